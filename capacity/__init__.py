@@ -1,0 +1,1 @@
+"""Flavor groups, the reservation ledger, host capacity rows, capacity and quota."""

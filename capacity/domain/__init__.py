@@ -1,0 +1,1 @@
+"""Pure algorithms of `capacity`: standard library and NumPy only."""

@@ -1,0 +1,1 @@
+"""Commitments: slot planning, lifecycle and the LIQUID API."""

@@ -1,0 +1,1 @@
+"""Pure algorithms of `commitments`: standard library and NumPy only."""

@@ -1,0 +1,1 @@
+"""Wiring only: settings, URLs, Celery application, WSGI entry point."""

@@ -1,0 +1,1 @@
+"""Failover capacity. Holds its floor until the failover loop is built."""

@@ -1,0 +1,1 @@
+"""What exists: hosts, VMs, flavors, projects, and how they are read in."""

@@ -1,0 +1,1 @@
+"""Pure algorithms of `hosts`: standard library and NumPy only."""

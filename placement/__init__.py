@@ -1,0 +1,1 @@
+"""Placement-compatible API. Holds its floor until the API is built."""

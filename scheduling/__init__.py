@@ -1,0 +1,1 @@
+"""The pure scheduling engine: host table, request, filters, weighers, explanations."""
