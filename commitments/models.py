@@ -1,0 +1,220 @@
+"""Commitments, their events, usage assignments and sync runs (spec commitments, 2)."""
+
+from __future__ import annotations
+
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from journal.models import TrackedModel
+
+UUID_REGEX = r"^[a-zA-Z0-9-]{6,40}$"
+
+
+class CommitmentState(models.TextChoices):
+    """The six Limes states (spec commitments, 1.2)."""
+
+    PLANNED = "planned", "planned"
+    PENDING = "pending", "pending"
+    GUARANTEED = "guaranteed", "guaranteed"
+    CONFIRMED = "confirmed", "confirmed"
+    SUPERSEDED = "superseded", "superseded"
+    EXPIRED = "expired", "expired"
+
+
+class ResourceType(models.TextChoices):
+    """What is committed (spec commitments, 1.3)."""
+
+    MEMORY = "memory", "memory"
+    CORES = "cores", "cores"
+
+
+class Condition(models.TextChoices):
+    """Reasons of a commitment's Ready condition (spec commitments, 2.7)."""
+
+    ACCEPTED = "Accepted", "accepted"
+    PLANNED = "Planned", "planned"
+    RESERVING = "Reserving", "reserving"
+    REJECTED = "Rejected", "rejected"
+    SUPERSEDED = "superseded", "superseded"
+    EXPIRED = "expired", "expired"
+
+
+class Commitment(TrackedModel):
+    """A project's promise to use an amount of a resource in one zone for a term.
+
+    ``requested_amount`` is what was asked (bytes for memory, vCPUs for cores) in every state; what
+    counts for capacity is derived from the state and the end (spec liquid, 11.4). ``generation``
+    grows by one in the update that changes any desired field, and only then. Observed fields never
+    change it. Writers: ``commitments.services``.
+    """
+
+    commitment_uuid = models.CharField(
+        max_length=40, unique=True, validators=[RegexValidator(UUID_REGEX)]
+    )
+    scheduling_domain = models.CharField(max_length=16, default="nova")
+    flavor_group_name = models.CharField(max_length=255)
+    resource_type = models.CharField(max_length=16, choices=ResourceType.choices)
+    requested_amount = models.BigIntegerField(help_text="bytes of memory, or vCPUs")
+    zone = models.CharField(max_length=255)
+    project_id = models.CharField(max_length=64, db_index=True)
+    domain_id = models.CharField(max_length=64, blank=True)
+    start_time = models.DateTimeField(null=True, blank=True)
+    end_time = models.DateTimeField(null=True, blank=True)
+    confirm_by = models.DateTimeField(null=True, blank=True)
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    state = models.CharField(max_length=16, choices=CommitmentState.choices)
+    allow_rejection = models.BooleanField(default=False)
+
+    generation = models.BigIntegerField(default=1)
+    creator_request_id = models.CharField(max_length=255, blank=True)
+    limes_id = models.BigIntegerField(null=True, blank=True)
+    limes_record = models.JSONField(
+        null=True, blank=True, help_text="the commitment as Limes described it at the last sync"
+    )
+    origin = models.CharField(max_length=16, default="api")
+
+    accepted_spec = models.JSONField(null=True, blank=True)
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    accepted_amount = models.BigIntegerField(
+        null=True, blank=True, help_text="amount of the accepted spec: bytes, or vCPUs"
+    )
+    last_reconcile_at = models.DateTimeField(null=True, blank=True)
+    next_reconcile_at = models.DateTimeField(null=True, blank=True)
+    used_memory_bytes = models.BigIntegerField(default=0)
+    used_vcpus = models.BigIntegerField(default=0)
+    last_usage_reconcile_at = models.DateTimeField(null=True, blank=True)
+    usage_observed_generation = models.BigIntegerField(null=True, blank=True)
+
+    ready_status = models.BooleanField(null=True, default=None)
+    ready_reason = models.CharField(max_length=32, choices=Condition.choices, blank=True)
+    ready_message = models.TextField(blank=True)
+    ready_observed_generation = models.BigIntegerField(null=True, blank=True)
+    ready_changed_at = models.DateTimeField(null=True, blank=True)
+    status_summary = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "-id")
+        indexes = [
+            models.Index(
+                fields=["flavor_group_name", "zone", "resource_type", "state"],
+                name="commitments_headroom_idx",
+            ),
+            models.Index(
+                fields=["next_reconcile_at"],
+                condition=Q(next_reconcile_at__isnull=False),
+                name="commitments_due_idx",
+            ),
+            models.Index(fields=["zone", "state"], name="commitments_zone_state_idx"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(commitment_uuid__regex=UUID_REGEX),
+                name="commitments_commitment_uuid_valid",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=CommitmentState.values),
+                name="commitments_commitment_state_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(resource_type__in=ResourceType.values),
+                name="commitments_commitment_resource_type_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(requested_amount__gte=0),
+                name="commitments_commitment_amount_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=~Q(zone="") & ~Q(flavor_group_name="") & ~Q(project_id=""),
+                name="commitments_commitment_identity_not_empty",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.commitment_uuid
+
+    @property
+    def resource_name(self) -> str:
+        """Name of the row in Kubernetes and in slot names."""
+        return f"commitment-{self.commitment_uuid}"
+
+
+class CommitmentEvent(models.Model):
+    """What happened to a commitment: who, when, before, after, why. Append-only by trigger.
+
+    The commitment may be gone: the uuid stays.
+    """
+
+    created_at = models.DateTimeField(db_default=Now())
+    commitment_uuid = models.CharField(max_length=40, db_index=True)
+    actor = models.CharField(max_length=255)
+    request_id = models.CharField(max_length=255, blank=True)
+    action = models.CharField(max_length=64)
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+    reason = models.TextField(blank=True)
+    explanation = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.commitment_uuid}"
+
+
+class InstanceAssignment(TrackedModel):
+    """Which commitment covers a VM; a VM without one is pay-as-you-go (spec commitments, 14)."""
+
+    commitment = models.ForeignKey(Commitment, on_delete=models.CASCADE, related_name="assignments")
+    vm_uuid = models.CharField(max_length=64)
+    resource_type = models.CharField(max_length=16, choices=ResourceType.choices)
+    position = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ("commitment_id", "position")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["vm_uuid", "resource_type"], name="commitments_instanceassignment_unique"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.vm_uuid
+
+
+class SyncRun(models.Model):
+    """One run of an importer or syncer: when, how it ended, what it counted."""
+
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    source = models.CharField(max_length=64)
+    outcome = models.CharField(max_length=32, blank=True)
+    counts = models.JSONField(default=dict)
+    error_code = models.CharField(max_length=64, blank=True)
+    message = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.started_at:%Y-%m-%d %H:%M}"
+
+
+class ServiceInfoVersion(models.Model):
+    """Version of the LIQUID ServiceInfo: one row of content hash and number (spec liquid, 7.2)."""
+
+    singleton = models.BooleanField(default=True, unique=True, editable=False)
+    content_hash = models.CharField(max_length=64)
+    version = models.BigIntegerField()
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(singleton=True), name="commitments_serviceinfoversion_singleton"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.version)

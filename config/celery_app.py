@@ -1,0 +1,21 @@
+"""The Celery application: ``celery -A config.celery_app worker|beat``."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from celery.signals import setup_logging
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+from django.conf import settings
+
+app = Celery("headroom")
+app.conf.update(settings.CELERY)
+app.autodiscover_tasks()
+
+
+@setup_logging.connect
+def keep_our_logging(**_: object) -> None:
+    """Stop Celery from replacing the logging that the settings configured."""

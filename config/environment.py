@@ -1,0 +1,239 @@
+"""The one typed tree of deployment settings, read from the environment.
+
+Every name starts with ``HEADROOM_``; nested names join with ``__``. A secret may come from a file
+named by the same variable with ``_FILE`` appended. Unknown names and bad values raise
+:class:`ConfigurationError` with one line that names the variable, the problem and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "HEADROOM_"
+NESTING = "__"
+LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class ConfigurationError(Exception):
+    """The environment does not describe a deployment that may start."""
+
+
+class AccessToken(BaseModel, extra="forbid"):
+    """A static bearer token of ``HEADROOM_AUTH=token``: who it is and what it may do."""
+
+    token: SecretStr = Field(min_length=16)
+    name: str = Field(min_length=1)
+    roles: tuple[str, ...] = ()
+
+
+class LiquidSettings(BaseModel, extra="forbid"):
+    """Switches and limits of the LIQUID API (spec liquid, 19)."""
+
+    enable_change_commitments: bool = Field(True, description="Serve change-commitments.")
+    enable_report_capacity: bool = Field(True, description="Serve report-capacity.")
+    enable_report_usage: bool = Field(True, description="Serve report-usage.")
+    enable_quota: bool = Field(True, description="Serve the quota endpoint.")
+    change_timeout_seconds: float = Field(
+        10.0, ge=0, le=600, description="Longest time a change request may take; 0 times out."
+    )
+    retry_after_capacity_seconds: int = Field(
+        900, ge=1, description="retryAt of a rejection for lack of capacity."
+    )
+    retry_after_transient_seconds: int = Field(
+        60, ge=1, description="retryAt of a rejection for a passing cause."
+    )
+    dry_run_mode: Literal["net", "exact"] = Field(
+        "net", description="What a dry run probes: net growth, or the full changeset."
+    )
+    capacity_includes_reserved: bool = Field(
+        True, description="Count reserved but unused room as capacity."
+    )
+    report_unknown_zone: bool = Field(
+        False, description="Report usage of VMs outside the known zones under `unknown`."
+    )
+    ram_tolerance_mib: int = Field(
+        16, ge=0, le=1024, description="Memory a VM may lack (video RAM) and still count as whole."
+    )
+    quota_served_zones: tuple[str, ...] = Field(
+        (), description="Zones whose quota is stored (JSON list); empty means every zone."
+    )
+    limes_service_type: str = Field(
+        "compute", min_length=1, description="Service type of our commitments in Limes."
+    )
+    max_slots_per_commitment: int = Field(
+        0, ge=0, description="Most new slots a rejectable commitment may need; 0 is no limit."
+    )
+    max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
+
+
+class RetrySettings(BaseModel, extra="forbid"):
+    """Background repair of commitments (spec commitments, 8.9)."""
+
+    base_seconds: int = Field(60, ge=1, description="First retry delay of an unplaced commitment.")
+    cap_seconds: int = Field(1800, ge=1, description="Longest retry delay.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.cap_seconds < self.base_seconds:
+            message = "cap_seconds must not be below base_seconds"
+            raise ValueError(message)
+        return self
+
+
+class Environment(BaseSettings):
+    """All deployment settings with their defaults."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter=NESTING, extra="ignore", frozen=True
+    )
+
+    debug: bool = Field(False, description="Development mode; never in production.")
+    secret_key: SecretStr | None = Field(
+        None, description="Django's signing key, at least 32 characters. Required unless DEBUG."
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("127.0.0.1", "localhost"), description="Host names served, comma separated."
+    )
+    csrf_trusted_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Origins the admin accepts forms from, comma separated."
+    )
+    secure_cookies: bool = Field(True, description="Cookies over HTTPS only; off without TLS.")
+    listen_address: str = Field("127.0.0.1", description="Address the web server binds.")
+    auth: Literal["keystone", "token", "noauth"] = Field(
+        "token", description="Who may call the APIs: keystone, token, or noauth (development)."
+    )
+    tokens: tuple[AccessToken, ...] = Field(
+        (), description='JSON list of {"token", "name", "roles"} for HEADROOM_AUTH=token.'
+    )
+    log_format: Literal["json", "console"] = Field("json", description="Shape of log lines.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least severe level that is logged."
+    )
+    metric_prefix: str = Field(
+        "cortex", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Prefix of our metric names."
+    )
+    metrics_token: SecretStr | None = Field(
+        None, description="Bearer token that /metrics asks for; none means open."
+    )
+    allocation_source: Literal["instances", "placement", "hypervisor"] = Field(
+        "instances", description="Where a host's allocated resources come from."
+    )
+    lock_timeout_seconds: float = Field(
+        3.0, gt=0, le=60, description="Longest wait for a zone or row lock."
+    )
+    beat_max_age_seconds: int = Field(
+        120, ge=10, description="Age of the last beat after which /readyz fails."
+    )
+    database_max_connections: int = Field(
+        8, ge=1, le=200, description="Database connections pooled per process."
+    )
+    liquid: LiquidSettings = Field(default_factory=LiquidSettings)
+    retry: RetrySettings = Field(default_factory=RetrySettings)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_lists(cls, raw: Any) -> Any:  # noqa: ANN401 - pydantic hands over any mapping
+        if isinstance(raw, dict):
+            for name in ("allowed_hosts", "csrf_trusted_origins"):
+                if isinstance(raw.get(name), str):
+                    raw[name] = tuple(part.strip() for part in raw[name].split(",") if part.strip())
+        return raw
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if self.secret_key is None:
+            if not self.debug:
+                message = "secret_key: is required unless HEADROOM_DEBUG is on"
+                raise ValueError(message)
+        elif len(self.secret_key.get_secret_value()) < 32 and not self.debug:  # noqa: PLR2004
+            message = "secret_key: needs at least 32 characters"
+            raise ValueError(message)
+        if self.auth == "noauth" and not (self.debug or self.listen_address in LOOPBACK_ADDRESSES):
+            message = (
+                "auth: noauth is for development: turn HEADROOM_DEBUG on "
+                "or listen on a loopback address"
+            )
+            raise ValueError(message)
+        if self.auth == "keystone":
+            message = "auth: keystone is not available yet, allowed are token and noauth"
+            raise ValueError(message)
+        if self.allocation_source != "instances":
+            message = "allocation_source: only instances is available yet"
+            raise ValueError(message)
+        return self
+
+
+def setting_names(model: type[BaseModel] = Environment, prefix: str = PREFIX) -> Iterator[str]:
+    """Yield every environment name the tree knows, nested ones included."""
+    for name, field in model.model_fields.items():
+        full = f"{prefix}{name.upper()}"
+        yield full
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from setting_names(field.annotation, full + NESTING)
+        elif name in {"secret_key", "tokens", "metrics_token"}:
+            yield f"{full}_FILE"
+
+
+def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
+    """Read and check the deployment settings.
+
+    Args:
+        environ: The variables to read; the process environment when left out.
+
+    Raises:
+        ConfigurationError: a ``HEADROOM_`` name is unknown or a value is not allowed; one line.
+    """
+    variables = dict(os.environ if environ is None else environ)
+    known = set(setting_names())
+    for name in sorted(variables):
+        if name.startswith(PREFIX) and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f", did you mean {close[0]}?" if close else ""
+            message = f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
+            raise ConfigurationError(message)
+    for name in sorted(known):
+        if name.endswith("_FILE") and name in variables:
+            target = name.removesuffix("_FILE")
+            try:
+                variables[target] = Path(variables[name]).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                message = f"{name}: cannot read {variables[name]}: {error.strerror}"
+                raise ConfigurationError(message) from error
+    return _parse(variables)
+
+
+def _parse(variables: Mapping[str, str]) -> Environment:
+    saved = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        return Environment()
+    except ValidationError as error:
+        raise ConfigurationError(_one_line(error)) from error
+    except Exception as error:  # pydantic-settings wraps undecodable JSON in its own error
+        if type(error).__name__ != "SettingsError":
+            raise
+        cause = f": {error.__cause__}" if error.__cause__ else ""
+        raise ConfigurationError(f"{error}{cause}".replace("\n", " ")) from error
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+
+
+def _one_line(error: ValidationError) -> str:
+    parts = []
+    for item in error.errors(include_input=False, include_url=False):
+        where = NESTING.join(str(part) for part in item["loc"]).upper()
+        text = item["msg"].removeprefix("Value error, ")
+        if not where:
+            head, colon, rest = text.partition(": ")
+            where, text = (head.upper(), rest) if colon else ("", text)
+        parts.append(f"{PREFIX}{where}: {text}")
+    return "; ".join(parts)

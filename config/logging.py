@@ -1,0 +1,57 @@
+"""Structured logs: one configuration for web, worker, beat and commands."""
+
+from __future__ import annotations
+
+import logging.config
+from typing import Any
+
+import structlog
+
+
+def logging_tree(*, json_lines: bool, level: str) -> dict[str, Any]:
+    """Configure structlog and the standard library to write the same lines.
+
+    Args:
+        json_lines: JSON for machines, coloured text for people otherwise.
+        level: Least severe level that is written.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer: Any = (
+        structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer()
+    )
+    tail: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if json_lines:
+        tail.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    tree: dict[str, Any] = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "structured": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": shared,
+                "processors": [*tail, renderer],
+            }
+        },
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "structured"},
+        },
+        "root": {"handlers": ["stderr"], "level": level},
+    }
+    logging.config.dictConfig(tree)
+    return tree

@@ -1,0 +1,176 @@
+"""Django settings: a translation of :mod:`config.environment`, nothing of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from celery.schedules import schedule
+from config.environment import ConfigurationError, load_environment
+from config.logging import logging_tree
+
+try:
+    HEADROOM = load_environment()
+except ConfigurationError as error:
+    raise SystemExit(f"headroom: configuration error: {error}") from None
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DEBUG = HEADROOM.debug
+SECRET_KEY = (
+    HEADROOM.secret_key.get_secret_value()
+    if HEADROOM.secret_key is not None
+    else secrets.token_urlsafe(48)
+)
+ALLOWED_HOSTS = list(HEADROOM.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(HEADROOM.csrf_trusted_origins)
+
+
+def _database(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise SystemExit("headroom: configuration error: DATABASE_URL: must be postgresql://…")
+    query = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django_prometheus.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": query.pop("host", None) or parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": query,
+        "ATOMIC_REQUESTS": False,
+    }
+
+
+DATABASES = {
+    "default": _database(os.environ.get("DATABASE_URL", "postgresql:///headroom")),
+}
+REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "django_prometheus",
+    "rest_framework",
+    "journal",
+    "hosts",
+    "capacity",
+    "commitments",
+    "failover",
+    "placement",
+    "bridge",
+]
+MIDDLEWARE = [
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
+    "journal.middleware.RequestIDMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+APPEND_SLASH = True
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+DATA_UPLOAD_MAX_MEMORY_SIZE = HEADROOM.liquid.max_body_mib << 20
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_SECURE = HEADROOM.secure_cookies
+CSRF_COOKIE_SECURE = HEADROOM.secure_cookies
+SECURE_SSL_REDIRECT = False
+X_FRAME_OPTIONS = "DENY"
+# TLS ends at the ingress in front of us; HSTS and the redirect are its business.
+SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": [],
+    "UNAUTHENTICATED_USER": None,
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+}
+
+LOGGING_CONFIG = None
+LOGGING = logging_tree(json_lines=HEADROOM.log_format == "json", level=HEADROOM.log_level)
+
+PROMETHEUS_EXPORT_MIGRATIONS = False
+PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))
+
+CELERY = {
+    "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
+    "broker_connection_retry_on_startup": True,
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": True,
+    "task_time_limit": 900,
+    "task_soft_time_limit": 840,
+    "task_ignore_result": True,
+    "task_serializer": "json",
+    "accept_content": ["json"],
+    "worker_hijack_root_logger": False,
+    "worker_prefetch_multiplier": 1,
+    "timezone": "UTC",
+    "beat_schedule": {
+        "heartbeat": {
+            "task": "journal.beat",
+            "schedule": schedule(run_every=15),
+            "options": {"expires": 15},
+        },
+        "flavor-groups": {
+            "task": "capacity.refresh_flavor_groups",
+            "schedule": schedule(run_every=300),
+            "options": {"expires": 300},
+        },
+        "capacity": {
+            "task": "capacity.refresh_group_capacity",
+            "schedule": schedule(run_every=300),
+            "options": {"expires": 300},
+        },
+        "commitments-due": {
+            "task": "commitments.dispatch_due",
+            "schedule": schedule(run_every=5),
+            "options": {"expires": 5},
+        },
+    },
+}

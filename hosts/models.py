@@ -1,0 +1,291 @@
+"""What exists in the region: hosts, VMs, flavors, aggregates, images, projects."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import Q
+
+from journal.models import TrackedModel
+
+
+def ratio_field() -> models.DecimalField[Decimal, Decimal]:
+    """Return an overcommit ratio column: 1.0 unless configured (decisions)."""
+    return models.DecimalField(
+        max_digits=8,
+        decimal_places=4,
+        default=Decimal(1),
+        validators=[MinValueValidator(Decimal("0.0001"))],
+    )
+
+
+class Region(models.Model):
+    """Where the rows came from: one row, written by the import.
+
+    Invariant: at most one row (``singleton`` is always true and unique).
+    """
+
+    singleton = models.BooleanField(default=True, unique=True, editable=False)
+    name = models.CharField(max_length=255, blank=True)
+    taken_at = models.CharField(max_length=64, blank=True)
+    source = models.TextField(blank=True)
+    versions = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(singleton=True), name="hosts_region_singleton")
+        ]
+
+    def __str__(self) -> str:
+        return self.name or "region"
+
+
+class Domain(TrackedModel):
+    """A Keystone domain. Writers: import, sync."""
+
+    openstack_id = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=255)
+    is_enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ("name", "id")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Project(TrackedModel):
+    """A Keystone project. Writers: import, sync."""
+
+    openstack_id = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=255)
+    domain_id = models.CharField(max_length=64, blank=True, db_index=True)
+    parent_id = models.CharField(max_length=64, blank=True)
+    is_enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ("name", "id")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Flavor(TrackedModel):
+    """A Nova flavor. Writers: import, sync."""
+
+    openstack_id = models.CharField(max_length=255, unique=True)
+    name = models.CharField(max_length=255, unique=True)
+    vcpus = models.PositiveIntegerField()
+    memory_bytes = models.BigIntegerField()
+    disk_gib = models.PositiveIntegerField(default=0)
+    ephemeral_gib = models.PositiveIntegerField(default=0)
+    is_public = models.BooleanField(default=True)
+    extra_specs = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(memory_bytes__gte=0), name="hosts_flavor_memory_not_negative"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Aggregate(TrackedModel):
+    """A Nova host aggregate; the one with ``availability_zone`` metadata gives hosts their zone."""
+
+    uuid = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=255)
+    metadata = models.JSONField(default=dict, blank=True)
+    host_names = ArrayField(models.CharField(max_length=255), default=list, blank=True)
+
+    class Meta:
+        ordering = ("name", "id")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class HostState(models.TextChoices):
+    """Whether the compute service answers."""
+
+    UP = "up", "up"
+    DOWN = "down", "down"
+    UNKNOWN = "unknown", "unknown"
+
+
+class HostStatus(models.TextChoices):
+    """Whether the operator lets VMs be scheduled here."""
+
+    ENABLED = "enabled", "enabled"
+    DISABLED = "disabled", "disabled"
+
+
+class Maintenance(models.TextChoices):
+    """Why a host is taken out of service (spec hosts, C.1)."""
+
+    NONE = "", "none"
+    MANUAL = "manual", "manual"
+    AUTO = "auto", "auto"
+    HA = "ha", "high availability"
+    TERMINATION = "termination", "termination"
+
+
+class Host(TrackedModel):
+    """One hypervisor: what it physically has and what may be promised on it.
+
+    ``effective_*`` is ``floor((total - reserved) * ratio)``, written together with its inputs. What
+    is held and allocated lives in ``capacity.HostCapacity``. Writers: import, sync.
+    """
+
+    name = models.CharField(max_length=255, unique=True)
+    openstack_id = models.CharField(max_length=64, db_index=True)
+    service_host = models.CharField(max_length=255, blank=True)
+    service_id = models.CharField(max_length=64, blank=True)
+    zone = models.CharField(max_length=255, blank=True, db_index=True)
+    hypervisor_type = models.CharField(max_length=64, blank=True)
+    cpu_arch = models.CharField(max_length=32, blank=True)
+    state = models.CharField(max_length=16, choices=HostState.choices, default=HostState.UNKNOWN)
+    status = models.CharField(
+        max_length=16, choices=HostStatus.choices, default=HostStatus.DISABLED
+    )
+    disabled_reason = models.TextField(blank=True)
+    maintenance = models.CharField(
+        max_length=16, choices=Maintenance.choices, default=Maintenance.NONE, blank=True
+    )
+    total_vcpus = models.BigIntegerField(default=0)
+    total_memory_bytes = models.BigIntegerField(default=0)
+    total_disk_gib = models.BigIntegerField(default=0)
+    reserved_vcpus = models.BigIntegerField(default=0)
+    reserved_memory_bytes = models.BigIntegerField(default=0)
+    reserved_disk_gib = models.BigIntegerField(default=0)
+    vcpus_ratio = ratio_field()
+    memory_ratio = ratio_field()
+    disk_ratio = ratio_field()
+    effective_vcpus = models.BigIntegerField(default=0)
+    effective_memory_bytes = models.BigIntegerField(default=0)
+    effective_disk_gib = models.BigIntegerField(default=0)
+    traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
+    aggregate_uuids = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    allowed_projects = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    provider_inventories = models.JSONField(default=dict, blank=True)
+    provider_traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
+    nested_providers = models.JSONField(default=list, blank=True)
+    generation = models.BigIntegerField(default=1)
+
+    class Meta:
+        ordering = ("name",)
+        indexes = [models.Index(fields=["zone", "name"], name="hosts_host_zone_name_idx")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(effective_vcpus__gte=0)
+                & Q(effective_memory_bytes__gte=0)
+                & Q(effective_disk_gib__gte=0),
+                name="hosts_host_effective_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=HostState.values), name="hosts_host_state_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=HostStatus.values), name="hosts_host_status_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new VMs and slots may be placed here (spec scheduling, 7.2)."""
+        return (
+            self.state == HostState.UP
+            and self.status == HostStatus.ENABLED
+            and self.maintenance in {Maintenance.NONE, Maintenance.HA}
+        )
+
+
+class Image(TrackedModel):
+    """A Glance image, as far as it tells the operating system of VMs."""
+
+    openstack_id = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=255, blank=True)
+    os_type = models.CharField(max_length=255, default="unknown")
+    properties = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ("name", "id")
+
+    def __str__(self) -> str:
+        return self.name or self.openstack_id
+
+
+class ServerGroup(TrackedModel):
+    """A Nova server group. Writers: import, sync."""
+
+    openstack_id = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=255, blank=True)
+    policy = models.CharField(max_length=64, blank=True)
+    rules = models.JSONField(default=dict, blank=True)
+    members = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    project_id = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ("name", "id")
+
+    def __str__(self) -> str:
+        return self.name or self.openstack_id
+
+
+class Instance(TrackedModel):
+    """A VM (Nova server) with its size and place. Writers: import, sync.
+
+    ``host`` is empty for a VM that no known host carries (shelved, errored, unknown host); such a
+    VM consumes nothing. ``host_name`` keeps what Nova said.
+    """
+
+    openstack_id = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=255, blank=True)
+    project_id = models.CharField(max_length=64, db_index=True)
+    user_id = models.CharField(max_length=64, blank=True)
+    flavor_name = models.CharField(max_length=255, db_index=True)
+    vcpus = models.PositiveIntegerField()
+    memory_bytes = models.BigIntegerField()
+    disk_gib = models.PositiveIntegerField(default=0)
+    flavor_extra_specs = models.JSONField(default=dict, blank=True)
+    host = models.ForeignKey(
+        Host, null=True, blank=True, on_delete=models.PROTECT, related_name="instances"
+    )
+    host_name = models.CharField(max_length=255, blank=True)
+    zone = models.CharField(max_length=255, blank=True)
+    status = models.CharField(max_length=32, db_index=True)
+    vm_state = models.CharField(max_length=32, blank=True)
+    task_state = models.CharField(max_length=64, blank=True)
+    power_state = models.IntegerField(default=0)
+    os_type = models.CharField(max_length=255, default="unknown")
+    image_id = models.CharField(max_length=64, blank=True)
+    launched_at = models.DateTimeField(null=True, blank=True)
+    nova_created_at = models.DateTimeField(null=True, blank=True)
+    nova_updated_at = models.DateTimeField(null=True, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        verbose_name = "VM"
+        verbose_name_plural = "VMs"
+        ordering = ("name", "id")
+        indexes = [
+            models.Index(fields=["project_id", "zone"], name="hosts_instance_project_idx"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(memory_bytes__gte=0), name="hosts_instance_memory_not_negative"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name or self.openstack_id

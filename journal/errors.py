@@ -1,0 +1,50 @@
+"""Errors that carry a stable code, a message with the numbers, and facts.
+
+Each API family maps them to its own shape; commands print the message and exit.
+"""
+
+from __future__ import annotations
+
+
+class HeadroomError(Exception):
+    """A refusal with a reason.
+
+    Attributes:
+        code: Stable word, listed in ``docs/errors.md``; never reused for another meaning.
+        message: One line for a person, with the numbers in it.
+        facts: The same numbers for a program.
+    """
+
+    code = "internal"
+
+    def __init__(self, message: str, *, code: str | None = None, **facts: object) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.message = message
+        self.facts = facts
+
+
+class Busy(HeadroomError):  # noqa: N818 - the field's word for "try again", not a defect
+    """A lock was not free in time; the same request may succeed a little later.
+
+    Attributes:
+        retry_after_seconds: When to try again.
+    """
+
+    code = "busy"
+
+    def __init__(self, message: str, *, retry_after_seconds: int = 1, **facts: object) -> None:
+        super().__init__(message, **facts)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class NotReady(HeadroomError):  # noqa: N818 - a state of the system, not a defect
+    """Data that an answer needs has not been computed yet."""
+
+    code = "not_ready"
+
+
+class InvalidInput(HeadroomError):  # noqa: N818 - names the caller's mistake
+    """Input that cannot be processed: the message names the field and what is allowed."""
+
+    code = "invalid_input"

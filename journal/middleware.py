@@ -1,0 +1,35 @@
+"""Request ids end to end (spec liquid, 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+from django.http import HttpRequest, HttpResponse
+
+from journal.tracing import accepted_request_id, correlation_id
+
+
+class RequestIDMiddleware:
+    """Take or make a request id, bind it to the logs and return it on every response."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Serve the request with its id bound."""
+        request_id = accepted_request_id(
+            request.headers.get("X-Request-ID") or request.headers.get("X-OpenStack-Request-ID")
+        )
+        request.META["headroom.request_id"] = request_id
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(req=request_id, greq=correlation_id(request_id))
+        response = self.get_response(request)
+        response["X-Request-ID"] = request_id
+        response["X-OpenStack-Request-ID"] = request_id
+        return response
+
+
+def request_id_of(request: HttpRequest) -> str:
+    """Return the id that the middleware gave to this request."""
+    return str(request.META["headroom.request_id"])

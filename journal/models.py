@@ -1,0 +1,125 @@
+"""Audit entries, outbox, heartbeats and the deletion log: what every writer stands on."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
+
+CURRENT_XID_SQL = "(pg_current_xact_id()::text::bigint)"
+
+
+class CurrentTransactionID(models.Func):
+    """The writing transaction's 64-bit id, as a bigint."""
+
+    template = CURRENT_XID_SQL
+    output_field = models.BigIntegerField()
+
+
+class TrackedModel(models.Model):
+    """A row whose changes are followed by readers in other processes.
+
+    ``changed_xid`` is the id of the last writing transaction, set by a database trigger on every
+    insert and update (design, "Concurrency"). A reader remembers ``pg_snapshot_xmin`` of its last
+    read and re-reads rows with ``changed_xid`` at or above it; this cannot miss a late commit.
+    Deletions of tracked rows appear in :class:`DeletedRow`.
+    """
+
+    changed_xid = models.BigIntegerField(
+        db_default=CurrentTransactionID(), editable=False, db_index=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        abstract = True
+
+
+class AuditEntry(models.Model):
+    """Who changed what, from what to what, and why. Append-only: a trigger refuses the rest.
+
+    Writers: every service, in the transaction of the change, through :mod:`journal.services`.
+    """
+
+    created_at = models.DateTimeField(db_default=Now(), db_index=True)
+    actor = models.CharField(max_length=255)
+    request_id = models.CharField(max_length=255, blank=True, db_index=True)
+    action = models.CharField(max_length=64)
+    object_type = models.CharField(max_length=64)
+    object_id = models.CharField(max_length=255)
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+    reason = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name_plural = "audit entries"
+        ordering = ("-id",)
+        indexes = [
+            models.Index(
+                fields=["object_type", "object_id", "-id"], name="journal_audit_object_idx"
+            ),
+            models.Index(fields=["action", "-id"], name="journal_audit_action_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.object_type} {self.object_id}"
+
+
+class Outbox(models.Model):
+    """A change that readers outside the database still have to hear of.
+
+    Written in the transaction of the change; ``transaction_id`` lets a reader take only entries
+    whose transaction is older than every running one, so none is missed or read twice.
+    """
+
+    created_at = models.DateTimeField(db_default=Now())
+    transaction_id = models.BigIntegerField(db_default=CurrentTransactionID(), db_index=True)
+    topic = models.CharField(max_length=64)
+    object_type = models.CharField(max_length=64)
+    object_id = models.CharField(max_length=255)
+    payload = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name_plural = "outbox"
+        ordering = ("transaction_id", "id")
+        indexes = [
+            models.Index(fields=["topic", "transaction_id"], name="journal_outbox_topic_idx")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.object_id}"
+
+
+class DeletedRow(models.Model):
+    """A tracked row that is gone; written by trigger, pruned once every reader has seen it."""
+
+    table_name = models.CharField(max_length=64)
+    row_id = models.BigIntegerField()
+    changed_xid = models.BigIntegerField(db_default=CurrentTransactionID())
+    deleted_at = models.DateTimeField(db_default=Now(), db_index=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["table_name", "changed_xid"], name="journal_deleted_row_idx")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table_name} {self.row_id}"
+
+
+class Heartbeat(models.Model):
+    """The last sign of life of a periodic job; ``/readyz`` reads that of beat."""
+
+    name = models.CharField(max_length=64, unique=True)
+    beaten_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def oldest_running_xid() -> RawSQL:
+    """Return the SQL expression below which every transaction has ended."""
+    return RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", ())  # noqa: S611 - constant
