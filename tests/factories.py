@@ -1,0 +1,481 @@
+"""Rows for tests: small functions that leave the database as the services would.
+
+``HostCapacity`` is recomputed from the rows after every factory call that touches a host, so its
+totals always equal what VMs and reservations add up to.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import Q, Sum
+from django.utils import timezone
+
+from capacity.models import (
+    AllocationState,
+    FlavorGroup,
+    FlavorGroupMember,
+    FlavorGroupSettings,
+    FlavorGroupSnapshot,
+    GroupCapacity,
+    HostCapacity,
+    ProjectQuota,
+    ReadyReason,
+    Reservation,
+    ReservationAllocation,
+    ReservationKind,
+)
+from commitments.models import (
+    Commitment,
+    CommitmentEvent,
+    CommitmentState,
+    Condition,
+    InstanceAssignment,
+    ResourceType,
+)
+from hosts.models import Domain, Flavor, Host, HostState, HostStatus, Instance, Project
+from scheduling.resources import GIB, MIB, ResourceVector
+
+DEFAULT_CONTENT_CHANGE_AT = datetime(2026, 1, 1, tzinfo=UTC)
+DEFAULT_FLAVORS = (("small", 4096, 1), ("medium", 8192, 2), ("large", 16384, 4))
+DEFAULT_PROJECT_ID = "project-1"
+DEFAULT_DOMAIN_ID = "domain-1"
+
+_numbers = itertools.count(1)
+
+
+def make_uuid() -> str:
+    """Return a uuid that no other call of this process returns."""
+    return f"00000000-0000-4000-8000-{next(_numbers):012d}"
+
+
+def make_domain(openstack_id: str = DEFAULT_DOMAIN_ID, name: str = "") -> Domain:
+    return Domain.objects.update_or_create(
+        openstack_id=openstack_id, defaults={"name": name or openstack_id}
+    )[0]
+
+
+def make_project(
+    openstack_id: str = DEFAULT_PROJECT_ID, *, name: str = "", domain_id: str = DEFAULT_DOMAIN_ID
+) -> Project:
+    return Project.objects.update_or_create(
+        openstack_id=openstack_id,
+        defaults={"name": name or openstack_id, "domain_id": domain_id},
+    )[0]
+
+
+def make_host(
+    name: str = "h1",
+    zone: str = "az-a",
+    memory_gib: int = 64,
+    vcpus: int = 32,
+    **fields: Any,
+) -> Host:
+    """Make a ready host and its capacity row; total, effective and ratio 1 agree."""
+    defaults: dict[str, Any] = {
+        "openstack_id": make_uuid(),
+        "service_host": name,
+        "hypervisor_type": "QEMU",
+        "cpu_arch": "x86_64",
+        "state": HostState.UP,
+        "status": HostStatus.ENABLED,
+        "total_memory_bytes": memory_gib * GIB,
+        "total_vcpus": vcpus,
+        "total_disk_gib": 1000,
+        "effective_memory_bytes": memory_gib * GIB,
+        "effective_vcpus": vcpus,
+        "effective_disk_gib": 1000,
+    }
+    host = Host.objects.create(name=name, zone=zone, **{**defaults, **fields})
+    recount_room(host)
+    return host
+
+
+def make_hosts(count: int, *, zone: str = "az-a", prefix: str = "h", **fields: Any) -> list[Host]:
+    """Make ``count`` hosts named ``<prefix>1`` and so on."""
+    return [make_host(f"{prefix}{number}", zone=zone, **fields) for number in range(1, count + 1)]
+
+
+def make_flavor(
+    name: str = "small",
+    memory_mib: int = 4096,
+    vcpus: int = 1,
+    *,
+    group: str = "",
+    **fields: Any,
+) -> Flavor:
+    """Make a flavor; with ``group`` it carries the extra specs that put it there."""
+    extra_specs = {"capabilities:hypervisor_type": "qemu"}
+    if group:
+        extra_specs["quota:hw_version"] = group
+    fields.setdefault("extra_specs", extra_specs)
+    fields.setdefault("openstack_id", f"flavor-{name}")
+    return Flavor.objects.create(name=name, memory_bytes=memory_mib * MIB, vcpus=vcpus, **fields)
+
+
+def make_group(
+    name: str = "hana_1",
+    *,
+    flavors: Sequence[tuple[str, int, int]] = DEFAULT_FLAVORS,
+    ram_unit_gib: int = 1,
+    handles: Sequence[str] = ("ram", "cores"),
+    capacity: Sequence[str] = ("ram", "cores", "instances"),
+    quota: Sequence[str] = (),
+    content_changed_at: datetime = DEFAULT_CONTENT_CHANGE_AT,
+) -> FlavorGroup:
+    """Make a flavor group with flavors, settings, and the snapshot ready.
+
+    Args:
+        name: Group name.
+        flavors: Triples of flavor name, memory in MiB, vCPUs; in any order.
+        ram_unit_gib: GiB per declared unit of memory.
+        handles: Resources that handle commitments, of ``ram``, ``cores``, ``instances``.
+        capacity: Resources that report capacity.
+        quota: Resources that have quota.
+        content_changed_at: Time of the last content change: the info version.
+    """
+    rows = [
+        make_flavor(flavor_name, memory_mib, vcpus, group=name)
+        for flavor_name, memory_mib, vcpus in flavors
+    ]
+    rows.sort(key=lambda flavor: (-flavor.memory_bytes, -flavor.vcpus, flavor.name))
+    ratios = sorted({row.memory_bytes // MIB // row.vcpus for row in rows})
+    group = FlavorGroup.objects.create(
+        name=name,
+        smallest_flavor=rows[-1],
+        largest_flavor=rows[0],
+        ram_core_ratio_mib=ratios[0] if len(ratios) == 1 else None,
+        ram_core_ratio_min_mib=None if len(ratios) == 1 else ratios[0],
+        ram_core_ratio_max_mib=None if len(ratios) == 1 else ratios[-1],
+    )
+    for position, row in enumerate(rows):
+        FlavorGroupMember.objects.create(group=group, flavor=row, position=position)
+    make_group_settings(
+        name, ram_unit_gib=ram_unit_gib, handles=handles, capacity=capacity, quota=quota
+    )
+    make_snapshot(content_changed_at)
+    return group
+
+
+def make_group_settings(
+    name: str,
+    *,
+    ram_unit_gib: int = 1,
+    handles: Sequence[str] = ("ram", "cores"),
+    capacity: Sequence[str] = ("ram", "cores", "instances"),
+    quota: Sequence[str] = (),
+) -> FlavorGroupSettings:
+    flags: dict[str, bool] = {}
+    for resource in ("ram", "cores", "instances"):
+        flags[f"{resource}_handles_commitments"] = resource in handles
+        flags[f"{resource}_handles_dry_run"] = resource in handles
+        flags[f"{resource}_has_capacity"] = resource in capacity
+        flags[f"{resource}_has_quota"] = resource in quota
+    return FlavorGroupSettings.objects.create(group_name=name, ram_unit_gib=ram_unit_gib, **flags)
+
+
+def make_snapshot(content_changed_at: datetime | None = DEFAULT_CONTENT_CHANGE_AT) -> None:
+    """Say that flavor groups were extracted."""
+    FlavorGroupSnapshot.objects.update_or_create(
+        singleton=True,
+        defaults={
+            "is_ready": True,
+            "last_extracted_at": content_changed_at,
+            "last_content_change_at": content_changed_at,
+        },
+    )
+
+
+def make_group_capacity(
+    group: FlavorGroup | str = "hana_1", zone: str = "az-a", **fields: Any
+) -> GroupCapacity:
+    """Make the capacity row of a group in a zone; room for 100 small VMs unless told."""
+    defaults: dict[str, Any] = {
+        "smallest_flavor_name": "small",
+        "total_memory_bytes": 400 * GIB,
+        "total_vcpus": 100,
+        "free_memory_bytes": 400 * GIB,
+        "free_vcpus": 100,
+        "exclusively_free_memory_bytes": 400 * GIB,
+        "exclusively_free_vcpus": 100,
+        "exclusively_free_slots": 100,
+        "running_slots": 0,
+        "is_ready": True,
+        "ready_reason": "Computed",
+        "computed_at": timezone.now(),
+    }
+    return GroupCapacity.objects.create(group_name=str(group), zone=zone, **{**defaults, **fields})
+
+
+def make_quota(
+    project_id: str = DEFAULT_PROJECT_ID,
+    zone: str = "az-a",
+    quota_by_resource: dict[str, int] | None = None,
+) -> ProjectQuota:
+    return ProjectQuota.objects.create(
+        project_id=project_id,
+        project_name=project_id,
+        domain_id=DEFAULT_DOMAIN_ID,
+        domain_name=DEFAULT_DOMAIN_ID,
+        zone=zone,
+        quota_by_resource=quota_by_resource or {"hw_version_hana_1_ram": 10},
+    )
+
+
+def make_commitment(
+    uuid: str = "",
+    *,
+    amount_gib: int | None = None,
+    requested_amount: int | None = None,
+    zone: str = "az-a",
+    group: FlavorGroup | str = "hana_1",
+    project_id: str = DEFAULT_PROJECT_ID,
+    resource_type: str = ResourceType.MEMORY,
+    state: str = CommitmentState.CONFIRMED,
+    is_accepted: bool | None = None,
+    **fields: Any,
+) -> Commitment:
+    """Make a commitment row, without slots.
+
+    Args:
+        uuid: Its uuid; a fresh one when empty.
+        amount_gib: Amount in GiB, for memory; 16 when no amount is given.
+        requested_amount: Amount in bytes, or in vCPUs for cores.
+        zone: Its zone.
+        group: Its flavor group.
+        project_id: Its project.
+        resource_type: ``memory`` or ``cores``.
+        state: One of the six Limes states.
+        is_accepted: Whether it was accepted as it is; guessed from the state when left out.
+        fields: Other columns.
+    """
+    if requested_amount is None:
+        requested_amount = (16 if amount_gib is None else amount_gib) * GIB
+    accepted = (
+        state in {CommitmentState.CONFIRMED, CommitmentState.GUARANTEED}
+        if is_accepted is None
+        else is_accepted
+    )
+    row = Commitment(
+        commitment_uuid=uuid or make_uuid(),
+        flavor_group_name=str(group),
+        resource_type=resource_type,
+        requested_amount=requested_amount,
+        zone=zone,
+        project_id=project_id,
+        domain_id=fields.pop("domain_id", DEFAULT_DOMAIN_ID),
+        state=state,
+    )
+    if accepted:
+        now = timezone.now()
+        row.accepted_at = now
+        row.accepted_amount = requested_amount
+        row.accepted_spec = {
+            "flavor_group_name": row.flavor_group_name,
+            "resource_type": resource_type,
+            "amount": requested_amount,
+            "zone": zone,
+            "project_id": project_id,
+            "domain_id": row.domain_id,
+            "state": state,
+            "start_time": None,
+            "end_time": None,
+            "allow_rejection": False,
+        }
+        row.ready_status = True
+        row.ready_reason = Condition.ACCEPTED
+        row.ready_observed_generation = 1
+        row.ready_changed_at = now
+        row.status_summary = "Accepted · 0 VMs · no expiry"
+    for field, content in fields.items():
+        setattr(row, field, content)
+    row.save()
+    return row
+
+
+def make_slot(
+    commitment: Commitment,
+    host: Host | None,
+    *,
+    index: int | None = None,
+    flavor_name: str = "small",
+    memory_gib: int = 4,
+    vcpus: int = 1,
+    **fields: Any,
+) -> Reservation:
+    """Make a slot of a commitment; on a host it is ready, without one it found no host."""
+    if index is None:
+        index = commitment.slots.count()
+    defaults: dict[str, Any] = {
+        "resource_name": flavor_name,
+        "is_ready": host is not None,
+        "ready_reason": ReadyReason.ACTIVE if host else ReadyReason.NO_HOSTS_FOUND,
+        "ready_changed_at": timezone.now(),
+        "creator": "commitments",
+        "parent_generation": commitment.generation,
+        "observed_parent_generation": commitment.generation,
+        "flavor_group_name": commitment.flavor_group_name,
+        "project_id": commitment.project_id,
+        "domain_id": commitment.domain_id,
+        "zone": commitment.zone,
+    }
+    return make_reservation(
+        host,
+        kind=ReservationKind.COMMITTED,
+        memory_gib=memory_gib,
+        vcpus=vcpus,
+        commitment=commitment,
+        slot_index=index,
+        **{**defaults, **fields},
+    )
+
+
+def make_reservation(
+    host: Host | None,
+    *,
+    kind: str = ReservationKind.FAILOVER,
+    memory_gib: int = 4,
+    vcpus: int = 1,
+    **fields: Any,
+) -> Reservation:
+    """Make a reservation that blocks all of its size on its host."""
+    defaults: dict[str, Any] = {
+        "zone": host.zone if host else "",
+        "target_host": host,
+        "confirmed_host": host,
+        "blocked_memory_bytes": memory_gib * GIB if host else 0,
+        "blocked_vcpus": vcpus if host else 0,
+        "is_ready": host is not None,
+        "ready_reason": ReadyReason.ACTIVE if host else ReadyReason.NO_HOSTS_FOUND,
+    }
+    row = Reservation.objects.create(
+        kind=kind,
+        memory_bytes=memory_gib * GIB,
+        vcpus=vcpus,
+        **{**defaults, **fields},
+    )
+    for touched in {row.target_host, row.confirmed_host} - {None}:
+        recount_room(touched)  # type: ignore[arg-type]  # None was taken out
+    return row
+
+
+def make_vm(
+    name: str = "",
+    host: Host | None = None,
+    *,
+    slot: Reservation | None = None,
+    slot_state: str = AllocationState.CONFIRMED,
+    flavor_name: str = "small",
+    memory_gib: int = 4,
+    vcpus: int = 1,
+    project_id: str = DEFAULT_PROJECT_ID,
+    **fields: Any,
+) -> Instance:
+    """Make a VM; with ``slot`` it sits in that reservation, which then blocks less."""
+    uuid = fields.pop("openstack_id", "") or make_uuid()
+    defaults: dict[str, Any] = {
+        "zone": host.zone if host else "",
+        "host_name": host.name if host else "",
+        "status": "ACTIVE",
+        "vm_state": "active",
+        "power_state": 1,
+        "nova_created_at": timezone.now(),
+    }
+    row = Instance.objects.create(
+        openstack_id=uuid,
+        name=name or f"vm-{uuid[-4:]}",
+        project_id=project_id,
+        flavor_name=flavor_name,
+        vcpus=vcpus,
+        memory_bytes=memory_gib * GIB,
+        host=host,
+        **{**defaults, **fields},
+    )
+    if slot is not None:
+        make_allocation(slot, row, state=slot_state)
+    if host is not None:
+        recount_room(host)
+    return row
+
+
+def make_allocation(
+    slot: Reservation, vm: Instance, *, state: str = AllocationState.CONFIRMED
+) -> ReservationAllocation:
+    """Put a VM into a reservation and set what the reservation blocks from then on."""
+    now = timezone.now()
+    is_confirmed = state == AllocationState.CONFIRMED
+    row = ReservationAllocation.objects.create(
+        reservation=slot,
+        vm_uuid=vm.openstack_id,
+        state=state,
+        memory_bytes=vm.memory_bytes,
+        vcpus=vm.vcpus,
+        since=now,
+        confirmed_host=vm.host if is_confirmed else None,
+        confirmed_at=now if is_confirmed else None,
+    )
+    if slot.target_host is not None:
+        blocked = _blocked(slot)
+        slot.blocked_memory_bytes, slot.blocked_vcpus = blocked.memory_bytes, blocked.vcpus
+        slot.save(update_fields=["blocked_memory_bytes", "blocked_vcpus", "updated_at"])
+        recount_room(slot.target_host)
+    return row
+
+
+def make_assignment(
+    commitment: Commitment, vm: Instance, *, position: int = 0
+) -> InstanceAssignment:
+    return InstanceAssignment.objects.create(
+        commitment=commitment,
+        vm_uuid=vm.openstack_id,
+        resource_type=commitment.resource_type,
+        position=position,
+    )
+
+
+def make_event(
+    commitment: Commitment, action: str = "commitment_accepted", **fields: Any
+) -> CommitmentEvent:
+    defaults = {"actor": "limes", "request_id": "committed-resource-test"}
+    return CommitmentEvent.objects.create(
+        commitment_uuid=commitment.commitment_uuid, action=action, **{**defaults, **fields}
+    )
+
+
+def recount_room(host: Host) -> HostCapacity:
+    """Set a host's capacity row to what its VMs and reservations add up to."""
+    totals: dict[str, Any] = {
+        "zone": host.zone,
+        "effective_memory_bytes": host.effective_memory_bytes,
+        "effective_vcpus": host.effective_vcpus,
+    }
+    running = host.instances.aggregate(memory=Sum("memory_bytes"), vcpus=Sum("vcpus"))
+    totals["allocated_memory_bytes"] = running["memory"] or 0
+    totals["allocated_vcpus"] = running["vcpus"] or 0
+    here = Reservation.objects.filter(Q(target_host=host) | Q(confirmed_host=host))
+    for kind in ReservationKind.values:
+        held = here.filter(kind=kind).aggregate(
+            memory=Sum("blocked_memory_bytes"), vcpus=Sum("blocked_vcpus")
+        )
+        totals[f"{kind}_memory_bytes"] = held["memory"] or 0
+        totals[f"{kind}_vcpus"] = held["vcpus"] or 0
+    return HostCapacity.objects.update_or_create(host=host, defaults=totals)[0]
+
+
+def _blocked(slot: Reservation) -> ResourceVector:
+    sums = {
+        state: ResourceVector(
+            memory_bytes=sum(row.memory_bytes for row in rows),
+            vcpus=sum(row.vcpus for row in rows),
+        )
+        for state in AllocationState.values
+        for rows in [list(slot.allocations.filter(state=state))]
+    }
+    whole = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
+    if slot.target_host_id != slot.confirmed_host_id:
+        return whole
+    remaining = (whole - sums[AllocationState.CONFIRMED]).clamped()
+    return remaining.maximum(sums[AllocationState.EXPECTED])
