@@ -1,0 +1,133 @@
+"""Names of resources, commitments and slots (spec commitments, 3.1, 5.5; spec liquid, 6.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from commitments.domain.statuses import ResourceType
+
+RESOURCE_PREFIX = "hw_version_"
+RAM_SUFFIX = "_ram"
+CORES_SUFFIX = "_cores"
+INSTANCES_SUFFIX = "_instances"
+COMMITMENT_PREFIX = "commitment-"
+
+_COMMITMENT_UUID = re.compile(r"[a-zA-Z0-9-]{6,40}")
+_SLOT_NUMBER = re.compile(r"[0-9]{1,9}")
+_MIN_SLOT_NAME_PARTS = 3
+
+
+class InvalidResourceName(ValueError):  # noqa: N818 - the specification gives the name
+    """A resource name that does not follow ``hw_version_<group><suffix>``.
+
+    Attributes:
+        resource_name: The name as given.
+        problem: Which check failed.
+    """
+
+    def __init__(self, resource_name: str, problem: str) -> None:
+        super().__init__(f"invalid resource name {resource_name!r}: {problem}")
+        self.resource_name = resource_name
+        self.problem = problem
+
+
+def resource_name_ram(group: str) -> str:
+    """Return the LIQUID resource name of a group's memory."""
+    return f"{RESOURCE_PREFIX}{group}{RAM_SUFFIX}"
+
+
+def resource_name_cores(group: str) -> str:
+    """Return the LIQUID resource name of a group's cores."""
+    return f"{RESOURCE_PREFIX}{group}{CORES_SUFFIX}"
+
+
+def resource_name_instances(group: str) -> str:
+    """Return the LIQUID resource name of a group's VM count."""
+    return f"{RESOURCE_PREFIX}{group}{INSTANCES_SUFFIX}"
+
+
+def flavor_group_from_resource(resource_name: str) -> str:
+    """Return the flavor group of a memory resource name (the syncer's parser).
+
+    Raises:
+        InvalidResourceName: Prefix, suffix ``_ram`` or group is missing.
+    """
+    return _group_between(resource_name, RAM_SUFFIX)
+
+
+def flavor_group_and_type_from_resource(resource_name: str) -> tuple[str, ResourceType]:
+    """Return flavor group and type of a memory or cores resource name (the API's parser).
+
+    Raises:
+        InvalidResourceName: Prefix, a suffix ``_ram`` or ``_cores``, or group is missing.
+    """
+    if resource_name.endswith(CORES_SUFFIX):
+        return _group_between(resource_name, CORES_SUFFIX), ResourceType.CORES
+    return _group_between(resource_name, RAM_SUFFIX), ResourceType.MEMORY
+
+
+def is_commitment_uuid(text: str) -> bool:
+    """Return whether a text has the form of a commitment uuid."""
+    return _COMMITMENT_UUID.fullmatch(text) is not None
+
+
+def slot_name(prefix: str, slot_index: int) -> str:
+    """Return the name of a slot from its prefix and number."""
+    return f"{prefix}{slot_index}"
+
+
+def slot_name_prefix(commitment_uuid: str) -> str:
+    """Return the prefix that the slots of a commitment share."""
+    return f"{COMMITMENT_PREFIX}{commitment_uuid}-"
+
+
+def commitment_uuid_from_slot_name(name: str) -> str:
+    """Return the commitment uuid in a slot name; a name without slot number is taken whole.
+
+    Source: spec commitments, 5.4, 5.5.
+    """
+    rest = name.removeprefix(COMMITMENT_PREFIX)
+    return rest.rpartition("-")[0] or rest
+
+
+def slot_index_from_name(name: str) -> int | None:
+    """Return the number at the end of a slot name, None if it has none.
+
+    Source: spec commitments, 5.5.
+    """
+    parts = name.split("-")
+    if len(parts) < _MIN_SLOT_NAME_PARTS or not _SLOT_NUMBER.fullmatch(parts[-1]):
+        return None
+    return int(parts[-1])
+
+
+def max_slot_index(names: Iterable[str]) -> int:
+    """Return the highest slot number among names, -1 if none has one.
+
+    Source: spec commitments, 5.5.
+    """
+    indexes = (slot_index_from_name(name) for name in names)
+    return max((index for index in indexes if index is not None), default=-1)
+
+
+def next_slot_index(names: Iterable[str]) -> int:
+    """Return the number of the next slot; gaps are never filled.
+
+    Source: spec commitments, 5.5.
+    """
+    return max_slot_index(names) + 1
+
+
+def _group_between(resource_name: str, suffix: str) -> str:
+    if not resource_name.startswith(RESOURCE_PREFIX):
+        raise InvalidResourceName(resource_name, f"prefix {RESOURCE_PREFIX!r} is missing")
+    rest = resource_name.removeprefix(RESOURCE_PREFIX)
+    if not rest.endswith(suffix):
+        if f"_{rest}" == suffix:
+            raise InvalidResourceName(resource_name, "flavor group is empty")
+        raise InvalidResourceName(resource_name, "suffix is not one of those accepted here")
+    group = rest.removesuffix(suffix)
+    if not group:
+        raise InvalidResourceName(resource_name, "flavor group is empty")
+    return group

@@ -1,0 +1,43 @@
+"""States and resource types of commitments (spec commitments, 1.2, 1.3)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ResourceType(StrEnum):
+    """What a commitment promises: memory in bytes, or whole cores."""
+
+    MEMORY = "memory"
+    CORES = "cores"
+
+
+class CommitmentStatus(StrEnum):
+    """The six states of a commitment in Limes."""
+
+    PLANNED = "planned"
+    PENDING = "pending"
+    GUARANTEED = "guaranteed"
+    CONFIRMED = "confirmed"
+    SUPERSEDED = "superseded"
+    EXPIRED = "expired"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the commitment is promised: guaranteed or confirmed."""
+        return self in ACTIVE_STATUSES
+
+    @property
+    def is_live(self) -> bool:
+        """Whether capacity is held or wanted now: pending, guaranteed or confirmed."""
+        return self in LIVE_STATUSES
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no other state follows: superseded or expired."""
+        return self in FINAL_STATUSES
+
+
+ACTIVE_STATUSES = frozenset({CommitmentStatus.GUARANTEED, CommitmentStatus.CONFIRMED})
+LIVE_STATUSES = ACTIVE_STATUSES | {CommitmentStatus.PENDING}
+FINAL_STATUSES = frozenset({CommitmentStatus.SUPERSEDED, CommitmentStatus.EXPIRED})
