@@ -1,0 +1,135 @@
+"""The commands of ``./run``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from config.launcher.checks import run_lint
+from config.launcher.demo import parse_demo, run_demo
+from config.launcher.environment import ensure_environment
+from config.launcher.foreground import run_in_foreground
+from config.launcher.interrupts import StopRequested, ignore_stop, listen_for_stop
+from config.launcher.places import Checkout, this_checkout
+from config.launcher.production import ROLES, serve
+from config.launcher.services import Profile, start_services
+from config.launcher.settings import demo_environment, tool_environment
+from config.launcher.terminal import LauncherError, complain, say
+
+USAGE = """usage: ./run COMMAND ...
+
+  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--fresh]
+  test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
+  lint                           every static check
+  bench  NAME [--quick]          a benchmark, results in .local/bench/NAME.json
+  manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
+  serve  [web|worker|beat] ...   production: DATABASE_URL and REDIS_URL given
+
+docs/running.md tells the rest."""
+_USAGE_ERROR = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return the exit status."""
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        say(USAGE)
+        return os.EX_OK if arguments else _USAGE_ERROR
+    command = COMMANDS.get(arguments[0])
+    if command is None:
+        complain(f"headroom: unknown command {arguments[0]}\n{USAGE}")
+        return _USAGE_ERROR
+    try:
+        return command(this_checkout(), arguments[1:], os.environ)
+    except LauncherError as error:
+        complain(f"headroom: {error}")
+        return 1
+    except StopRequested as stop:
+        return 128 + stop.signum
+
+
+def _demo(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    return run_demo(checkout, parse_demo(arguments), environ)
+
+
+def _test(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    return _tool(checkout, ["-m", "pytest", *arguments], environ)
+
+
+def _bench(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    module = ["-m", "benchmarks", *arguments]
+    return _tool(checkout, module, environ, profile="demo", database="headroom_bench")
+
+
+def _tool(
+    checkout: Checkout,
+    python_arguments: list[str],
+    environ: Mapping[str, str],
+    *,
+    profile: Profile = "test",
+    database: str = "headroom",
+) -> int:
+    """Run a Python program with services, in an environment of ours, and return its status."""
+    listen_for_stop()
+    ensure_environment(checkout, "dev")
+    with start_services(checkout, profile, environ, database=database) as services:
+        env = tool_environment(environ, services.variables)
+        command = [str(checkout.python), *python_arguments]
+        code = run_in_foreground(command, env=env, cwd=checkout.root)
+        ignore_stop()
+        return code
+
+
+def _lint(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    if arguments:
+        raise LauncherError("./run lint takes no arguments")
+    listen_for_stop()
+    ensure_environment(checkout, "dev")
+    with start_services(checkout, "test", environ) as services:
+        code = run_lint(checkout, tool_environment(environ, services.variables))
+        ignore_stop()
+        return code
+
+
+def _manage(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    listen_for_stop()
+    ensure_environment(checkout, "runtime")
+    command = [str(checkout.python), str(checkout.root / "manage.py"), *arguments]
+    here = Path.cwd()  # file names among the arguments are relative to it
+    if environ.get("DATABASE_URL") and environ.get("REDIS_URL"):
+        return run_in_foreground(command, env=environ, cwd=here)
+    with start_services(checkout, "demo", environ) as services:
+        env = demo_environment(checkout, environ, services.variables)
+        code = run_in_foreground(command, env=env, cwd=here)
+        ignore_stop()
+        return code
+
+
+def _serve(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    role, extra = "web", arguments
+    if arguments and not arguments[0].startswith("-"):
+        role, extra = arguments[0], arguments[1:]
+    if role not in ROLES:
+        raise LauncherError(f"./run serve {role}: allowed are {', '.join(ROLES)}")
+    ensure_environment(checkout, "runtime")
+    serve(checkout, role, extra, environ)
+
+
+def _conformance(_checkout: Checkout, _arguments: list[str], _environ: Mapping[str, str]) -> int:
+    complain("headroom: ./run conformance comes with the Placement API, which is not here yet")
+    return _USAGE_ERROR
+
+
+COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {
+    "demo": _demo,
+    "test": _test,
+    "lint": _lint,
+    "bench": _bench,
+    "manage": _manage,
+    "serve": _serve,
+    "conformance": _conformance,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

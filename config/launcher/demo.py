@@ -1,0 +1,284 @@
+"""``./run demo``: the whole of Headroom on this machine, with a region to look at."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.launcher.environment import ensure_environment
+from config.launcher.interrupts import StopRequested, ignore_stop, listen_for_stop
+from config.launcher.places import Checkout, locked_or_none
+from config.launcher.processes import Child, die_with_parent, start_child, stop_children
+from config.launcher.services import Services, start_services, wipe_profile
+from config.launcher.settings import demo_environment
+from config.launcher.terminal import LauncherError, last_lines, say, step
+
+ADDRESS = "127.0.0.1"
+DEFAULT_PORT = 8000
+_PORTS_TRIED = 100
+_READY_SECONDS = 90.0
+_WATCH_SECONDS = 0.3
+_LOGIN = "admin login:"
+_STOP_SIGNALS = ((signal.SIGTERM, 6.0), (signal.SIGQUIT, 3.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What was asked for on the command line.
+
+    ``port`` None means the default or the next free one, 0 means any free one.
+    """
+
+    port: int | None
+    hosts: int | None
+    imports: tuple[Path, ...]
+    with_worker: bool
+    fresh: bool
+
+
+def parse_demo(arguments: list[str]) -> DemoOptions:
+    """Read the options of ``./run demo``."""
+    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
+    parser.add_argument("--port", type=_port, help="web port (default 8000 or the next free one)")
+    parser.add_argument("--hosts", type=_positive, help="hosts of the made-up region")
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        type=_existing,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="load a region file instead of the made-up region; may be repeated",
+    )
+    parser.add_argument("--no-worker", action="store_true", help="web only: no worker, no beat")
+    parser.add_argument("--fresh", action="store_true", help="delete the demo's data first")
+    known = parser.parse_args(arguments)
+    return DemoOptions(
+        port=known.port,
+        hosts=known.hosts,
+        imports=tuple(known.imports),
+        with_worker=not known.no_worker,
+        fresh=known.fresh,
+    )
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:  # noqa: PLR2004 - the port range
+        raise argparse.ArgumentTypeError("a port is 0 to 65535")
+    return number
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _existing(text: str) -> Path:
+    path = Path(text).resolve()
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"no such file: {text}")
+    return path
+
+
+def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str]) -> int:
+    """Bring the demo up, keep it up until a signal or a death, take it down; return the status."""
+    listen_for_stop()
+    with ExitStack() as held:
+        if not held.enter_context(locked_or_none(checkout.local / "demo" / "demo.lock")):
+            raise LauncherError("./run demo is running in this checkout already")
+        port = choose_port(options.port)
+        ensure_environment(checkout, "runtime")
+        if options.fresh:
+            with step("deleting the demo's data"):
+                wipe_profile(checkout, "demo")
+        with step("PostgreSQL and Redis"):
+            services = held.enter_context(start_services(checkout, "demo", environ))
+        held.callback(ignore_stop)  # whatever ends us, the services are left in peace
+        env = demo_environment(checkout, environ, services.variables)
+        with step("database migrations"):
+            _logged_manage(checkout, env, ["migrate", "--no-input", "--verbosity", "0"])
+        login = _set_up(checkout, env, options)
+        children: list[Child] = []
+        held.callback(_stop_all, children)
+        _start_processes(checkout, env, options, port, children)
+        with step("web" + (", worker, beat" if options.with_worker else "")):
+            _wait_for_web(port, children, services)
+        say(f"ready: http://{ADDRESS}:{port}")
+        for line in login:
+            say(line)
+        say("Ctrl-C stops it and keeps the data")
+        return _watch(children, services)
+
+
+def choose_port(wanted: int | None) -> int:
+    """Return a free port: the wanted one, any (0), or the first from 8000 up (None).
+
+    Raises:
+        LauncherError: the wanted one is taken.
+    """
+    candidates = (
+        [wanted] if wanted is not None else range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
+    )
+    for candidate in candidates:
+        with socket.socket(socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((ADDRESS, candidate))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    if wanted is not None:
+        raise LauncherError(f"port {wanted} is taken: choose another with --port, or --port 0")
+    raise LauncherError(f"ports {several[0]} to {several[-1]} are all taken")
+
+
+def _logged_manage(checkout: Checkout, env: Mapping[str, str], arguments: list[str]) -> None:
+    """Run a management command with its output in a log, shown only when it fails."""
+    log = checkout.logs / f"{arguments[0]}.log"
+    log.unlink(missing_ok=True)
+    command = [str(checkout.python), "manage.py", *arguments]
+    child = start_child(arguments[0], command, log=log, env=env, cwd=checkout.root)
+    try:
+        code = child.process.wait()
+    except StopRequested:
+        stop_children([child], ((signal.SIGTERM, 5.0),))
+        raise
+    if code != 0:
+        raise LauncherError(f"manage.py {arguments[0]} failed ({log}):\n{last_lines(log, 20)}")
+
+
+def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) -> list[str]:
+    """Load the region and the admin user, showing what is said; return the login lines."""
+    command = [str(checkout.python), "manage.py", "demo_setup"]
+    if options.hosts is not None:
+        command += ["--hosts", str(options.hosts)]
+    for path in options.imports:
+        command += ["--import", str(path)]
+    login: list[str] = []
+    with step("demo region"):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(env),
+            cwd=checkout.root,
+            process_group=0,
+            preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - one prctl call
+        )
+        try:
+            for line in process.stdout or ():
+                if line.startswith(_LOGIN):
+                    login.append(line.rstrip())
+                else:
+                    say(f"  {line.rstrip()}")
+            code = process.wait()
+        except StopRequested:
+            process.terminate()
+            process.wait()
+            raise
+    if code != 0:
+        raise LauncherError("manage.py demo_setup failed, see above")
+    return login
+
+
+def _start_processes(
+    checkout: Checkout,
+    env: Mapping[str, str],
+    options: DemoOptions,
+    port: int,
+    children: list[Child],
+) -> None:
+    metrics = checkout.local / "prometheus"
+    shutil.rmtree(metrics, ignore_errors=True)
+    metrics.mkdir(parents=True)
+    shared = {**env, "PROMETHEUS_MULTIPROC_DIR": str(metrics), "PYTHONUNBUFFERED": "1"}
+    for name, arguments in process_commands(checkout, port).items():
+        if name == "web" or options.with_worker:
+            log = checkout.logs / f"{name}.log"
+            log.unlink(missing_ok=True)
+            command = [str(checkout.python), "-m", *arguments]
+            death = signal.SIGTERM if name == "web" else signal.SIGQUIT
+            child = start_child(
+                name, command, log=log, env=shared, cwd=checkout.root, death_signal=death
+            )
+            children.append(child)
+
+
+def process_commands(checkout: Checkout, port: int) -> dict[str, list[str]]:
+    """Return the module and arguments of each process of the demo."""
+    celery = ["celery", "-A", "config.celery_app"]
+    web = ["granian", "--interface", "wsgi", "--host", ADDRESS, "--port", str(port)]
+    web += ["--workers", "2", "--blocking-threads", "4", "--no-ws", "--respawn-failed-workers"]
+    web += ["--workers-kill-timeout", "5", "--access-log", "config.wsgi:application"]
+    schedule = checkout.local / "demo" / "beat-schedule"
+    return {
+        "web": web,
+        "worker": [*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"],
+        "beat": [*celery, "beat", "--loglevel", "INFO", "--pidfile=", "--schedule", str(schedule)],
+    }
+
+
+def _wait_for_web(port: int, children: list[Child], services: Services) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while not answers_healthz(port):
+        _raise_if_dead(children, services)
+        if time.monotonic() > deadline:
+            log = children[0].log
+            raise LauncherError(f"web does not answer /healthz ({log}):\n{last_lines(log)}")
+        time.sleep(_WATCH_SECONDS)
+    _raise_if_dead(children, services)
+
+
+def answers_healthz(port: int) -> bool:
+    """Return whether the web process on a local port says it is alive."""
+    connection = http.client.HTTPConnection(ADDRESS, port, timeout=5)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _raise_if_dead(children: list[Child], services: Services) -> None:
+    for child in children:
+        code = child.process.poll()
+        if code is not None:
+            raise LauncherError(
+                f"{child.name} ended with exit status {code} ({child.log}):\n"
+                f"{last_lines(child.log)}"
+            )
+    lost = services.lost()
+    if lost is not None:
+        raise LauncherError(f"{lost.label} has gone ({lost.log}):\n{last_lines(lost.log)}")
+
+
+def _watch(children: list[Child], services: Services) -> int:
+    """Return 0 once somebody asks us to stop; raise when a process dies on its own."""
+    try:
+        while True:
+            _raise_if_dead(children, services)
+            time.sleep(_WATCH_SECONDS)
+    except StopRequested:
+        say("stopping")
+        return os.EX_OK
+
+
+def _stop_all(children: list[Child]) -> None:
+    ignore_stop()
+    stop_children(children, _STOP_SIGNALS)

@@ -1,0 +1,125 @@
+"""The virtual environment under ``.local/venv``, made once and kept in step with the pins."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from config.launcher.places import Checkout, locked
+from config.launcher.terminal import LauncherError, last_lines, say, step
+
+Kind = Literal["runtime", "dev"]
+_FILES: dict[Kind, tuple[str, ...]] = {
+    "runtime": ("requirements.txt",),
+    "dev": ("requirements.txt", "requirements-dev.txt"),
+}
+Installer = Callable[[Checkout, Path], None]
+
+
+def ensure_environment(checkout: Checkout, kind: Kind, install: Installer | None = None) -> None:
+    """Make the virtual environment and install the requirements, unless that is already done.
+
+    Holds a file lock while it works, so that several starts at once do it once.
+
+    Args:
+        checkout: Where.
+        kind: ``runtime``, or ``dev`` which contains it.
+        install: What installs a requirements file; pip when left out.
+
+    Raises:
+        LauncherError: Python cannot make one, or the installation failed.
+    """
+    if _is_current(checkout, kind):
+        return
+    with locked(checkout.local / "venv.lock"):
+        if _is_current(checkout, kind):
+            return
+        if not _works(checkout):
+            with step("creating the virtual environment"):
+                _create(checkout)
+        _stamp_path(checkout).unlink(missing_ok=True)
+        say(f"installing {kind} requirements, this takes a minute or two the first time")
+        with step(f"installing {kind} requirements"):
+            (install or pip_install)(checkout, checkout.root / _FILES[kind][-1])
+        _write_stamp(checkout, kind)
+
+
+def fingerprint(checkout: Checkout, kind: Kind) -> str:
+    """Return a hash over the requirement files of ``kind`` and the Python version."""
+    digest = hashlib.sha256(sys.version.encode())
+    for name in _FILES[kind]:
+        digest.update((checkout.root / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _stamp_path(checkout: Checkout) -> Path:
+    return checkout.venv / "headroom-requirements.json"
+
+
+def _is_current(checkout: Checkout, kind: Kind) -> bool:
+    try:
+        stamp = json.loads(_stamp_path(checkout).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(stamp, dict) or not os.access(checkout.python, os.X_OK):
+        return False
+    satisfying: tuple[Kind, ...] = ("dev",) if kind == "dev" else ("runtime", "dev")
+    return any(stamp.get(known) == fingerprint(checkout, known) for known in satisfying)
+
+
+def _write_stamp(checkout: Checkout, kind: Kind) -> None:
+    stamp = {kind: fingerprint(checkout, kind)}
+    fresh = _stamp_path(checkout).with_suffix(".new")
+    fresh.write_text(json.dumps(stamp), encoding="utf-8")
+    fresh.replace(_stamp_path(checkout))
+
+
+def _works(checkout: Checkout) -> bool:
+    if not checkout.python.exists():
+        return False
+    probe = [str(checkout.python), "-c", "import sys, pip; print(sys.version_info[:2])"]
+    answer = subprocess.run(probe, capture_output=True, text=True, check=False)
+    return answer.returncode == 0 and answer.stdout.strip() == str(tuple(sys.version_info[:2]))
+
+
+def _create(checkout: Checkout) -> None:
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        raise LauncherError(
+            "this Python cannot make virtual environments: install python3-venv "
+            "(Debian, Ubuntu: apt-get install python3-venv) and start again"
+        )
+    shutil.rmtree(checkout.venv, ignore_errors=True)
+    checkout.local.mkdir(exist_ok=True)
+    _logged(checkout, [sys.executable, "-m", "venv", str(checkout.venv)], "venv.log")
+
+
+def pip_install(checkout: Checkout, requirements: Path) -> None:
+    """Install a requirements file into the virtual environment with pip."""
+    pip = [str(checkout.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    _logged(checkout, [*pip, "install", "-r", str(requirements)], "pip.log")
+
+
+def pip_unpack(checkout: Checkout, requirement: str, target: Path) -> None:
+    """Unpack one pinned wheel, without its dependencies, into ``target``."""
+    pip = [str(checkout.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    options = ["--no-deps", "--only-binary", ":all:", "--target", str(target)]
+    _logged(checkout, [*pip, "install", *options, requirement], "pip.log")
+
+
+def _logged(checkout: Checkout, command: list[str], log_name: str) -> None:
+    log = checkout.logs / log_name
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as output:
+        code = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=checkout.root
+        ).returncode
+    if code != 0:
+        raise LauncherError(f"{' '.join(command[1:4])} failed ({log}):\n{last_lines(log)}")

@@ -1,0 +1,164 @@
+"""Starting, watching and stopping processes so that none outlives its owner."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The unprivileged user that services run as when the launcher runs as root."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A running process with the name people know it by and the file it logs to."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def die_with_parent(signum: int) -> Callable[[], None]:
+    """Return a function that makes the new process get ``signum`` when its parent is gone.
+
+    It runs between fork and exec (after a change of user, which would clear the setting).
+    """
+    parent = os.getpid()
+
+    def bind() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signum)
+        if os.getppid() != parent:  # the parent died before the call
+            os._exit(1)
+
+    return bind
+
+
+def start_child(
+    name: str,
+    command: Sequence[str],
+    *,
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path,
+    account: Account | None = None,
+    death_signal: int = signal.SIGTERM,
+) -> Child:
+    """Start a process in its own process group, logging to ``log``, bound to this process's life.
+
+    Args:
+        name: What people call it.
+        command: Program and arguments.
+        log: File that its output is appended to.
+        env: Its whole environment.
+        cwd: Its working directory.
+        account: The user it runs as; the present one when left out.
+        death_signal: What it gets when this process dies without stopping it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(env),
+            cwd=cwd,
+            process_group=0,
+            preexec_fn=die_with_parent(death_signal),  # noqa: PLW1509 - one prctl call, no threads
+            user=None if account is None else account.uid,
+            group=None if account is None else account.gid,
+            extra_groups=None if account is None else [],
+        )
+    return Child(name=name, process=process, log=log)
+
+
+def stop_children(children: Iterable[Child], signals: Sequence[tuple[int, float]]) -> None:
+    """Stop processes together: each signal in turn with its patience in seconds, then SIGKILL.
+
+    Whatever is left of their process groups is killed as well.
+    """
+    pending = list(children)
+    groups = [child.process.pid for child in pending]
+    for signum, patience_seconds in signals:
+        pending = [child for child in pending if child.process.poll() is None]
+        for child in pending:
+            child.process.send_signal(signum)
+        wait_until(partial(_all_ended, pending), patience_seconds)
+    for group in groups:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    for child in pending:
+        child.process.wait()
+
+
+def _all_ended(children: Sequence[Child]) -> bool:
+    return all(child.process.poll() is not None for child in children)
+
+
+def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
+    """Poll a condition; return whether it came true within the time."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process exists and is more than a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def processes_in(directory: Path) -> tuple[int, ...]:
+    """Return the processes whose working directory is ``directory``, in order of their ids.
+
+    PostgreSQL and Redis work in their data directory, so this finds the servers that really use
+    it, whatever a pid file says: its process may be gone, or its number taken by another program.
+    """
+    target = os.path.realpath(directory)
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if (entry / "cwd").readlink() == Path(target) and is_alive(int(entry.name)):
+                found.append(int(entry.name))
+        except OSError:  # gone meanwhile, or another user's
+            continue
+    return tuple(sorted(found))
+
+
+def stop_processes_in(directory: Path, signals: Sequence[tuple[int, float]]) -> None:
+    """Stop every process that works in ``directory``: the given signals, then SIGKILL."""
+    for signum, patience_seconds in (*signals, (signal.SIGKILL, 5.0)):
+        for pid in processes_in(directory):
+            try:
+                os.kill(pid, signum)
+            except ProcessLookupError:
+                continue
+        if wait_until(lambda: not processes_in(directory), patience_seconds):
+            return

@@ -1,0 +1,63 @@
+"""``./run serve``: web, worker or beat against a given database and broker, nothing embedded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import NoReturn
+
+from config.launcher.places import Checkout
+from config.launcher.terminal import LauncherError
+
+ROLES = ("web", "worker", "beat")
+_WEB_DEFAULTS = {
+    "GRANIAN_PORT": "8000",
+    "GRANIAN_WORKERS": "2",
+    "GRANIAN_BLOCKING_THREADS": "8",
+    "GRANIAN_WORKERS_KILL_TIMEOUT": "30",
+    "GRANIAN_RESPAWN_FAILED_WORKERS": "true",
+    "GRANIAN_WEBSOCKETS": "false",
+}
+
+
+def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
+    """Return the command line of a role; ``extra`` goes to granian or Celery unchanged."""
+    python = str(checkout.python)
+    if role == "web":
+        return [python, "-m", "granian", "--interface", "wsgi", *extra, "config.wsgi:application"]
+    celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
+    return [*celery, *extra]
+
+
+def serve_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of production: the given one, with server defaults filled in.
+
+    Raises:
+        LauncherError: the database or the broker is not given.
+    """
+    missing = [name for name in ("DATABASE_URL", "REDIS_URL") if not environ.get(name)]
+    if missing:
+        raise LauncherError(f"./run serve needs {' and '.join(missing)} (./run demo does not)")
+    address = environ.get("HEADROOM_LISTEN_ADDRESS", "127.0.0.1")
+    return {**_WEB_DEFAULTS, "GRANIAN_HOST": address, **environ}
+
+
+def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str, str]) -> NoReturn:
+    """Check that the database is migrated, then become the server process.
+
+    Raises:
+        LauncherError: something is not given, or migrations are missing.
+    """
+    env = serve_environment(environ)
+    check = [str(checkout.python), "manage.py", "migrate", "--check"]
+    if subprocess.run(check, env=env, cwd=checkout.root, check=False).returncode != 0:
+        raise LauncherError(
+            "the database is not reachable or not migrated: see above, then ./run manage migrate"
+        )
+    if not env.get("PROMETHEUS_MULTIPROC_DIR"):
+        env["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="headroom-prometheus-")
+    os.chdir(checkout.root)
+    command = serve_command(checkout, role, extra)
+    os.execve(command[0], command, env)  # noqa: S606 - no shell is the point

@@ -1,0 +1,63 @@
+"""The environments that the commands give to Headroom; production gives its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from config.launcher.places import Checkout
+
+_PREFIX = "HEADROOM_"
+_LAUNCHER_ONLY = ("RUN_POSTGRES", "RUN_REDIS")
+
+
+def demo_environment(
+    checkout: Checkout, environ: Mapping[str, str], services: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of the demo: defaults for one machine, the caller's settings win."""
+    defaults = {
+        "HEADROOM_DEBUG": "true",
+        "HEADROOM_AUTH": "noauth",
+        "HEADROOM_LISTEN_ADDRESS": "127.0.0.1",
+        "HEADROOM_ALLOWED_HOSTS": "127.0.0.1,localhost",
+        "HEADROOM_SECURE_COOKIES": "false",
+        "HEADROOM_SECRET_KEY": _kept_secret(checkout),
+    }
+    if "HEADROOM_SECRET_KEY_FILE" in environ:
+        del defaults["HEADROOM_SECRET_KEY"]
+    return {**defaults, **_without(environ, _LAUNCHER_ONLY), **services}
+
+
+def tool_environment(environ: Mapping[str, str], services: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of tests, lint and benchmarks: production-like, always the same.
+
+    Settings of the caller are left out, so that the outcome does not depend on them.
+    """
+    inherited = {name: text for name, text in environ.items() if not name.startswith(_PREFIX)}
+    return {
+        **_without(inherited, (*_LAUNCHER_ONLY, "PROMETHEUS_MULTIPROC_DIR")),
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "HEADROOM_DEBUG": "false",
+        "HEADROOM_AUTH": "token",
+        "HEADROOM_SECRET_KEY": secrets.token_urlsafe(64),
+        **services,
+    }
+
+
+def _without(environ: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: text for name, text in environ.items() if name not in names}
+
+
+def _kept_secret(checkout: Checkout) -> str:
+    """Return the demo's signing key: made once, so that sessions survive a restart."""
+    path = checkout.local / "demo-secret"
+    path.parent.mkdir(exist_ok=True)
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        kept = path.read_text(encoding="utf-8").strip()
+        if kept:
+            return kept
+    secret = secrets.token_urlsafe(48)
+    path.write_text(secret, encoding="utf-8")
+    return secret
