@@ -17,6 +17,16 @@ _TRAIT_PREFIX = "trait:"
 _HYPERVISOR_TYPE_KEY = "capabilities:hypervisor_type"
 
 
+class UnplaceableRequestError(ValueError):
+    """A request without memory or without vCPUs, which every host would satisfy.
+
+    Source: spec scheduling, 7.11 step C (product: the request fails).
+    """
+
+    def __init__(self, request_key: str) -> None:
+        super().__init__(f"request {request_key!r} asks for no memory or no vCPUs")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
     """One VM-shaped block that needs one host.
