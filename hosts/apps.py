@@ -6,6 +6,14 @@ from django.apps import AppConfig
 
 
 class HostsConfig(AppConfig):
-    """Register ``hosts`` with Django."""
+    """Register ``hosts`` with Django and its sections of region files."""
 
     name = "hosts"
+
+    def ready(self) -> None:
+        """Register the sections of region files that this app reads and writes."""
+        from hosts.region import flavors, hosts, identity, servers  # noqa: PLC0415 - models first
+        from hosts.region.registry import registry  # noqa: PLC0415 - models first
+
+        for module in (identity, flavors, hosts, servers):
+            module.register(registry)

@@ -174,6 +174,9 @@ class Host(TrackedModel):
     traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
     aggregate_uuids = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     allowed_projects = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    provider_uuid = models.CharField(
+        max_length=64, blank=True, help_text="root resource provider in Placement"
+    )
     provider_inventories = models.JSONField(default=dict, blank=True)
     provider_traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
     nested_providers = models.JSONField(default=list, blank=True)

@@ -1,0 +1,89 @@
+"""Capacity and zone of a host from what Nova and Placement say (spec region-file, rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
+from typing import Final
+
+ONE: Final = Decimal(1)
+TENANT_FILTER_PREFIX: Final = "filter_tenant_id"
+# Enough digits for any 64-bit amount times any ratio: the product is exact, only the floor rounds.
+_EXACT: Final = Context(prec=200, rounding=ROUND_FLOOR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """One resource class of a resource provider.
+
+    Attributes:
+        total: Installed amount in the class' unit (vCPUs, MiB, GiB).
+        reserved: Kept for the host itself, same unit.
+        ratio: Overcommit ratio, above 0.
+    """
+
+    total: int
+    reserved: int = 0
+    ratio: Decimal = ONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostResource:
+    """Installed, reserved and usable amount of one resource of a host, in one unit.
+
+    Attributes:
+        total: Installed.
+        reserved: Kept for the host itself.
+        ratio: Overcommit ratio.
+        effective: What may be promised: ``floor((total - reserved) * ratio)``, never negative.
+    """
+
+    total: int = 0
+    reserved: int = 0
+    ratio: Decimal = ONE
+    effective: int = 0
+
+
+def effective_amount(inventory: Inventory, *, unit: int = 1) -> int:
+    """Return ``floor((total - reserved) * ratio)`` in base units, at least 0.
+
+    Args:
+        inventory: Amounts in units of ``unit``.
+        unit: How many base units one is, such as 2^20 for MiB in bytes.
+    """
+    left = max(0, inventory.total - inventory.reserved) * unit
+    return int(_EXACT.to_integral_value(_EXACT.multiply(Decimal(left), inventory.ratio)))
+
+
+def host_resource(inventories: Iterable[Inventory], *, unit: int = 1) -> HostResource:
+    """Return a host's resource as the sum of its inventories (such as VCPU and PCPU).
+
+    The ratio shown is that of the first inventory; the effective amount honours each one's own.
+
+    Args:
+        inventories: Inventories that give the resource, in order of precedence.
+        unit: Factor from their unit to that of the result.
+    """
+    listed = tuple(inventories)
+    return HostResource(
+        total=sum(inventory.total for inventory in listed) * unit,
+        reserved=sum(inventory.reserved for inventory in listed) * unit,
+        ratio=listed[0].ratio if listed else ONE,
+        effective=sum(effective_amount(inventory, unit=unit) for inventory in listed),
+    )
+
+
+def allowed_projects(metadata_of_aggregates: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the projects a host is restricted to by its aggregates; empty means everybody.
+
+    Source: spec scheduling, 7.13.
+    """
+    found = {
+        project.strip()
+        for metadata in metadata_of_aggregates
+        for key, listed in metadata.items()
+        if key.startswith(TENANT_FILTER_PREFIX)
+        for project in listed.split(",")
+    }
+    return tuple(sorted(found - {""}))

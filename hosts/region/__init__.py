@@ -1,0 +1,1 @@
+"""Region files: reading, writing and generating them (spec region-file)."""

@@ -1,0 +1,332 @@
+"""Writing and dumping hosts: zone, capacity, traits, restrictions (spec region-file, rules)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Final
+
+from hosts.domain.capacity import HostResource, Inventory, allowed_projects, host_resource
+from hosts.models import Aggregate, Host, HostState, HostStatus
+from hosts.region.inventory import (
+    AGGREGATE_COLUMNS,
+    AGGREGATES,
+    COMPUTE_BINARY,
+    HYPERVISORS,
+    MAX_AMOUNT,
+    PROVIDERS,
+    SERVICES,
+    Hypervisor,
+    Provider,
+    ProviderTree,
+    read_aggregates,
+    read_hypervisors,
+    read_providers,
+    read_services,
+)
+from hosts.region.node import Json
+from hosts.region.prune import prune_rows
+from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.run import ImportRun
+from hosts.region.staging import Merge, StagingTable, as_json, merge
+
+MIB: Final = 1 << 20
+HOST_COLUMNS: Final = (
+    "name",
+    "openstack_id",
+    "service_host",
+    "service_id",
+    "zone",
+    "hypervisor_type",
+    "cpu_arch",
+    "state",
+    "status",
+    "disabled_reason",
+    "total_vcpus",
+    "total_memory_bytes",
+    "total_disk_gib",
+    "reserved_vcpus",
+    "reserved_memory_bytes",
+    "reserved_disk_gib",
+    "vcpus_ratio",
+    "memory_ratio",
+    "disk_ratio",
+    "effective_vcpus",
+    "effective_memory_bytes",
+    "effective_disk_gib",
+    "traits",
+    "aggregate_uuids",
+    "allowed_projects",
+    "provider_uuid",
+    "provider_inventories",
+    "provider_traits",
+    "nested_providers",
+)
+_RATIO_STEP: Final = Decimal("0.0001")
+_SMALLEST_RATIO: Final = Decimal("0.0001")
+
+
+def register(registry: Registry) -> None:
+    """Register the sections and steps of this module."""
+    for path, reader, dumper in (
+        (HYPERVISORS, read_hypervisors, _dump_hypervisors),
+        (SERVICES, read_services, _dump_services),
+        (AGGREGATES, read_aggregates, _dump_aggregates),
+        (PROVIDERS, read_providers, _dump_providers),
+    ):
+        registry.add_section(Section(path=path, shape=Shape.LIST, reader=reader, dumper=dumper))
+    registry.add_writer(Step(order=40, name="aggregates", run=_write_aggregates))
+    registry.add_writer(Step(order=45, name="hosts", run=_write_hosts))
+    registry.add_pruner(Step(order=40, name="aggregates", run=_prune_aggregates))
+    registry.add_pruner(Step(order=45, name="hosts", run=_prune_hosts))
+
+
+def _write_aggregates(run: ImportRun) -> None:
+    if AGGREGATES in run.sections_seen:
+        merge(
+            Merge(table="hosts_aggregate", key="uuid", columns=AGGREGATE_COLUMNS),
+            run.report.of(AGGREGATES),
+        )
+
+
+def _prune_aggregates(run: ImportRun) -> None:
+    if run.prunes(AGGREGATES):
+        prune_rows(
+            run, section=AGGREGATES, model=Aggregate, key="uuid", staged="stage_hosts_aggregate"
+        )
+
+
+class _Membership:
+    """Which aggregates a host is in: by service host first, then by hypervisor name."""
+
+    def __init__(self, hypervisors: list[Hypervisor]) -> None:
+        service_hosts = {hypervisor.service_host for hypervisor in hypervisors}
+        names = {hypervisor.name for hypervisor in hypervisors}
+        self.by_service: dict[str, list[Aggregate]] = defaultdict(list)
+        self.by_name: dict[str, list[Aggregate]] = defaultdict(list)
+        self.unmatched: list[tuple[str, str]] = []
+        for aggregate in Aggregate.objects.order_by("name", "uuid"):
+            for host_name in aggregate.host_names:
+                if host_name in service_hosts:
+                    self.by_service[host_name].append(aggregate)
+                elif host_name in names:
+                    self.by_name[host_name].append(aggregate)
+                else:
+                    self.unmatched.append((aggregate.name, host_name))
+
+    def of(self, hypervisor: Hypervisor) -> list[Aggregate]:
+        """Return the aggregates of a hypervisor, by name."""
+        found = [
+            *self.by_service.get(hypervisor.service_host, ()),
+            *self.by_name.get(hypervisor.name, ()),
+        ]
+        return sorted(found, key=lambda aggregate: (aggregate.name, aggregate.uuid))
+
+
+def _write_hosts(run: ImportRun) -> None:
+    hypervisors: list[Hypervisor] = run.stash[HYPERVISORS]
+    if HYPERVISORS not in run.sections_seen:
+        return
+    # Staged here: a host's row needs what four sections said.
+    stage = StagingTable(run, table="hosts_host", columns=HOST_COLUMNS)
+    tree: ProviderTree = run.stash[PROVIDERS]
+    membership = _Membership(hypervisors)
+    used_roots = set()
+    for hypervisor in hypervisors:
+        root = tree.root_of(hypervisor)
+        if root is not None:
+            used_roots.add(root.uuid)
+        stage.add(_host_row(run, hypervisor, root, tree.nested_in(root), membership.of(hypervisor)))
+    stage.finish()
+    merge(
+        Merge(
+            table="hosts_host",
+            key="name",
+            columns=HOST_COLUMNS,
+            on_insert={"maintenance": "''", "generation": "1"},
+            has_generation=True,
+        ),
+        run.report.of(HYPERVISORS),
+    )
+    for aggregate_name, host_name in membership.unmatched:
+        run.report.keep(
+            AGGREGATES, aggregate_name, "unknown_host", f"lists {host_name}, which is no hypervisor"
+        )
+    for provider in sorted(tree.by_uuid.values(), key=lambda each: each.name):
+        if provider.root_uuid not in used_roots:
+            run.report.skip(
+                PROVIDERS, provider.name, "unknown_host", f"{provider.uuid} is no hypervisor's"
+            )
+
+
+def _host_row(
+    run: ImportRun,
+    hypervisor: Hypervisor,
+    root: Provider | None,
+    nested: list[Provider],
+    aggregates: list[Aggregate],
+) -> tuple[object, ...]:
+    traits = {trait for provider in ([root] if root else []) + nested for trait in provider.traits}
+    vcpus, memory, disk = _resources(run, hypervisor, root)
+    return (
+        hypervisor.name,
+        hypervisor.openstack_id,
+        hypervisor.service_host,
+        hypervisor.service_id,
+        _zone(run, hypervisor, aggregates),
+        hypervisor.hypervisor_type,
+        hypervisor.cpu_arch,
+        _known(hypervisor.state, HostState.values, HostState.UNKNOWN),
+        _known(hypervisor.status, HostStatus.values, HostStatus.DISABLED),
+        hypervisor.disabled_reason,
+        *(resource.total for resource in (vcpus, memory, disk)),
+        *(resource.reserved for resource in (vcpus, memory, disk)),
+        *(_shown_ratio(resource.ratio) for resource in (vcpus, memory, disk)),
+        *(resource.effective for resource in (vcpus, memory, disk)),
+        sorted(traits),
+        sorted(
+            {aggregate.uuid for aggregate in aggregates} | set(root.aggregate_uuids if root else ())
+        ),
+        list(allowed_projects(aggregate.metadata for aggregate in aggregates)),
+        root.uuid if root else "",
+        as_json(root.stored_inventories if root else {}),
+        list(root.traits) if root else [],
+        as_json([_stored_child(child) for child in nested]),
+    )
+
+
+def _zone(run: ImportRun, hypervisor: Hypervisor, aggregates: list[Aggregate]) -> str:
+    zones: Mapping[str, str] = run.stash[SERVICES]
+    named = {
+        aggregate.metadata["availability_zone"]: None
+        for aggregate in aggregates
+        if aggregate.metadata.get("availability_zone")
+    }
+    if len(named) > 1:
+        listed = ", ".join(named)
+        run.report.keep(HYPERVISORS, hypervisor.name, "several_zones", f"{listed}; first taken")
+    zone = next(iter(named), "") or zones.get(hypervisor.service_host, "")
+    if not zone:
+        run.report.keep(HYPERVISORS, hypervisor.name, "no_zone", "no aggregate or service says it")
+    return zone[:255]
+
+
+def _resources(
+    run: ImportRun, hypervisor: Hypervisor, root: Provider | None
+) -> tuple[HostResource, HostResource, HostResource]:
+    if root is not None and root.inventories:
+        found = root.inventories
+        cpus = [found[key] for key in ("VCPU", "PCPU") if key in found]
+        memory = [found[key] for key in ("MEMORY_MB",) if key in found]
+        disk = [found[key] for key in ("DISK_GB",) if key in found]
+    else:
+        cpus = _own(hypervisor.vcpus)
+        memory = _own(hypervisor.memory_mib)
+        disk = _own(hypervisor.local_gib)
+        if not cpus or not memory:
+            run.report.keep(
+                HYPERVISORS,
+                hypervisor.name,
+                "no_capacity",
+                "neither its resource provider nor the hypervisor says what it has",
+            )
+    return host_resource(cpus), host_resource(memory, unit=MIB), host_resource(disk)
+
+
+def _own(amount: int | None) -> list[Inventory]:
+    return [] if amount is None else [Inventory(total=amount)]
+
+
+def _known(text: str, known: list[str], otherwise: str) -> str:
+    return text.lower() if text.lower() in known else otherwise
+
+
+def _shown_ratio(ratio: Decimal) -> Decimal:
+    # The column is for people; the effective amount was computed from the exact ratio.
+    rounded = ratio.quantize(_RATIO_STEP, rounding=ROUND_HALF_EVEN)
+    return min(max(rounded, _SMALLEST_RATIO), Decimal("9999.9999"))
+
+
+def _stored_child(child: Provider) -> Json:
+    return {
+        "uuid": child.uuid,
+        "name": child.name,
+        "parent_provider_uuid": child.parent_uuid or None,
+        "root_provider_uuid": child.root_uuid,
+        "inventories": child.stored_inventories,
+        "traits": list(child.traits),
+        "aggregates": list(child.aggregate_uuids),
+    }
+
+
+def _prune_hosts(run: ImportRun) -> None:
+    if run.prunes(HYPERVISORS):
+        prune_rows(run, section=HYPERVISORS, model=Host, key="name", staged="stage_hosts_host")
+
+
+def _dump_hypervisors(_: DumpOptions) -> Iterator[Json]:
+    for host in Host.objects.order_by("name").iterator():
+        item: dict[str, Json] = {
+            "id": host.openstack_id,
+            "hypervisor_hostname": host.name,
+            "hypervisor_type": host.hypervisor_type,
+            "state": host.state,
+            "status": host.status,
+            "service": {
+                "host": host.service_host,
+                "id": host.service_id,
+                "disabled_reason": host.disabled_reason or None,
+            },
+        }
+        if host.cpu_arch:
+            item["cpu_info"] = {"arch": host.cpu_arch}
+        if not host.provider_inventories and (host.total_vcpus or host.total_memory_bytes):
+            item["vcpus"] = min(host.total_vcpus, MAX_AMOUNT)
+            item["memory_mb"] = host.total_memory_bytes // MIB
+            item["local_gb"] = min(host.total_disk_gib, MAX_AMOUNT)
+        yield item
+
+
+def _dump_services(_: DumpOptions) -> Iterator[Json]:
+    seen = set()
+    for host in Host.objects.exclude(zone="").order_by("service_host", "name").iterator():
+        if host.service_host not in seen:
+            seen.add(host.service_host)
+            yield {
+                "binary": COMPUTE_BINARY,
+                "host": host.service_host,
+                "zone": host.zone,
+                "state": host.state,
+                "status": host.status,
+            }
+
+
+def _dump_aggregates(_: DumpOptions) -> Iterator[Json]:
+    for aggregate in Aggregate.objects.order_by("uuid"):
+        yield {
+            "uuid": aggregate.uuid,
+            "name": aggregate.name,
+            "hosts": aggregate.host_names,
+            "metadata": aggregate.metadata,
+        }
+
+
+def _dump_providers(_: DumpOptions) -> Iterator[Json]:
+    for host in Host.objects.exclude(provider_uuid="").order_by("name").iterator():
+        yield {
+            "uuid": host.provider_uuid,
+            "name": host.name,
+            "parent_provider_uuid": None,
+            "root_provider_uuid": host.provider_uuid,
+            "inventories": {"inventories": host.provider_inventories},
+            "traits": {"traits": host.provider_traits},
+            "aggregates": {"aggregates": host.aggregate_uuids},
+        }
+        for child in host.nested_providers:
+            yield {
+                **child,
+                "inventories": {"inventories": child["inventories"]},
+                "traits": {"traits": child["traits"]},
+                "aggregates": {"aggregates": child["aggregates"]},
+            }

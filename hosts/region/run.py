@@ -1,0 +1,154 @@
+"""State and result of one import run (spec region-file, rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hosts.region.node import Node
+from journal.actors import Actor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What the operator asked for.
+
+    Attributes:
+        prune: Remove what the files do not hold, in the sections that they hold.
+        is_dry_run: Do everything, then roll back.
+        with_ended: Keep ended commitments as history rows.
+        place: Place slots of commitments after the import.
+    """
+
+    prune: bool = False
+    is_dry_run: bool = False
+    with_ended: bool = False
+    place: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One object that was skipped, or kept with a reservation.
+
+    Attributes:
+        section: Section it stands in.
+        object_id: Its id or name.
+        reason: Stable word, such as ``unknown_host``.
+        detail: The facts, for a person.
+        is_kept: The object has a row all the same.
+    """
+
+    section: str
+    object_id: str
+    reason: str
+    detail: str = ""
+    is_kept: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class SectionCounts:
+    """How many objects of a section went which way."""
+
+    section: str
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    skipped: int = 0
+
+    @property
+    def changed(self) -> int:
+        """Rows written or removed."""
+        return self.created + self.updated + self.removed
+
+
+@dataclass(slots=True, kw_only=True)
+class ImportReport:
+    """What an import did; the command prints it.
+
+    Attributes:
+        counts: Counts by section, in writing order.
+        remarks: Every skipped or unplaced object with its reason.
+        notes: Lines that explain the rest.
+        placement: Result of placing slots after the commit, by name.
+    """
+
+    counts: dict[str, SectionCounts] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    placement: dict[str, int] = field(default_factory=dict)
+
+    def of(self, section: str) -> SectionCounts:
+        """Return the counts of a section, starting at zero."""
+        return self.counts.setdefault(section, SectionCounts(section=section))
+
+    def skip(self, section: str, object_id: str, reason: str, detail: str = "") -> None:
+        """Note an object that got no row or was left as it was."""
+        self.of(section).skipped += 1
+        self.remarks.append(
+            Remark(section=section, object_id=object_id, reason=reason, detail=detail)
+        )
+
+    def keep(self, section: str, object_id: str, reason: str, detail: str = "") -> None:
+        """Note an object that has its row but not everything that belongs to it."""
+        self.remarks.append(
+            Remark(section=section, object_id=object_id, reason=reason, detail=detail, is_kept=True)
+        )
+
+
+Progress = Callable[[str, int], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class ImportRun:
+    """Everything the steps of one run share.
+
+    Attributes:
+        actor: Who imports.
+        request_id: Correlation id of the run.
+        now: Time of the run.
+        options: What was asked for.
+        report: The result so far.
+        sections_seen: Paths of the sections that the files hold.
+        stash: What readers collected, by section path.
+    """
+
+    actor: Actor
+    request_id: str
+    now: datetime
+    options: ImportOptions
+    report: ImportReport = field(default_factory=ImportReport)
+    sections_seen: set[str] = field(default_factory=set)
+    stash: dict[str, Any] = field(default_factory=dict)  # each section knows its own type
+    closers: list[Callable[[], None]] = field(default_factory=list)
+
+    def prunes(self, section: str) -> bool:
+        """Whether rows of this section that the files do not hold are to go."""
+        return self.options.prune and section in self.sections_seen
+
+
+class Unique:
+    """Refuses the same id twice in a section, across all files of a run."""
+
+    __slots__ = ("_seen", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._seen: set[object] = set()
+
+    def check(self, node: Node, identity: object, key: str = "") -> None:
+        """Remember an id.
+
+        Raises:
+            RegionFileError: The id was there before.
+        """
+        if identity in self._seen:
+            shown = identity if isinstance(identity, str) else _joined(identity)
+            raise node.error(key, f"{self._what} {shown!r} is defined twice")
+        self._seen.add(identity)
+
+
+def _joined(identity: object) -> str:
+    return "/".join(map(str, identity)) if isinstance(identity, Iterable) else str(identity)

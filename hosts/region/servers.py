@@ -1,0 +1,256 @@
+"""Section ``compute.servers``: VMs with their size and place (spec region-file, rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from django.db import connection
+
+from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
+from hosts.models import Image, Instance
+from hosts.region.flavors import MAX_MEMORY_MIB, MIB
+from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
+from hosts.region.prune import prune_rows
+from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.run import ImportRun, Unique
+from hosts.region.staging import Merge, StagingTable, as_json, merge, rows_of
+
+SERVERS: Final = "compute.servers"
+AZ: Final = "OS-EXT-AZ:availability_zone"
+HOST: Final = "OS-EXT-SRV-ATTR:host"
+HYPERVISOR: Final = "OS-EXT-SRV-ATTR:hypervisor_hostname"
+VM_STATE: Final = "OS-EXT-STS:vm_state"
+TASK_STATE: Final = "OS-EXT-STS:task_state"
+POWER_STATE: Final = "OS-EXT-STS:power_state"
+LAUNCHED: Final = "OS-SRV-USG:launched_at"
+STATE_MAX: Final = 32
+
+STAGED_COLUMNS: Final = (
+    "openstack_id",
+    "name",
+    "project_id",
+    "user_id",
+    "flavor_name",
+    "vcpus",
+    "memory_bytes",
+    "disk_gib",
+    "flavor_extra_specs",
+    "host_name",
+    "zone",
+    "status",
+    "vm_state",
+    "task_state",
+    "power_state",
+    "image_id",
+    "launched_at",
+    "nova_created_at",
+    "nova_updated_at",
+    "metadata",
+)
+# The host and the size may come from other rows; names here are constants, never input.
+_RESOLVE: Final = """
+    CREATE TEMPORARY TABLE stage_resolved_instance AS
+    SELECT s.openstack_id, s.name, s.project_id, s.user_id,
+        COALESCE(f.name, s.flavor_name) AS flavor_name,
+        COALESCE(s.vcpus, f.vcpus) AS vcpus,
+        COALESCE(s.memory_bytes, f.memory_bytes) AS memory_bytes,
+        COALESCE(s.disk_gib, f.disk_gib) AS disk_gib,
+        COALESCE(s.flavor_extra_specs, f.extra_specs) AS flavor_extra_specs,
+        COALESCE(h.id, b.id) AS host_id, s.host_name,
+        CASE WHEN s.zone = '' THEN COALESCE(h.zone, b.zone, '') ELSE s.zone END AS zone,
+        s.status, s.vm_state, s.task_state, s.power_state,
+        CASE WHEN s.image_id = '' THEN %(unknown)s
+             ELSE COALESCE(i.os_type, %(missing_image)s) END AS os_type,
+        s.image_id, s.launched_at, s.nova_created_at, s.nova_updated_at, s.metadata
+    FROM stage_hosts_instance s
+    LEFT JOIN hosts_host h ON h.name = s.host_name AND NOT s.is_service_host
+    LEFT JOIN (
+        SELECT DISTINCT ON (spelling) spelling, id, zone FROM (
+            SELECT service_host AS spelling, 0 AS rank, id, zone FROM hosts_host
+            UNION ALL SELECT name, 1, id, zone FROM hosts_host
+        ) spelled ORDER BY spelling, rank, id
+    ) b ON b.spelling = s.host_name AND s.is_service_host
+    LEFT JOIN LATERAL (
+        SELECT name, vcpus, memory_bytes, disk_gib, extra_specs FROM hosts_flavor
+        WHERE s.flavor_ref IS NOT NULL
+          AND (openstack_id = s.flavor_ref OR hosts_flavor.name = s.flavor_ref)
+        ORDER BY (openstack_id = s.flavor_ref) DESC LIMIT 1
+    ) f ON true
+    LEFT JOIN hosts_image i ON i.openstack_id = s.image_id
+"""
+WRITTEN_COLUMNS: Final = (
+    *STAGED_COLUMNS[:9],
+    "host_id",
+    *STAGED_COLUMNS[9:15],
+    "os_type",
+    *STAGED_COLUMNS[15:],
+)
+
+
+def register(registry: Registry) -> None:
+    """Register the section and steps of this module."""
+    registry.add_section(
+        Section(path=SERVERS, shape=Shape.LIST, reader=_read_servers, dumper=_dump_servers)
+    )
+    registry.add_writer(Step(order=50, name="servers", run=_write_servers))
+    registry.add_pruner(Step(order=50, name="servers", run=_prune_servers))
+
+
+def _read_servers(run: ImportRun) -> Callable[[Node], None]:
+    stage = StagingTable(
+        run,
+        table="hosts_instance",
+        columns=STAGED_COLUMNS,
+        extra=("flavor_ref text", "is_service_host boolean"),
+    )
+    run.stash[SERVERS] = stage
+    unique = Unique("server")
+
+    def read(node: Node) -> None:
+        server_id = node.text("id", max_length=ID_MAX)
+        unique.check(node, server_id, "id")
+        size, flavor_ref = _size(node)
+        host_name = node.text(HYPERVISOR, default="")
+        by_service = not host_name
+        stage.add(
+            (
+                server_id,
+                node.text("name", default=""),
+                node.text("tenant_id", max_length=ID_MAX),
+                node.text("user_id", default="", max_length=ID_MAX),
+                *size,
+                host_name or node.text(HOST, default=""),
+                node.text(AZ, default=""),
+                node.text("status", max_length=STATE_MAX),
+                node.text(VM_STATE, default="", max_length=STATE_MAX),
+                node.text(TASK_STATE, default="", max_length=ID_MAX),
+                node.integer(POWER_STATE, default=0),
+                _image_id(node),
+                node.timestamp(LAUNCHED),
+                node.timestamp("created"),
+                node.timestamp("updated"),
+                as_json(node.text_map("metadata")),
+                flavor_ref,
+                by_service,
+            )
+        )
+
+    return read
+
+
+def _size(node: Node) -> tuple[tuple[object, ...], str | None]:
+    """Return name, vCPUs, bytes, GiB and extra specs, or else how to look the flavor up."""
+    flavor = node.child("flavor")
+    if flavor.has("vcpus") or flavor.has("ram"):
+        name = flavor.text("original_name")
+        specs = as_json(flavor.text_map("extra_specs"))
+        memory_bytes = flavor.integer("ram", high=MAX_MEMORY_MIB) * MIB
+        return (
+            name,
+            flavor.integer("vcpus"),
+            memory_bytes,
+            flavor.integer("disk", high=INT32_MAX, default=0),
+            specs,
+        ), None
+    key = next((key for key in ("id", "original_name", "name") if flavor.has(key)), None)
+    if key is None:
+        raise node.error("flavor", "missing vcpus, ram and original_name, or id")
+    reference = flavor.identifier(key) if key == "id" else flavor.text(key)
+    return (reference, None, None, None, None), reference
+
+
+def _image_id(node: Node) -> str:
+    found = node.fields.get("image")
+    if found is None or isinstance(found, str):
+        return node.text("image", default="", max_length=ID_MAX)
+    return node.child("image").text("id", default="", max_length=ID_MAX)
+
+
+def _write_servers(run: ImportRun) -> None:
+    if SERVERS not in run.sections_seen:
+        return
+    missing_image = IMAGE_DELETED if Image.objects.exists() else UNKNOWN
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS pg_temp.stage_resolved_instance")
+        cursor.execute(_RESOLVE, {"unknown": UNKNOWN, "missing_image": missing_image})
+        cursor.execute("ANALYZE stage_resolved_instance")
+    _list_unsized(run)
+    columns = ", ".join(WRITTEN_COLUMNS)
+    merge(
+        Merge(
+            table="hosts_instance",
+            key="openstack_id",
+            columns=WRITTEN_COLUMNS,
+            source=f"SELECT {columns} FROM stage_resolved_instance WHERE vcpus IS NOT NULL",  # noqa: S608 - names from code
+        ),
+        run.report.of(SERVERS),
+    )
+    _list_unplaced(run)
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE stage_resolved_instance")
+
+
+def _list_unsized(run: ImportRun) -> None:
+    for server_id, name, flavor in rows_of(
+        "SELECT openstack_id, name, flavor_name FROM stage_resolved_instance "
+        "WHERE vcpus IS NULL ORDER BY openstack_id"
+    ):
+        run.report.skip(SERVERS, server_id, "unknown_flavor", f"{name}: no flavor {flavor}")
+
+
+def _list_unplaced(run: ImportRun) -> None:
+    for server_id, name, status, host_name in rows_of(
+        "SELECT openstack_id, name, status, host_name FROM stage_resolved_instance "
+        "WHERE vcpus IS NOT NULL AND host_id IS NULL ORDER BY openstack_id"
+    ):
+        reason = "unknown_host" if host_name else "no_host"
+        detail = f"{name}: {status}" + (f", host {host_name} is not known" if host_name else "")
+        run.report.keep(SERVERS, server_id, reason, detail)
+
+
+def _prune_servers(run: ImportRun) -> None:
+    if run.prunes(SERVERS):
+        prune_rows(
+            run, section=SERVERS, model=Instance, key="openstack_id", staged="stage_hosts_instance"
+        )
+
+
+def _dump_servers(_: DumpOptions) -> Iterator[Json]:
+    rows = (
+        Instance.objects.order_by("openstack_id")
+        .select_related("host")
+        .only(*WRITTEN_COLUMNS, "host__name", "host__service_host")
+    )
+    for vm in rows.iterator(chunk_size=2000):
+        host = vm.host
+        yield {
+            "id": vm.openstack_id,
+            "name": vm.name,
+            "status": vm.status,
+            "tenant_id": vm.project_id,
+            "user_id": vm.user_id,
+            "created": _time_text(vm.nova_created_at),
+            "updated": _time_text(vm.nova_updated_at),
+            "flavor": {
+                "original_name": vm.flavor_name,
+                "vcpus": vm.vcpus,
+                "ram": vm.memory_bytes // MIB,
+                "disk": vm.disk_gib,
+                "extra_specs": vm.flavor_extra_specs,
+            },
+            AZ: vm.zone,
+            HOST: host.service_host if host else vm.host_name or None,
+            HYPERVISOR: host.name if host else vm.host_name or None,
+            VM_STATE: vm.vm_state,
+            TASK_STATE: vm.task_state or None,
+            POWER_STATE: vm.power_state,
+            LAUNCHED: _time_text(vm.launched_at),
+            "image": {"id": vm.image_id} if vm.image_id else "",
+            "metadata": vm.metadata,
+        }
+
+
+def _time_text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Writes of `hosts`: each service is one transaction."""
