@@ -9,6 +9,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from celery.schedules import schedule
+from django.templatetags.static import static
+from django.urls import reverse_lazy
+
 from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
 
@@ -70,6 +73,7 @@ INSTALLED_APPS = [
     "failover",
     "placement",
     "bridge",
+    "config",
 ]
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
@@ -112,6 +116,7 @@ USE_TZ = True
 USE_I18N = False
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 DATA_UPLOAD_MAX_MEMORY_SIZE = HEADROOM.liquid.max_body_mib << 20
@@ -123,6 +128,75 @@ SECURE_SSL_REDIRECT = False
 X_FRAME_OPTIONS = "DENY"
 # TLS ends at the ingress in front of us; HSTS and the redirect are its business.
 SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
+
+
+def _page(title: str, icon: str, model: str) -> dict[str, Any]:
+    """Return a sidebar entry for the list of a model."""
+    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{model}_changelist")}
+
+
+UNFOLD = {
+    "SITE_TITLE": "Headroom",
+    "SITE_HEADER": "Headroom",
+    "SITE_SUBHEADER": "Capacity commitments",
+    "SITE_SYMBOL": "stacked_bar_chart",
+    "SITE_URL": None,
+    "SHOW_BACK_BUTTON": True,
+    "STYLES": [lambda _request: static("headroom/admin.css")],
+    "DASHBOARD_CALLBACK": "commitments.dashboard.dashboard_callback",
+    "SIDEBAR": {
+        "show_search": True,
+        "navigation": [
+            {
+                "title": "Commitments",
+                "items": [
+                    {
+                        "title": "Dashboard",
+                        "icon": "dashboard",
+                        "link": reverse_lazy("admin:index"),
+                    },
+                    _page("Commitments", "handshake", "commitments_commitment"),
+                    _page("Events", "history", "commitments_commitmentevent"),
+                    _page("Project quota", "speed", "capacity_projectquota"),
+                ],
+            },
+            {
+                "title": "Capacity",
+                "items": [
+                    _page("Flavor groups", "category", "capacity_flavorgroup"),
+                    _page("Group settings", "tune", "capacity_flavorgroupsettings"),
+                    _page("Group rules", "rule", "capacity_flavorgrouprule"),
+                    _page("Group capacity", "donut_large", "capacity_groupcapacity"),
+                    _page("Reservations", "bookmark", "capacity_reservation"),
+                    _page("Host capacity", "stacked_bar_chart", "capacity_hostcapacity"),
+                ],
+            },
+            {
+                "title": "Region",
+                "items": [
+                    _page("Hosts", "dns", "hosts_host"),
+                    _page("VMs", "deployed_code", "hosts_instance"),
+                    _page("Flavors", "straighten", "hosts_flavor"),
+                    _page("Projects", "folder", "hosts_project"),
+                    _page("Domains", "domain", "hosts_domain"),
+                    _page("Aggregates", "workspaces", "hosts_aggregate"),
+                    _page("Images", "album", "hosts_image"),
+                    _page("Server groups", "group_work", "hosts_servergroup"),
+                ],
+            },
+            {
+                "title": "Audit",
+                "items": [
+                    _page("Audit entries", "receipt_long", "journal_auditentry"),
+                    _page("Sync runs", "sync", "commitments_syncrun"),
+                    _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
+                    _page("Outbox", "outbox", "journal_outbox"),
+                    _page("Users", "person", "auth_user"),
+                ],
+            },
+        ],
+    },
+}
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],
@@ -141,6 +215,7 @@ PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 
 CELERY = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
     "broker_connection_retry_on_startup": True,
+    "broker_transport_options": {"socket_connect_timeout": 2, "socket_timeout": 5},
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     "task_time_limit": 900,
@@ -164,6 +239,11 @@ CELERY = {
         },
         "capacity": {
             "task": "capacity.refresh_group_capacity",
+            "schedule": schedule(run_every=300),
+            "options": {"expires": 300},
+        },
+        "usage": {
+            "task": "commitments.reconcile_usage",
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
         },

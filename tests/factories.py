@@ -274,16 +274,18 @@ def make_commitment(
         row.accepted_at = now
         row.accepted_amount = requested_amount
         row.accepted_spec = {
-            "flavor_group_name": row.flavor_group_name,
-            "resource_type": resource_type,
+            "commitmentUUID": row.commitment_uuid,
+            "schedulingDomain": row.scheduling_domain,
+            "flavorGroupName": row.flavor_group_name,
+            "resourceType": resource_type,
             "amount": requested_amount,
-            "zone": zone,
-            "project_id": project_id,
-            "domain_id": row.domain_id,
+            "availabilityZone": zone,
+            "projectID": project_id,
+            "domainID": row.domain_id,
+            "startTime": None,
+            "endTime": None,
             "state": state,
-            "start_time": None,
-            "end_time": None,
-            "allow_rejection": False,
+            "allowRejection": False,
         }
         row.ready_status = True
         row.ready_reason = Condition.ACCEPTED

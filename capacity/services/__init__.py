@@ -1,0 +1,1 @@
+"""Writes of the capacity app: one transaction each, or inside their caller's."""

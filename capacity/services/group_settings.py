@@ -1,0 +1,197 @@
+"""Writing what operators decide about flavor groups (spec liquid, 6.4; spec commitments, 4.1).
+
+Both are policy kept in rows: validated here, audited, and announced in the outbox. They join the
+caller's transaction, because the admin's form view opens one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+
+from capacity.models import FlavorGroupRule, FlavorGroupSettings
+from journal.actors import Actor
+from journal.errors import InvalidInput
+from journal.services import Change, record_changes
+
+SETTINGS_TOPIC = "flavor_group_settings"
+RULES_TOPIC = "flavor_group_rule"
+_FLAGS = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
+SETTINGS_FIELDS = (
+    "ram_unit_gib",
+    *(f"{resource}_{flag}" for resource in ("ram", "cores", "instances") for flag in _FLAGS),
+)
+CATCH_ALL = "*"
+RULE_FIELDS = ("group_name", "flavor_pattern", "position")
+
+
+def group_name_problem(name: str) -> str | None:
+    """Return why settings cannot have this name, or None.
+
+    ``*`` stands alone: settings match a group by its exact name or as the catch-all, never as a
+    pattern (spec liquid, 6.4).
+    """
+    if name == CATCH_ALL:
+        return None
+    if not name or name != name.strip() or CATCH_ALL in name:
+        return "must be a group's name, or a single * for groups without settings of their own"
+    return None
+
+
+def save_group_settings(
+    *,
+    group_name: str,
+    settings: Mapping[str, int | bool],
+    actor: Actor,
+    request_id: str,
+    reason: str = "",
+) -> FlavorGroupSettings:
+    """Create or change the settings of a flavor group; nothing is written when nothing differs.
+
+    Args:
+        group_name: Name of the group, or ``*`` for every group without settings of its own.
+        settings: Columns to set, of :data:`SETTINGS_FIELDS`; others keep what they are.
+        actor: Who decides.
+        request_id: Correlation id.
+        reason: Why, for the audit trail.
+
+    Returns:
+        The row as it is now.
+
+    Raises:
+        InvalidInput: a name is unknown or a setting is out of range.
+
+    Source: spec liquid, 6.4.
+    """
+    unknown = sorted(set(settings) - set(SETTINGS_FIELDS))
+    if unknown:
+        raise InvalidInput(f"unknown flavor group settings: {', '.join(unknown)}")
+    problem = group_name_problem(group_name)
+    if problem is not None:
+        raise InvalidInput(f"group_name {group_name!r}: {problem}")
+    with transaction.atomic():
+        row = (
+            FlavorGroupSettings.objects.select_for_update(no_key=True)
+            .filter(group_name=group_name)
+            .first()
+        )
+        before = _fields_of(row, SETTINGS_FIELDS)
+        row = row or FlavorGroupSettings(group_name=group_name)
+        for name, content in settings.items():
+            setattr(row, name, content)
+        after = _save_if_changed(row, before, SETTINGS_FIELDS)
+        if after is not None:
+            _record("flavor_group_settings", group_name, before, after, SETTINGS_TOPIC,
+                    actor=actor, request_id=request_id, reason=reason)  # fmt: skip
+    return row
+
+
+def remove_group_settings(*, group_name: str, actor: Actor, request_id: str) -> None:
+    """Remove a group's own settings: from then on ``*`` applies to it."""
+    with transaction.atomic():
+        row = FlavorGroupSettings.objects.select_for_update().filter(group_name=group_name).first()
+        if row is None:
+            return
+        before = _fields_of(row, SETTINGS_FIELDS)
+        row.delete()
+        _record("flavor_group_settings", group_name, before, None, SETTINGS_TOPIC,
+                actor=actor, request_id=request_id, reason="")  # fmt: skip
+
+
+def save_group_rule(
+    *,
+    rule_id: int | None,
+    group_name: str,
+    flavor_pattern: str,
+    position: int,
+    actor: Actor,
+    request_id: str,
+) -> FlavorGroupRule:
+    """Create or change a rule that groups flavors by name.
+
+    It takes effect at the next refresh of flavor groups.
+
+    Args:
+        rule_id: Row to change; a new rule when None.
+        group_name: Group that matching flavors go to.
+        flavor_pattern: Shell glob on the flavor name, case-sensitive.
+        position: Lower is tried first.
+        actor: Who decides.
+        request_id: Correlation id.
+
+    Raises:
+        InvalidInput: a field is empty, or the same rule exists.
+
+    Source: spec commitments, 4.1; spec region-file, ``flavor_group_rules``.
+    """
+    with transaction.atomic():
+        known = FlavorGroupRule.objects.select_for_update()
+        row = None if rule_id is None else known.filter(pk=rule_id).first()
+        before = _fields_of(row, RULE_FIELDS)
+        row = row or FlavorGroupRule()
+        row.group_name, row.flavor_pattern, row.position = group_name, flavor_pattern, position
+        after = _save_if_changed(row, before, RULE_FIELDS)
+        if after is not None:
+            _record("flavor_group_rule", str(row.pk), before, after, RULES_TOPIC,
+                    actor=actor, request_id=request_id, reason="")  # fmt: skip
+    return row
+
+
+def remove_group_rule(*, rule_id: int, actor: Actor, request_id: str) -> None:
+    """Remove a rule; flavors it grouped leave their group at the next refresh."""
+    with transaction.atomic():
+        row = FlavorGroupRule.objects.select_for_update().filter(pk=rule_id).first()
+        if row is None:
+            return
+        before = _fields_of(row, RULE_FIELDS)
+        row.delete()
+        _record("flavor_group_rule", str(rule_id), before, None, RULES_TOPIC,
+                actor=actor, request_id=request_id, reason="")  # fmt: skip
+
+
+def _fields_of(row: models.Model | None, names: tuple[str, ...]) -> dict[str, Any] | None:
+    return None if row is None else {name: getattr(row, name) for name in names}
+
+
+def _save_if_changed(
+    row: models.Model, before: Mapping[str, Any] | None, names: tuple[str, ...]
+) -> dict[str, Any] | None:
+    try:
+        row.full_clean()
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{field}: {' '.join(texts)}" for field, texts in sorted(error.message_dict.items())
+        )
+        raise InvalidInput(problems) from error
+    after = _fields_of(row, names)
+    if after == before:
+        return None
+    row.save()
+    return after
+
+
+def _record(
+    object_type: str,
+    object_id: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    topic: str,
+    *,
+    actor: Actor,
+    request_id: str,
+    reason: str,
+) -> None:
+    verb = "removed" if after is None else "created" if before is None else "changed"
+    change = Change(
+        action=f"{object_type}_{verb}",
+        object_type=object_type,
+        object_id=object_id,
+        before=before,
+        after=after,
+        reason=reason,
+        topic=topic,
+    )
+    record_changes([change], actor=actor, request_id=request_id)
