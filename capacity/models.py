@@ -431,6 +431,38 @@ class FlavorCapacity(TrackedModel):
         return self.flavor_name
 
 
+class CapacityComputation(models.Model):
+    """When the capacity rows of a zone were computed, and from which state of the database.
+
+    The rows are fresh while every later write to what they depend on is visible in ``snapshot``
+    and ``inputs`` is the same. Writers: ``capacity.services.group_capacity`` alone.
+    """
+
+    zone = models.CharField(max_length=255, unique=True)
+    snapshot = models.TextField(help_text="pg_snapshot taken before the first read")
+    snapshot_xmin = models.BigIntegerField(help_text="every older transaction is in the snapshot")
+    inputs = models.TextField(help_text="fingerprint of flavor groups, settings and the algorithm")
+    host_count = models.BigIntegerField(default=0)
+    misplaced_vms = models.BigIntegerField(
+        default=0, help_text="VMs whose own zone is not the zone of their host"
+    )
+    ungrouped_vms = models.BigIntegerField(
+        default=0, help_text="VMs whose flavor is in no flavor group"
+    )
+    computed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("zone",)
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(zone=""), name="capacity_capacitycomputation_zone_not_empty"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.zone
+
+
 class ProjectQuota(TrackedModel):
     """A project's quota in a zone as Limes set it (spec commitments, 2.5).
 
