@@ -34,7 +34,7 @@ class Busy(HeadroomError):  # noqa: N818 - the field's word for "try again", not
     code = "busy"
 
     def __init__(self, message: str, *, retry_after_seconds: int = 1, **facts: object) -> None:
-        super().__init__(message, **facts)
+        super().__init__(message, code=None, **facts)
         self.retry_after_seconds = retry_after_seconds
 
 

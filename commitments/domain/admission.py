@@ -1,6 +1,6 @@
-"""Admission of commitments: who holds capacity, on which hosts, or why not (spec liquid, 11.3-11.7).
+"""Admission of commitments: who holds capacity, on which hosts, or why not (spec liquid, 11).
 
-One plan serves the API (all or nothing), the dry run (a plan that is not applied) and the background
+One plan serves the API (all or nothing), the dry run (a plan that is not applied) and background
 repair (each commitment for itself). Releases come first, then hand-over of freed slots, then new
 slots are placed in the order of the targets, each placement seeing those before it.
 """
@@ -9,31 +9,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 import numpy as np
 
 from capacity.domain.blocking import blocked_resources
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from commitments.domain.handover import HandoverDemand, HandoverSlot, plan_handover
+from capacity.domain.flavor_groups import FlavorGroupDef
+from commitments.domain.accounting import cores_headroom_message, slots_message
+from commitments.domain.placing import SlotAsk, place_slots, table_with_released
 from commitments.domain.planner import (
-    PlannedSlot,
-    PlannerSettings,
-    SlotLimitExceeded,
     SlotPlan,
     SlotView,
+    count_new_slots,
     plan_slots,
 )
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
-from scheduling.engine import Decision, explain_removals, schedule_many
-from scheduling.request import (
-    PlacementRequest,
-    hypervisor_type_from_extra_specs,
-    traits_from_extra_specs,
-)
+from commitments.domain.succession import SlotHandover, hand_over_slots
+from scheduling.decision import Decision
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 
@@ -131,33 +126,22 @@ class AdmissionSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotHandover:
-    """A stored slot that changes its commitment.
-
-    Attributes:
-        slot_id: Database key of the slot.
-        commitment_uuid: New owner.
-        slot_index: Its index there.
-    """
-
-    slot_id: int
-    commitment_uuid: str
-    slot_index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPlacement:
     """Where one slot shall be held.
 
     Attributes:
         slot_id: Stored slot that had no host; None for a new slot.
-        slot: The slot as planned: index, flavor and what it takes.
-        decision: Host chosen, or none, with the reasons.
+        slot_index: Its number in the commitment.
+        resource_name: Flavor it is placed as.
+        slot: What it takes.
+        decision: Host chosen, or none, with the reasons; None when nothing could be asked.
     """
 
     slot_id: int | None
-    slot: PlannedSlot
-    decision: Decision
+    slot_index: int
+    resource_name: str
+    slot: ResourceVector
+    decision: Decision | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,3 +185,256 @@ class AdmissionPlan:
     def rejections(self) -> tuple[CommitmentDecision, ...]:
         """Return the decisions that are a no, in order."""
         return tuple(d for d in self.decisions if d.outcome is Outcome.REJECTED)
+
+
+def plan_admission(
+    snapshot: AdmissionSnapshot,
+    targets: Sequence[CommitmentTarget],
+    *,
+    may_reject: bool,
+    now: datetime,
+) -> AdmissionPlan:
+    """Decide a batch of commitments on one snapshot.
+
+    Args:
+        snapshot: Hosts, groups, stored slots and cores, all of one moment.
+        targets: What the commitments should become, in the order of the request.
+        may_reject: Whether "no" may be answered. A no then plans no slots for that commitment;
+            otherwise it keeps what could be placed and tries again later.
+        now: The present.
+
+    Returns:
+        A plan with one decision per target. It depends on nothing but the arguments.
+
+    Source: spec liquid, 11.3 (hand-over), 11.4, 20 row 2a (releases first); spec commitments, 8.
+    """
+    return _Admission(snapshot, targets, may_reject=may_reject, now=now).plan()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A decision in the making."""
+
+    target: CommitmentTarget
+    slots: tuple[SlotView, ...]
+    slot_plan: SlotPlan | None = None
+    asks: list[SlotAsk] = field(default_factory=list)
+    refusal: str = ""
+    cause: Cause | None = None
+
+
+class _Admission:
+    """One planning run; the only mutable state, gone when the run ends."""
+
+    def __init__(
+        self,
+        snapshot: AdmissionSnapshot,
+        targets: Sequence[CommitmentTarget],
+        *,
+        may_reject: bool,
+        now: datetime,
+    ) -> None:
+        self._snapshot = snapshot
+        self._may_reject = may_reject
+        self._now = now
+        self._deltas: defaultdict[int, ResourceVector] = defaultdict(ResourceVector)
+        self._released: set[int] = set()
+        succession = hand_over_slots(targets, now)
+        self._handovers = succession.handovers
+        self._drafts = [_Draft(target=t, slots=succession.kept[t.commitment_uuid]) for t in targets]
+        for slot_id in succession.surplus_ids:
+            self._release(slot_id)
+
+    def plan(self) -> AdmissionPlan:
+        for draft in self._drafts:
+            if draft.target.is_holding and _wants_slots(draft.target):
+                self._plan_slots(draft)
+        decisions = self._place_and_decide()
+        return AdmissionPlan(
+            decisions=decisions,
+            released_slot_ids=tuple(sorted(self._released)),
+            handovers=self._handovers,
+            block_deltas={
+                host_id: delta for host_id, delta in sorted(self._deltas.items()) if delta != ZERO
+            },
+        )
+
+    def _release(self, slot_id: int) -> None:
+        self._released.add(slot_id)
+        room = self._snapshot.rooms[slot_id]
+        for host_id in room.host_ids:
+            self._deltas[host_id] -= room.blocked
+
+    def _plan_slots(self, draft: _Draft) -> None:
+        desired = draft.target.desired
+        assert desired is not None  # noqa: S101 - a holding target has a desired state
+        group = self._snapshot.groups.get(desired.flavor_group_name)
+        if group is None or not group.flavors:
+            draft.refusal = f"flavor group not found: {desired.flavor_group_name}"
+            draft.cause = Cause.STRUCTURAL
+            return
+        missing_bytes = desired.effective_memory_bytes(self._now) - sum(
+            slot.memory_bytes for slot in draft.slots
+        )
+        if missing_bytes > self._zone_memory_bytes(desired.zone):
+            wanted_slots = count_new_slots(group, missing_bytes)
+            draft.refusal = slots_message(len(draft.slots), len(draft.slots) + wanted_slots)
+            draft.cause = Cause.CAPACITY
+            return
+        outcome = plan_slots(
+            draft.slots, desired, group, now=self._now, max_slots=self._snapshot.max_slots
+        )
+        if not isinstance(outcome, SlotPlan):
+            draft.refusal = outcome.message
+            draft.cause = Cause.STRUCTURAL
+            return
+        draft.slot_plan = outcome
+        for slot_id in outcome.removed_ids:
+            self._release(slot_id)
+        for shrink in outcome.shrinks:
+            smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
+            self._shrink(shrink.slot_id, smaller)
+        draft.asks = _asks(draft, outcome, group, desired)
+
+    def _zone_memory_bytes(self, zone: str) -> int:
+        hosts = self._snapshot.hosts
+        if zone not in hosts.zones:
+            return 0
+        in_zone = hosts.zone == hosts.zones.index(zone)
+        return int(hosts.eff_memory_bytes[in_zone].sum(dtype=np.int64))
+
+    def _shrink(self, slot_id: int, smaller: ResourceVector) -> None:
+        room = self._snapshot.rooms[slot_id]
+        if not room.host_ids:
+            return
+        block = shrunk_block(room, smaller)
+        for host_id in room.host_ids:
+            self._deltas[host_id] -= room.blocked - block
+
+    def _place_and_decide(self) -> tuple[CommitmentDecision, ...]:
+        hosts = table_with_released(self._snapshot.hosts, self._deltas)
+        asks = [ask for draft in self._drafts for ask in draft.asks]
+        found = iter(place_slots(hosts, asks))
+        cores = _CoresAccount(self._snapshot.cores)
+        decisions = []
+        for draft in self._drafts:
+            placements = tuple(
+                SlotPlacement(
+                    slot_id=ask.slot_id,
+                    slot_index=ask.slot_index,
+                    resource_name=ask.flavor.name,
+                    slot=ask.slot,
+                    decision=next(found),
+                )
+                for ask in draft.asks
+            )
+            decision = self._decide(draft, placements, cores)
+            if decision.outcome in {Outcome.ACCEPTED, Outcome.RESERVING}:
+                self._hold(placements)
+            decisions.append(decision)
+        return tuple(decisions)
+
+    def _hold(self, placements: Sequence[SlotPlacement]) -> None:
+        for placement in placements:
+            if placement.decision is not None and placement.decision.host_id is not None:
+                self._deltas[placement.decision.host_id] += placement.slot
+
+    def _decide(
+        self, draft: _Draft, placements: tuple[SlotPlacement, ...], cores: _CoresAccount
+    ) -> CommitmentDecision:
+        target = draft.target
+        if target.desired is None:
+            return CommitmentDecision(target=target, outcome=Outcome.DELETED)
+        if not target.is_holding:
+            outcome = Outcome.PLANNED if target.is_planned else Outcome.RELEASED
+            return CommitmentDecision(target=target, outcome=outcome)
+        if not _wants_slots(target):
+            draft.refusal, draft.cause = cores.ask(target, target.desired)
+        elif not draft.refusal:
+            missing = sum(1 for p in placements if p.decision is None or p.decision.host_id is None)
+            total = draft.slot_plan.total_slots if draft.slot_plan else 0
+            if missing:
+                draft.refusal = slots_message(total - missing, total)
+                draft.cause = Cause.CAPACITY
+        outcome = Outcome.ACCEPTED
+        if draft.refusal:
+            outcome = Outcome.REJECTED if self._may_reject else Outcome.RESERVING
+        return CommitmentDecision(
+            target=target,
+            outcome=outcome,
+            message=draft.refusal,
+            cause=draft.cause,
+            slot_plan=draft.slot_plan,
+            placements=placements,
+        )
+
+
+def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
+    """Return what a slot blocks once it is ``smaller``; a slot in migration blocks more."""
+    is_moving = len(room.host_ids) > 1
+    if is_moving:
+        return smaller.maximum(room.expected)
+    return blocked_resources(slot=smaller, confirmed=room.confirmed, expected=room.expected)
+
+
+def _wants_slots(target: CommitmentTarget) -> bool:
+    return target.desired is not None and target.desired.resource_type is ResourceType.MEMORY
+
+
+def _asks(
+    draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState
+) -> list[SlotAsk]:
+    """Return the slots that need a host: stored ones that have none, then the new ones."""
+    removed = set(plan.removed_ids)
+    flavors = {flavor.name: flavor for flavor in group.flavors}
+    asks = [
+        SlotAsk(
+            slot_id=slot.slot_id,
+            slot_index=slot.slot_index,
+            slot_name=f"{desired.slot_prefix}{slot.slot_index}",
+            flavor=flavors.get(slot.resource_name, group.smallest),
+            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+            zone=desired.zone,
+            project_id=desired.project_id,
+        )
+        for slot in draft.slots
+        if slot.target_host is None and slot.slot_id not in removed
+    ]
+    asks.extend(
+        SlotAsk(
+            slot_id=None,
+            slot_index=slot.slot_index,
+            slot_name=slot.name,
+            flavor=flavors[slot.resource_name],
+            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+            zone=desired.zone,
+            project_id=desired.project_id,
+        )
+        for slot in plan.creates
+    )
+    return asks
+
+
+class _CoresAccount:
+    """Cores that are left, falling as commitments of the plan take them (commitments, 8.5)."""
+
+    def __init__(self, ledgers: Mapping[tuple[str, str], CoresLedger]) -> None:
+        self._ledgers = ledgers
+        self._taken: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def ask(self, target: CommitmentTarget, desired: CommitmentState) -> tuple[str, Cause | None]:
+        """Take the cores of a commitment, or return why not.
+
+        What was accepted before and did not grow is accepted again (decisions).
+        """
+        key = (desired.flavor_group_name, desired.zone)
+        ledger = self._ledgers[key]
+        if desired.requested_amount > target.accepted_cores:
+            if ledger.total_vcpus is None:
+                return "waiting for CPU capacity data", Cause.TRANSIENT
+            available = ledger.total_vcpus - ledger.held_vcpus - self._taken[key]
+            if available < desired.requested_amount:
+                message = cores_headroom_message(available, desired.requested_amount)
+                return message, Cause.CAPACITY
+        self._taken[key] += desired.requested_amount
+        return "", None

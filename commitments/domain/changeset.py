@@ -205,7 +205,7 @@ def detect_moves(request: ChangeRequest) -> ResolvedChanges:
         move = _as_move(entries)
         if move is None:
             raise ValueError(f"commitment {entry.change.uuid} is repeated and is not one move")
-        if entry is move.arrival:
+        if entry == move.arrival:
             moves.append(move)
     return ResolvedChanges(single=tuple(single), moves=tuple(moves))
 

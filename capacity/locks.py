@@ -1,0 +1,97 @@
+"""Advisory locks: the one registry of keys, and the only way to take them (style, 8).
+
+Lock order everywhere: zone locks sorted by name, then rows parents first, then primary keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from enum import IntEnum
+
+from django.conf import settings
+from django.db import OperationalError, connection
+
+from journal.errors import Busy
+
+LOCK_NOT_AVAILABLE = "55P03"
+RETRYABLE = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
+
+
+class LockSpace(IntEnum):
+    """What a key locks. Numbers are part of the protocol between releases: never renumber."""
+
+    ZONE = 1
+    FLAVOR_GROUPS = 2
+    GROUP_CAPACITY = 3
+    USAGE = 4
+    SERVICE_INFO = 5
+    TASK = 6
+    QUOTA = 7
+    IMPORT = 8
+
+
+class LockOutsideTransactionError(RuntimeError):
+    """A transaction-level lock was asked for where no transaction is open."""
+
+
+def lock_key(space: LockSpace, name: str) -> int:
+    """Return the signed 64-bit key of a lock."""
+    digest = hashlib.blake2b(f"{space.value}:{name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def set_lock_timeout() -> None:
+    """Bound every later lock wait of this transaction by ``HEADROOM_LOCK_TIMEOUT_SECONDS``."""
+    milliseconds = int(settings.HEADROOM.lock_timeout_seconds * 1000)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{milliseconds}ms"])
+
+
+def take_lock(space: LockSpace, names: Iterable[str]) -> None:
+    """Take transaction-level locks, in order of name, waiting at most the lock timeout.
+
+    Args:
+        space: What is locked.
+        names: One lock per distinct name.
+
+    Raises:
+        Busy: a lock was not free in time.
+        LockOutsideTransactionError: no transaction is open.
+    """
+    if not connection.in_atomic_block:
+        raise LockOutsideTransactionError
+    set_lock_timeout()
+    for name in sorted(set(names)):
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key(space, name)])
+        except OperationalError as error:
+            if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
+                raise
+            message = f"{space.name.lower().replace('_', ' ')} {name} is being changed by another"
+            raise Busy(message, lock=f"{space.name.lower()}:{name}") from error
+
+
+def zone_lock(zones: Iterable[str]) -> None:
+    """Take the planners' lock of availability zones; see :func:`take_lock`."""
+    take_lock(LockSpace.ZONE, zones)
+
+
+def try_lock(space: LockSpace, name: str) -> bool:
+    """Take one transaction-level lock if it is free now; never waits.
+
+    Raises:
+        LockOutsideTransactionError: no transaction is open.
+    """
+    if not connection.in_atomic_block:
+        raise LockOutsideTransactionError
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock_key(space, name)])
+        row = cursor.fetchone()
+    return bool(row and row[0])
+
+
+def sqlstate_of(error: BaseException) -> str:
+    """Return the SQLSTATE behind a database error, or the empty string."""
+    return str(getattr(error.__cause__, "sqlstate", "") or "")

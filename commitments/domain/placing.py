@@ -1,0 +1,101 @@
+"""Asking the scheduler for hosts of slots (spec commitments, 9.5; Appendix B 22)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capacity.domain.flavor_groups import FlavorSpec
+from scheduling.decision import Decision
+from scheduling.engine import schedule_many
+from scheduling.request import (
+    PlacementRequest,
+    hypervisor_type_from_extra_specs,
+    traits_from_extra_specs,
+)
+from scheduling.resources import ZERO, ResourceVector
+from scheduling.table import HostTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotAsk:
+    """A slot that needs a host.
+
+    Attributes:
+        slot_id: Stored slot; None for a new one.
+        slot_index: Its number in the commitment.
+        slot_name: Its name, which breaks ties between hosts.
+        flavor: Flavor it is placed as.
+        slot: What it takes: a remainder slot asks for its own memory, not for its flavor's.
+        zone: Availability zone.
+        project_id: Project it is held for.
+    """
+
+    slot_id: int | None
+    slot_index: int
+    slot_name: str
+    flavor: FlavorSpec
+    slot: ResourceVector
+    zone: str
+    project_id: str
+
+
+def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | None, ...]:
+    """Choose hosts for slots one after the other, each seeing the blocks of those before.
+
+    Returns:
+        One decision per ask, in order; None for a slot without memory or vCPUs, which no host can
+        be asked for.
+    """
+    askable = [ask for ask in asks if ask.slot.memory_bytes > 0 and ask.slot.vcpus > 0]
+    decisions = iter(schedule_many(hosts, [_request(ask) for ask in askable], max_candidates=3))
+    return tuple(
+        next(decisions) if ask.slot.memory_bytes > 0 and ask.slot.vcpus > 0 else None
+        for ask in asks
+    )
+
+
+def table_with_released(hosts: HostTable, deltas: Mapping[int, ResourceVector]) -> HostTable:
+    """Return the host table after committed blocks changed.
+
+    Args:
+        hosts: Table before.
+        deltas: Host key to change in bytes and vCPUs, negative for released room. Hosts that are
+            not in the table are ignored.
+    """
+    changed = sorted(host_id for host_id, delta in deltas.items() if delta != ZERO)
+    if not changed:
+        return hosts
+    wanted = np.array(changed, dtype=np.int64)
+    order = np.argsort(hosts.host_ids, kind="stable")
+    ordered_ids = hosts.host_ids[order]
+    positions = np.searchsorted(ordered_ids, wanted)
+    known = positions < len(ordered_ids)
+    known[known] = ordered_ids[positions[known]] == wanted[known]
+    rows = order[positions[known]]
+    known_ids = wanted[known].tolist()
+    return hosts.replace_columns(
+        rows,
+        {
+            "committed_memory_bytes": hosts.committed_memory_bytes[rows]
+            + np.array([deltas[host_id].memory_bytes for host_id in known_ids], dtype=np.int64),
+            "committed_vcpus": hosts.committed_vcpus[rows]
+            + np.array([deltas[host_id].vcpus for host_id in known_ids], dtype=np.int64),
+        },
+    )
+
+
+def _request(ask: SlotAsk) -> PlacementRequest:
+    required, forbidden = traits_from_extra_specs(ask.flavor.extra_specs)
+    return PlacementRequest(
+        request_key=ask.slot_name,
+        memory_bytes=ask.slot.memory_bytes,
+        vcpus=ask.slot.vcpus,
+        zone=ask.zone,
+        project_id=ask.project_id,
+        hypervisor_type=hypervisor_type_from_extra_specs(ask.flavor.extra_specs),
+        required_traits=required,
+        forbidden_traits=forbidden,
+    )

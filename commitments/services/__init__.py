@@ -1,0 +1,1 @@
+"""Writes of the commitments app: one transaction each."""

@@ -1,0 +1,174 @@
+"""Reading what an admission is decided on (spec liquid, 11.6).
+
+Everything here runs inside the transaction of its caller, which holds the zone locks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q, Sum
+
+from capacity.models import AllocationState, GroupCapacity, Reservation, ReservationAllocation
+from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.host_table import current_host_table
+from commitments.domain.admission import AdmissionSnapshot, CoresLedger, SlotRoom
+from commitments.domain.planner import SlotView
+from commitments.domain.statuses import LIVE_STATUSES
+from commitments.models import Commitment, ResourceType
+from scheduling.resources import ResourceVector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSlots:
+    """Slots of some commitments as the planner sees them.
+
+    Attributes:
+        by_commitment: Commitment primary key to its slots in slot order.
+        rooms: Slot primary key to what it takes.
+    """
+
+    by_commitment: Mapping[int, tuple[SlotView, ...]]
+    rooms: Mapping[int, SlotRoom]
+
+
+def read_slots(commitments: Collection[Commitment]) -> StoredSlots:
+    """Read the slots of commitments with their VMs, in two queries."""
+    if not commitments:
+        return StoredSlots(by_commitment={}, rooms={})
+    uuid_of = {row.pk: row.commitment_uuid for row in commitments}
+    slots = list(
+        Reservation.objects.filter(commitment_id__in=uuid_of)
+        .select_related("target_host")
+        .order_by("commitment_id", "slot_index")
+    )
+    vms = _vm_sums([slot.pk for slot in slots])
+    by_commitment: defaultdict[int, list[SlotView]] = defaultdict(list)
+    rooms: dict[int, SlotRoom] = {}
+    for slot in slots:
+        assert slot.commitment_id is not None and slot.slot_index is not None  # noqa: S101, PT018 - constraint
+        confirmed, expected = vms.get(slot.pk, (ResourceVector(), ResourceVector()))
+        by_commitment[slot.commitment_id].append(
+            _slot_view(slot, uuid_of[slot.commitment_id], confirmed, expected)
+        )
+        rooms[slot.pk] = SlotRoom(
+            host_ids=tuple(
+                sorted({h for h in (slot.target_host_id, slot.confirmed_host_id) if h is not None})
+            ),
+            blocked=ResourceVector(
+                memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus
+            ),
+            confirmed=confirmed,
+            expected=expected,
+        )
+    return StoredSlots(
+        by_commitment={key: tuple(views) for key, views in by_commitment.items()}, rooms=rooms
+    )
+
+
+def _vm_sums(slot_ids: Sequence[int]) -> dict[int, tuple[ResourceVector, ResourceVector]]:
+    sums: dict[int, tuple[ResourceVector, ResourceVector]] = {}
+    rows = (
+        ReservationAllocation.objects.filter(reservation_id__in=slot_ids)
+        .values_list("reservation_id")
+        .annotate(
+            seen_bytes=Sum("memory_bytes", filter=Q(state=AllocationState.CONFIRMED), default=0),
+            seen_vcpus=Sum("vcpus", filter=Q(state=AllocationState.CONFIRMED), default=0),
+            due_bytes=Sum("memory_bytes", filter=Q(state=AllocationState.EXPECTED), default=0),
+            due_vcpus=Sum("vcpus", filter=Q(state=AllocationState.EXPECTED), default=0),
+        )
+        .order_by()
+    )
+    for slot_id, seen_bytes, seen_vcpus, due_bytes, due_vcpus in rows:
+        sums[slot_id] = (
+            ResourceVector(memory_bytes=int(seen_bytes), vcpus=int(seen_vcpus)),
+            ResourceVector(memory_bytes=int(due_bytes), vcpus=int(due_vcpus)),
+        )
+    return sums
+
+
+def _slot_view(
+    slot: Reservation, commitment_uuid: str, confirmed: ResourceVector, expected: ResourceVector
+) -> SlotView:
+    held_by_vms = confirmed + expected
+    return SlotView(
+        slot_id=slot.pk,
+        slot_index=slot.slot_index or 0,
+        project_id=slot.project_id,
+        domain_id=slot.domain_id,
+        flavor_group_name=slot.flavor_group_name,
+        zone=slot.zone,
+        memory_bytes=slot.memory_bytes,
+        vcpus=slot.vcpus,
+        resource_name=slot.resource_name,
+        target_host=slot.target_host.name if slot.target_host is not None else None,
+        has_allocations=held_by_vms != ResourceVector(),
+        allocated_memory_bytes=held_by_vms.memory_bytes,
+        start_time=slot.start_time,
+        end_time=slot.end_time,
+        parent_generation=slot.parent_generation,
+        commitment_uuid=commitment_uuid,
+    )
+
+
+def read_cores(
+    keys: Iterable[tuple[str, str]], *, outside: Collection[str], now: datetime
+) -> dict[tuple[str, str], CoresLedger]:
+    """Read the cores ledger of flavor groups and zones (spec commitments, 8.5).
+
+    Args:
+        keys: (group, zone) pairs.
+        outside: Uuids of the commitments in the plan, which do not count.
+        now: Commitments that ended before it do not count.
+    """
+    ledgers: dict[tuple[str, str], CoresLedger] = {}
+    for group, zone in sorted(set(keys)):
+        total = (
+            GroupCapacity.objects.filter(group_name=group, zone=zone)
+            .values_list("total_vcpus", flat=True)
+            .first()
+        )
+        held = (
+            Commitment.objects.filter(
+                Q(end_time__isnull=True) | Q(end_time__gt=now),
+                flavor_group_name=group,
+                zone=zone,
+                resource_type=ResourceType.CORES,
+                state__in=[state.value for state in LIVE_STATUSES],
+                accepted_amount__isnull=False,
+            )
+            .exclude(commitment_uuid__in=outside)
+            .aggregate(held=Sum("accepted_amount", default=0))["held"]
+        )
+        ledgers[group, zone] = CoresLedger(total_vcpus=total, held_vcpus=int(held))
+    return ledgers
+
+
+def read_snapshot(
+    *,
+    rooms: Mapping[int, SlotRoom],
+    cores: Mapping[tuple[str, str], CoresLedger],
+    max_slots: int = 0,
+    include_retired_groups: bool = False,
+) -> AdmissionSnapshot:
+    """Put together what an admission is decided on; the host table is of this moment.
+
+    Args:
+        rooms: Stored slots in question.
+        cores: Cores ledgers in question.
+        max_slots: Most new slots of one commitment; 0 is no limit.
+        include_retired_groups: Whether commitments of vanished groups keep being served.
+
+    Raises:
+        NotReady: flavor groups were not extracted yet.
+    """
+    return AdmissionSnapshot(
+        hosts=current_host_table(),
+        groups=load_group_definitions(include_retired=include_retired_groups),
+        rooms=rooms,
+        cores=cores,
+        max_slots=max_slots,
+    )

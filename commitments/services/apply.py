@@ -1,0 +1,311 @@
+"""Applying an admission plan: rooms, commitments, slots, events (spec liquid, 11.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from capacity.models import ReadyReason, Reservation, ReservationKind
+from capacity.services.ledger import move_blocks
+from commitments.domain.admission import (
+    AdmissionPlan,
+    CommitmentDecision,
+    Outcome,
+    SlotPlacement,
+    SlotRoom,
+    shrunk_block,
+)
+from commitments.domain.planner import SlotPlan
+from commitments.models import Commitment, CommitmentEvent
+from commitments.services.rows import (
+    WRITTEN_FIELDS,
+    WantedCommitment,
+    spec_record,
+    write_decision,
+)
+from journal.actors import Actor
+from journal.errors import HeadroomError
+from journal.services import Change, record_changes
+from scheduling.decision import Decision, explain_removals
+from scheduling.resources import ResourceVector
+
+CREATOR = "committed-resource-controller"
+TOPIC = "commitments"
+
+
+class PlanSpoiled(HeadroomError):  # noqa: N818 - the field's word: plan again
+    """Somebody took the room between plan and apply; the caller plans again."""
+
+    code = "plan_spoiled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """One plan with what it is applied to.
+
+    Attributes:
+        plan: The plan; its decisions stand in the order of ``wanted``.
+        wanted: What was asked, one per decision.
+        rows: Stored commitments by uuid.
+        rooms: Stored slot primary key to what it takes.
+        now: Time of the decision.
+        actor: Who decides.
+        request_id: Correlation id.
+    """
+
+    plan: AdmissionPlan
+    wanted: Sequence[WantedCommitment]
+    rows: Mapping[str, Commitment]
+    rooms: Mapping[int, SlotRoom]
+    now: datetime
+    actor: Actor
+    request_id: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Written:
+    """A commitment whose row changes, with the states that the event shows."""
+
+    row: Commitment
+    decision: CommitmentDecision
+    before: dict[str, Any] | None
+    is_changed: bool
+
+
+def apply_admission(application: Application) -> None:
+    """Write a plan as a whole. Locks host rooms, then writes commitments, then reservations.
+
+    Raises:
+        PlanSpoiled: a host has no room any more; the caller rolls back and plans again.
+    """
+    plan = application.plan
+    refused = move_blocks(ReservationKind.COMMITTED, plan.block_deltas)
+    if refused:
+        message = f"{len(refused)} host(s) filled up while the request was planned"
+        raise PlanSpoiled(message, hosts=refused)
+    written, gone = _decide_rows(application)
+    _save_commitments([item.row for item in written if item.is_changed])
+    Reservation.objects.filter(pk__in=plan.released_slot_ids).delete()
+    owners = {item.row.commitment_uuid: item.row for item in written}
+    _hand_over(plan, owners)
+    for item in written:
+        _write_slots(item, application)
+    Commitment.objects.filter(pk__in=[row.pk for row in gone]).delete()
+    _record(application, written, gone)
+
+
+def _decide_rows(application: Application) -> tuple[list[_Written], list[Commitment]]:
+    written: list[_Written] = []
+    gone: list[Commitment] = []
+    for wanted, decision in zip(application.wanted, application.plan.decisions, strict=True):
+        stored = application.rows.get(wanted.commitment_uuid)
+        if decision.outcome is Outcome.DELETED:
+            if stored is not None:
+                gone.append(stored)
+            continue
+        before = spec_record(stored) if stored is not None else None
+        row = stored or Commitment(commitment_uuid=wanted.commitment_uuid)
+        is_changed = write_decision(row, decision, wanted, application.now)
+        written.append(_Written(row=row, decision=decision, before=before, is_changed=is_changed))
+    return written, gone
+
+
+def _save_commitments(rows: Sequence[Commitment]) -> None:
+    new = [row for row in rows if row.pk is None]
+    stored = [row for row in rows if row.pk is not None]
+    Commitment.objects.bulk_create(new, batch_size=500)
+    if stored:
+        Commitment.objects.bulk_create(
+            stored,
+            batch_size=500,
+            update_conflicts=True,
+            unique_fields=["id"],
+            update_fields=WRITTEN_FIELDS,
+        )
+
+
+def _hand_over(plan: AdmissionPlan, owners: Mapping[str, Commitment]) -> None:
+    if not plan.handovers:
+        return
+    by_id = Reservation.objects.in_bulk([handover.slot_id for handover in plan.handovers])
+    for handover in plan.handovers:
+        slot = by_id[handover.slot_id]
+        slot.commitment = owners[handover.commitment_uuid]
+        slot.slot_index = handover.slot_index
+    Reservation.objects.bulk_update(
+        list(by_id.values()), ["commitment", "slot_index"], batch_size=1000
+    )
+
+
+def _write_slots(item: _Written, application: Application) -> None:
+    plan, row = item.decision.slot_plan, item.row
+    if plan is None:
+        return
+    if plan.shrinks:
+        _shrink(plan, application.rooms)
+    if item.decision.target.slots or application.plan.handovers:
+        Reservation.objects.filter(commitment=row).exclude(
+            parent_generation=row.generation, project_id=row.project_id, domain_id=row.domain_id
+        ).update(
+            parent_generation=row.generation,
+            observed_parent_generation=row.generation,
+            project_id=row.project_id,
+            domain_id=row.domain_id,
+            start_time=row.start_time,
+            end_time=row.end_time,
+        )
+    _place_stored(item.decision.placements, application.now)
+    Reservation.objects.bulk_create(
+        [
+            _new_slot(row, placement, application)
+            for placement in item.decision.placements
+            if placement.slot_id is None
+        ],
+        batch_size=1000,
+    )
+
+
+def _shrink(plan: SlotPlan, rooms: Mapping[int, SlotRoom]) -> None:
+    by_id = Reservation.objects.in_bulk([shrink.slot_id for shrink in plan.shrinks])
+    for shrink in plan.shrinks:
+        smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
+        room = rooms[shrink.slot_id]
+        block = shrunk_block(room, smaller) if room.host_ids else ResourceVector()
+        slot = by_id[shrink.slot_id]
+        slot.memory_bytes, slot.vcpus = smaller.memory_bytes, smaller.vcpus
+        slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
+    Reservation.objects.bulk_update(
+        list(by_id.values()),
+        ["memory_bytes", "vcpus", "blocked_memory_bytes", "blocked_vcpus"],
+        batch_size=1000,
+    )
+
+
+def _place_stored(placements: Sequence[SlotPlacement], now: datetime) -> None:
+    stored = {p.slot_id: p for p in placements if p.slot_id is not None}
+    if not stored:
+        return
+    by_id = Reservation.objects.in_bulk(list(stored))
+    for slot_id, slot in by_id.items():
+        _set_host(slot, stored[slot_id], now)
+    Reservation.objects.bulk_update(
+        list(by_id.values()),
+        [
+            "target_host",
+            "confirmed_host",
+            "blocked_memory_bytes",
+            "blocked_vcpus",
+            "is_ready",
+            "ready_reason",
+            "ready_message",
+            "ready_changed_at",
+            "decision",
+        ],
+        batch_size=1000,
+    )
+
+
+def _new_slot(row: Commitment, placement: SlotPlacement, application: Application) -> Reservation:
+    slot = Reservation(
+        kind=ReservationKind.COMMITTED,
+        zone=row.zone,
+        flavor_group_name=row.flavor_group_name,
+        resource_name=placement.resource_name,
+        project_id=row.project_id,
+        domain_id=row.domain_id,
+        memory_bytes=placement.slot.memory_bytes,
+        vcpus=placement.slot.vcpus,
+        commitment=row,
+        slot_index=placement.slot_index,
+        start_time=row.start_time,
+        end_time=row.end_time,
+        creator=CREATOR,
+        creator_request_id=application.request_id,
+        parent_generation=row.generation,
+        observed_parent_generation=row.generation,
+    )
+    _set_host(slot, placement, application.now)
+    return slot
+
+
+def _set_host(slot: Reservation, placement: SlotPlacement, now: datetime) -> None:
+    """Put a slot on the host that was chosen for it, or note why there is none."""
+    decision = placement.decision
+    host_id = decision.host_id if decision is not None else None
+    was_ready = slot.is_ready
+    slot.target_host_id = slot.confirmed_host_id = host_id
+    slot.is_ready = host_id is not None
+    slot.ready_reason = ReadyReason.ACTIVE if slot.is_ready else ReadyReason.NO_HOSTS_FOUND
+    slot.blocked_memory_bytes = placement.slot.memory_bytes if slot.is_ready else 0
+    slot.blocked_vcpus = placement.slot.vcpus if slot.is_ready else 0
+    slot.ready_message = explain_removals(decision) if decision is not None else "nothing to place"
+    slot.decision = decision_record(decision) if decision is not None else None
+    if was_ready != slot.is_ready or slot.ready_changed_at is None:
+        slot.ready_changed_at = now
+
+
+def decision_record(decision: Decision) -> dict[str, Any]:
+    """Return a scheduling decision as it is stored: who was removed, who won, who came next."""
+    return {
+        "pipeline": decision.pipeline,
+        "candidates_in": decision.candidates_in,
+        "removals": [
+            {"step": removal.step, "removed": removal.removed, "remaining": removal.remaining}
+            for removal in decision.removals
+        ],
+        "host": decision.host_name,
+        "top": [
+            {
+                "host": candidate.host_name,
+                "score": round(candidate.score, 6),
+                "contributions": {name: round(share, 6) for name, share in candidate.contributions},
+            }
+            for candidate in decision.top
+        ],
+        "closest": decision.closest.host_name if decision.closest is not None else None,
+    }
+
+
+def _record(
+    application: Application, written: Sequence[_Written], gone: Sequence[Commitment]
+) -> None:
+    """Write event, audit and outbox rows of what changed, each in one statement."""
+    changes = [_change(item) for item in written if item.is_changed]
+    changes += [
+        Change(
+            action="commitment_deleted",
+            object_type="Commitment",
+            object_id=row.commitment_uuid,
+            before=spec_record(row),
+            reason="deleted by the caller",
+            topic=TOPIC,
+        )
+        for row in gone
+    ]
+    CommitmentEvent.objects.bulk_create(
+        CommitmentEvent(
+            commitment_uuid=change.object_id,
+            actor=application.actor.name,
+            request_id=application.request_id,
+            action=change.action,
+            before=change.before,
+            after=change.after,
+            reason=change.reason,
+        )
+        for change in changes
+    )
+    record_changes(changes, actor=application.actor, request_id=application.request_id)
+
+
+def _change(item: _Written) -> Change:
+    return Change(
+        action=f"commitment_{item.decision.outcome.value}",
+        object_type="Commitment",
+        object_id=item.row.commitment_uuid,
+        before=item.before,
+        after=spec_record(item.row),
+        reason=item.row.ready_message,
+        topic=TOPIC,
+    )

@@ -1,0 +1,390 @@
+"""Deciding change-commitments: one request, one transaction (spec liquid, 11).
+
+The zones of the request are locked, the whole batch is planned on one snapshot and either written
+as a whole or not at all. A dry run is the same plan, not applied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+from celery import current_app
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from capacity.domain.group_settings import settings_for_group
+from capacity.domain.units import UnitError, declared_units_to_bytes
+from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
+from capacity.selectors.groups import load_group_definitions, load_group_settings
+from commitments.domain.accounting import (
+    RejectedCommitment,
+    dry_run_reason,
+    dry_run_timeout_reason,
+    rejection_reason,
+    retry_at,
+    timeout_reason,
+)
+from commitments.domain.admission import AdmissionPlan, CommitmentTarget, Outcome, plan_admission
+from commitments.domain.changeset import ChangeRequest, find_contradictions, net_demand
+from commitments.domain.confirmation import requires_confirmation
+from commitments.domain.state import CommitmentState
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment
+from commitments.services.admission import read_cores, read_slots, read_snapshot
+from commitments.services.apply import Application, PlanSpoiled, apply_admission
+from commitments.services.info import current_info_version
+from commitments.services.resolve import (
+    StructuralProblem,
+    check_names,
+    parsed_resource,
+    resolve_changes,
+)
+from commitments.services.rows import WantedCommitment, make_target
+from journal.actors import Actor
+from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
+from journal.tracing import correlation_id
+
+log = structlog.get_logger(__name__)
+
+ATTEMPTS = 3
+PROBE_LIFETIME = timedelta(minutes=1)
+UNIQUE_VIOLATION = "23505"
+HTTP_OK = 200
+HTTP_UNPROCESSABLE = 422
+
+
+class StaleVersion(HeadroomError):  # noqa: N818 - names the state of the caller
+    """The caller planned with another version of our ServiceInfo."""
+
+    code = "stale_info_version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOutcome:
+    """The answer to a change request.
+
+    Attributes:
+        rejection_reason: Empty when accepted.
+        retry_at: When the same request may fit, whole seconds UTC.
+        status: HTTP status: 200, or 422 for a structural problem of a non-confirming request.
+        is_timeout: Whether the time for the decision ran out.
+    """
+
+    rejection_reason: str = ""
+    retry_at: datetime | None = None
+    status: int = HTTP_OK
+    is_timeout: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeContext:
+    """What one request is decided with; the clock is read once."""
+
+    request: ChangeRequest
+    actor: Actor
+    request_id: str
+    now: datetime
+    may_reject: bool
+    deadline_seconds: float
+    clock: Callable[[], float]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for the decision is over."""
+        return self.clock() >= self.deadline_seconds
+
+
+def change_commitments(
+    request: ChangeRequest,
+    *,
+    actor: Actor,
+    request_id: str,
+    now: datetime | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> ChangeOutcome:
+    """Decide a change request, and write it when it is accepted.
+
+    Takes the zone locks of the request and of the zones its commitments were in.
+
+    Args:
+        request: The request, well-formed.
+        actor: Who asks.
+        request_id: Id of the HTTP request.
+        now: The present; the clock's when left out.
+        clock: Monotonic seconds, for the deadline.
+
+    Raises:
+        StaleVersion: the request was planned with another version of ServiceInfo.
+        InvalidInput: the changeset contradicts itself.
+        NotReady: flavor groups were not extracted yet.
+        Busy: a lock was not free in time and the request may not be rejected.
+
+    Source: spec liquid, 11; decisions (order of version and semantic checks).
+    """
+    context = ChangeContext(
+        request=request,
+        actor=actor,
+        request_id=request_id,
+        now=now or timezone.now(),
+        may_reject=request.is_dry_run or requires_confirmation(request),
+        deadline_seconds=clock() + settings.HEADROOM.liquid.change_timeout_seconds,
+        clock=clock,
+    )
+    try:
+        current_version = current_info_version()
+    except NotReady:
+        if request.is_dry_run:
+            return _transient(context, "dry run: caches not ready, please retry later")
+        raise
+    if request.info_version != current_version:
+        message = (
+            f"info version {request.info_version} is not the current version {current_version}: "
+            "refresh the service info and retry"
+        )
+        raise StaleVersion(message, asked=request.info_version, current=current_version)
+    contradictions = find_contradictions(request)
+    if contradictions:
+        raise InvalidInput(contradictions[0])
+    if request.is_dry_run:
+        return _decide_dry_run(context)
+    return _decide(context)
+
+
+def _decide(context: ChangeContext) -> ChangeOutcome:
+    try:
+        wanted = resolve_changes(
+            context.request, now=context.now, request_id=correlation_id(context.request_id)
+        )
+    except StructuralProblem as problem:
+        return ChangeOutcome(
+            rejection_reason=problem.message,
+            status=HTTP_OK if context.may_reject else HTTP_UNPROCESSABLE,
+        )
+    if context.may_reject and context.is_late:
+        return _timed_out(context, "no time left before the decision")
+    try:
+        plan = _with_attempts(lambda: _plan_and_apply(context, wanted))
+    except Busy as busy:
+        if not context.may_reject:
+            raise
+        return _timed_out(context, busy.message)
+    except _TooLate as late:
+        return _timed_out(context, str(late))
+    if plan.rejections:
+        return _rejected(context, plan)
+    return ChangeOutcome()
+
+
+class _TooLate(Exception):  # noqa: N818 - private signal that rolls the transaction back
+    """The deadline passed inside the transaction."""
+
+
+def _with_attempts(decide: Callable[[], AdmissionPlan]) -> AdmissionPlan:
+    """Run a transaction again when somebody spoiled its plan, at most three times."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return decide()
+        except PlanSpoiled as spoiled:
+            log.info("change_plan_spoiled", attempt=attempt, hosts=spoiled.facts.get("hosts"))
+        except DatabaseError as error:
+            if sqlstate_of(error) not in RETRYABLE | {UNIQUE_VIOLATION}:
+                raise
+            log.info("change_retried", attempt=attempt, sqlstate=sqlstate_of(error))
+    message = f"the zone changed {ATTEMPTS} times while the request was decided"
+    raise Busy(message)
+
+
+def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> AdmissionPlan:
+    with transaction.atomic(durable=True):
+        zone_lock(_zones_of(context.request.zone, wanted))
+        application = plan_change(context, wanted)
+        plan = application.plan
+        if plan.rejections:
+            transaction.set_rollback(True)
+            return plan
+        if context.may_reject and context.is_late:
+            message = f"{len(wanted)} commitment(s) planned, not written"
+            raise _TooLate(message)
+        apply_admission(application)
+        nudge_after_commit(application)
+    return plan
+
+
+def _zones_of(zone: str, wanted: Sequence[WantedCommitment]) -> set[str]:
+    """Return the zones to lock: that of the request and those its commitments are in now."""
+    stored = Commitment.objects.filter(
+        commitment_uuid__in=[item.commitment_uuid for item in wanted]
+    ).values_list("zone", flat=True)
+    return {zone, *stored}
+
+
+def plan_change(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
+    """Plan a batch on fresh rows; the caller holds the zone locks."""
+    uuids = [item.commitment_uuid for item in wanted]
+    rows = {
+        row.commitment_uuid: row
+        for row in Commitment.objects.filter(commitment_uuid__in=uuids).order_by("pk")
+    }
+    slots = read_slots(list(rows.values()))
+    targets = tuple(
+        make_target(item, rows.get(item.commitment_uuid), slots.by_commitment, context.now)
+        for item in wanted
+    )
+    snapshot = read_snapshot(
+        rooms=slots.rooms,
+        cores=read_cores(cores_keys(targets), outside=uuids, now=context.now),
+        max_slots=settings.HEADROOM.liquid.max_slots_per_commitment if context.may_reject else 0,
+    )
+    plan = plan_admission(snapshot, targets, may_reject=context.may_reject, now=context.now)
+    return Application(
+        plan=plan,
+        wanted=tuple(wanted),
+        rows=rows,
+        rooms=slots.rooms,
+        now=context.now,
+        actor=context.actor,
+        request_id=correlation_id(context.request_id),
+    )
+
+
+def nudge_after_commit(application: Application) -> None:
+    """Start background work that the change calls for, once it is committed."""
+    projects = {row.project_id for row in application.rows.values()}
+    projects |= {item.state.project_id for item in application.wanted if item.state is not None}
+    needs_repair = any(d.outcome is Outcome.RESERVING for d in application.plan.decisions)
+    transaction.on_commit(lambda: nudge(projects, needs_repair=needs_repair), robust=True)
+
+
+def cores_keys(targets: Sequence[CommitmentTarget]) -> set[tuple[str, str]]:
+    """Return the (group, zone) pairs whose cores ledger the targets need."""
+    return {
+        (target.desired.flavor_group_name, target.desired.zone)
+        for target in targets
+        if target.desired is not None and target.desired.resource_type is ResourceType.CORES
+    }
+
+
+def nudge(projects: Collection[str], *, needs_repair: bool) -> None:
+    """Ask the workers to look now instead of at the next beat; carries no domain input."""
+    del projects
+    current_app.send_task("commitments.reconcile_usage", retry=False)
+    if needs_repair:
+        current_app.send_task("commitments.dispatch_due", retry=False)
+
+
+def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
+    try:
+        check_names(context.request)
+        wanted = _probes(context)
+    except StructuralProblem as problem:
+        return ChangeOutcome(rejection_reason=f"dry run: {problem.message}")
+    if not wanted:
+        return ChangeOutcome()
+    if context.is_late:
+        return _transient(context, dry_run_timeout_reason(["no time left before the decision"]))
+    try:
+        with transaction.atomic(durable=True):
+            zone_lock(_zones_of(context.request.zone, wanted))
+            plan = plan_change(context, wanted).plan
+            transaction.set_rollback(True)
+    except Busy as busy:
+        return _transient(context, dry_run_timeout_reason([busy.message]))
+    if not plan.rejections:
+        return ChangeOutcome()
+    return ChangeOutcome(
+        rejection_reason=dry_run_reason(_rejected_commitments(plan)),
+        retry_at=_retry_at(context, plan),
+    )
+
+
+def _probes(context: ChangeContext) -> tuple[WantedCommitment, ...]:
+    """Return what a dry run asks for: one probe per group and type that grows, or everything."""
+    if settings.HEADROOM.liquid.dry_run_mode == "exact":
+        return resolve_changes(
+            context.request, now=context.now, request_id=correlation_id(context.request_id)
+        )
+    groups, configured = load_group_definitions(), load_group_settings()
+    need: dict[tuple[str, ResourceType], int] = {}
+    for resource_name, amount_units in net_demand(context.request):
+        group, resource_type = parsed_resource("", resource_name)
+        if group not in groups:
+            message = f"flavor group not found: {group}"
+            raise StructuralProblem(message)
+        group_settings = settings_for_group(configured, group)
+        is_memory = resource_type is ResourceType.MEMORY
+        flags = group_settings.ram if is_memory else group_settings.cores
+        if not (flags.handles_commitments and flags.handles_dry_run):
+            continue
+        amount = amount_units
+        if is_memory:
+            try:
+                amount = declared_units_to_bytes(amount_units, group_settings.ram_unit_mib)
+            except UnitError as error:
+                raise StructuralProblem(str(error)) from None
+        need[group, resource_type] = need.get((group, resource_type), 0) + amount
+    first_project = min(context.request.by_project)
+    domain_id = context.request.by_project[first_project].domain_id
+    return tuple(
+        WantedCommitment(
+            commitment_uuid=f"dryrun-{context.request_id[:8]}-{index}",
+            state=CommitmentState(
+                commitment_uuid=f"dryrun-{context.request_id[:8]}-{index}",
+                project_id=first_project,
+                domain_id=domain_id,
+                flavor_group_name=group,
+                zone=context.request.zone,
+                resource_type=resource_type,
+                requested_amount=need[group, resource_type],
+                status=CommitmentStatus.PENDING,
+                start_time=context.now,
+                end_time=context.now + PROBE_LIFETIME,
+            ),
+            allow_rejection=True,
+        )
+        for index, (group, resource_type) in enumerate(sorted(need))
+    )
+
+
+def _rejected_commitments(plan: AdmissionPlan) -> list[RejectedCommitment]:
+    return [
+        RejectedCommitment(commitment_uuid=d.target.commitment_uuid, message=d.message)
+        for d in plan.rejections
+    ]
+
+
+def _retry_at(context: ChangeContext, plan: AdmissionPlan) -> datetime | None:
+    return retry_at(
+        [d.cause.value for d in plan.rejections if d.cause is not None],
+        now=context.now,
+        after_capacity_seconds=settings.HEADROOM.liquid.retry_after_capacity_seconds,
+        after_transient_seconds=settings.HEADROOM.liquid.retry_after_transient_seconds,
+    )
+
+
+def _rejected(context: ChangeContext, plan: AdmissionPlan) -> ChangeOutcome:
+    return ChangeOutcome(
+        rejection_reason=rejection_reason(_rejected_commitments(plan)),
+        retry_at=_retry_at(context, plan),
+    )
+
+
+def _timed_out(context: ChangeContext, detail: str) -> ChangeOutcome:
+    return _transient(context, timeout_reason([detail]))
+
+
+def _transient(context: ChangeContext, reason: str) -> ChangeOutcome:
+    return ChangeOutcome(
+        rejection_reason=reason,
+        retry_at=retry_at(
+            ["transient"],
+            now=context.now,
+            after_capacity_seconds=settings.HEADROOM.liquid.retry_after_capacity_seconds,
+            after_transient_seconds=settings.HEADROOM.liquid.retry_after_transient_seconds,
+        ),
+        is_timeout="timeout" in reason,
+    )

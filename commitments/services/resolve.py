@@ -1,0 +1,144 @@
+"""What a change request wants of each commitment, checked (spec liquid, 11.2, 11.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.group_settings import GroupSettings, settings_for_group
+from capacity.selectors.groups import load_group_definitions, load_group_settings
+from commitments.domain.changeset import ChangeEntry, ChangeRequest, detect_moves
+from commitments.domain.confirmation import requires_confirmation
+from commitments.domain.names import (
+    InvalidResourceName,
+    flavor_group_and_type_from_resource,
+    is_commitment_uuid,
+)
+from commitments.domain.state import CommitmentFormatError, from_change_commitment_target_state
+from commitments.domain.statuses import ResourceType
+from commitments.services.rows import WantedCommitment
+from journal.errors import HeadroomError
+
+
+class StructuralProblem(HeadroomError):  # noqa: N818 - the specification's word
+    """A request that no capacity could make acceptable (spec liquid, 11.2)."""
+
+    code = "structural_problem"
+
+
+def resolve_changes(
+    request: ChangeRequest, *, now: datetime, request_id: str
+) -> tuple[WantedCommitment, ...]:
+    """Return what a request wants of each commitment, structurally checked, in processing order.
+
+    The second half of a move or conversion says where the commitment goes; the first is dropped.
+
+    Raises:
+        StructuralProblem: the first failure in processing order (spec liquid, 11.2).
+    """
+    departed = {_place_of(move.departure) for move in detect_moves(request).moves}
+    may_reject = requires_confirmation(request)
+    groups, configured = load_group_definitions(), load_group_settings()
+    wanted = []
+    for entry in request.entries():
+        item = _wanted(entry, request.zone, groups, configured, now)
+        if _place_of(entry) not in departed:
+            wanted.append(replace(item, allow_rejection=may_reject, request_id=request_id))
+    return tuple(wanted)
+
+
+def _place_of(entry: ChangeEntry) -> tuple[str, str, str]:
+    return entry.project_id, entry.resource_name, entry.change.uuid
+
+
+def check_names(request: ChangeRequest) -> None:
+    """Check names, groups and uuids of a dry run, whatever its resources do (decisions).
+
+    Raises:
+        StructuralProblem: the first failure in processing order.
+    """
+    groups = load_group_definitions()
+    for entry in request.entries():
+        group, _ = parsed_resource(entry.project_id, entry.resource_name)
+        if group not in groups:
+            message = f"flavor group not found: {group}"
+            raise StructuralProblem(message)
+        if not is_commitment_uuid(entry.change.uuid):
+            message = f"commitment {entry.change.uuid}: unexpected commitment format"
+            raise StructuralProblem(message)
+
+
+def _wanted(
+    entry: ChangeEntry,
+    zone: str,
+    groups: Mapping[str, FlavorGroupDef],
+    configured: Mapping[str, GroupSettings],
+    now: datetime,
+) -> WantedCommitment:
+    group, resource_type = checked_resource(entry, groups, configured)
+    change = entry.change
+    try:
+        state = from_change_commitment_target_state(
+            change,
+            project_id=entry.project_id,
+            domain_id=entry.domain_id,
+            flavor_group_name=group,
+            resource_type=resource_type,
+            zone=zone,
+            ram_unit_mib=settings_for_group(configured, group).ram_unit_mib,
+            now=now,
+        )
+    except CommitmentFormatError as error:
+        message = f"commitment {change.uuid}: {error}"
+        raise StructuralProblem(message, commitment=change.uuid) from None
+    return WantedCommitment(
+        commitment_uuid=change.uuid,
+        state=None if change.new_status is None else state,
+        confirm_by=change.confirm_by,
+    )
+
+
+def checked_resource(
+    entry: ChangeEntry,
+    groups: Mapping[str, FlavorGroupDef],
+    configured: Mapping[str, GroupSettings],
+) -> tuple[str, ResourceType]:
+    """Return flavor group and type of a resource that may carry this change.
+
+    Deletes and moves to a final status work for vanished groups and switched-off resources too.
+
+    Raises:
+        StructuralProblem: the name is malformed, the group unknown, or commitments switched off.
+
+    Source: spec liquid, 11.2 checks 1 to 3 with the relaxations.
+    """
+    group, resource_type = parsed_resource(entry.project_id, entry.resource_name)
+    status = entry.change.new_status
+    if status is None or status.is_final:
+        return group, resource_type
+    if group not in groups:
+        message = f"flavor group not found: {group}"
+        raise StructuralProblem(message)
+    group_settings = settings_for_group(configured, group)
+    flags = group_settings.ram if resource_type is ResourceType.MEMORY else group_settings.cores
+    if not flags.handles_commitments:
+        message = (
+            f'flavor group "{group}" is not configured to handle {resource_type.value} commitments'
+        )
+        raise StructuralProblem(message)
+    return group, resource_type
+
+
+def parsed_resource(project_id: str, resource_name: str) -> tuple[str, ResourceType]:
+    """Return flavor group and type of a resource name.
+
+    Raises:
+        StructuralProblem: the name is malformed (spec liquid, 11.2 check 1).
+    """
+    try:
+        return flavor_group_and_type_from_resource(resource_name)
+    except InvalidResourceName as error:
+        message = f"project with unknown resource name {project_id}: {error}"
+        raise StructuralProblem(message) from None

@@ -1,0 +1,268 @@
+"""Turning decisions about commitments into rows, conditions and events (spec commitments, 2, 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+
+from commitments.domain.accounting import retry_delay_seconds
+from commitments.domain.admission import CommitmentDecision, CommitmentTarget, Outcome
+from commitments.domain.planner import SlotView
+from commitments.domain.state import CommitmentState
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.summary import SummaryInput, status_summary
+from commitments.models import Commitment, Condition
+
+SPEC_FIELDS = (
+    "flavor_group_name",
+    "resource_type",
+    "requested_amount",
+    "zone",
+    "project_id",
+    "domain_id",
+    "start_time",
+    "end_time",
+    "confirm_by",
+    "state",
+    "allow_rejection",
+)
+OBSERVED_FIELDS = (
+    "generation",
+    "creator_request_id",
+    "confirmed_at",
+    "accepted_spec",
+    "accepted_at",
+    "accepted_amount",
+    "last_reconcile_at",
+    "next_reconcile_at",
+    "ready_status",
+    "ready_reason",
+    "ready_message",
+    "ready_observed_generation",
+    "ready_changed_at",
+    "status_summary",
+)
+WRITTEN_FIELDS = (*SPEC_FIELDS, *OBSERVED_FIELDS)
+
+CONDITION_OF_OUTCOME = {
+    Outcome.ACCEPTED: (True, Condition.ACCEPTED, "commitment successfully reserved"),
+    Outcome.PLANNED: (False, Condition.PLANNED, "commitment is not yet active"),
+    Outcome.RELEASED: (False, Condition.EXPIRED, "commitment is no longer active"),
+    Outcome.RESERVING: (False, Condition.RESERVING, ""),
+    Outcome.REJECTED: (False, Condition.REJECTED, ""),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedCommitment:
+    """What a writer wants one commitment to be.
+
+    Attributes:
+        commitment_uuid: Whose.
+        state: The state to reach; None deletes it.
+        confirm_by: Wanted start as Limes gave it.
+        allow_rejection: Whether "no" may be answered; None keeps what is stored.
+        request_id: Correlation id of the writer; empty keeps what is stored.
+    """
+
+    commitment_uuid: str
+    state: CommitmentState | None
+    confirm_by: datetime | None = None
+    allow_rejection: bool | None = None
+    request_id: str = ""
+
+
+def desired_fields(wanted: WantedCommitment, row: Commitment | None) -> dict[str, Any]:
+    """Return the desired columns of a commitment, keeping what a repetition must not change.
+
+    A start that was derived from the clock stays while the commitment stays live, a known domain is
+    not forgotten, so that the same request twice gives the same row.
+
+    Raises:
+        ValueError: the commitment is to be deleted.
+    """
+    state = wanted.state
+    if state is None or state.status is None:
+        message = f"commitment {wanted.commitment_uuid} has no desired state"
+        raise ValueError(message)
+    start_time, domain_id = state.start_time, state.domain_id
+    allow_rejection = bool(wanted.allow_rejection)
+    if row is not None:
+        stays_live = state.status.is_live and CommitmentStatus(row.state).is_live
+        if stays_live and wanted.confirm_by is None and row.start_time is not None:
+            start_time = row.start_time
+        if row.project_id == state.project_id:
+            domain_id = domain_id or row.domain_id
+        if wanted.allow_rejection is None:
+            allow_rejection = row.allow_rejection
+    return {
+        "flavor_group_name": state.flavor_group_name,
+        "resource_type": state.resource_type.value,
+        "requested_amount": state.requested_amount,
+        "zone": state.zone,
+        "project_id": state.project_id,
+        "domain_id": domain_id,
+        "start_time": start_time,
+        "end_time": state.end_time,
+        "confirm_by": wanted.confirm_by,
+        "state": state.status.value,
+        "allow_rejection": allow_rejection,
+    }
+
+
+def next_generation(row: Commitment | None, fields: Mapping[str, Any]) -> int:
+    """Return the generation after writing ``fields``: one more only if a value really differs."""
+    if row is None:
+        return 1
+    differs = any(getattr(row, name) != new for name, new in fields.items())
+    return row.generation + (1 if differs else 0)
+
+
+def make_target(
+    wanted: WantedCommitment,
+    row: Commitment | None,
+    slots: Mapping[int, tuple[SlotView, ...]],
+    now: datetime,
+) -> CommitmentTarget:
+    """Return what the planner needs to know of one commitment."""
+    stored = slots.get(row.pk, ()) if row is not None else ()
+    if wanted.state is None:
+        return CommitmentTarget(
+            commitment_uuid=wanted.commitment_uuid, desired=None, is_holding=False, slots=stored
+        )
+    fields = desired_fields(wanted, row)
+    desired = replace(
+        wanted.state,
+        domain_id=fields["domain_id"],
+        start_time=fields["start_time"],
+        parent_generation=next_generation(row, fields),
+    )
+    held_cores = 0
+    if row is not None and row.resource_type == ResourceType.CORES and row.accepted_amount:
+        still_held = row.flavor_group_name == desired.flavor_group_name and row.zone == desired.zone
+        held_cores = row.accepted_amount if still_held else 0
+    return CommitmentTarget(
+        commitment_uuid=wanted.commitment_uuid,
+        desired=desired,
+        is_holding=desired.effective_amount(now) > 0,
+        is_planned=desired.status is CommitmentStatus.PLANNED,
+        slots=stored,
+        accepted_cores=held_cores,
+        previous_project_id=row.project_id if row is not None else "",
+    )
+
+
+def write_decision(
+    row: Commitment, decision: CommitmentDecision, wanted: WantedCommitment, now: datetime
+) -> bool:
+    """Set the columns of a commitment to what was decided; the caller saves.
+
+    Args:
+        row: Stored or new row; a new one has no primary key yet.
+        decision: What was decided.
+        wanted: What was asked.
+        now: Time of the decision.
+
+    Returns:
+        Whether any column differs from before; an unchanged row must not be written.
+    """
+    before = {name: getattr(row, name) for name in WRITTEN_FIELDS}
+    fields = desired_fields(wanted, None if row.pk is None else row)
+    row.generation = next_generation(None if row.pk is None else row, fields)
+    for name, new in fields.items():
+        setattr(row, name, new)
+    _set_condition(row, decision, now)
+    _set_acceptance(row, decision, now)
+    row.next_reconcile_at = _next_reconcile_at(row, decision, now)
+    differs = any(before[name] != getattr(row, name) for name in WRITTEN_FIELDS)
+    if differs or row.pk is None:
+        row.status_summary = summary_of(row, now)
+        row.last_reconcile_at = now
+        row.creator_request_id = wanted.request_id or row.creator_request_id
+        return True
+    return False
+
+
+def _set_condition(row: Commitment, decision: CommitmentDecision, now: datetime) -> None:
+    status, reason, message = CONDITION_OF_OUTCOME[decision.outcome]
+    if decision.outcome is Outcome.RELEASED and row.state == CommitmentStatus.SUPERSEDED:
+        reason = Condition.SUPERSEDED
+    is_same = row.ready_status == status and (status or row.ready_reason == reason)
+    if not is_same or row.ready_changed_at is None:
+        row.ready_changed_at = now
+    row.ready_status = status
+    row.ready_reason = reason.value
+    row.ready_message = decision.message or message
+    row.ready_observed_generation = row.generation
+
+
+def _set_acceptance(row: Commitment, decision: CommitmentDecision, now: datetime) -> None:
+    if decision.outcome is Outcome.ACCEPTED:
+        spec = spec_record(row)
+        if row.accepted_spec != spec:
+            row.accepted_spec = spec
+            row.accepted_at = now
+        row.accepted_amount = row.requested_amount
+        if row.state == CommitmentStatus.CONFIRMED and row.confirmed_at is None:
+            row.confirmed_at = now
+    elif decision.outcome is not Outcome.RESERVING:
+        row.accepted_amount = None
+
+
+def _next_reconcile_at(
+    row: Commitment, decision: CommitmentDecision, now: datetime
+) -> datetime | None:
+    if decision.outcome is Outcome.RESERVING:
+        delay_seconds = retry_delay_seconds(
+            elapsed_seconds=int((now - (row.ready_changed_at or now)).total_seconds()),
+            base_seconds=settings.HEADROOM.retry.base_seconds,
+            cap_seconds=settings.HEADROOM.retry.cap_seconds,
+        )
+        return now + timedelta(seconds=delay_seconds)
+    if decision.outcome in {Outcome.ACCEPTED, Outcome.PLANNED}:
+        return row.end_time
+    return None
+
+
+def spec_record(row: Commitment) -> dict[str, Any]:
+    """Return the desired fields of a commitment as they are kept at its acceptance."""
+    return {
+        "commitmentUUID": row.commitment_uuid,
+        "schedulingDomain": row.scheduling_domain,
+        "flavorGroupName": row.flavor_group_name,
+        "resourceType": row.resource_type,
+        "amount": row.requested_amount,
+        "availabilityZone": row.zone,
+        "projectID": row.project_id,
+        "domainID": row.domain_id,
+        "startTime": row.start_time.isoformat() if row.start_time else None,
+        "endTime": row.end_time.isoformat() if row.end_time else None,
+        "state": row.state,
+        "allowRejection": row.allow_rejection,
+    }
+
+
+def summary_of(row: Commitment, now: datetime) -> str:
+    """Return the one-line status of a commitment (spec commitments, 8.10)."""
+    accepted = row.accepted_spec or {}
+    return status_summary(
+        SummaryInput(
+            ready_reason=row.ready_reason,
+            ready_message=row.ready_message,
+            amount=row.requested_amount,
+            flavor_group_name=row.flavor_group_name,
+            zone=row.zone,
+            resource_type=row.resource_type,
+            accepted_amount=accepted.get("amount"),
+            accepted_flavor_group_name=accepted.get("flavorGroupName", ""),
+            accepted_zone=accepted.get("availabilityZone", ""),
+            accepted_resource_type=accepted.get("resourceType", ""),
+            assigned_vm_count=0,
+            end_time=row.end_time,
+        ),
+        now,
+    )

@@ -1,0 +1,29 @@
+"""Celery entry points of the commitments app (spec commitments, 1.4)."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from commitments.services.repair import repair_due_commitments
+from commitments.services.usage import reconcile_all_usage
+from journal.actors import task_actor
+from journal.tracing import with_new_global_request_id
+
+DISPATCH_DUE = "commitments.dispatch_due"
+RECONCILE_USAGE = "commitments.reconcile_usage"
+
+
+@shared_task(name=DISPATCH_DUE, time_limit=600, soft_time_limit=540)
+def dispatch_due() -> dict[str, object]:
+    """Repair every commitment whose time has come."""
+    with with_new_global_request_id() as request_id:
+        report = repair_due_commitments(actor=task_actor(DISPATCH_DUE), request_id=request_id)
+    return {"handled": report.handled, "skipped": list(report.skipped)}
+
+
+@shared_task(name=RECONCILE_USAGE, time_limit=600, soft_time_limit=540)
+def reconcile_usage() -> dict[str, int]:
+    """Assign VMs to commitments for every project that has any."""
+    with with_new_global_request_id() as request_id:
+        projects = reconcile_all_usage(actor=task_actor(RECONCILE_USAGE), request_id=request_id)
+    return {"projects": projects}

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+from django.db import connections
+
+from capacity.models import HostCapacity, Reservation
+from capacity.selectors.host_table import current_host_table, load_host_table
+from commitments.models import Commitment, Condition
+from journal.errors import Busy
+from scheduling.resources import GIB
+from scheduling.table import CAPACITY_COLUMNS
+from tests.commitments.change_requests import CORES, RAM, change, decide
+from tests.factories import make_group, make_group_capacity, make_hosts, make_vm
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CONNECTIONS = 8
+REQUESTS = 500
+HOSTS = 12
+SLOTS_PER_HOST = 8
+VMS = 10
+
+_Answer = TypeVar("_Answer")
+
+
+def on_own_connection(work: Callable[[], _Answer]) -> _Answer:
+    try:
+        return work()
+    finally:
+        connections.close_all()
+
+
+def assert_ledger_is_true() -> None:
+    """No host over capacity; rooms equal the reservations; slots match what was decided."""
+    for room in HostCapacity.objects.select_related("host"):
+        held = Reservation.objects.filter(target_host=room.host)
+        assert room.committed_memory_bytes == sum(row.blocked_memory_bytes for row in held)
+        assert room.committed_vcpus == sum(row.blocked_vcpus for row in held)
+        memory_bytes = room.allocated_memory_bytes + room.committed_memory_bytes
+        assert memory_bytes <= room.effective_memory_bytes, room.host.name
+        assert room.allocated_vcpus + room.committed_vcpus <= room.effective_vcpus
+    for row in Commitment.objects.filter(resource_type="memory"):
+        slots = list(row.slots.all())
+        if row.ready_reason == Condition.ACCEPTED:
+            assert sum(slot.memory_bytes for slot in slots) == row.requested_amount
+            assert all(slot.target_host_id is not None for slot in slots)
+        else:
+            assert not slots
+
+
+def test_500_conflicting_requests_on_8_connections_never_book_twice() -> None:
+    make_group("hana_1", flavors=[("small", 1024, 1), ("large", 4096, 4)])
+    hosts = make_hosts(HOSTS, memory_gib=SLOTS_PER_HOST, vcpus=SLOTS_PER_HOST)
+    for host in hosts[:VMS]:
+        make_vm(host=host, memory_gib=1, vcpus=1)
+    uuids = [f"aaaaaaaa-0000-4000-8000-{number:012d}" for number in range(40)]
+    answers: Counter[str] = Counter()
+
+    def fire(number: int) -> str:
+        rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
+        project = rng.choice(["alpha", "beta"])
+        changes = []
+        for uuid in rng.sample(uuids, k=rng.randint(1, 3)):
+            if rng.random() < 0.25:
+                changes.append(change(uuid, 1, None, old="confirmed"))
+            else:
+                changes.append(change(uuid, rng.randint(1, 9)))
+        try:
+            outcome = decide({project: {RAM: changes}})
+        except Busy:
+            return "busy"
+        return "rejected" if outcome.rejection_reason else "accepted"
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        answers.update(
+            pool.map(lambda number: on_own_connection(lambda: fire(number)), range(REQUESTS))
+        )
+    assert sum(answers.values()) == REQUESTS
+    assert answers["accepted"] > 0
+    assert answers["rejected"] > 0
+    assert_ledger_is_true()
+    incremental, rebuilt = current_host_table(), load_host_table()
+    for column in CAPACITY_COLUMNS:
+        for name in rebuilt.names:
+            left = getattr(incremental, column)[incremental.row_of[name]]
+            assert left == getattr(rebuilt, column)[rebuilt.row_of[name]]
+
+
+def test_last_slot_goes_to_exactly_one_of_two_simultaneous_requests() -> None:
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_hosts(1, memory_gib=1, vcpus=1)
+
+    def fire(number: int) -> bool:
+        outcome = decide({"alpha": {RAM: [change(f"bbbbbbbb-0000-{number:04d}", 1)]}})
+        return not outcome.rejection_reason
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(2)))
+    assert sorted(answers) == [False, True]
+    assert Reservation.objects.count() == 1
+    assert_ledger_is_true()
+
+
+def test_cores_are_never_promised_beyond_the_capacity_row() -> None:
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_hosts(1, memory_gib=64, vcpus=64)
+    make_group_capacity("hana_1", "az-a", total_vcpus=64)
+
+    def fire(number: int) -> bool:
+        outcome = decide({"alpha": {CORES: [change(f"cccccccc-0000-{number:04d}", 5)]}})
+        return not outcome.rejection_reason
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        answers = list(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(40)))
+    assert sum(answers) == 64 // 5
+    held = Commitment.objects.values_list("accepted_amount", flat=True)
+    assert sum(amount or 0 for amount in held) == 60
+
+
+def test_one_uuid_in_two_zones_at_once_ends_in_exactly_one_of_them() -> None:
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_hosts(1, zone="az-a", prefix="a", memory_gib=8, vcpus=8)
+    make_hosts(1, zone="az-b", prefix="b", memory_gib=8, vcpus=8)
+
+    def fire(zone: str) -> str:
+        return decide({"alpha": {RAM: [change("dddddddd-0000", 3)]}}, zone=zone).rejection_reason
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda z: on_own_connection(lambda: fire(z)), ["az-a", "az-b"]))
+    assert answers == ["", ""]
+    row = Commitment.objects.get()
+    assert set(row.slots.values_list("zone", flat=True)) == {row.zone}
+    assert sum(slot.memory_bytes for slot in row.slots.all()) == 3 * GIB
+    assert_ledger_is_true()

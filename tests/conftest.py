@@ -1,0 +1,27 @@
+"""What every test shares: deterministic hypothesis profile and clean per-process caches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from capacity.selectors.host_table import reset_host_table
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _clean_host_table() -> Iterator[None]:
+    """Forget the process's host table: tests truncate tables, which production never does."""
+    reset_host_table()
+    yield
+    reset_host_table()
