@@ -129,10 +129,8 @@ def choose_port(wanted: int | None) -> int:
     Raises:
         LauncherError: the wanted one is taken.
     """
-    candidates = (
-        [wanted] if wanted is not None else range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
-    )
-    for candidate in candidates:
+    several = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
+    for candidate in several if wanted is None else (wanted,):
         with socket.socket(socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
