@@ -1,0 +1,1 @@
+"""Benchmarks: ``./run bench NAME [--quick]``. Speed lives here, never in tests."""

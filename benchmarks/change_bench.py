@@ -1,0 +1,218 @@
+"""``bench change``: a batch of 10 commitments and 100 slots, decided and written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+from django.db import connection
+from django.test import Client
+from django.test.utils import setup_test_environment
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.bench_region import GROUP, TOKEN, ZONES, fill_region, with_token
+from benchmarks.measures import Measure, fitted_exponent, measure, percentile
+from capacity.models import Reservation
+from capacity.selectors.host_table import load_host_table, reset_host_table
+from commitments.models import Commitment
+from scheduling.engine import SLOT_PIPELINE, schedule_many
+from scheduling.request import PlacementRequest
+from scheduling.resources import GIB
+from scheduling.table import HostRow, HostTable
+from tests.domain.scheduling.worlds import SlowScheduler
+
+COMMITMENTS = 10
+SLOTS_PER_COMMITMENT = 10
+SLOT_GIB = 64
+P99_TARGET_MS = 300.0
+ENGINE_RATIO_TARGET = 20.0
+URL = "/commitments/v1/change-commitments"
+RESOURCE = f"hw_version_{GROUP}_ram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Cost of one request.
+
+    Attributes:
+        wall_seconds: From request to answer.
+        cpu_seconds: CPU of this process.
+        database_cpu_seconds: CPU of its database backend; 0 where it cannot be read.
+    """
+
+    wall_seconds: float
+    cpu_seconds: float
+    database_cpu_seconds: float
+
+
+def run(*, is_quick: bool) -> list[Measure]:
+    """Measure accepted batches over three region sizes."""
+    sizes = (300, 1000, 3000) if is_quick else (1000, 3000, 10000)
+    repeats = 20 if is_quick else 150
+    setup_test_environment()
+    rows: list[Measure] = []
+    medians: list[float] = []
+    for size in sizes:
+        Console().print(f"region of {size} hosts")
+        fill_region(size)
+        reset_host_table()
+        samples = _samples(repeats)
+        label = f"{size} hosts"
+        walls = [sample.wall_seconds * 1000 for sample in samples]
+        medians.append(percentile(walls, 0.5))
+        rows += [
+            measure("request p50", label, medians[-1], "ms"),
+            measure("request p99", label, percentile(walls, 0.99), "ms", at_most=P99_TARGET_MS),
+            measure("CPU per request", label, _mean_ms([s.cpu_seconds for s in samples]), "ms"),
+            measure(
+                "database CPU per request",
+                label,
+                _mean_ms([s.database_cpu_seconds for s in samples]),
+                "ms",
+            ),
+            _placing(label),
+        ]
+    exponent = fitted_exponent(sizes, medians)
+    rows.append(measure("fitted exponent of p50", "all sizes", exponent, "", at_most=1.0))
+    return rows
+
+
+def _samples(repeats: int) -> list[Sample]:
+    client = Client(headers={"X-Auth-Token": TOKEN})
+    with with_token():
+        version = orjson.loads(client.get("/commitments/v1/info").content)["version"]
+        samples = []
+        for number in track(range(-3, repeats), description="requests"):
+            body = _body(version, number + 3, is_new=True)
+            sample = _timed(client, body)
+            if number >= 0:  # the first requests load tables that every later one only refreshes
+                samples.append(sample)
+            _timed(client, _body(version, number + 3, is_new=False))
+    if Commitment.objects.exists() or Reservation.objects.exists():
+        message = "the benchmark left commitments behind"
+        raise RuntimeError(message)
+    return samples
+
+
+def _timed(client: Client, body: bytes) -> Sample:
+    database_before = _database_cpu_seconds()
+    cpu_before, before = time.process_time(), time.perf_counter()
+    response = client.post(URL, body, content_type="application/json")
+    wall, cpu = time.perf_counter() - before, time.process_time() - cpu_before
+    if response.status_code != 200 or response.content != b"{}":  # noqa: PLR2004 - HTTP OK
+        message = f"not accepted: {response.status_code} {response.content[:200]!r}"
+        raise RuntimeError(message)
+    return Sample(
+        wall_seconds=wall,
+        cpu_seconds=cpu,
+        database_cpu_seconds=_database_cpu_seconds() - database_before,
+    )
+
+
+def _body(version: int, number: int, *, is_new: bool) -> bytes:
+    """Return a batch over two projects in one zone, or the deletion of that batch."""
+    amount = SLOT_GIB * SLOTS_PER_COMMITMENT
+    expires_at = (datetime.now(tz=UTC) + timedelta(days=365)).isoformat()
+    by_project: dict[str, object] = {}
+    half = COMMITMENTS // 2
+    for project in range(2):
+        total = amount * half
+        by_project[f"project-{project}"] = {
+            "byResource": {
+                RESOURCE: {
+                    "totalConfirmedBefore": 0 if is_new else total,
+                    "totalConfirmedAfter": total if is_new else 0,
+                    "totalGuaranteedBefore": 0,
+                    "totalGuaranteedAfter": 0,
+                    "commitments": [
+                        {
+                            "uuid": f"{number:08d}-{project:04d}-{index:04d}",
+                            "oldStatus": None if is_new else "confirmed",
+                            "newStatus": "confirmed" if is_new else None,
+                            "amount": amount,
+                            "expiresAt": expires_at,
+                        }
+                        for index in range(half)
+                    ],
+                }
+            }
+        }
+    zone = ZONES[number % len(ZONES)]
+    return orjson.dumps(
+        {"az": zone, "dryRun": False, "infoVersion": version, "byProject": by_project}
+    )
+
+
+def _placing(label: str) -> Measure:
+    """Compare placing 100 slots with the slow oracle of the tests on the same hosts."""
+    table = load_host_table()
+    requests = [
+        PlacementRequest(
+            request_key=f"slot-{number}", memory_bytes=SLOT_GIB * GIB, vcpus=16, zone=ZONES[0]
+        )
+        for number in range(COMMITMENTS * SLOTS_PER_COMMITMENT)
+    ]
+    schedule_many(table, requests)
+    before = time.perf_counter()
+    schedule_many(table, requests)
+    fast = time.perf_counter() - before
+    oracle = SlowScheduler(
+        rows=_host_rows(table),
+        steps=[step.name for step in SLOT_PIPELINE.filters],
+        weights={"memory": 1.0},
+        multiplier=1.0,
+    )
+    before = time.perf_counter()
+    for request in requests[:10]:
+        oracle.decide(request)
+    slow = (time.perf_counter() - before) * len(requests) / 10
+    return measure(
+        "placing 100 slots against the per-host oracle",
+        label,
+        fast * 1000,
+        "ms",
+        baseline=slow * 1000,
+        at_least_ratio=ENGINE_RATIO_TARGET,
+    )
+
+
+def _host_rows(table: HostTable) -> list[HostRow]:
+    from scheduling.resources import ResourceVector  # noqa: PLC0415 - only the oracle needs rows
+
+    return [
+        HostRow(
+            name=name,
+            host_id=int(table.host_ids[row]),
+            zone=table.zones[table.zone[row]],
+            is_ready=bool(table.state_ok[row]),
+            hypervisor_type=table.hypervisor_types[table.hypervisor_type[row]],
+            effective=ResourceVector(
+                memory_bytes=int(table.eff_memory_bytes[row]), vcpus=int(table.eff_vcpus[row])
+            ),
+            allocated=ResourceVector(
+                memory_bytes=int(table.alloc_memory_bytes[row]), vcpus=int(table.alloc_vcpus[row])
+            ),
+        )
+        for name, row in table.row_of.items()
+    ]
+
+
+def _database_cpu_seconds() -> float:
+    """Return CPU seconds of this connection's backend, 0 when it is not on this machine."""
+    raw = connection.connection
+    if raw is None:
+        return 0.0
+    try:
+        fields = Path(f"/proc/{raw.info.backend_pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    user_ticks, system_ticks = fields.rpartition(")")[2].split()[11:13]
+    return (int(user_ticks) + int(system_ticks)) / 100
+
+
+def _mean_ms(seconds: list[float]) -> float:
+    return sum(seconds) / len(seconds) * 1000
