@@ -116,11 +116,8 @@ def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str
         _start_processes(checkout, env, options, port, children)
         with step("web" + (", worker, beat" if options.with_worker else "")):
             _wait_for_web(port, children, services)
-        say(f"ready: http://{ADDRESS}:{port}")
-        for line in login:
-            say(line)
-        say("Ctrl-C stops it and keeps the data")
-        return _watch(children, services)
+        welcome = [f"ready: http://{ADDRESS}:{port}", *login, "Ctrl-C stops it and keeps the data"]
+        return _watch(children, services, welcome)
 
 
 def choose_port(wanted: int | None) -> int:
@@ -266,9 +263,11 @@ def _raise_if_dead(children: list[Child], services: Services) -> None:
         raise LauncherError(f"{lost.label} has gone ({lost.log}):\n{last_lines(lost.log)}")
 
 
-def _watch(children: list[Child], services: Services) -> int:
-    """Return 0 once somebody asks us to stop; raise when a process dies on its own."""
+def _watch(children: list[Child], services: Services, welcome: list[str]) -> int:
+    """Say that all is up; return 0 once asked to stop, raise when a process dies on its own."""
     try:
+        for line in welcome:
+            say(line)
         while True:
             _raise_if_dead(children, services)
             time.sleep(_WATCH_SECONDS)

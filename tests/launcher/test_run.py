@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from config.launcher.demo import choose_port, parse_demo
+from config.launcher.environment import fingerprint
+from config.launcher.foreground import run_in_foreground
+from config.launcher.places import Checkout, this_checkout
+from config.launcher.processes import wait_until
+from config.launcher.production import serve_environment
+from config.launcher.settings import demo_environment, tool_environment
+from config.launcher.terminal import LauncherError
+from tests.launcher.conftest import processes_of
+
+PATIENCE_SECONDS = 30.0
+
+MANAGE = """
+import os, sys
+if sys.argv[1] == "demo_setup":
+    print("skipped host h1: no zone")
+    print("admin login: admin / secret")
+elif sys.argv[1] == "fail":
+    sys.exit(7)
+else:
+    print(" ".join(sys.argv[1:]), os.environ["DATABASE_URL"][:10], os.environ["HEADROOM_AUTH"])
+"""
+GRANIAN = """
+import http.server, signal, sys
+class Healthz(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Healthz).serve_forever()
+"""
+CELERY = """
+import os, signal, sys, time
+if os.path.exists("stubborn"):
+    for signum in (signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+if "beat" in sys.argv and os.path.exists("beat-fails"):
+    print("beat has no schedule")
+    sys.exit(9)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    left_out = ("HEADROOM_", "DATABASE_URL", "REDIS_URL", "DJANGO_")
+    return {name: text for name, text in os.environ.items() if not name.startswith(left_out)}
+
+
+@pytest.fixture
+def project(checkout: Checkout) -> Checkout:
+    """A checkout with the real launcher and stand-ins for Django, granian and Celery."""
+    shutil.copy(this_checkout().root / "run", checkout.root)
+    (checkout.root / "config").mkdir()
+    (checkout.root / "config" / "__init__.py").touch()
+    shutil.copytree(
+        this_checkout().root / "config" / "launcher",
+        checkout.root / "config" / "launcher",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    stand_ins = {"manage.py": MANAGE, "granian.py": GRANIAN, "celery.py": CELERY}
+    for name, text in {**stand_ins, "requirements.txt": "", "requirements-dev.txt": ""}.items():
+        (checkout.root / name).write_text(text)
+    stamp = {"dev": fingerprint(checkout, "dev")}
+    (checkout.venv / "headroom-requirements.json").write_text(json.dumps(stamp))
+    return checkout
+
+
+def start_demo(project: Checkout, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(project.root / "run"), "demo", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environ,
+    )
+
+
+def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
+    lines: list[str] = []
+    for line in process.stdout or ():
+        lines.append(line.rstrip())
+        if line.startswith(start):
+            return lines
+    raise AssertionError("\n".join(lines))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_the_demo_and_all_its_processes(
+    project: Checkout, environ: dict[str, str], signum: int
+) -> None:
+    demo = start_demo(project, environ)
+    said = read_until(demo, "Ctrl-C")
+    assert "  skipped host h1: no zone" in said
+    assert said[-2:] == ["admin login: admin / secret", said[-1]]
+    assert said[-3].startswith("ready: http://127.0.0.1:")
+    demo.send_signal(signum)
+    demo.communicate(timeout=PATIENCE_SECONDS)
+    assert demo.returncode == 0
+    assert processes_of(project) == []
+
+
+@pytest.mark.e2e
+def test_processes_that_ignore_signals_are_killed_in_the_end(
+    project: Checkout, environ: dict[str, str]
+) -> None:
+    (project.root / "stubborn").touch()
+    demo = start_demo(project, environ)
+    read_until(demo, "ready:")
+    demo.terminate()
+    demo.communicate(timeout=PATIENCE_SECONDS)
+    assert processes_of(project) == []
+
+
+@pytest.mark.e2e
+def test_killed_demo_takes_all_its_processes_along(
+    project: Checkout, environ: dict[str, str]
+) -> None:
+    demo = start_demo(project, environ)
+    read_until(demo, "ready:")
+    demo.kill()
+    demo.communicate()
+    assert wait_until(lambda: processes_of(project) == [], PATIENCE_SECONDS)
+
+
+@pytest.mark.e2e
+def test_process_that_dies_is_named_with_its_last_words_and_ends_the_demo(
+    project: Checkout, environ: dict[str, str]
+) -> None:
+    (project.root / "beat-fails").touch()
+    demo = start_demo(project, environ)
+    said, _ = demo.communicate(timeout=PATIENCE_SECONDS)
+    assert demo.returncode == 1
+    assert "beat ended with exit status 9" in said
+    assert "beat has no schedule" in said
+    assert processes_of(project) == []
+
+
+@pytest.mark.e2e
+def test_second_demo_in_a_checkout_is_refused_but_manage_joins_it(
+    project: Checkout, environ: dict[str, str]
+) -> None:
+    demo = start_demo(project, environ)
+    read_until(demo, "ready:")
+    run = [sys.executable, str(project.root / "run")]
+    second = subprocess.run(
+        [*run, "demo"], env=environ, capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 1
+    assert "already" in second.stderr
+    joined = subprocess.run(
+        [*run, "manage", "x", "--y"], env=environ, capture_output=True, check=False
+    )
+    assert joined.stdout == b"x --y postgresql noauth\n"
+    failed = subprocess.run([*run, "manage", "fail"], env=environ, capture_output=True, check=False)
+    assert failed.returncode == 7
+    assert demo.poll() is None
+    demo.terminate()
+    demo.communicate(timeout=PATIENCE_SECONDS)
+    assert processes_of(project) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param([], 2, "usage", id="no command"),
+        pytest.param(["help"], 0, "usage", id="help"),
+        pytest.param(["dance"], 2, "unknown command dance", id="unknown command"),
+        pytest.param(["conformance"], 2, "comes with the Placement API", id="conformance"),
+        pytest.param(["serve", "shop"], 1, "allowed are web, worker, beat", id="unknown role"),
+        pytest.param(["serve"], 1, "needs DATABASE_URL and REDIS_URL", id="serve with nothing"),
+        pytest.param(["demo", "--import", "gone.json"], 2, "no such file", id="missing file"),
+        pytest.param(["demo", "--hosts", "0"], 2, "at least 1", id="no hosts"),
+        pytest.param(["demo", "--port", "70000"], 2, "0 to 65535", id="impossible port"),
+    ],
+)
+def test_command_line_is_answered_clearly(
+    project: Checkout, environ: dict[str, str], arguments: list[str], code: int, message: str
+) -> None:
+    run = [sys.executable, str(project.root / "run"), *arguments]
+    answer = subprocess.run(run, env=environ, capture_output=True, text=True, check=False)
+    assert answer.returncode == code
+    assert message in answer.stdout + answer.stderr
+
+
+def test_taken_port_that_was_asked_for_is_refused_and_a_free_one_taken() -> None:
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
+        with pytest.raises(LauncherError, match=f"port {port} is taken"):
+            choose_port(port)
+    assert choose_port(port) == port
+    assert choose_port(0) != 0
+
+
+def test_default_port_gives_way_to_the_next_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = occupied.getsockname()[1]
+        monkeypatch.setattr("config.launcher.demo.DEFAULT_PORT", port)
+        assert choose_port(None) > port
+
+
+def test_demo_options_are_read(tmp_path: Path) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        file.touch()
+    line = ["--no-worker", "--fresh", "--hosts", "7", "--port", "0"]
+    options = parse_demo([*line, "--import", str(files[0]), "--import", str(files[1])])
+    assert (options.with_worker, options.fresh, options.hosts, options.port) == (False, True, 7, 0)
+    assert options.imports == tuple(files)
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        pytest.param("raise SystemExit(5)", 5, id="its own status"),
+        pytest.param("import os; os.kill(os.getpid(), 15)", 143, id="a signal, as a shell does"),
+    ],
+)
+def test_exit_status_of_a_command_is_passed_on(tmp_path: Path, program: str, code: int) -> None:
+    command = [sys.executable, "-c", program]
+    assert run_in_foreground(command, env=os.environ, cwd=tmp_path) == code
+
+
+def test_demo_settings_give_way_to_the_callers(checkout: Checkout) -> None:
+    given = {"HEADROOM_AUTH": "token", "RUN_POSTGRES": "wheel"}
+    env = demo_environment(checkout, given, {"REDIS_URL": "r"})
+    assert env["HEADROOM_AUTH"] == "token"
+    assert env["HEADROOM_DEBUG"] == "true"
+    assert "RUN_POSTGRES" not in env
+    assert env["REDIS_URL"] == "r"
+
+
+def test_demo_secret_is_private_and_kept(checkout: Checkout) -> None:
+    first = demo_environment(checkout, {}, {})["HEADROOM_SECRET_KEY"]
+    assert demo_environment(checkout, {}, {})["HEADROOM_SECRET_KEY"] == first
+    assert (checkout.local / "demo-secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_tool_settings_ignore_the_callers() -> None:
+    env = tool_environment({"HEADROOM_DEBUG": "true", "HEADROOM_X": "1", "LANG": "C"}, {})
+    assert env["HEADROOM_DEBUG"] == "false"
+    assert "HEADROOM_X" not in env
+    assert env["LANG"] == "C"
+
+
+def test_production_settings_of_the_operator_win() -> None:
+    given = {"DATABASE_URL": "d", "REDIS_URL": "r", "HEADROOM_LISTEN_ADDRESS": "10.0.0.1"}
+    env = serve_environment({**given, "GRANIAN_WORKERS": "9"})
+    assert (env["GRANIAN_WORKERS"], env["GRANIAN_HOST"]) == ("9", "10.0.0.1")
