@@ -127,8 +127,10 @@ def _update_page(name: str, rows: Sequence[Measure]) -> None:
     lines = [
         begin,
         "",
-        f"Measured {datetime.now(tz=UTC):%Y-%m-%d} with `./run bench {name}`, "
-        f"Python {platform.python_version()}, {os.cpu_count()} cores.",
+        (
+            f"Measured {datetime.now(tz=UTC):%Y-%m-%d} with `./run bench {name}`, "
+            f"Python {platform.python_version()}, {os.cpu_count()} cores."
+        ),
         "",
         "| metric | size | value | baseline | ratio | target | ok |",
         "| --- | --- | --- | --- | --- | --- | --- |",
