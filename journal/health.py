@@ -1,0 +1,126 @@
+"""Liveness and readiness of a process: what it needs, and whether that works now."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+
+import redis
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from journal.models import Heartbeat
+
+log = structlog.get_logger(__name__)
+
+BROKER_TIMEOUT_SECONDS = 1.0
+BEAT = "beat"
+UNKNOWN_DATABASE_DOWN = "unknown, the database does not answer"
+
+_migrations_applied = threading.Event()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One thing that readiness depends on.
+
+    Attributes:
+        name: Stable name in the answer.
+        is_ok: Whether it works now.
+        detail: What was found, without addresses or credentials.
+    """
+
+    name: str
+    is_ok: bool
+    detail: str = "ok"
+
+
+def check_readiness() -> tuple[CheckResult, ...]:
+    """Return the state of everything a request or a task needs; never raises."""
+    database = check_database()
+    if not database.is_ok:
+        unknown = tuple(
+            CheckResult(name=name, is_ok=False, detail=UNKNOWN_DATABASE_DOWN)
+            for name in ("migrations", BEAT)
+        )
+        return (database, check_broker(), *unknown)
+    return (database, check_broker(), check_migrations(), check_beat())
+
+
+def check_database() -> CheckResult:
+    """Ask the database for one row."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except DatabaseError as error:
+        return _failed("database", error)
+    return CheckResult(name="database", is_ok=True)
+
+
+def check_broker() -> CheckResult:
+    """Ping the broker, for at most a second."""
+    try:
+        _broker(settings.REDIS_URL).ping()
+    except (redis.RedisError, OSError, ValueError) as error:
+        return _failed("broker", error)
+    return CheckResult(name="broker", is_ok=True)
+
+
+def check_migrations() -> CheckResult:
+    """Look for migrations that are not applied; a positive answer is kept for the process."""
+    if _migrations_applied.is_set():
+        return CheckResult(name="migrations", is_ok=True)
+    try:
+        executor = MigrationExecutor(connection)
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError as error:
+        return _failed("migrations", error)
+    if missing:
+        return CheckResult(
+            name="migrations", is_ok=False, detail=f"{len(missing)} migrations are not applied"
+        )
+    _migrations_applied.set()
+    return CheckResult(name="migrations", is_ok=True)
+
+
+def check_beat() -> CheckResult:
+    """Compare the age of the last beat with ``HEADROOM_BEAT_MAX_AGE_SECONDS``."""
+    limit = timedelta(seconds=settings.HEADROOM.beat_max_age_seconds)
+    try:
+        beaten_at = Heartbeat.objects.filter(name=BEAT).values_list("beaten_at", flat=True).first()
+    except DatabaseError as error:
+        return _failed(BEAT, error)
+    if beaten_at is None:
+        return CheckResult(name=BEAT, is_ok=False, detail="no beat was ever seen")
+    age = timezone.now() - beaten_at
+    seconds = int(age.total_seconds())
+    detail = f"last beat {seconds} s ago, limit {int(limit.total_seconds())} s"
+    return CheckResult(name=BEAT, is_ok=age <= limit, detail=detail)
+
+
+def forget_applied_migrations() -> None:
+    """Look at the migrations again at the next check."""
+    _migrations_applied.clear()
+
+
+@lru_cache(maxsize=4)
+def _broker(url: str) -> redis.Redis:
+    return redis.Redis.from_url(
+        url,
+        socket_connect_timeout=BROKER_TIMEOUT_SECONDS,
+        socket_timeout=BROKER_TIMEOUT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def _failed(name: str, error: Exception) -> CheckResult:
+    log.warning("readiness_check_failed", check=name, error=str(error))
+    return CheckResult(name=name, is_ok=False, detail=type(error).__name__)

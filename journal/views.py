@@ -1,0 +1,67 @@
+"""Health, readiness, metrics, and the pages Django shows when no view answers."""
+
+from __future__ import annotations
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from journal.auth import matches_secret, token_of
+from journal.health import check_readiness
+from journal.metrics import metrics_page
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+
+
+@require_safe
+@never_cache
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Say that the process answers; nothing else is looked at."""
+    del request
+    return HttpResponse("ok", content_type=PLAIN_TEXT)
+
+
+@require_safe
+@never_cache
+def readyz(request: HttpRequest) -> HttpResponse:
+    """Say whether database, broker, migrations and beat work; 503 with what does not."""
+    del request
+    checks = check_readiness()
+    is_ready = all(check.is_ok for check in checks)
+    page = {
+        "ready": is_ready,
+        "checks": {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks},
+    }
+    return HttpResponse(
+        orjson.dumps(page), content_type="application/json", status=200 if is_ready else 503
+    )
+
+
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return the metrics page, to holders of ``HEADROOM_METRICS_TOKEN`` when one is set."""
+    secret = settings.HEADROOM.metrics_token
+    if secret is not None and not matches_secret(token_of(request), secret.get_secret_value()):
+        return HttpResponse(
+            "Unauthorized",
+            content_type=PLAIN_TEXT,
+            status=401,
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    return HttpResponse(metrics_page(), content_type=CONTENT_TYPE_LATEST)
+
+
+def plain_bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer a request that Django refused before any view saw it, such as an unknown host."""
+    del request, exception
+    return HttpResponse("Bad request", content_type=PLAIN_TEXT, status=400)
+
+
+def plain_server_error(request: HttpRequest) -> HttpResponse:
+    """Answer an error that no view handled; the log has the rest."""
+    del request
+    return HttpResponse("Internal server error", content_type=PLAIN_TEXT, status=500)
