@@ -1,0 +1,138 @@
+"""Composing the LIQUID ServiceInfo (spec liquid, 4.1, 7.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from capacity.domain.flavor_groups import FlavorGroupDef, flavor_group_problem
+from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
+from capacity.domain.units import DEFAULT_RAM_UNIT_MIB, ram_unit_text
+from commitments.domain.names import (
+    resource_name_cores,
+    resource_name_instances,
+    resource_name_ram,
+)
+
+DISPLAY_NAME = "Compute commitments"
+TOPOLOGY = "az-separated"
+PIECE = "piece"
+MIB_PER_GIB = 1024
+_LIMES_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9._-]*")
+
+
+def compose_service_info(
+    groups: Iterable[FlavorGroupDef],
+    configured: Mapping[str, GroupSettings],
+    *,
+    retired: frozenset[str] = frozenset(),
+) -> dict[str, object]:
+    """Return everything of a ServiceInfo but its version.
+
+    A retired group keeps its resources, without capacity, so that
+    Limes can keep the commitments on it (spec liquid, 12.2).
+
+    Args:
+        groups: Groups that :func:`declaration_problem` has nothing against, retired ones included.
+        configured: Operator's settings by group name.
+        retired: Names of the groups that are retired.
+
+    Raises:
+        UnitError: a group's RAM unit exceeds 2^64 bytes.
+    """
+    resources: dict[str, object] = {}
+    for group in sorted(groups, key=lambda one: one.name):
+        settings = settings_for_group(configured, group.name)
+        resources.update(_resources(group, settings, is_retired=group.name in retired))
+    return {
+        "displayName": DISPLAY_NAME,
+        "categories": {},
+        "resources": resources,
+        "rates": {},
+        "capacityMetricFamilies": {},
+        "usageMetricFamilies": {},
+        "quotaUpdateNeedsProjectMetadata": True,
+        "commitmentHandlingNeedsProjectMetadata": True,
+    }
+
+
+def declaration_problem(group: FlavorGroupDef) -> str | None:
+    """Return why a group must not be declared to Limes, or None.
+
+    One name that Limes does not accept would make it discard the whole answer.
+
+    Source: spec liquid, 4.7, 7.1; spec commitments, 4.2.
+    """
+    if not _LIMES_NAME.fullmatch(resource_name_ram(group.name)):
+        return f"the name of group {group.name!r} has characters that Limes refuses"
+    return flavor_group_problem(group)
+
+
+def ratio_attributes(group: FlavorGroupDef) -> dict[str, int]:
+    """Return the ratios of a group in GiB per vCPU, halves rounded up; unset ones are absent."""
+    if group.has_fixed_ratio:
+        ratios = {"ramCoreRatio": group.ram_core_ratio_mib}
+    else:
+        ratios = {
+            "ramCoreRatioMin": group.ram_core_ratio_min_mib,
+            "ramCoreRatioMax": group.ram_core_ratio_max_mib,
+        }
+    return {name: gib_half_up(ratio) for name, ratio in ratios.items() if ratio is not None}
+
+
+def gib_half_up(ratio_mib: int) -> int:
+    """Return MiB in GiB: ``floor(x + 0.5)``, in integers.
+
+    Source: spec liquid, 7.1.
+    """
+    return (2 * ratio_mib + MIB_PER_GIB) // (2 * MIB_PER_GIB)
+
+
+def _resources(
+    group: FlavorGroupDef, settings: GroupSettings, *, is_retired: bool
+) -> dict[str, object]:
+    usable_by = f"(usable by: {', '.join(flavor.name for flavor in group.flavors)})"
+    unit_mib = settings.ram_unit_mib
+    ram_unit = ram_unit_text(unit_mib)
+    ram_words = "GiB of RAM"
+    if unit_mib > DEFAULT_RAM_UNIT_MIB:
+        ram_words = f"multiples of {unit_mib // MIB_PER_GIB} GiB"
+    attributes = ratio_attributes(group)
+    triples: tuple[tuple[str, str, str, ResourceFlags], ...] = (
+        (resource_name_ram(group.name), ram_words, ram_unit, settings.ram),
+        (resource_name_cores(group.name), "CPU cores", PIECE, settings.cores),
+        (resource_name_instances(group.name), "instances", PIECE, settings.instances),
+    )
+    return {
+        name: _resource(
+            display_name=f"{words} {usable_by}",
+            unit=unit,
+            flags=flags,
+            has_capacity=flags.has_capacity and not is_retired,
+            attributes=attributes,
+        )
+        for name, words, unit, flags in triples
+    }
+
+
+def _resource(
+    *,
+    display_name: str,
+    unit: str,
+    flags: ResourceFlags,
+    has_capacity: bool,
+    attributes: Mapping[str, int],
+) -> dict[str, object]:
+    resource: dict[str, object] = {
+        "displayName": display_name,
+        "unit": unit,
+        "topology": TOPOLOGY,
+        "hasCapacity": has_capacity,
+        "needsResourceDemand": False,
+        "hasQuota": flags.has_quota,
+    }
+    if flags.handles_commitments:
+        resource["handlesCommitments"] = True
+    if attributes:
+        resource["attributes"] = dict(attributes)
+    return resource
