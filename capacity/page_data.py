@@ -22,6 +22,7 @@ from journal.charts import LEGEND, Segment, stacked_bar
 from journal.formatting import count_text, memory_short, memory_text, percent_text, plural
 
 ROWS_SHOWN = 100
+OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ def _room_line(
     free = capacity_units - used
     amounts["free"] = max(0, free)
     segments = [
-        Segment(kind=kind, amount_units=amount, text=text(amount))
+        Segment(kind=kind, amount_units=amount, text=text(amount), label=_label(kind, own))
         for kind, amount in amounts.items()
     ]
     rest = f"{text(free)} free" if free >= 0 else f"{text(-free)} over-subscribed"
@@ -148,10 +149,12 @@ def _room_line(
         resource=resource,
         bar=stacked_bar(segments, capacity_units=capacity_units, title=f"{resource}: {summary}"),
         summary=summary,
-        parts=tuple(
-            (LEGEND[segment.kind], segment.text) for segment in segments if segment.amount_units
-        ),
+        parts=tuple((segment.label, segment.text) for segment in segments if segment.amount_units),
     )
+
+
+def _label(kind: str, own: OwnShare | None) -> str:
+    return OTHERS_LEGEND.get(kind, LEGEND[kind]) if own is not None else LEGEND[kind]
 
 
 def legend(*kinds: str) -> tuple[tuple[str, str], ...]:
@@ -278,7 +281,7 @@ def _slot_line(row: Reservation, vms: tuple[VMLine, ...]) -> SlotLine:
         owner=str(row.commitment) if is_slot else row.project_id or "—",
         owner_url=row_url(row.commitment) if is_slot and row.commitment else "",
         ready=reservation_badge(row),
-        message=row.ready_message,
+        message="" if row.is_ready else row.ready_message,
         vms=vms,
         why=decision_sentences(row.decision),
     )
@@ -295,20 +298,42 @@ def reservation_badge(row: Reservation) -> SafeString:
 
 
 def decision_sentences(decision: object) -> tuple[str, ...]:
-    """Write a stored placement decision as short sentences.
+    """Write a stored placement decision as short sentences, the outcome first.
 
-    Unknown keys are written as ``key: content``, so that nothing stored is hidden.
+    Keys that are not known are written as ``key: content``, so that nothing stored is hidden.
 
     Args:
         decision: What the placement stored on the reservation, or None.
     """
     if not isinstance(decision, Mapping):
         return () if decision in (None, "") else (str(decision),)
-    return tuple(
-        f"{str(key).replace('_', ' ')}: {_plain(content)}"
-        for key, content in decision.items()
-        if content not in (None, "", [], {})
-    )
+    rest = {key: content for key, content in decision.items() if content not in (None, "", [], {})}
+    lines: list[str] = []
+    if "removals" in rest and "candidates_in" in rest:
+        lines = _outcome_lines(rest)
+    lines += [f"{str(key).replace('_', ' ')}: {_plain(content)}" for key, content in rest.items()]
+    return tuple(lines)
+
+
+def _outcome_lines(rest: dict[str, Any]) -> list[str]:
+    """Take what a scheduler decision holds out of ``rest`` and write it for people."""
+    started = rest.pop("candidates_in")
+    removals = rest.pop("removals")
+    chosen, top, closest = rest.pop("host", None), rest.pop("top", []), rest.pop("closest", None)
+    left = removals[-1]["remaining"] if removals else started
+    outcome = f"best of {plural(left, 'host')}" if chosen else "no host left"
+    lines = [f"{outcome}, out of {started:,}"]
+    lines += [
+        f"{step['step'].replace('_', ' ')} removed {plural(step['removed'], 'host')}"
+        for step in removals
+        if step["removed"]
+    ]
+    if top:
+        shares = ", ".join(f"{name} {share:.3f}" for name, share in top[0]["contributions"].items())
+        lines.append(f"score {top[0]['score']:.3f}" + (f" ({shares})" if shares else ""))
+        later = [f"{candidate['host']} {candidate['score']:.3f}" for candidate in top[1:]]
+        lines += [f"next best: {', '.join(later)}"] if later else []
+    return lines + ([f"largest free room: {closest}"] if closest else [])
 
 
 def _plain(content: object) -> str:

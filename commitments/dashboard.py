@@ -37,6 +37,7 @@ from journal.formatting import (
     memory_short,
     percent_text,
     plural,
+    relative_text,
     time_text,
 )
 from journal.models import Heartbeat
@@ -118,6 +119,7 @@ class Dashboard:
 
 def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the dashboard to the index page of the admin (``UNFOLD["DASHBOARD_CALLBACK"]``)."""
+    context["title"] = "Dashboard"
     context["dashboard"] = build_dashboard(timezone.now())
     return context
 
@@ -154,7 +156,7 @@ def _health(now: datetime) -> tuple[HealthLine, ...]:
         word = run.error_code or run.outcome or "running"
         lines.append(
             HealthLine(
-                name=f"Last runs: {run.source}",
+                name=f"Run: {run.source}",
                 state=badge(tone, word, run.message),
                 detail=finished,
                 url=row_url(run),
@@ -317,7 +319,9 @@ def _groups(now: datetime) -> tuple[RoomSummary, ...]:
 
 
 def _group_summary(row: GroupCapacity, now: datetime) -> RoomSummary:
-    note = f"computed {time_text(row.computed_at, now)}" if row.computed_at else "not computed yet"
+    note = (
+        f"computed {relative_text(row.computed_at, now)}" if row.computed_at else "not computed yet"
+    )
     return RoomSummary(
         name=row.group_name,
         zone=row.zone,

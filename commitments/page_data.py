@@ -17,6 +17,7 @@ from capacity.models import (
     ReservationAllocation,
 )
 from capacity.page_data import (
+    OTHERS_LEGEND,
     OwnShare,
     RoomLine,
     SlotLine,
@@ -29,9 +30,9 @@ from capacity.page_data import (
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, ResourceType
 from commitments.presentation import (
     amount_text,
+    change_lines,
     condition_title,
     condition_tone,
-    differences,
     why_text,
 )
 from hosts.models import Domain, Project
@@ -86,7 +87,7 @@ class EventLine:
     action: str
     request_id: str
     audit_url: str
-    changes: tuple[tuple[str, str, str], ...]
+    changes: tuple[str, ...]
     reason: str
     explanation: tuple[str, ...]
 
@@ -146,7 +147,12 @@ def commitment_page(row: Commitment, now: datetime) -> CommitmentPage:
         slots_url=list_url("capacity.reservation", q=row.commitment_uuid),
         hosts=hosts,
         hosts_note=shown_note(len(hosts), host_count, "host"),
-        legend=legend("own_vms", "own_hold", "vms", "committed", "failover", "in_flight", "free"),
+        legend=tuple(
+            (kind, OTHERS_LEGEND.get(kind, words))
+            for kind, words in legend(
+                "own_vms", "own_hold", "vms", "committed", "failover", "in_flight", "free"
+            )
+        ),
         events=tuple(_event(event) for event in events[:EVENTS_SHOWN]),
         events_note=f"newest {EVENTS_SHOWN}" if more else plural(len(events), "event"),
         events_url=list_url("commitments.commitmentevent", q=row.commitment_uuid),
@@ -307,7 +313,7 @@ def _event(event: CommitmentEvent) -> EventLine:
         action=event.action.replace("_", " "),
         request_id=event.request_id,
         audit_url=list_url("journal.auditentry", q=event.request_id) if event.request_id else "",
-        changes=differences(event.before, event.after),
+        changes=change_lines(event.before, event.after),
         reason=event.reason,
         explanation=decision_sentences(event.explanation),
     )

@@ -33,6 +33,8 @@ WORDS_OF_FIELD = {
     "startTime": "start",
     "endTime": "end",
     "allowRejection": "may be rejected",
+    "commitmentUUID": "uuid",
+    "schedulingDomain": "scheduling domain",
 }
 
 
@@ -137,6 +139,18 @@ def differences(
     return tuple(changed)
 
 
+def change_lines(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> tuple[str, ...]:
+    """Return an event's changes as lines; a new or deleted object takes a single one."""
+    changed = differences(before, after)
+    if before and after:
+        return tuple(f"{words}: {old} → {new}" for words, old, new in changed)
+    shown = [(words, new if after else old) for words, old, new in changed]
+    line = ", ".join(f"{words} {text}" for words, text in shown if text != NOTHING)
+    return (line,) if line else ()
+
+
 def _field_text(name: str, fields: Mapping[str, Any]) -> str:
     content = fields.get(name)
     if content in (None, ""):
@@ -146,4 +160,6 @@ def _field_text(name: str, fields: Mapping[str, Any]) -> str:
         return amount_text(str(kind), content)
     if name.endswith("_bytes") and isinstance(content, int):
         return memory_text(content)
+    if isinstance(content, bool):
+        return "yes" if content else "no"
     return str(content)

@@ -114,6 +114,7 @@ LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
+LOGIN_REDIRECT_URL = "admin:index"
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -142,6 +143,13 @@ UNFOLD = {
     "SITE_SYMBOL": "stacked_bar_chart",
     "SITE_URL": None,
     "SHOW_BACK_BUTTON": True,
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": lambda _request: static("headroom/icon.svg"),
+        }
+    ],
     "STYLES": [lambda _request: static("headroom/admin.css")],
     "DASHBOARD_CALLBACK": "commitments.dashboard.dashboard_callback",
     "SIDEBAR": {

@@ -36,9 +36,9 @@ def host_state_badge(row: Host) -> SafeString:
         return badge("ok", "ready")
     why = []
     if row.state != "up":
-        why.append(f"compute service {row.get_state_display()}")
+        why.append(row.get_state_display())
     if row.status != "enabled":
         why.append("disabled")
     if row.maintenance not in {"", "ha"}:
-        why.append(f"maintenance: {row.get_maintenance_display()}")
+        why.append(f"{row.get_maintenance_display()} maintenance")
     return badge("bad" if row.state == "down" else "warn", ", ".join(why), row.disabled_reason)

@@ -26,7 +26,7 @@ from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.admin import TabularInline as UnfoldTabularInline
 
 from journal.actors import Actor
-from journal.formatting import NOTHING, count_text, memory_text, time_text
+from journal.formatting import NOTHING, count_text, memory_text, moment_text, relative_text
 
 COUNT_CAP = 10_000
 TONE_ICONS = {
@@ -314,9 +314,10 @@ def time_tag(moment: datetime | None) -> SafeString | str:
     if moment is None:
         return NOTHING
     return format_html(
-        '<time datetime="{}" class="hr-time">{}</time>',
+        '<time datetime="{}" class="hr-time">{} <span class="hr-ago">({})</span></time>',
         moment.isoformat(),
-        time_text(moment, timezone.now()),
+        moment_text(moment),
+        relative_text(moment, timezone.now()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 BINARY_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 NOTHING = "—"
@@ -96,11 +96,16 @@ def relative_text(moment: datetime, now: datetime) -> str:
     return f"in {text}" if seconds > 0 else f"{text} ago"
 
 
+def moment_text(moment: datetime) -> str:
+    """Write a moment in UTC, to the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def time_text(moment: datetime | None, now: datetime) -> str:
     """Write a moment in UTC with how far it is from now; a dash for None."""
     if moment is None:
         return NOTHING
-    return f"{moment:%Y-%m-%d %H:%M} UTC ({relative_text(moment, now)})"
+    return f"{moment_text(moment)} ({relative_text(moment, now)})"
 
 
 def plural(count: int, one: str, many: str = "") -> str:

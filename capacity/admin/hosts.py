@@ -32,13 +32,13 @@ class HostAdmin(SystemOwnedAdmin[Host]):
         "name",
         "zone",
         "state_column",
+        "utilisation",
         "vms",
         "effective",
         "allocated",
         "committed",
         "failover",
         "free",
-        "utilisation",
     )
     list_filter = (ZoneFilter, ReadyFilter, "state", "status", "hypervisor_type", TraitFilter)
     search_fields = ("name", "service_host", "=openstack_id")
@@ -136,7 +136,7 @@ class HostAdmin(SystemOwnedAdmin[Host]):
         return NOTHING if room is None else free_text(room)
 
     @admin.display(
-        description="memory in use or held",
+        description="memory used",
         ordering=sum(
             (F(f"room__{kind}_memory_bytes") for kind in HELD), F("room__allocated_memory_bytes")
         )
@@ -214,7 +214,7 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
         """Show what is left; negative when over-subscribed."""
         return free_text(row)
 
-    @admin.display(description="memory in use or held")
+    @admin.display(description="memory used")
     def utilisation(self, row: HostCapacity) -> SafeString | str:
         """Draw how full the host is."""
         return utilisation_cell(row)

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from commitments.dashboard import unfulfilled_filter
 from commitments.models import Commitment, CommitmentEvent, ServiceInfoVersion, SyncRun
 from commitments.page_data import commitment_page
-from commitments.presentation import amount_text, condition_title, condition_tone, differences
+from commitments.presentation import amount_text, change_lines, condition_title, condition_tone
 from hosts.admin_columns import with_project_name
 from hosts.admin_filters import ZoneFilter
 from journal.admin_base import (
@@ -65,15 +65,15 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
     list_display = (
         "short_uuid",
         "project",
-        "flavor_group_name",
-        "resource_type",
+        column(Commitment, "flavor_group_name", "group"),
+        column(Commitment, "resource_type", "resource"),
         "zone",
         "amount",
         "state",
         "ready",
+        "summary",
         "used",
         "start",
-        "summary",
     )
     list_filter = (
         FulfilledFilter,
@@ -227,8 +227,8 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
     @admin.display(description="changes")
     def changes(self, row: CommitmentEvent) -> SafeString | str:
         """Show what changed, before and after."""
-        listed = differences(row.before, row.after)
-        return format_html_join("", "{}: {} → {}<br>", listed) or NOTHING
+        listed = ((line,) for line in change_lines(row.before, row.after))
+        return format_html_join("", '<span class="hr-wrap">{}</span><br>', listed) or NOTHING
 
     @admin.display(description="why")
     def why(self, row: CommitmentEvent) -> SafeString:
