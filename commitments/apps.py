@@ -6,6 +6,20 @@ from django.apps import AppConfig
 
 
 class CommitmentsConfig(AppConfig):
-    """Register ``commitments`` with Django."""
+    """Register ``commitments`` with Django, its sections of region files and its hooks."""
 
     name = "commitments"
+
+    def ready(self) -> None:
+        """Register sections, and how to tell that a flavor group is referred to."""
+        from capacity.hooks import (  # noqa: PLC0415 - models first
+            add_commitment_figures,
+            add_group_reference_check,
+        )
+        from commitments import region  # noqa: PLC0415 - models first
+        from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
+        from hosts.region.registry import registry  # noqa: PLC0415 - models first
+
+        region.register(registry)
+        add_group_reference_check("commitments", region.referenced_groups)
+        add_commitment_figures("commitments", CommittedMemory())

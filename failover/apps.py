@@ -6,6 +6,13 @@ from django.apps import AppConfig
 
 
 class FailoverConfig(AppConfig):
-    """Register ``failover`` with Django."""
+    """Register ``failover`` with Django and its section of region files."""
 
     name = "failover"
+
+    def ready(self) -> None:
+        """Register the section of region files that this app reads and writes."""
+        from failover import region  # noqa: PLC0415 - models first
+        from hosts.region.registry import registry  # noqa: PLC0415 - models first
+
+        region.register(registry)

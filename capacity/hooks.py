@@ -1,0 +1,88 @@
+"""Hooks of ``capacity``: questions that only higher apps can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+ReferenceCheck = Callable[[Collection[str]], set[str]]
+
+_group_reference_checks: dict[str, ReferenceCheck] = {}
+
+
+def add_group_reference_check(app_name: str, check: ReferenceCheck) -> None:
+    """Register how to find which of some flavor groups an app's rows still refer to.
+
+    Args:
+        app_name: The app; registering again replaces its check.
+        check: Takes names of flavor groups, returns those that are referred to.
+    """
+    _group_reference_checks[app_name] = check
+
+
+def referenced_groups(names: Collection[str]) -> set[str]:
+    """Return those of some flavor groups that rows of higher apps refer to."""
+    if not names:
+        return set()
+    return {name for check in _group_reference_checks.values() for name in check(names)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZonePosition:
+    """From which state of the database something about a zone was computed.
+
+    Attributes:
+        zone: Availability zone.
+        snapshot: Text of the ``pg_snapshot``.
+        snapshot_xmin: Every transaction with a lower id is in the snapshot.
+    """
+
+    zone: str
+    snapshot: str
+    snapshot_xmin: int
+
+
+class CommitmentFigures(Protocol):
+    """What capacity has to know of commitments."""
+
+    def committed_slots(self, zone: str, unit_bytes: Mapping[str, int]) -> Mapping[str, int]:
+        """Return committed memory by flavor group, in units of its smallest flavor.
+
+        Args:
+            zone: Availability zone.
+            unit_bytes: Flavor group to the memory of its smallest flavor; others are left out.
+        """
+        ...
+
+    def zones_changed_since(self, positions: Sequence[ZonePosition]) -> set[str]:
+        """Return the zones whose commitments changed since their position."""
+        ...
+
+
+_commitment_figures: dict[str, CommitmentFigures] = {}
+
+
+def add_commitment_figures(app_name: str, figures: CommitmentFigures) -> None:
+    """Register who knows commitments; registering again replaces it."""
+    _commitment_figures[app_name] = figures
+
+
+def committed_slots(zone: str, unit_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Return committed memory of a zone by flavor group, in units of the given bytes."""
+    slots: dict[str, int] = {}
+    for figures in _commitment_figures.values():
+        for group, count in figures.committed_slots(zone, unit_bytes).items():
+            slots[group] = slots.get(group, 0) + count
+    return slots
+
+
+def zones_with_changed_commitments(positions: Sequence[ZonePosition]) -> set[str]:
+    """Return the zones whose commitments changed since their position."""
+    if not positions:
+        return set()
+    return {
+        zone
+        for figures in _commitment_figures.values()
+        for zone in figures.zones_changed_since(positions)
+    }

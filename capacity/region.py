@@ -1,0 +1,193 @@
+"""Flavor-group rules and settings in region files, rooms after an import (spec region-file)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from capacity.locks import LockSpace, take_lock, zone_lock
+from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings, Reservation
+from capacity.services.flavor_groups import overruled_rules, refresh_flavor_groups
+from capacity.services.group_settings import (
+    SETTINGS_FIELDS,
+    group_name_problem,
+    remove_group_rule,
+    remove_group_settings,
+    save_group_rule,
+    save_group_settings,
+)
+from capacity.services.ledger import rebuild_host_capacity
+from hosts.models import Host
+from hosts.region.flavors import FLAVORS, doomed_flavor_ids
+from hosts.region.node import Json, Node
+from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.run import ImportRun, Unique
+
+RULES: Final = "headroom.flavor_group_rules"
+GROUPS: Final = "headroom.flavor_groups"
+FLAVOR_GROUPS: Final = "flavor groups"
+RESOURCES: Final = ("ram", "cores", "instances")
+FLAGS: Final = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
+
+
+def register(registry: Registry) -> None:
+    """Register the sections and steps of this module."""
+    registry.add_section(
+        Section(path=RULES, shape=Shape.LIST, reader=_read_rules, dumper=_dump_rules)
+    )
+    registry.add_section(
+        Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups)
+    )
+    registry.add_writer(Step(order=1, name="locks", run=_lock))
+    registry.add_writer(Step(order=60, name="flavor groups", run=_write))
+    registry.add_finisher(Step(order=10, name="rooms of hosts", run=_rebuild_rooms))
+
+
+def _lock(_: ImportRun) -> None:
+    # Rooms are recomputed from reservations below: nobody may place meanwhile.
+    take_lock(LockSpace.IMPORT, ["region"])
+    zones = Host.objects.exclude(zone="").values_list("zone", flat=True).distinct()
+    held = Reservation.objects.exclude(zone="").values_list("zone", flat=True).distinct()
+    zone_lock({*zones, *held})
+
+
+def _read_rules(run: ImportRun) -> Callable[[Node], None]:
+    rules: list[tuple[str, str]] = []
+    run.stash[RULES] = rules
+    unique = Unique("flavor group rule")
+
+    def read(node: Node) -> None:
+        rule = node.text("group"), node.text("flavor")
+        unique.check(node, rule)
+        rules.append(rule)
+
+    return read
+
+
+def _read_groups(run: ImportRun) -> Callable[[Node], None]:
+    groups: dict[str, dict[str, int | bool]] = {}
+    run.stash[GROUPS] = groups
+    unique = Unique("flavor group")
+    unset = FlavorGroupSettings()
+
+    def read(node: Node) -> None:
+        name = node.label.removeprefix(".")
+        problem = group_name_problem(name)
+        if problem is not None or len(name) > 255:  # noqa: PLR2004 - length of the column
+            raise node.error("", problem or "name is longer than 255 characters")
+        unique.check(node, name)
+        columns: dict[str, int | bool] = {
+            "ram_unit_gib": node.integer("ram_unit_gib", high=MAX_RAM_UNIT_GIB, default=0)
+        }
+        for resource in RESOURCES:
+            flags = node.child(resource, required=False)
+            for flag in FLAGS:
+                column = f"{resource}_{flag}"
+                columns[column] = flags.boolean(flag, default=bool(getattr(unset, column)))
+        groups[name] = columns
+
+    return read
+
+
+def _write(run: ImportRun) -> None:
+    if RULES in run.sections_seen:
+        _write_rules(run)
+    if GROUPS in run.sections_seen:
+        _write_settings(run)
+    refresh = refresh_flavor_groups(
+        actor=run.actor,
+        request_id=run.request_id,
+        without_flavor_ids=doomed_flavor_ids(run),
+    )
+    counts = run.report.of(FLAVOR_GROUPS)
+    counts.created += len(refresh.created)
+    counts.updated += len(refresh.updated) + len(refresh.retired)
+    counts.unchanged += len(refresh.unchanged)
+    counts.removed += len(refresh.removed)
+    for name in refresh.retired:
+        run.report.keep(FLAVOR_GROUPS, name, "retired", "commitments refer to it")
+    if {FLAVORS, RULES} & run.sections_seen:
+        for flavor, reason in refresh.skipped_flavors:
+            run.report.keep(FLAVORS, flavor, reason, "belongs to no flavor group")
+    for rule, elsewhere in overruled_rules():
+        listed = ", ".join(f"{flavor} in {group}" for flavor, group in elsewhere)
+        run.report.notes.append(
+            f"rule {rule.flavor_pattern} -> {rule.group} does not apply to flavors that name their "
+            f"group themselves (quota:hw_version): {listed}"
+        )
+
+
+def _write_rules(run: ImportRun) -> None:
+    counts = run.report.of(RULES)
+    rules: list[tuple[str, str]] = run.stash[RULES]
+    known = {(row.group_name, row.flavor_pattern): row for row in FlavorGroupRule.objects.all()}
+    for position, rule in enumerate(rules):
+        row = known.pop(rule, None)
+        if row is not None and row.position == position:
+            counts.unchanged += 1
+            continue
+        save_group_rule(
+            rule_id=None if row is None else row.pk,
+            group_name=rule[0],
+            flavor_pattern=rule[1],
+            position=position,
+            actor=run.actor,
+            request_id=run.request_id,
+        )
+        counts.created += row is None
+        counts.updated += row is not None
+    if run.prunes(RULES):
+        for row in known.values():
+            remove_group_rule(rule_id=row.pk, actor=run.actor, request_id=run.request_id)
+            counts.removed += 1
+
+
+def _write_settings(run: ImportRun) -> None:
+    counts = run.report.of(GROUPS)
+    groups: dict[str, dict[str, int | bool]] = run.stash[GROUPS]
+    known = {row.group_name: row for row in FlavorGroupSettings.objects.all()}
+    for name in sorted(groups):
+        row = known.pop(name, None)
+        if row is not None and _columns_of(row) == groups[name]:
+            counts.unchanged += 1
+            continue
+        save_group_settings(
+            group_name=name,
+            settings=groups[name],
+            actor=run.actor,
+            request_id=run.request_id,
+            reason="region file",
+        )
+        counts.created += row is None
+        counts.updated += row is not None
+    if run.prunes(GROUPS):
+        for name in sorted(known):
+            remove_group_settings(group_name=name, actor=run.actor, request_id=run.request_id)
+            counts.removed += 1
+
+
+def _columns_of(row: FlavorGroupSettings) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in SETTINGS_FIELDS}
+
+
+def _rebuild_rooms(_: ImportRun) -> None:
+    rebuild_host_capacity()
+
+
+def _dump_rules(_: DumpOptions) -> Iterator[Json]:
+    for rule in FlavorGroupRule.objects.order_by("position", "id"):
+        yield {"group": rule.group_name, "flavor": rule.flavor_pattern}
+
+
+def _dump_groups(_: DumpOptions) -> Iterator[Json]:
+    for row in FlavorGroupSettings.objects.order_by("group_name"):
+        yield (
+            row.group_name,
+            {
+                "ram_unit_gib": row.ram_unit_gib,
+                **{
+                    resource: {flag: getattr(row, f"{resource}_{flag}") for flag in FLAGS}
+                    for resource in RESOURCES
+                },
+            },
+        )

@@ -1,0 +1,353 @@
+"""Section ``limes`` of region files: commitments and quotas (spec region-file)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from capacity.domain.units import declared_units_to_gib, gib_to_declared_units
+from capacity.models import ProjectQuota, Reservation
+from capacity.services.quota import OUTBOX_TOPIC as QUOTA_TOPIC
+from commitments.domain.limes_intake import (
+    Converted,
+    LimesRecord,
+    Skipped,
+    StoredCommitment,
+    limes_record_of,
+    take_in,
+)
+from commitments.domain.names import InvalidResourceName, flavor_group_from_resource
+from commitments.domain.state import CommitmentState, LimesCommitment
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
+from commitments.services.limes import (
+    Intake,
+    ram_units_of_known_groups,
+    referenced_groups,
+    take_in_commitments,
+)
+from commitments.services.repair import repair_due_commitments
+from commitments.services.rows import spec_record
+from hosts.models import Domain, Project
+from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
+from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.run import ImportRun, Unique
+from journal.errors import NotReady
+from journal.models import Outbox
+
+__all__ = ["referenced_groups", "register"]
+
+COMMITMENTS: Final = "limes.commitments"
+QUOTAS: Final = "limes.quotas"
+MAX_UNIX_SECONDS: Final = 253_402_300_799  # end of the year 9999
+BATCH_ROWS: Final = 1000
+
+
+def register(registry: Registry) -> None:
+    """Register the sections and steps of this module."""
+    registry.add_section(
+        Section(
+            path=COMMITMENTS,
+            shape=Shape.LIST,
+            reader=_read_commitments,
+            dumper=_dump_commitments,
+        )
+    )
+    registry.add_section(
+        Section(path=QUOTAS, shape=Shape.LIST, reader=_read_quotas, dumper=_dump_quotas)
+    )
+    registry.add_writer(Step(order=80, name="quotas", run=_write_quotas))
+    registry.add_writer(Step(order=90, name="commitments", run=_write_commitments))
+    registry.add_pruner(Step(order=90, name="commitments", run=_prune_commitments))
+    registry.add_follow_up(Step(order=50, name="slots", run=_place))
+
+
+def _read_commitments(run: ImportRun) -> Callable[[Node], None]:
+    collected: list[tuple[LimesRecord, dict[str, Json]]] = []
+    run.stash[COMMITMENTS] = collected
+    ids, uuids = Unique("commitment"), Unique("commitment")
+
+    def read(node: Node) -> None:
+        record = _record_of(node)
+        if record.limes_id is not None:
+            ids.check(node, record.limes_id, "id")
+        if record.commitment.uuid:
+            uuids.check(node, record.commitment.uuid, "uuid")
+        collected.append((record, plain_json(node.fields)))
+
+    return read
+
+
+def _record_of(node: Node) -> LimesRecord:
+    def seconds(key: str, *, required: bool = False) -> int | None:
+        if not required and not node.has(key):
+            return None
+        return node.integer(key, high=MAX_UNIX_SECONDS)
+
+    if "uuid" not in node.fields:
+        raise node.error("uuid", "missing")
+    return LimesRecord(
+        limes_id=node.integer("id", high=INT64_MAX) if node.has("id") else None,
+        service_type=node.text("service_type"),
+        unit=node.text("unit", default=""),
+        commitment=LimesCommitment(
+            uuid=node.text("uuid", default=""),
+            project_id=node.text("project_id", max_length=ID_MAX),
+            domain_id=node.text("domain_id", max_length=ID_MAX),
+            resource_name=node.text("resource_name"),
+            zone=node.text("availability_zone"),
+            amount_units=node.integer("amount", high=UINT64_MAX),
+            status=node.text("status", default=""),
+            created_at=seconds("created_at", required=True) or 0,
+            confirmed_at=seconds("confirmed_at"),
+            confirm_by=seconds("confirm_by"),
+            expires_at=seconds("expires_at", required=True),
+        ),
+    )
+
+
+def _write_commitments(run: ImportRun) -> None:
+    if COMMITMENTS not in run.sections_seen:
+        return
+    records: list[tuple[LimesRecord, dict[str, Json]]] = run.stash[COMMITMENTS]
+    known = ram_units_of_known_groups()
+    converted: list[tuple[Converted, Mapping[str, Any]]] = []
+    for record, raw in records:
+        outcome = take_in(record, known, service_type=_service_type())
+        if isinstance(outcome, Skipped):
+            shown = outcome.uuid or f"id {record.limes_id}"
+            run.report.skip(COMMITMENTS, shown, outcome.reason, outcome.detail)
+        else:
+            converted.append((outcome, raw))
+    intake = Intake(
+        actor=run.actor,
+        request_id=run.request_id,
+        now=run.now,
+        with_ended=run.options.with_ended,
+    )
+    result = take_in_commitments(converted, intake)
+    counts = run.report.of(COMMITMENTS)
+    counts.created += result.created
+    counts.updated += result.updated
+    counts.unchanged += result.unchanged
+    for uuid, reason, detail in result.skipped:
+        run.report.skip(COMMITMENTS, uuid, reason, detail)
+
+
+def _prune_commitments(run: ImportRun) -> None:
+    if not run.prunes(COMMITMENTS):
+        return
+    listed = {record.commitment.uuid for record, _ in run.stash[COMMITMENTS]}
+    doomed = []
+    rows = Commitment.objects.annotate(
+        has_slots=Exists(Reservation.objects.filter(commitment=OuterRef("pk")))
+    )
+    for row in rows.order_by("pk").select_for_update(of=("self",)):
+        if row.commitment_uuid in listed:
+            continue
+        if row.has_slots:
+            run.report.skip(
+                COMMITMENTS,
+                row.commitment_uuid,
+                "has_reservations",
+                "not in the files, but it holds capacity: only its end releases it",
+            )
+        else:
+            doomed.append(row)
+    pks = [row.pk for row in doomed]
+    InstanceAssignment.objects.filter(commitment_id__in=pks).delete()
+    Commitment.objects.filter(pk__in=pks).delete()
+    CommitmentEvent.objects.bulk_create(
+        (
+            CommitmentEvent(
+                commitment_uuid=row.commitment_uuid,
+                actor=run.actor.name,
+                request_id=run.request_id,
+                action="commitment_removed",
+                before=spec_record(row),
+                reason="not in the imported files (--prune)",
+            )
+            for row in doomed
+        ),
+        batch_size=BATCH_ROWS,
+    )
+    Outbox.objects.bulk_create(
+        (
+            Outbox(topic="commitments", object_type="Commitment", object_id=row.commitment_uuid)
+            for row in doomed
+        ),
+        batch_size=BATCH_ROWS,
+    )
+    run.report.of(COMMITMENTS).removed += len(doomed)
+
+
+def _dump_commitments(options: DumpOptions) -> Iterator[Json]:
+    try:
+        known = ram_units_of_known_groups()
+    except NotReady:
+        known = {}
+    ended = (CommitmentStatus.SUPERSEDED.value, CommitmentStatus.EXPIRED.value)
+    rows = Commitment.objects.order_by("commitment_uuid")
+    if not options.with_ended:
+        rows = rows.exclude(state__in=ended).exclude(end_time__lte=timezone.now())
+    for row in rows.iterator(chunk_size=2000):
+        state = CommitmentState(
+            commitment_uuid=row.commitment_uuid,
+            project_id=row.project_id,
+            domain_id=row.domain_id,
+            flavor_group_name=row.flavor_group_name,
+            zone=row.zone,
+            resource_type=ResourceType(row.resource_type),
+            requested_amount=row.requested_amount,
+            status=CommitmentStatus(row.state),
+            start_time=row.start_time,
+            end_time=row.end_time,
+        )
+        stored = StoredCommitment(
+            state=state,
+            created_at=row.created_at,
+            confirm_by=row.confirm_by,
+            confirmed_at=row.confirmed_at,
+            limes_id=row.limes_id,
+            record=row.limes_record,
+        )
+        yield limes_record_of(
+            stored, _taken_in_again(row, known), known.get(row.flavor_group_name, 1024)
+        )
+
+
+def _service_type() -> str:
+    return str(settings.HEADROOM.liquid.limes_service_type)
+
+
+def _taken_in_again(row: Commitment, known: Mapping[str, int]) -> Converted | None:
+    if row.limes_record is None:
+        return None
+    record = _record_of(Node(row.limes_record, "database", COMMITMENTS, f".{row.pk}"))
+    outcome = take_in(record, known, service_type=_service_type())
+    return outcome if isinstance(outcome, Converted) else None
+
+
+def _read_quotas(run: ImportRun) -> Callable[[Node], None]:
+    quotas: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    run.stash[QUOTAS] = quotas
+    unique = Unique("quota")
+
+    def read(node: Node) -> None:
+        project_id = node.text("project_id", max_length=ID_MAX)
+        zone, resource_name = node.text("availability_zone"), node.text("resource_name")
+        unique.check(node, (project_id, zone, resource_name))
+        quota = node.integer("quota", low=-1, high=INT64_MAX >> 34)
+        quotas[project_id, zone][resource_name] = quota
+
+    return read
+
+
+def _write_quotas(run: ImportRun) -> None:
+    quotas: dict[tuple[str, str], dict[str, int]] = run.stash[QUOTAS]
+    if QUOTAS not in run.sections_seen:
+        return
+    known = ram_units_of_known_groups()
+    domains = dict(Domain.objects.values_list("openstack_id", "name"))
+    projects = {
+        openstack_id: (name, domain_id)
+        for openstack_id, name, domain_id in Project.objects.values_list(
+            "openstack_id", "name", "domain_id"
+        )
+    }
+    rows = {
+        (row.project_id, row.zone): row
+        for row in ProjectQuota.objects.order_by("pk").select_for_update(of=("self",), no_key=True)
+    }
+    new, changed = [], []
+    counts = run.report.of(QUOTAS)
+    for key in sorted(quotas):
+        project_name, domain_id = projects.get(key[0], ("", ""))
+        wanted: dict[str, Any] = {
+            "quota_by_resource": {
+                name: _stored_quota(name, quota, known) for name, quota in quotas[key].items()
+            },
+            "project_name": project_name,
+            "domain_id": domain_id,
+            "domain_name": domains.get(domain_id, ""),
+        }
+        row = rows.pop(key, None)
+        if row is None:
+            new.append(ProjectQuota(project_id=key[0], zone=key[1], **wanted))
+        elif any(getattr(row, name) != entry for name, entry in wanted.items()):
+            for name, entry in wanted.items():
+                setattr(row, name, entry)
+            row.generation += 1
+            changed.append(row)
+        else:
+            counts.unchanged += 1
+    _save_quotas(new, changed)
+    counts.created += len(new)
+    counts.updated += len(changed)
+    if run.prunes(QUOTAS):
+        ProjectQuota.objects.filter(pk__in=[row.pk for row in rows.values()]).delete()
+        counts.removed += len(rows)
+
+
+def _save_quotas(new: list[ProjectQuota], changed: list[ProjectQuota]) -> None:
+    fields = ("quota_by_resource", "project_name", "domain_id", "domain_name", "generation")
+    ProjectQuota.objects.bulk_create(new, batch_size=BATCH_ROWS)
+    ProjectQuota.objects.bulk_update(changed, fields, batch_size=BATCH_ROWS)
+    Outbox.objects.bulk_create(
+        (
+            Outbox(
+                topic=QUOTA_TOPIC,
+                object_type="project_quota",
+                object_id=f"{row.project_id}/{row.zone}",
+                payload={"quota_by_resource": row.quota_by_resource},
+            )
+            for row in (*new, *changed)
+        ),
+        batch_size=BATCH_ROWS,
+    )
+
+
+def _stored_quota(resource_name: str, quota: int, known: Mapping[str, int]) -> int:
+    unit_mib = _ram_unit_of(resource_name, known)
+    return quota if unit_mib is None else declared_units_to_gib(quota, unit_mib)
+
+
+def _ram_unit_of(resource_name: str, known: Mapping[str, int]) -> int | None:
+    try:
+        return known.get(flavor_group_from_resource(resource_name))
+    except InvalidResourceName:
+        return None
+
+
+def _dump_quotas(_: DumpOptions) -> Iterator[Json]:
+    try:
+        known = ram_units_of_known_groups()
+    except NotReady:
+        known = {}
+    for row in ProjectQuota.objects.order_by("project_id", "zone").iterator(chunk_size=2000):
+        for resource_name in sorted(row.quota_by_resource):
+            quota = row.quota_by_resource[resource_name]
+            unit_mib = _ram_unit_of(resource_name, known)
+            yield {
+                "project_id": row.project_id,
+                "availability_zone": row.zone,
+                "resource_name": resource_name,
+                "quota": quota if unit_mib is None else gib_to_declared_units(quota, unit_mib),
+            }
+
+
+def _place(run: ImportRun) -> None:
+    if not run.options.place or COMMITMENTS not in run.sections_seen:
+        return
+    report = repair_due_commitments(actor=run.actor, request_id=run.request_id)
+    counted = {name: count for name, count in asdict(report).items() if isinstance(count, int)}
+    run.report.placement |= {name: count for name, count in counted.items() if count}
+    if report.skipped:
+        zones = ", ".join(report.skipped)
+        run.report.notes.append(f"zones in use by others, placed later by the workers: {zones}")

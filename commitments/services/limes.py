@@ -1,0 +1,311 @@
+"""Taking in commitments as Limes lists them (spec commitments, 16.3-16.5; spec liquid, 15.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from capacity.domain.group_settings import settings_for_group
+from capacity.domain.units import UnitError
+from capacity.locks import zone_lock
+from capacity.selectors.groups import load_group_definitions, load_group_settings
+from commitments.domain.limes_intake import Converted, is_terminal
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import Commitment, CommitmentEvent, Condition
+from commitments.services.rows import next_generation, spec_record, summary_of
+from journal.actors import Actor
+from journal.models import Outbox
+
+log = structlog.get_logger(__name__)
+
+ORIGIN = "limes"
+TOPIC = "commitments"
+BATCH_ROWS = 1000
+READ_UUIDS = 5000
+REASON_TERMINAL = "terminal"
+REASON_ZONE_MISMATCH = "zone_mismatch"
+REASON_CHANGED_SINCE = "changed_since_fetch"
+UPDATED_FIELDS = (
+    "flavor_group_name",
+    "resource_type",
+    "requested_amount",
+    "zone",
+    "project_id",
+    "domain_id",
+    "start_time",
+    "end_time",
+    "confirm_by",
+    "state",
+    "generation",
+    "limes_id",
+    "limes_record",
+    "confirmed_at",
+    "next_reconcile_at",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """Commitments to take in, and how.
+
+    Attributes:
+        actor: Who does it.
+        request_id: Correlation id.
+        now: The present.
+        with_ended: Keep ended commitments without a row as history; they hold nothing.
+        fetched_at: When reading from Limes began: rows that others changed since are left alone.
+    """
+
+    actor: Actor
+    request_id: str
+    now: datetime
+    with_ended: bool = False
+    fetched_at: datetime | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class IntakeResult:
+    """What became of them.
+
+    Attributes:
+        created: New rows.
+        updated: Rows that changed.
+        unchanged: Rows that were right already.
+        skipped: Triples of uuid, reason and detail of commitments left alone.
+    """
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    skipped: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Writes:
+    created: list[Commitment] = field(default_factory=list)
+    updated: list[Commitment] = field(default_factory=list)
+    before: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+
+
+def ram_units_of_known_groups() -> dict[str, int]:
+    """Return the declared RAM unit in MiB of every known flavor group whose unit is valid.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+    """
+    configured = load_group_settings()
+    known: dict[str, int] = {}
+    for name in load_group_definitions():
+        try:
+            known[name] = settings_for_group(configured, name).ram_unit_mib
+        except UnitError:
+            log.error("ram_unit_out_of_range", group=name)  # noqa: TRY400 - the group is the fact
+    return known
+
+
+def take_in_commitments(
+    commitments: Sequence[tuple[Converted, Mapping[str, Any]]], intake: Intake
+) -> IntakeResult:
+    """Upsert commitments that Limes listed. Runs in the caller's transaction.
+
+    Takes the zone locks, then the rows in order of primary key. A row that does not differ is not
+    written. Ended commitments update their row and never make one, unless asked to. The zone of a
+    row never changes. ``allow_rejection`` is kept. Capacity is held later, by the repair that
+    ``next_reconcile_at`` calls for.
+
+    Args:
+        commitments: Converted commitments, each with the record that Limes returned.
+        intake: Who, when, and how.
+
+    Source: spec commitments, 16.4, 16.5.
+    """
+    zone_lock({converted.state.zone for converted, _ in commitments})
+    rows = _lock_rows([converted.state.commitment_uuid for converted, _ in commitments])
+    result, writes = IntakeResult(), _Writes()
+    for converted, record in commitments:
+        row = rows.get(converted.state.commitment_uuid)
+        refusal = _refusal(converted, row, intake)
+        if refusal is not None:
+            result.skipped.append((converted.state.commitment_uuid, *refusal))
+        elif row is None:
+            writes.created.append(_new_row(converted, record, intake))
+        elif _change_row(row, converted, record, intake, writes):
+            writes.updated.append(row)
+        else:
+            result.unchanged += 1
+    Commitment.objects.bulk_create(writes.created, batch_size=BATCH_ROWS)
+    _update(writes.updated)
+    _record(writes, intake)
+    result.created, result.updated = len(writes.created), len(writes.updated)
+    return result
+
+
+def _lock_rows(uuids: Sequence[str]) -> dict[str, Commitment]:
+    rows: dict[str, Commitment] = {}
+    pks: list[int] = []
+    for start in range(0, len(uuids), READ_UUIDS):
+        pks += Commitment.objects.filter(
+            commitment_uuid__in=uuids[start : start + READ_UUIDS]
+        ).values_list("pk", flat=True)
+    pks.sort()
+    for start in range(0, len(pks), READ_UUIDS):
+        locked = (
+            Commitment.objects.filter(pk__in=pks[start : start + READ_UUIDS])
+            .order_by("pk")
+            .select_for_update(of=("self",), no_key=True)
+        )
+        rows |= {row.commitment_uuid: row for row in locked}
+    return rows
+
+
+def _refusal(
+    converted: Converted, row: Commitment | None, intake: Intake
+) -> tuple[str, str] | None:
+    state = converted.state
+    if row is None:
+        if is_terminal(state, intake.now) and not intake.with_ended:
+            status = state.status.value if state.status else ""
+            ended = f", ended {state.end_time:%Y-%m-%d}" if state.end_time else ""
+            return REASON_TERMINAL, f"{status}{ended}; ended commitments make no row"
+        return None
+    if row.zone != state.zone:
+        log.error(
+            "availability_zone_mismatch",
+            commitment=row.commitment_uuid,
+            stored=row.zone,
+            limes=state.zone,
+        )
+        return REASON_ZONE_MISMATCH, f"stored in {row.zone}, Limes says {state.zone}"
+    if intake.fetched_at is not None and row.updated_at >= intake.fetched_at:
+        return REASON_CHANGED_SINCE, "its row changed after the fetch began"
+    return None
+
+
+def _desired(converted: Converted) -> dict[str, Any]:
+    state = converted.state
+    return {
+        "flavor_group_name": state.flavor_group_name,
+        "resource_type": state.resource_type.value,
+        "requested_amount": state.requested_amount,
+        "zone": state.zone,
+        "project_id": state.project_id,
+        "domain_id": state.domain_id,
+        "start_time": state.start_time,
+        "end_time": state.end_time,
+        "confirm_by": _moment(converted.confirm_by),
+        "state": (state.status or CommitmentStatus.EXPIRED).value,
+    }
+
+
+def _new_row(converted: Converted, record: Mapping[str, Any], intake: Intake) -> Commitment:
+    row = Commitment(
+        commitment_uuid=converted.state.commitment_uuid,
+        origin=ORIGIN,
+        limes_id=converted.limes_id,
+        limes_record=record,
+        confirmed_at=_moment(converted.confirmed_at),
+        creator_request_id=intake.request_id,
+        **_desired(converted),
+    )
+    if is_terminal(converted.state, intake.now):
+        is_superseded = row.state == CommitmentStatus.SUPERSEDED
+        reason = Condition.SUPERSEDED if is_superseded else Condition.EXPIRED
+        _set_condition(row, reason, "commitment is no longer active", intake.now)
+    elif row.state == CommitmentStatus.PLANNED:
+        _set_condition(row, Condition.PLANNED, "commitment is not yet active", intake.now)
+        row.next_reconcile_at = row.end_time
+    else:
+        row.next_reconcile_at = intake.now
+    return row
+
+
+def _set_condition(row: Commitment, reason: Condition, message: str, now: datetime) -> None:
+    row.ready_status, row.ready_reason, row.ready_message = False, reason.value, message
+    row.ready_observed_generation, row.ready_changed_at = row.generation, now
+    row.status_summary = summary_of(row, now)
+
+
+def _change_row(
+    row: Commitment,
+    converted: Converted,
+    record: Mapping[str, Any],
+    intake: Intake,
+    writes: _Writes,
+) -> bool:
+    desired = _desired(converted)
+    observed: dict[str, Any] = {"limes_record": dict(record)}
+    if converted.limes_id is not None:
+        observed["limes_id"] = converted.limes_id
+    if converted.confirmed_at is not None:
+        observed["confirmed_at"] = _moment(converted.confirmed_at)
+    generation = next_generation(row, desired)
+    if generation == row.generation and all(
+        getattr(row, name) == entry for name, entry in observed.items()
+    ):
+        return False
+    writes.before[row.commitment_uuid] = spec_record(row)
+    if generation != row.generation:
+        row.next_reconcile_at = intake.now
+    row.generation = generation
+    for name, entry in (*desired.items(), *observed.items()):
+        setattr(row, name, entry)
+    return True
+
+
+def _update(rows: Sequence[Commitment]) -> None:
+    Commitment.objects.bulk_update(rows, UPDATED_FIELDS, batch_size=BATCH_ROWS)
+
+
+def _record(writes: _Writes, intake: Intake) -> None:
+    """Write one event and one outbox row for each commitment that changed."""
+    changed = [
+        *(("commitment_synced_new", row) for row in writes.created),
+        *(("commitment_synced", row) for row in writes.updated),
+    ]
+    records = {row.commitment_uuid: spec_record(row) for _, row in changed}
+    CommitmentEvent.objects.bulk_create(
+        (
+            CommitmentEvent(
+                commitment_uuid=row.commitment_uuid,
+                actor=intake.actor.name,
+                request_id=intake.request_id,
+                action=action,
+                before=writes.before.get(row.commitment_uuid),
+                after=records[row.commitment_uuid],
+                reason="as listed by Limes",
+            )
+            for action, row in changed
+        ),
+        batch_size=BATCH_ROWS,
+    )
+    Outbox.objects.bulk_create(
+        (
+            Outbox(
+                topic=TOPIC,
+                object_type="Commitment",
+                object_id=row.commitment_uuid,
+                payload=records[row.commitment_uuid],
+            )
+            for _, row in changed
+        ),
+        batch_size=BATCH_ROWS,
+    )
+
+
+def _moment(unix_seconds: int | None) -> datetime | None:
+    return None if unix_seconds is None else datetime.fromtimestamp(unix_seconds, tz=UTC)
+
+
+def referenced_groups(names: Iterable[str]) -> set[str]:
+    """Return those of some flavor groups that commitments without an end state refer to."""
+    ended = (CommitmentStatus.SUPERSEDED.value, CommitmentStatus.EXPIRED.value)
+    return set(
+        Commitment.objects.filter(flavor_group_name__in=list(names))
+        .exclude(state__in=ended)
+        .values_list("flavor_group_name", flat=True)
+        .distinct()
+    )

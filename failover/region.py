@@ -1,0 +1,64 @@
+"""Section ``headroom.failover_policies`` of region files (spec region-file)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from failover.models import FailoverPolicy
+from hosts.region.node import Json, Node
+from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.run import ImportRun, Unique
+
+POLICIES: Final = "headroom.failover_policies"
+MAX_COUNT: Final = 100
+
+
+def register(registry: Registry) -> None:
+    """Register the section and its writer."""
+    registry.add_section(
+        Section(path=POLICIES, shape=Shape.LIST, reader=_read, dumper=_dump),
+    )
+    registry.add_writer(Step(order=70, name="failover policies", run=_write))
+
+
+def _read(run: ImportRun) -> Callable[[Node], None]:
+    policies: dict[str, int] = {}
+    run.stash[POLICIES] = policies
+    unique = Unique("failover policy")
+
+    def read(node: Node) -> None:
+        pattern = node.text("flavor")
+        unique.check(node, pattern, "flavor")
+        policies[pattern] = node.integer("count", high=MAX_COUNT)
+
+    return read
+
+
+def _write(run: ImportRun) -> None:
+    if POLICIES not in run.sections_seen:
+        return
+    policies: dict[str, int] = run.stash[POLICIES]
+    counts = run.report.of(POLICIES)
+    known = {row.flavor_pattern: row for row in FailoverPolicy.objects.select_for_update()}
+    for position, (pattern, required) in enumerate(policies.items()):
+        row = known.pop(pattern, None)
+        if row is None:
+            FailoverPolicy.objects.create(
+                flavor_pattern=pattern, required_count=required, position=position
+            )
+            counts.created += 1
+        elif (row.required_count, row.position) != (required, position):
+            row.required_count, row.position = required, position
+            row.save()
+            counts.updated += 1
+        else:
+            counts.unchanged += 1
+    if run.prunes(POLICIES) and known:
+        FailoverPolicy.objects.filter(flavor_pattern__in=list(known)).delete()
+        counts.removed += len(known)
+
+
+def _dump(_: DumpOptions) -> Iterator[Json]:
+    for policy in FailoverPolicy.objects.order_by("position", "id"):
+        yield {"flavor": policy.flavor_pattern, "count": policy.required_count}
