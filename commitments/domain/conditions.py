@@ -1,0 +1,91 @@
+"""Transition times and the order of states (spec commitments, 2.7, 8.1; spec liquid, 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus
+
+NEXT_STATUSES: Mapping[CommitmentStatus, frozenset[CommitmentStatus]] = MappingProxyType(
+    {
+        CommitmentStatus.PLANNED: FINAL_STATUSES
+        | {CommitmentStatus.PENDING, CommitmentStatus.CONFIRMED},
+        CommitmentStatus.PENDING: FINAL_STATUSES | {CommitmentStatus.CONFIRMED},
+        CommitmentStatus.GUARANTEED: FINAL_STATUSES | {CommitmentStatus.CONFIRMED},
+        CommitmentStatus.CONFIRMED: FINAL_STATUSES,
+        CommitmentStatus.SUPERSEDED: frozenset(),
+        CommitmentStatus.EXPIRED: frozenset(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyCondition:
+    """A Ready condition as it is stored.
+
+    Attributes:
+        status: True, False, or None for Unknown.
+        reason: Why, as a code.
+        changed_at: Start of the present status; for a False one of a commitment, of its reason.
+    """
+
+    status: bool | None
+    reason: str
+    changed_at: datetime
+
+
+def commitment_changed_at(
+    stored: ReadyCondition | None,
+    *,
+    status: bool | None,
+    reason: str,
+    now: datetime,
+    resets_timer: bool = False,
+) -> datetime:
+    """Return the transition time to write with a commitment's Ready condition.
+
+    A False condition keeps its time only while the reason stays and nobody asks for a reset,
+    because the wait between retries is measured from it. Others keep it while the status stays.
+
+    Args:
+        stored: What is stored; None when the condition was never set.
+        status: Status to write.
+        reason: Reason to write.
+        now: The present.
+        resets_timer: Whether retries shall start over; meaningless unless ``status`` is False.
+
+    Source: spec commitments, 2.7.
+    """
+    if status is False and stored is not None and (stored.reason != reason or resets_timer):
+        return now
+    return reservation_changed_at(stored, status=status, now=now)
+
+
+def reservation_changed_at(
+    stored: ReadyCondition | None, *, status: bool | None, now: datetime
+) -> datetime:
+    """Return the transition time to write with a reservation's Ready condition.
+
+    The rule of Kubernetes: the time changes with the status, whatever the reason.
+
+    Source: spec commitments, 2.7.
+    """
+    if stored is None or stored.status is not status:
+        return now
+    return stored.changed_at
+
+
+def is_allowed_transition(old: CommitmentStatus | None, new: CommitmentStatus | None) -> bool:
+    """Return whether a commitment may go from one state to another.
+
+    It may appear in any state (``old`` None), disappear from any (``new`` None), and stay in its
+    state while its amount or end changes.
+
+    Source: spec liquid, 4.5.
+    """
+    if old is None or new is None:
+        return True
+    return old is new or new in NEXT_STATUSES[old]
