@@ -30,11 +30,8 @@ STEPS = (
     LintStep(title="ruff format", arguments=("-m", "ruff", "format", "--check", ".", "run")),
     LintStep(title="mypy", arguments=("-m", "mypy", ".", "run")),
     LintStep(
-        title="import-linter",
-        arguments=(
-            "-m",
-            "importlinter.cli",
-        ),
+        title="import-linter",  # it has no module that runs
+        arguments=("-c", "from importlinter.cli import lint_imports_command as lint; lint()"),
     ),
     LintStep(
         title="makemigrations --check",
