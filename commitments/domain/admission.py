@@ -253,7 +253,7 @@ class _Admission:
         return AdmissionPlan(
             decisions=decisions,
             released_slot_ids=tuple(sorted(self._released)),
-            handovers=self._handovers,
+            handovers=tuple(h for h in self._handovers if h.slot_id not in self._released),
             block_deltas={
                 host_id: delta for host_id, delta in sorted(self._deltas.items()) if delta != ZERO
             },

@@ -102,8 +102,7 @@ def _holds_slots(target: CommitmentTarget) -> bool:
 def _moved_along(target: CommitmentTarget) -> tuple[SlotView, ...]:
     """Return the own slots; those without VMs follow their commitment to another project."""
     desired = target.desired
-    if desired is None:
-        return target.slots
+    assert desired is not None  # noqa: S101 - a holding target has a desired state
     return tuple(
         replace(slot, project_id=desired.project_id, domain_id=desired.domain_id)
         if not slot.has_allocations and slot.project_id != desired.project_id
