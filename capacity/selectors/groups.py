@@ -55,19 +55,23 @@ class _ProcessCache(Generic[_Loaded]):
         self._lock = threading.Lock()
         self._kept: tuple[tuple[object, ...], _Loaded] | None = None
 
+    def fingerprint(self) -> tuple[bool, bool, tuple[object, ...]]:
+        """Return whether this transaction has written, the rows are ready, and what they are."""
+        with connection.cursor() as cursor:
+            cursor.execute(self._fingerprint_sql)
+            row = cursor.fetchone()
+        assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
+        has_written, is_ready, *rest = row
+        return bool(has_written), bool(is_ready), tuple(rest)
+
     def current(self) -> _Loaded | None:
         """Return what the rows say now, or None when they are not ready."""
         with self._lock:
-            with connection.cursor() as cursor:
-                cursor.execute(self._fingerprint_sql)
-                row = cursor.fetchone()
-            assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-            has_written, is_ready, *rest = row
+            has_written, is_ready, fingerprint = self.fingerprint()
             if not is_ready:
                 return None
             if has_written:
                 return self._load()
-            fingerprint = tuple(rest)
             if self._kept is None or self._kept[0] != fingerprint:
                 self._kept = (fingerprint, self._load())
             return self._kept[1]
@@ -99,6 +103,12 @@ def load_group_settings() -> Mapping[str, GroupSettings]:
     """
     loaded = _settings.current()
     return {} if loaded is None else loaded
+
+
+def definitions_fingerprint() -> str:
+    """Return a text that changes whenever flavor groups, their flavors or settings change."""
+    parts = (*_definitions.fingerprint()[2], *_settings.fingerprint()[2])
+    return "|".join(str(part) for part in parts)
 
 
 def total_vcpus(group: str, zone: str) -> int | None:

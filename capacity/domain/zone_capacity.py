@@ -1,0 +1,223 @@
+"""Capacity of all flavor groups in one zone, from the host table (spec liquid, 13.4, 13.5, 13.7).
+
+Every flavor is probed twice, on empty hosts and on what is left, with the filters that a slot
+request passes. Hosts that are down, disabled or in maintenance count in neither. Masks depend on
+hypervisor type and traits alone, so flavors that share them are filtered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.domain.split import FlavorSlots, GroupNeed, exclusive_split, group_totals
+from scheduling.capacity_count import slots_per_host
+from scheduling.engine import SLOT_PIPELINE, Pipeline, passing_hosts
+from scheduling.filters import filter_has_enough_capacity
+from scheduling.request import (
+    PlacementRequest,
+    hypervisor_type_from_extra_specs,
+    traits_from_extra_specs,
+)
+from scheduling.resources import ResourceVector
+from scheduling.table import HostTable, Int64Column
+
+PROBE_PIPELINE = Pipeline(
+    name="capacity-probe",
+    filters=tuple(step for step in SLOT_PIPELINE.filters if step != filter_has_enough_capacity),
+    weighers=(),
+)
+"""What a slot passes, without the look at room: that is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorProbe:
+    """How many VMs of one flavor fit into the zone.
+
+    Attributes:
+        flavor_name: Name of the flavor.
+        total_vm_slots: VMs that fit on empty hosts.
+        total_hosts: Hosts that fit at least one of them.
+        placeable_vms: VMs that fit into what is left now.
+        placeable_hosts: Hosts that fit at least one of them.
+    """
+
+    flavor_name: str
+    total_vm_slots: int
+    total_hosts: int
+    placeable_vms: int
+    placeable_hosts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFigures:
+    """Capacity of one group in one zone.
+
+    Attributes:
+        smallest: Smallest flavor: the slot unit.
+        flavors: Probes by flavor name.
+        total: Best use of empty hosts, each resource on its own.
+        free: Smallest flavors that fit now if no other group took any; overlaps between groups.
+        exclusive: The group's own share of what is free; never overlaps.
+        exclusive_slots: The same in smallest flavors.
+    """
+
+    smallest: FlavorSpec
+    flavors: tuple[FlavorProbe, ...]
+    total: ResourceVector
+    free: ResourceVector
+    exclusive: ResourceVector
+    exclusive_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneFigures:
+    """Capacity of a zone.
+
+    Attributes:
+        groups: Group name to its figures, for groups whose probes all succeeded.
+        failed: Group name to why a probe failed.
+        skipped: Groups whose smallest flavor has no memory.
+        unassigned: What is left on candidate hosts after the split.
+    """
+
+    groups: Mapping[str, GroupFigures]
+    failed: Mapping[str, str]
+    skipped: tuple[str, ...]
+    unassigned: ResourceVector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupProbe:
+    flavors: tuple[FlavorProbe, ...]
+    total: ResourceVector
+    candidates: Int64Column
+
+
+class _ZoneColumns:
+    """The hosts of one zone: capacity figures of their rows, and masks by kind of flavor."""
+
+    def __init__(self, table: HostTable, zone: str) -> None:
+        self._table = table
+        self._zone = zone
+        code = table.zones.index(zone) if zone in table.zones else -1
+        self._rows = np.flatnonzero(table.zone == code)
+        self._masks: dict[object, Int64Column] = {}
+        self.names = [table.names[row] for row in self._rows]
+        self.total_memory_bytes = table.eff_memory_bytes[self._rows]
+        self.total_vcpus = table.eff_vcpus[self._rows]
+        self.left_memory_bytes = np.maximum(table.free_memory_bytes()[self._rows], 0)
+        self.left_vcpus = np.maximum(table.free_vcpus()[self._rows], 0)
+
+    def usable_rows(self, flavor: FlavorSpec) -> Int64Column:
+        """Return the positions of the zone's hosts that may take this flavor, room apart."""
+        hypervisor_type = hypervisor_type_from_extra_specs(flavor.extra_specs)
+        required, forbidden = traits_from_extra_specs(flavor.extra_specs)
+        key = (hypervisor_type, required, forbidden)
+        if key not in self._masks:
+            request = PlacementRequest(
+                request_key=f"capacity-{flavor.name}",
+                memory_bytes=flavor.memory_bytes,
+                vcpus=flavor.vcpus,
+                zone=self._zone,
+                hypervisor_type=hypervisor_type,
+                required_traits=required,
+                forbidden_traits=forbidden,
+            )
+            passing = passing_hosts(self._table, request, PROBE_PIPELINE)
+            self._masks[key] = np.flatnonzero(passing[self._rows]).astype(np.int64)
+        return self._masks[key]
+
+
+def zone_figures(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) -> ZoneFigures:
+    """Compute the capacity of every flavor group in one zone.
+
+    A group of which one probe fails takes no part in the split and keeps its former figures.
+
+    Args:
+        table: All hosts.
+        zone: Availability zone.
+        groups: Flavor groups, names unique.
+
+    Source: spec liquid, 13.3 - 13.7.
+    """
+    columns = _ZoneColumns(table, zone)
+    probes: dict[str, _GroupProbe] = {}
+    smallest: dict[str, FlavorSpec] = {}
+    failed: dict[str, str] = {}
+    skipped: list[str] = []
+    for group in sorted(groups, key=lambda group: group.name):
+        if group.smallest.memory_bytes <= 0:
+            skipped.append(group.name)
+            continue
+        try:
+            probes[group.name] = _probe_group(columns, group)
+        except (AttributeError, TypeError, ValueError) as error:  # malformed flavor data
+            failed[group.name] = f"{type(error).__name__}: {error}"
+        smallest[group.name] = group.smallest
+    needs = [
+        GroupNeed(
+            group=name,
+            memory_bytes=smallest[name].memory_bytes,
+            vcpus=smallest[name].vcpus,
+            candidate_rows=probe.candidates,
+        )
+        for name, probe in probes.items()
+    ]
+    split = exclusive_split(columns.left_memory_bytes, columns.left_vcpus, columns.names, needs)
+    return ZoneFigures(
+        groups={
+            name: GroupFigures(
+                smallest=smallest[name],
+                flavors=probe.flavors,
+                total=probe.total,
+                free=split.shares[name].free,
+                exclusive=split.shares[name].exclusive,
+                exclusive_slots=split.shares[name].assigned_slots,
+            )
+            for name, probe in probes.items()
+        },
+        failed=failed,
+        skipped=tuple(skipped),
+        unassigned=split.unassigned,
+    )
+
+
+def _probe_group(columns: _ZoneColumns, group: FlavorGroupDef) -> _GroupProbe:
+    candidates = np.zeros(0, dtype=np.int64)
+    flavors = []
+    totals = []
+    for flavor in group.flavors:
+        rows = columns.usable_rows(flavor)
+        total = _slots(columns.total_memory_bytes, columns.total_vcpus, rows, flavor)
+        left = _slots(columns.left_memory_bytes, columns.left_vcpus, rows, flavor)
+        if flavor is group.smallest:
+            candidates = rows[left > 0]
+        totals.append(
+            FlavorSlots(
+                memory_bytes=flavor.memory_bytes, vcpus=flavor.vcpus, slots=int(total.sum())
+            )
+        )
+        flavors.append(
+            FlavorProbe(
+                flavor_name=flavor.name,
+                total_vm_slots=int(total.sum()),
+                total_hosts=int(np.count_nonzero(total)),
+                placeable_vms=int(left.sum()),
+                placeable_hosts=int(np.count_nonzero(left)),
+            )
+        )
+    return _GroupProbe(
+        flavors=tuple(sorted(flavors, key=lambda probe: probe.flavor_name)),
+        total=group_totals(totals),
+        candidates=candidates,
+    )
+
+
+def _slots(
+    memory_bytes: Int64Column, vcpus: Int64Column, rows: Int64Column, flavor: FlavorSpec
+) -> Int64Column:
+    return slots_per_host(memory_bytes[rows], vcpus[rows], flavor.memory_bytes, flavor.vcpus)

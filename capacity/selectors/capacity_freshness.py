@@ -1,0 +1,155 @@
+"""Whether a zone's capacity rows still tell the truth (spec liquid, 13.2; design, "Concurrency").
+
+A computation keeps the ``pg_snapshot`` it started from. A tracked row changed since if its
+``changed_xid`` is not visible in that snapshot: exact, whatever long transactions are running.
+Removals show as tombstones; a host that left the zone shows in the number of hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+
+from capacity.hooks import ZonePosition, zones_with_changed_commitments
+from capacity.models import CapacityComputation
+
+MAX_AGE = timedelta(minutes=15)
+"""A zone is computed again after this long: a commitment that expires writes nothing."""
+
+
+def _changed_after(alias: str) -> str:
+    """Return the condition that a tracked row is not in the snapshot of ``done``."""
+    return (
+        f"{alias}.changed_xid >= done.snapshot_xmin AND NOT pg_visible_in_snapshot("
+        f"{alias}.changed_xid::text::xid8, done.snapshot::pg_snapshot)"
+    )
+
+
+HAS_CHANGED = f"""
+(SELECT count(*) FROM hosts_host WHERE zone = done.zone) <> done.host_count
+OR EXISTS (SELECT FROM capacity_hostcapacity AS room
+            WHERE room.zone = done.zone AND {_changed_after("room")})
+OR EXISTS (SELECT FROM hosts_host AS host
+            WHERE host.zone = done.zone AND {_changed_after("host")})
+OR EXISTS (SELECT FROM capacity_reservation AS slot
+            WHERE slot.zone = done.zone AND slot.kind = 'committed' AND {_changed_after("slot")})
+OR EXISTS (SELECT FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
+            WHERE host.zone = done.zone AND {_changed_after("vm")})
+OR EXISTS (SELECT FROM journal_deletedrow AS gone
+            WHERE gone.table_name IN ('hosts_host', 'hosts_instance', 'capacity_reservation')
+              AND {_changed_after("gone")})
+"""  # noqa: S608 - constants only
+
+STALE_ZONES = f"""
+SELECT wanted.zone
+  FROM unnest(%(zones)s::text[]) AS wanted(zone)
+  LEFT JOIN capacity_capacitycomputation AS done ON done.zone = wanted.zone
+ WHERE CASE WHEN done.zone IS NULL
+            THEN EXISTS (SELECT FROM hosts_host WHERE hosts_host.zone = wanted.zone)
+            ELSE %(has_written)s OR done.inputs <> %(inputs)s
+                 OR done.computed_at < now() - %(max_age)s OR {HAS_CHANGED}
+       END
+"""  # noqa: S608 - constants only
+
+CHANGED_SINCE = f"""
+SELECT {HAS_CHANGED}
+  FROM (SELECT %(zone)s::text AS zone, %(snapshot)s::text AS snapshot,
+               %(snapshot_xmin)s::bigint AS snapshot_xmin, %(host_count)s::bigint AS host_count
+       ) AS done
+"""  # noqa: S608 - constants only
+
+POSITION = """
+SELECT pg_current_snapshot()::text, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+       pg_current_xact_id_if_assigned()::text::bigint,
+       (SELECT count(*) FROM hosts_host WHERE zone = %s)
+"""
+
+HAS_WRITTEN = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPosition:
+    """From which state of the database a computation starts.
+
+    Attributes:
+        position: Zone and snapshot.
+        host_count: Hosts in the zone.
+    """
+
+    position: ZonePosition
+    host_count: int
+
+
+def read_position(zone: str) -> ReadPosition:
+    """Return the state of the database as of now.
+
+    A transaction that has already written gets a position before its own writes, because these are
+    not visible to others yet and later ones carry the same id.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(POSITION, [zone])
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
+    snapshot, xmin, own_xid, host_count = row
+    if own_xid is not None:
+        xmin = min(int(xmin), int(own_xid))
+        snapshot = f"{xmin}:{xmin}:"
+    return ReadPosition(
+        position=ZonePosition(zone=zone, snapshot=snapshot, snapshot_xmin=int(xmin)),
+        host_count=host_count,
+    )
+
+
+def has_changed_since(read: ReadPosition) -> bool:
+    """Return whether something that a zone's capacity depends on changed since a position."""
+    parameters: dict[str, Any] = {  # Any: database parameters
+        "zone": read.position.zone,
+        "snapshot": read.position.snapshot,
+        "snapshot_xmin": read.position.snapshot_xmin,
+        "host_count": read.host_count,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(CHANGED_SINCE, parameters)
+        row = cursor.fetchone()
+    return bool(row and row[0]) or bool(zones_with_changed_commitments([read.position]))
+
+
+def has_written() -> bool:
+    """Return whether the running transaction has written something."""
+    with connection.cursor() as cursor:
+        cursor.execute(HAS_WRITTEN)
+        row = cursor.fetchone()
+    return bool(row and row[0])
+
+
+def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
+    """Return those zones whose capacity must be computed before it is told.
+
+    Zones without hosts that were never computed are not stale: they have no capacity.
+
+    Args:
+        zones: Zones to look at.
+        inputs: Fingerprint of flavor groups, settings and algorithm as of now.
+    """
+    if not zones:
+        return set()
+    parameters: dict[str, Any] = {  # Any: database parameters
+        "zones": sorted(set(zones)),
+        "inputs": inputs,
+        "max_age": MAX_AGE,
+        "has_written": has_written(),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(STALE_ZONES, parameters)
+        stale = {row[0] for row in cursor.fetchall()}
+    computed = CapacityComputation.objects.filter(zone__in=set(zones) - stale)
+    return stale | zones_with_changed_commitments(
+        [
+            ZonePosition(zone=row.zone, snapshot=row.snapshot, snapshot_xmin=row.snapshot_xmin)
+            for row in computed
+        ]
+    )

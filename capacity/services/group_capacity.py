@@ -1,0 +1,394 @@
+"""Keeping the capacity of flavor groups per zone (spec liquid, 13; liquid, 8.1).
+
+A zone is computed in its own transaction under its capacity lock, without the planners' zone lock:
+readers that find it stale wait for the first of them. A row is written only when it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.zone_capacity import GroupFigures, ZoneFigures, zone_figures
+from capacity.hooks import committed_slots
+from capacity.locks import LockSpace, take_lock
+from capacity.models import CapacityComputation, FlavorCapacity, FlavorGroup, GroupCapacity
+from capacity.selectors.capacity_freshness import (
+    ReadPosition,
+    has_changed_since,
+    read_position,
+    stale_zones,
+)
+from capacity.selectors.groups import definitions_fingerprint, load_group_definitions
+from capacity.selectors.host_table import current_host_table
+from capacity.selectors.zone_sums import RunningVMs, ZoneUse, reserved_unused, running_vms
+from hosts.models import Host
+from journal.errors import Busy
+from scheduling.resources import ZERO, ResourceVector
+
+ALGORITHM_VERSION = 1
+MAX_READS = 3
+
+REASON_SUCCEEDED = "ReconcileSucceeded"
+REASON_FAILED = "ReconcileFailed"
+REASON_RETIRED = "FlavorGroupRetired"
+
+OUTCOME_COMPUTED = "computed"
+OUTCOME_FRESH = "fresh"
+OUTCOME_REMOVED = "removed"
+OUTCOME_BUSY = "busy"
+
+WRITTEN_COLUMNS = (
+    "smallest_flavor_name",
+    "total_memory_bytes",
+    "total_vcpus",
+    "free_memory_bytes",
+    "free_vcpus",
+    "exclusively_free_memory_bytes",
+    "exclusively_free_vcpus",
+    "exclusively_free_slots",
+    "running_instances",
+    "running_slots",
+    "running_memory_bytes",
+    "running_vcpus",
+    "reserved_unused_memory_bytes",
+    "reserved_unused_vcpus",
+    "reserved_unused_slots",
+    "committed_slots",
+    "committed_memory_bytes",
+    "is_ready",
+    "ready_reason",
+    "ready_message",
+    "computed_at",
+)
+FLAVOR_COLUMNS = ("total_vm_slots", "total_hosts", "placeable_vms", "placeable_hosts")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneRefresh:
+    """What happened to one zone.
+
+    Attributes:
+        zone: Availability zone.
+        outcome: ``computed``, ``fresh`` (nothing to do), ``removed`` (no hosts any more) or
+            ``busy`` (another was computing it for longer than the lock timeout).
+        changed_groups: Groups whose row was created, changed or removed.
+        failed_groups: Groups of which a probe failed.
+    """
+
+    zone: str
+    outcome: str
+    changed_groups: tuple[str, ...] = ()
+    failed_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ZoneState:
+    """Everything the rows of a zone are made of."""
+
+    read: ReadPosition
+    groups: Mapping[str, FlavorGroupDef]
+    figures: ZoneFigures
+    use: ZoneUse
+    reserved: Mapping[str, ResourceVector]
+    committed: Mapping[str, int]
+
+
+def ensure_fresh(zones: Collection[str]) -> None:
+    """Make the capacity rows of some zones tell what the database says now.
+
+    Zones without hosts get no rows. Nothing is written for zones that are fresh. Each stale zone
+    is computed in a transaction of its own under its capacity lock.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+        Busy: another computation of a zone held its lock for longer than the lock timeout.
+    """
+    load_group_definitions()
+    for zone in sorted(stale_zones(zones, inputs=_inputs())):
+        _refresh_zone(zone, is_forced=False)
+
+
+def ensure_totals(zone: str) -> None:
+    """Make sure that every flavor group was probed in a zone, so that its total cores are known.
+
+    Cheap when the rows exist, fresh or not: totals change with hosts and flavors only.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+        Busy: another computation of the zone held its lock for longer than the lock timeout.
+    """
+    wanted = set(load_group_definitions())
+    probed = GroupCapacity.objects.filter(zone=zone, total_vcpus__isnull=False)
+    if wanted - set(probed.values_list("group_name", flat=True)):
+        ensure_fresh([zone])
+
+
+def refresh_group_capacity(
+    *, zones: Collection[str] | None = None, is_forced: bool = False
+) -> tuple[ZoneRefresh, ...]:
+    """Compute the capacity of zones that are not fresh.
+
+    Args:
+        zones: Zones to look at; every zone that has hosts or rows when left out.
+        is_forced: Compute fresh zones too.
+
+    Returns:
+        What happened, by zone. A zone that is busy is reported, not waited for again.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+    """
+    load_group_definitions()
+    wanted = sorted(known_zones() if zones is None else set(zones))
+    stale = stale_zones(wanted, inputs=_inputs())
+    stale |= _zones_without_hosts(wanted)
+    refreshed = []
+    for zone in wanted:
+        if not is_forced and zone not in stale:
+            refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_FRESH))
+            continue
+        try:
+            refreshed.append(_refresh_zone(zone, is_forced=is_forced))
+        except Busy as error:
+            log.warning("capacity_zone_busy", zone=zone, error=error.message)
+            refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_BUSY))
+    return tuple(refreshed)
+
+
+def known_zones() -> set[str]:
+    """Return the zones that have hosts or capacity rows."""
+    names: set[str] = set()
+    for queryset in (Host.objects, GroupCapacity.objects, CapacityComputation.objects):
+        names.update(queryset.order_by().values_list("zone", flat=True).distinct())
+    return names - {""}
+
+
+def _zones_without_hosts(zones: Iterable[str]) -> set[str]:
+    with_rows = set(
+        GroupCapacity.objects.filter(zone__in=zones).values_list("zone", flat=True).distinct()
+    )
+    return with_rows - set(
+        Host.objects.filter(zone__in=with_rows).order_by().values_list("zone", flat=True).distinct()
+    )
+
+
+def _inputs() -> str:
+    return f"{ALGORITHM_VERSION}|{definitions_fingerprint()}"
+
+
+def _refresh_zone(zone: str, *, is_forced: bool) -> ZoneRefresh:
+    with transaction.atomic(durable=True):
+        take_lock(LockSpace.GROUP_CAPACITY, [zone])
+        inputs = _inputs()
+        if not Host.objects.filter(zone=zone).exists():
+            return _remove_zone(zone)
+        if not is_forced and not stale_zones([zone], inputs=inputs):
+            return ZoneRefresh(zone=zone, outcome=OUTCOME_FRESH)
+        state = _read_zone(zone)
+        changed = _write_rows(zone, state)
+        CapacityComputation.objects.update_or_create(
+            zone=zone,
+            defaults={
+                "snapshot": state.read.position.snapshot,
+                "snapshot_xmin": state.read.position.snapshot_xmin,
+                "inputs": inputs,
+                "host_count": state.read.host_count,
+                "misplaced_vms": state.use.misplaced_vms,
+                "ungrouped_vms": state.use.ungrouped_vms,
+                "computed_at": timezone.now(),
+            },
+        )
+    for group, message in state.figures.failed.items():
+        log.error("capacity_probe_failed", zone=zone, group=group, error=message)
+    left = state.figures.unassigned
+    log.info(
+        "capacity_computed",
+        zone=zone,
+        groups=sorted(state.figures.groups),
+        changed=len(changed),
+        unassigned_memory_bytes=left.memory_bytes,
+        unassigned_vcpus=left.vcpus,
+        misplaced_vms=state.use.misplaced_vms,
+    )
+    return ZoneRefresh(
+        zone=zone,
+        outcome=OUTCOME_COMPUTED,
+        changed_groups=changed,
+        failed_groups=tuple(state.figures.failed),
+    )
+
+
+def _remove_zone(zone: str) -> ZoneRefresh:
+    rows = GroupCapacity.objects.filter(zone=zone)
+    names = tuple(rows.order_by("group_name").values_list("group_name", flat=True))
+    rows.delete()
+    CapacityComputation.objects.filter(zone=zone).delete()
+    return ZoneRefresh(zone=zone, outcome=OUTCOME_REMOVED, changed_groups=names)
+
+
+def _read_zone(zone: str) -> _ZoneState:
+    """Read a zone from one state of the database, or give up after a few tries.
+
+    Under load something may change between the statements; then the position says so, and the next
+    reader computes again.
+    """
+    for attempt in range(1, MAX_READS + 1):
+        read = read_position(zone)
+        groups = load_group_definitions()
+        table = current_host_table()
+        use = running_vms(zone)
+        reserved = reserved_unused(zone)
+        if attempt == MAX_READS or not has_changed_since(read):
+            break
+    return _ZoneState(
+        read=read,
+        groups=groups,
+        figures=zone_figures(table, zone, groups.values()),
+        use=use,
+        reserved=reserved,
+        committed=committed_slots(
+            zone,
+            {
+                name: group.smallest.memory_bytes
+                for name, group in groups.items()
+                if group.smallest.memory_bytes > 0
+            },
+        ),
+    )
+
+
+def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
+    """Write what differs; return the names of the groups whose row changed."""
+    now = timezone.now()
+    existing = {row.group_name: row for row in GroupCapacity.objects.filter(zone=zone)}
+    created: list[GroupCapacity] = []
+    updated: list[GroupCapacity] = []
+    for name, figures in state.figures.groups.items():
+        row = existing.get(name)
+        columns = _columns(name, figures, state)
+        if row is None:
+            created.append(GroupCapacity(group_name=name, zone=zone, computed_at=now, **columns))
+        elif _set_columns(row, columns, now):
+            updated.append(row)
+    for name, message in state.figures.failed.items():
+        if name in existing and _set_not_ready(existing[name], REASON_FAILED, message):
+            updated.append(existing[name])
+    retired, removed = _without_definition(existing, state)
+    updated.extend(
+        existing[name]
+        for name in retired
+        if _set_not_ready(existing[name], REASON_RETIRED, "the flavor group is gone")
+    )
+    GroupCapacity.objects.filter(zone=zone, group_name__in=removed).delete()
+    GroupCapacity.objects.bulk_create(created)
+    if updated:
+        GroupCapacity.objects.bulk_update(sorted(updated, key=_pk), WRITTEN_COLUMNS)
+    rows = {row.group_name: row for row in (*existing.values(), *created)}
+    touched = _write_flavors({name: rows[name] for name in state.figures.groups}, state.figures)
+    return tuple(sorted({*(row.group_name for row in (*created, *updated)), *removed, *touched}))
+
+
+def _without_definition(
+    existing: Mapping[str, GroupCapacity], state: _ZoneState
+) -> tuple[list[str], list[str]]:
+    gone = sorted(set(existing) - set(state.figures.groups) - set(state.figures.failed))
+    retired_names = set(
+        FlavorGroup.objects.filter(name__in=gone, is_retired=True).values_list("name", flat=True)
+    )
+    retired = [name for name in gone if name in retired_names]
+    return retired, [name for name in gone if name not in retired_names]
+
+
+def _columns(name: str, figures: GroupFigures, state: _ZoneState) -> dict[str, Any]:
+    running = state.use.running.get(name, RunningVMs())
+    reserved = state.reserved.get(name, ZERO)
+    committed = state.committed.get(name, 0)
+    unit_bytes = figures.smallest.memory_bytes
+    return {
+        "smallest_flavor_name": figures.smallest.name,
+        "total_memory_bytes": figures.total.memory_bytes,
+        "total_vcpus": figures.total.vcpus,
+        "free_memory_bytes": figures.free.memory_bytes,
+        "free_vcpus": figures.free.vcpus,
+        "exclusively_free_memory_bytes": figures.exclusive.memory_bytes,
+        "exclusively_free_vcpus": figures.exclusive.vcpus,
+        "exclusively_free_slots": figures.exclusive_slots,
+        "running_instances": running.vms,
+        "running_slots": running.slots,
+        "running_memory_bytes": running.resources.memory_bytes,
+        "running_vcpus": running.resources.vcpus,
+        "reserved_unused_memory_bytes": reserved.memory_bytes,
+        "reserved_unused_vcpus": reserved.vcpus,
+        "reserved_unused_slots": reserved.memory_bytes // unit_bytes,  # floor of the group's sum
+        "committed_slots": committed,
+        "committed_memory_bytes": committed * unit_bytes,
+        "is_ready": True,
+        "ready_reason": REASON_SUCCEEDED,
+        "ready_message": "",
+    }
+
+
+def _set_columns(row: GroupCapacity, columns: Mapping[str, Any], now: datetime) -> bool:
+    if all(getattr(row, column) == entry for column, entry in columns.items()):
+        return False
+    for column, entry in columns.items():
+        setattr(row, column, entry)
+    row.computed_at = now
+    return True
+
+
+def _set_not_ready(row: GroupCapacity, reason: str, message: str) -> bool:
+    if (row.is_ready, row.ready_reason, row.ready_message) == (False, reason, message):
+        return False
+    row.is_ready, row.ready_reason, row.ready_message = False, reason, message
+    return True
+
+
+def _write_flavors(rows: Mapping[str, GroupCapacity], figures: ZoneFigures) -> set[str]:
+    """Make the flavor rows of some groups agree; return the groups of which one changed."""
+    existing = {
+        (row.group_capacity_id, row.flavor_name): row
+        for row in FlavorCapacity.objects.filter(group_capacity__in=rows.values())
+    }
+    created: list[FlavorCapacity] = []
+    updated: list[FlavorCapacity] = []
+    touched: set[str] = set()
+    for name, capacity in rows.items():
+        for probe in figures.groups[name].flavors:
+            columns = {column: getattr(probe, column) for column in FLAVOR_COLUMNS}
+            row = existing.pop((capacity.pk, probe.flavor_name), None)
+            if row is None:
+                created.append(
+                    FlavorCapacity(
+                        group_capacity=capacity, flavor_name=probe.flavor_name, **columns
+                    )
+                )
+            elif any(getattr(row, column) != columns[column] for column in FLAVOR_COLUMNS):
+                for column, count in columns.items():
+                    setattr(row, column, count)
+                updated.append(row)
+            else:
+                continue
+            touched.add(name)
+    if existing:
+        FlavorCapacity.objects.filter(pk__in=[row.pk for row in existing.values()]).delete()
+        names = {capacity.pk: name for name, capacity in rows.items()}
+        touched.update(names[row.group_capacity_id] for row in existing.values())
+    FlavorCapacity.objects.bulk_create(created)
+    if updated:
+        FlavorCapacity.objects.bulk_update(sorted(updated, key=_pk), FLAVOR_COLUMNS)
+    return touched
+
+
+def _pk(row: GroupCapacity | FlavorCapacity) -> int:
+    return int(row.pk)
