@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from capacity.locks import LockSpace, take_lock
+from capacity.models import (
+    CapacityComputation,
+    FlavorCapacity,
+    FlavorGroupSettings,
+    GroupCapacity,
+    Reservation,
+)
+from capacity.selectors.capacity_freshness import MAX_AGE
+from capacity.services import group_capacity
+from capacity.services.group_capacity import ensure_fresh, refresh_group_capacity
+from commitments.models import Commitment
+from hosts.models import Flavor, Host, HostStatus, Instance
+from journal.errors import Busy
+from tests.factories import (
+    make_commitment,
+    make_group,
+    make_host,
+    make_reservation,
+    make_slot,
+    make_vm,
+    recount_room,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ZONES = ("az-a", "az-b")
+
+
+@pytest.fixture(autouse=True)
+def region() -> None:
+    """Two zones with one host each; in az-a a VM, a slot and a failover reservation."""
+    make_group(flavors=(("small", 4096, 1),))
+    host = make_host("h1", zone="az-a")
+    make_host("h2", zone="az-b")
+    make_host("h3", zone="az-a")
+    make_vm("vm-1", host=host)
+    make_slot(make_commitment("commitment-1", amount_gib=4), host)
+    make_reservation(host)
+
+
+def written() -> dict[str, tuple[object, ...]]:
+    """Say per zone which transactions wrote its rows and when it was computed."""
+    return {
+        done.zone: (
+            done.computed_at,
+            *GroupCapacity.objects.filter(zone=done.zone).values_list("pk", "changed_xid"),
+            *FlavorCapacity.objects.filter(group_capacity__zone=done.zone).values_list(
+                "pk", "changed_xid"
+            ),
+        )
+        for done in CapacityComputation.objects.all()
+    }
+
+
+def disable_host() -> None:
+    Host.objects.filter(name="h1").update(status=HostStatus.DISABLED)
+
+
+def move_host_away() -> None:
+    host = Host.objects.get(name="h3")
+    host.zone = "az-c"
+    host.save()
+    recount_room(host)
+
+
+def remove_host() -> None:
+    Host.objects.get(name="h3").delete()
+
+
+def add_vm() -> None:
+    make_vm("vm-2", host=Host.objects.get(name="h1"))
+
+
+def remove_vm() -> None:
+    with transaction.atomic():
+        Instance.objects.get(name="vm-1").delete()
+        recount_room(Host.objects.get(name="h1"))
+
+
+def stop_vm() -> None:
+    Instance.objects.filter(name="vm-1").update(status="SHELVED_OFFLOADED")
+
+
+def add_slot() -> None:
+    make_slot(Commitment.objects.get(), Host.objects.get(name="h3"))
+
+
+def remove_slot() -> None:
+    with transaction.atomic():
+        Reservation.objects.filter(kind="committed").delete()
+        recount_room(Host.objects.get(name="h1"))
+
+
+def add_failover_reservation() -> None:
+    make_reservation(Host.objects.get(name="h3"))
+
+
+def end_commitment() -> None:
+    Commitment.objects.update(state="expired")
+
+
+def remove_commitment() -> None:
+    Reservation.objects.filter(kind="committed").delete()
+    Commitment.objects.all().delete()
+
+
+def change_flavor() -> None:
+    Flavor.objects.update(vcpus=2)
+
+
+def add_group() -> None:
+    make_group("other", flavors=(("o", 8192, 2),))
+
+
+def change_settings() -> None:
+    FlavorGroupSettings.objects.update(ram_unit_gib=4)
+
+
+def grow_old() -> None:
+    CapacityComputation.objects.filter(zone="az-a").update(
+        computed_at=timezone.now() - MAX_AGE - timedelta(seconds=1)
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        disable_host,
+        move_host_away,
+        remove_host,
+        add_vm,
+        remove_vm,
+        stop_vm,
+        add_slot,
+        remove_slot,
+        add_failover_reservation,
+        end_commitment,
+        remove_commitment,
+        change_flavor,
+        add_group,
+        change_settings,
+        grow_old,
+    ],
+)
+def test_every_kind_of_change_makes_its_zone_compute_once_more(change: Callable[[], None]) -> None:
+    ensure_fresh(ZONES)
+    before = written()
+    change()
+    ensure_fresh(ZONES)
+    after = written()
+    assert after["az-a"][0] != before["az-a"][0]
+    ensure_fresh(ZONES)
+    assert written() == after
+
+
+@pytest.mark.parametrize(
+    "change",
+    [disable_host, add_vm, add_slot, add_failover_reservation, end_commitment, grow_old],
+)
+def test_a_change_leaves_other_zones_alone(change: Callable[[], None]) -> None:
+    ensure_fresh(ZONES)
+    before = written()["az-b"]
+    change()
+    ensure_fresh(ZONES)
+    assert written()["az-b"] == before
+
+
+def test_nothing_is_written_when_nothing_changed() -> None:
+    ensure_fresh(ZONES)
+    before = written()
+    ensure_fresh(ZONES)
+    assert [entry.outcome for entry in refresh_group_capacity()] == ["fresh", "fresh"]
+    assert written() == before
+
+
+def test_a_second_computation_with_the_same_result_writes_no_row() -> None:
+    ensure_fresh(ZONES)
+    before = written()
+    assert [entry.changed_groups for entry in refresh_group_capacity(is_forced=True)] == [(), ()]
+    after = written()
+    for zone in ZONES:
+        assert after[zone][0] != before[zone][0]
+        assert after[zone][1:] == before[zone][1:]
+
+
+def test_only_groups_that_differ_are_written() -> None:
+    make_group("other", flavors=(("o", 8192, 2),))
+    Flavor.objects.filter(name="o").update(
+        extra_specs={"capabilities:hypervisor_type": "qemu", "trait:CUSTOM_X": "required"}
+    )
+    ensure_fresh(ZONES)
+    before = GroupCapacity.objects.get(group_name="other", zone="az-a").changed_xid
+    add_vm()
+    ensure_fresh(ZONES)
+    row = GroupCapacity.objects.get(group_name="hana_1", zone="az-a")
+    assert row.running_instances == 2
+    assert GroupCapacity.objects.get(group_name="other", zone="az-a").changed_xid == before
+
+
+def test_a_long_running_transaction_does_not_make_zones_stale_for_ever() -> None:
+    release, started = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            Host.objects.filter(name="h2").update(disabled_reason="held")
+            started.set()
+            release.wait(30)
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert started.wait(30)
+        add_vm()
+        ensure_fresh(["az-a"])
+        before = written()["az-a"]
+        ensure_fresh(["az-a"])
+        assert written()["az-a"] == before
+    finally:
+        release.set()
+        holder.join()
+
+
+def test_a_change_that_commits_late_is_not_missed() -> None:
+    release, started = threading.Event(), threading.Event()
+
+    def disable_late() -> None:
+        with transaction.atomic():
+            Host.objects.filter(name="h3").update(status=HostStatus.DISABLED)
+            started.set()
+            release.wait(30)
+        connection.close()
+
+    writer = threading.Thread(target=disable_late)
+    writer.start()
+    try:
+        assert started.wait(30)
+        add_vm()
+        ensure_fresh(["az-a"])
+        assert GroupCapacity.objects.get(zone="az-a").exclusively_free_slots == 28
+    finally:
+        release.set()
+        writer.join()
+    ensure_fresh(["az-a"])
+    assert GroupCapacity.objects.get(zone="az-a").exclusively_free_slots == 12
+
+
+def test_readers_that_meet_compute_a_stale_zone_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ensure_fresh(ZONES)
+    add_vm()
+    computed: list[str] = []
+    figures = group_capacity.zone_figures
+    gate = threading.Barrier(4)
+
+    def counted(*args: object) -> object:
+        computed.append("zone")
+        return figures(*args)  # type: ignore[arg-type]  # handed through
+
+    monkeypatch.setattr(group_capacity, "zone_figures", counted)
+    seen: list[int] = []
+
+    def read() -> None:
+        gate.wait(30)
+        ensure_fresh(ZONES)
+        seen.append(GroupCapacity.objects.get(zone="az-a").running_instances)
+        connection.close()
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert computed == ["zone"]
+    assert seen == [2, 2, 2, 2]
+
+
+def test_a_zone_that_another_computes_too_long_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, started = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            take_lock(LockSpace.GROUP_CAPACITY, ["az-a"])
+            started.set()
+            release.wait(30)
+        connection.close()
+
+    monkeypatch.setattr(
+        "capacity.locks.set_lock_timeout",
+        lambda: connection.cursor().execute("SET LOCAL lock_timeout = '20ms'"),
+    )
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert started.wait(30)
+        with pytest.raises(Busy):
+            ensure_fresh(["az-a"])
+        assert [(entry.zone, entry.outcome) for entry in refresh_group_capacity()] == [
+            ("az-a", "busy"),
+            ("az-b", "computed"),
+        ]
+    finally:
+        release.set()
+        holder.join()
