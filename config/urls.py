@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.views.generic import RedirectView
+
+from commitments.api.views import unknown_path
+from journal.views import healthz, metrics, readyz
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", RedirectView.as_view(url="/admin/"), name="home"),
     path("admin/", admin.site.urls),
+    path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
+    path("commitments/", include("commitments.api.urls")),
+    re_path(r"^commitments$", unknown_path),
 ]
+handler400 = "journal.views.plain_bad_request"
+handler500 = "journal.views.plain_server_error"

@@ -246,7 +246,7 @@ def spec_record(row: Commitment) -> dict[str, Any]:
     }
 
 
-def summary_of(row: Commitment, now: datetime) -> str:
+def summary_of(row: Commitment, now: datetime, *, assigned_vm_count: int = 0) -> str:
     """Return the one-line status of a commitment (spec commitments, 8.10)."""
     accepted = row.accepted_spec or {}
     return status_summary(
@@ -261,7 +261,7 @@ def summary_of(row: Commitment, now: datetime) -> str:
             accepted_flavor_group_name=accepted.get("flavorGroupName", ""),
             accepted_zone=accepted.get("availabilityZone", ""),
             accepted_resource_type=accepted.get("resourceType", ""),
-            assigned_vm_count=0,
+            assigned_vm_count=assigned_vm_count,
             end_time=row.end_time,
         ),
         now,

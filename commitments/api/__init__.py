@@ -1,0 +1,1 @@
+"""The LIQUID API that Limes calls (spec liquid)."""

@@ -1,0 +1,173 @@
+"""The five LIQUID endpoints (spec liquid, 2.4, 7-11)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import MethodNotAllowed
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from commitments import metrics
+from commitments.api.errors import (
+    EndpointDisabled,
+    liquid_exception_handler,
+    text_response,
+)
+from commitments.api.parsing import (
+    parse_change_request,
+    parse_project_id,
+    parse_quota_request,
+    parse_zones,
+)
+from commitments.api.rendering import change_response, json_response
+from commitments.domain.changeset import ChangeRequest
+from commitments.services.change import ChangeOutcome, change_commitments
+from commitments.services.info import current_service_info
+from commitments.services.quota import set_project_quota
+from commitments.services.reports import report_capacity, report_usage
+from journal.actors import Actor
+from journal.auth import RULE_READ_ONLY, RULE_READ_WRITE, authenticate, authorise
+from journal.middleware import request_id_of
+
+
+class LiquidView(APIView):
+    """What the five endpoints share: authentication, switch, method, error shape, metrics.
+
+    The order of checks is that of spec liquid, 2.4: authentication first; then method and switch,
+    whose order differs by endpoint; then project id and body, which the handlers read.
+    """
+
+    rule: ClassVar[str] = RULE_READ_ONLY
+    switch: ClassVar[str] = ""
+    checks_method_first: ClassVar[bool] = False
+    endpoint_metrics: ClassVar[metrics.EndpointMetrics | None] = None
+    http_request: HttpRequest
+    actor: Actor
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Run the checks that come before the handler; DRF itself checks the method last."""
+        self.actor = authenticate(self.http_request)
+        authorise(self.actor, self.rule)
+        if self.checks_method_first and str(request.method).lower() not in self.http_method_names:
+            raise MethodNotAllowed(str(request.method))
+        if self.switch and not getattr(settings.HEADROOM.liquid, self.switch):
+            raise EndpointDisabled(f"{self.switch.removeprefix('enable_')} is switched off")
+
+    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
+        """Answer errors in LIQUID's shape."""
+        return liquid_exception_handler
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Serve a request and count it."""
+        started = time.perf_counter()
+        self.http_request = request
+        response = super().dispatch(request, *args, **kwargs)
+        self.observe(response, time.perf_counter() - started)
+        return response
+
+    def observe(self, response: HttpResponseBase, seconds: float) -> None:
+        """Count an answer in the endpoint's metrics."""
+        if self.endpoint_metrics is not None:
+            self.endpoint_metrics.observe(status_code=response.status_code, seconds=seconds)
+
+
+class InfoView(LiquidView):
+    """``GET /commitments/v1/info``."""
+
+    http_method_names = ["get"]
+    endpoint_metrics = metrics.INFO
+
+    def get(self, request: Request) -> HttpResponse:
+        """Return the ServiceInfo."""
+        del request
+        return json_response(current_service_info().payload)
+
+
+class ReportCapacityView(LiquidView):
+    """``POST /commitments/v1/report-capacity``."""
+
+    http_method_names = ["post"]
+    switch = "enable_report_capacity"
+    endpoint_metrics = metrics.CAPACITY
+
+    def post(self, request: Request) -> HttpResponse:
+        """Return capacity and usage of every group in the zones asked for."""
+        zones = parse_zones(request.body, is_lenient=True)
+        return json_response(report_capacity(zones))
+
+
+class ReportUsageView(LiquidView):
+    """``POST /commitments/v1/projects/<project_id>/report-usage``."""
+
+    http_method_names = ["post"]
+    switch = "enable_report_usage"
+    endpoint_metrics = metrics.USAGE
+
+    def post(self, request: Request, project_id: str) -> HttpResponse:
+        """Return what a project uses in the zones asked for."""
+        project_id = parse_project_id(project_id)
+        zones = parse_zones(request.body, is_lenient=False)
+        return json_response(report_usage(project_id, zones))
+
+
+class QuotaView(LiquidView):
+    """``PUT /commitments/v1/projects/<project_id>/quota``."""
+
+    http_method_names = ["put"]
+    rule = RULE_READ_WRITE
+    switch = "enable_quota"
+    checks_method_first = True
+    endpoint_metrics = metrics.QUOTA
+
+    def put(self, request: Request, project_id: str) -> HttpResponse:
+        """Replace a project's quota."""
+        quota = parse_quota_request(request.body, project_id=parse_project_id(project_id))
+        set_project_quota(quota, actor=self.actor, request_id=request_id_of(self.http_request))
+        return HttpResponse(status=204)
+
+
+class ChangeCommitmentsView(LiquidView):
+    """``POST /commitments/v1/change-commitments``."""
+
+    http_method_names = ["post"]
+    rule = RULE_READ_WRITE
+    switch = "enable_change_commitments"
+    change: ChangeRequest | None = None
+    outcome: ChangeOutcome | None = None
+
+    def post(self, request: Request) -> HttpResponse:
+        """Change commitments, all or none."""
+        self.change = parse_change_request(request.body)
+        self.outcome = change_commitments(
+            self.change,
+            actor=self.actor,
+            request_id=request_id_of(self.http_request),
+        )
+        return change_response(self.outcome)
+
+    def observe(self, response: HttpResponseBase, seconds: float) -> None:
+        """Count an answer with the number of commitments that the request named."""
+        change, outcome = self.change, self.outcome
+        metrics.observe_change(
+            status_code=response.status_code,
+            seconds=seconds,
+            is_dry_run=change is not None and change.is_dry_run,
+            is_rejected=outcome is not None and bool(outcome.rejection_reason),
+            is_timeout=outcome is not None and outcome.is_timeout,
+            zone=change.zone if change else "",
+            commitments=sum(1 for _ in change.entries()) if change else 0,
+        )
+
+
+@csrf_exempt
+def unknown_path(request: HttpRequest, **_: str) -> HttpResponse:
+    """Answer every other path of the API, without redirect."""
+    del request
+    return text_response("Not found", status=404)

@@ -1,0 +1,141 @@
+"""Reads behind the usage report and the usage assignment (spec commitments, 13, 14.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, Q
+
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.models import ProjectQuota
+from capacity.selectors.groups import load_group_definitions
+from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
+from commitments.models import InstanceAssignment
+from hosts.models import Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectVM:
+    """A VM that uses capacity of a flavor group.
+
+    Attributes:
+        uuid: Server uuid.
+        name: Server name.
+        status: Nova status.
+        zone: Its availability zone as Nova says; may be empty.
+        group: The flavor group of its flavor.
+        flavor_name: Name of its flavor.
+        memory_bytes: Its memory.
+        vcpus: Its vCPUs.
+        disk_gib: Its root disk.
+        os_type: Operating system for licence billing, ``unknown`` when not determined.
+        extra_specs: Extra specs of its flavor.
+        created_at: When it was created; None when unknown.
+    """
+
+    uuid: str
+    name: str
+    status: str
+    zone: str
+    group: str
+    flavor_name: str
+    memory_bytes: int
+    vcpus: int
+    disk_gib: int
+    os_type: str
+    extra_specs: Mapping[str, Any]
+    created_at: datetime | None
+
+
+def list_project_vms(
+    project_id: str, groups: Mapping[str, FlavorGroupDef] | None = None
+) -> tuple[ProjectVM, ...]:
+    """Return a project's VMs that have a host and a flavor of some group, oldest first.
+
+    Args:
+        project_id: The project.
+        groups: Flavor groups by name; all known ones, retired included, when left out.
+
+    Raises:
+        NotReady: flavor groups were asked for and are not extracted yet.
+
+    Source: spec liquid, 9.1, 9.3: ordered by creation time (unknown first), then uuid.
+    """
+    if groups is None:
+        groups = load_group_definitions(include_retired=True)
+    group_of = {flavor.name: group.name for group in groups.values() for flavor in group.flavors}
+    rows = (
+        Instance.objects.filter(
+            project_id=project_id, host__isnull=False, flavor_name__in=list(group_of)
+        )
+        .order_by(F("nova_created_at").asc(nulls_first=True), "openstack_id")
+        .values_list(
+            "openstack_id",
+            "name",
+            "status",
+            "zone",
+            "flavor_name",
+            "memory_bytes",
+            "vcpus",
+            "disk_gib",
+            "os_type",
+            "flavor_extra_specs",
+            "nova_created_at",
+        )
+    )
+    return tuple(
+        ProjectVM(
+            uuid=row[0],
+            name=row[1],
+            status=row[2],
+            zone=row[3],
+            group=group_of[row[4]],
+            flavor_name=row[4],
+            memory_bytes=row[5],
+            vcpus=row[6],
+            disk_gib=row[7],
+            os_type=row[8] or "unknown",
+            extra_specs=row[9] if isinstance(row[9], dict) else {},
+            created_at=row[10],
+        )
+        for row in rows
+    )
+
+
+def commitments_by_vm(project_id: str, now: datetime) -> dict[str, str]:
+    """Return the commitment in force that covers each VM of a project.
+
+    A VM that is covered for memory and for cores shows the commitment of its memory.
+
+    Args:
+        project_id: The project.
+        now: The present: commitments that ended or have not begun cover nothing.
+
+    Source: spec liquid, 9.1, 9.5.
+    """
+    rows = (
+        InstanceAssignment.objects.filter(
+            Q(commitment__start_time__isnull=True) | Q(commitment__start_time__lte=now),
+            Q(commitment__end_time__isnull=True) | Q(commitment__end_time__gt=now),
+            commitment__project_id=project_id,
+            commitment__state__in=[status.value for status in ACTIVE_STATUSES],
+        )
+        .order_by("pk")
+        .values_list("vm_uuid", "resource_type", "commitment__commitment_uuid")
+    )
+    covered: dict[str, str] = {}
+    for vm_uuid, resource_type, commitment_uuid in rows:
+        if resource_type == ResourceType.MEMORY:
+            covered[vm_uuid] = commitment_uuid
+        else:
+            covered.setdefault(vm_uuid, commitment_uuid)
+    return covered
+
+
+def quota_by_zone(project_id: str, zones: Collection[str]) -> dict[str, Mapping[str, int]]:
+    """Return a project's stored quota: zone -> resource name -> GiB of memory or count."""
+    rows = ProjectQuota.objects.filter(project_id=project_id, zone__in=list(zones))
+    return dict(rows.order_by("zone").values_list("zone", "quota_by_resource"))

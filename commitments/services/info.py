@@ -1,0 +1,221 @@
+"""The ServiceInfo and its version (spec liquid, 7).
+
+The version belongs to the content: one row holds the hash of the last content served and its
+version. Content is composed again only when a flavor group or a setting changed, so that asking for
+the version costs three small queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import orjson
+import structlog
+from django.db import connection, transaction
+from django.utils import timezone
+
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.group_settings import GroupSettings
+from capacity.domain.units import UnitError
+from capacity.locks import LockSpace, take_lock
+from capacity.models import FlavorGroupSnapshot
+from capacity.selectors.groups import load_group_definitions, load_group_settings
+from commitments.domain.service_info import compose_service_info, declaration_problem
+from commitments.models import CommitmentState, ServiceInfoVersion
+from journal.errors import NotReady
+
+log = structlog.get_logger(__name__)
+
+LOCK_NAME = "version"
+NO_CONTENT_CHANGE = -1
+# Limes expires commitments by a job of its own; a retired group must outlive that job's delay.
+EXPIRY_GRACE = timedelta(hours=1)
+UNFINISHED_STATES = (
+    CommitmentState.PLANNED,
+    CommitmentState.PENDING,
+    CommitmentState.GUARANTEED,
+    CommitmentState.CONFIRMED,
+)
+STORED_VERSION = """
+SELECT stored.content_hash, stored.version, ARRAY(
+       SELECT name FROM capacity_flavorgroup AS flavor_group
+        WHERE is_retired AND EXISTS (
+              SELECT 1 FROM commitments_commitment
+               WHERE flavor_group_name = flavor_group.name AND state = ANY(%(unfinished)s)
+                 AND (end_time IS NULL OR end_time > %(ended_before)s))
+        ORDER BY name)
+  FROM (SELECT 1) AS one LEFT JOIN commitments_serviceinfoversion AS stored ON true
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceInfo:
+    """What Limes is told about our resources.
+
+    Attributes:
+        version: Grows whenever anything else in it changes.
+        payload: The whole JSON object, version included.
+        groups: The flavor groups in it by name, retired ones with commitments included.
+        retired: Names of those that are retired.
+        settings: The operator's settings it was composed from.
+    """
+
+    version: int
+    payload: Mapping[str, object]
+    groups: Mapping[str, FlavorGroupDef]
+    retired: frozenset[str]
+    settings: Mapping[str, GroupSettings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    active: Mapping[str, FlavorGroupDef]
+    settings: Mapping[str, GroupSettings]
+    retired: tuple[str, ...]
+    groups: Mapping[str, FlavorGroupDef]
+    fields: Mapping[str, object]
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    content_hash: str | None
+    version: int | None
+    live_retired: tuple[str, ...]
+
+
+_kept: _Content | None = None
+_kept_lock = threading.Lock()
+
+
+def current_info_version() -> int:
+    """Return the version of the ServiceInfo as of now.
+
+    Raises:
+        NotReady: flavor groups were not extracted, or a RAM unit is too large.
+
+    Source: spec liquid, 7.2.
+    """
+    return _current()[1]
+
+
+def current_service_info() -> ServiceInfo:
+    """Return the ServiceInfo as of now.
+
+    A changed content gets its version here, in a transaction under the lock of the version; inside
+    a caller's transaction it is that one.
+
+    Raises:
+        NotReady: flavor groups were not extracted, or a RAM unit is too large.
+
+    Source: spec liquid, 7.
+    """
+    content, version = _current()
+    return ServiceInfo(
+        version=version,
+        payload={"version": version, **content.fields},
+        groups=content.groups,
+        retired=frozenset(content.retired),
+        settings=content.settings,
+    )
+
+
+def _current() -> tuple[_Content, int]:
+    stored = _read_stored()
+    content = _read_content(stored)
+    if stored.version is not None and stored.content_hash == content.content_hash:
+        return content, stored.version
+    return _store_new_version()
+
+
+def _store_new_version() -> tuple[_Content, int]:
+    with transaction.atomic():
+        take_lock(LockSpace.SERVICE_INFO, [LOCK_NAME])
+        stored = _read_stored()
+        content = _read_content(stored)
+        if stored.version is not None and stored.content_hash == content.content_hash:
+            return content, stored.version
+        version = _next_version(stored.version)
+        ServiceInfoVersion.objects.update_or_create(
+            singleton=True, defaults={"content_hash": content.content_hash, "version": version}
+        )
+    log.info("service_info_changed", version=version, before=stored.version)
+    return content, version
+
+
+def _next_version(stored_version: int | None) -> int:
+    if stored_version is not None:
+        return max(stored_version + 1, int(timezone.now().timestamp()))
+    changed_at: datetime | None = FlavorGroupSnapshot.objects.values_list(
+        "last_content_change_at", flat=True
+    ).first()
+    return NO_CONTENT_CHANGE if changed_at is None else int(changed_at.timestamp())
+
+
+def _read_stored() -> _Stored:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            STORED_VERSION,
+            {
+                "unfinished": [state.value for state in UNFINISHED_STATES],
+                "ended_before": timezone.now() - EXPIRY_GRACE,
+            },
+        )
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - the left join always returns one row
+    return _Stored(content_hash=row[0], version=row[1], live_retired=tuple(row[2]))
+
+
+def _read_content(stored: _Stored) -> _Content:
+    global _kept  # noqa: PLW0603 - one value per process, replaced as a whole
+    active = load_group_definitions()
+    settings = load_group_settings()
+    with _kept_lock:
+        kept = _kept
+    if (
+        kept is not None
+        and kept.active is active
+        and kept.settings is settings
+        and kept.retired == stored.live_retired
+    ):
+        return kept
+    content = _compose(active, settings, stored.live_retired)
+    with _kept_lock:
+        _kept = content
+    return content
+
+
+def _compose(
+    active: Mapping[str, FlavorGroupDef],
+    settings: Mapping[str, GroupSettings],
+    live_retired: tuple[str, ...],
+) -> _Content:
+    candidates = dict(active)
+    if live_retired:
+        every = load_group_definitions(include_retired=True)
+        candidates.update({name: every[name] for name in live_retired if name in every})
+    groups: dict[str, FlavorGroupDef] = {}
+    for name, group in sorted(candidates.items()):
+        problem = declaration_problem(group)
+        if problem is None:
+            groups[name] = group
+        else:
+            log.error("flavor_group_not_declared", group=name, problem=problem)
+    try:
+        fields = compose_service_info(groups.values(), settings, retired=frozenset(live_retired))
+    except UnitError as error:
+        message = f"a RAM unit cannot be built: {error}"
+        raise NotReady(message, code="ram_unit_out_of_range") from error
+    canonical = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+    return _Content(
+        active=active,
+        settings=settings,
+        retired=live_retired,
+        groups=groups,
+        fields=fields,
+        content_hash=hashlib.sha256(canonical).hexdigest(),
+    )

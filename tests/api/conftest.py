@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from config.environment import AccessToken
+from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure(settings: Any) -> Configure:
+    """Change settings: ``configure(auth="token", liquid={"enable_quota": False})``."""
+
+    def change(*, liquid: dict[str, Any] | None = None, **fields: Any) -> None:
+        current = settings.HEADROOM
+        if liquid:
+            fields["liquid"] = current.liquid.model_copy(update=liquid)
+        settings.HEADROOM = current.model_copy(update=fields)
+
+    return change
+
+
+@pytest.fixture
+def liquid(configure: Configure) -> LiquidClient:
+    """Limes, with a token of every kind known and nothing else configured."""
+    configure(
+        auth="token",
+        tokens=(
+            AccessToken(token=SecretStr(ADMIN), name="limes", roles=("cloud_resource_admin",)),
+            AccessToken(token=SecretStr(VIEWER), name="viewer", roles=("cloud_resource_viewer",)),
+            AccessToken(token=SecretStr(MEMBER), name="member", roles=("member",)),
+        ),
+    )
+    return LiquidClient()
+
+
+@pytest.fixture
+def no_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take capacity rows as the test wrote them, without computing them anew."""
+    monkeypatch.setattr("commitments.services.reports._ensure_fresh", lambda zones: None)
