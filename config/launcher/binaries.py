@@ -147,6 +147,14 @@ def _wheel(checkout: Checkout, name: str, unpack: Unpack) -> Path:
     return target
 
 
+def program_tree(checkout: Checkout, program: Path) -> Path:
+    """Return the directory that holds a program and all it needs: its wheel, or its prefix."""
+    wheels = checkout.local / "wheels"
+    if program.is_relative_to(wheels):  # shared libraries lie beside the package, not in it
+        return wheels / program.relative_to(wheels).parts[0]
+    return program.parent.parent if program.parent.name == "bin" else program.parent
+
+
 def usable_by(program: Path, tree: Path, account: Account | None, home: Path) -> Path:
     """Return ``program``, or a copy of it that ``account`` can reach and run.
 
@@ -158,7 +166,7 @@ def usable_by(program: Path, tree: Path, account: Account | None, home: Path) ->
     """
     if account is None or can_use_program(program, account):
         return program
-    copy = home / "programs" / f"{tree.parent.name}-{tree.name}-{tree.stat().st_mtime_ns}"
+    copy = home / "programs" / f"{tree.name}-{tree.stat().st_mtime_ns}"
     with locked(home / "programs.lock"):
         if not copy.exists():
             copy.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from config.launcher import servers
-from config.launcher.binaries import find_postgres, find_redis, usable_by
+from config.launcher.binaries import find_postgres, find_redis, program_tree, usable_by
 from config.launcher.keeper import LOCK_TAKEN
 from config.launcher.places import (
     OUTSIDE,
@@ -89,7 +89,7 @@ def _spec(
     if account is not None:
         for directory in (home.parent, home):
             directory.chmod(0o711)
-    tree = program.parent.parent if kind == "postgres" else program.parent
+    tree = program_tree(checkout, program)
     remembered = checkout.local / profile / f"{name}.sockets"
     remembered.parent.mkdir(exist_ok=True)
     return ServerSpec(

