@@ -17,7 +17,7 @@ import numpy as np
 
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
-from commitments.domain.accounting import cores_headroom_message, slots_message
+from commitments.domain.accounting import cores_decision, slots_message
 from commitments.domain.placing import SlotAsk, place_slots, table_with_released
 from commitments.domain.planner import (
     SlotPlan,
@@ -31,6 +31,10 @@ from commitments.domain.succession import SlotHandover, hand_over_slots
 from scheduling.decision import Decision
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
+
+
+MOST_PLANNED_SLOTS = 10_000
+"""More slots than this are not planned one by one where the zone is too small for them anyway."""
 
 
 class Outcome(StrEnum):
@@ -276,8 +280,10 @@ class _Admission:
         missing_bytes = desired.effective_memory_bytes(self._now) - sum(
             slot.memory_bytes for slot in draft.slots
         )
-        if missing_bytes > self._zone_memory_bytes(desired.zone):
-            wanted_slots = count_new_slots(group, missing_bytes)
+        wanted_slots = count_new_slots(group, missing_bytes)
+        if wanted_slots > MOST_PLANNED_SLOTS and missing_bytes > self._zone_memory_bytes(
+            desired.zone
+        ):
             draft.refusal = slots_message(len(draft.slots), len(draft.slots) + wanted_slots)
             draft.cause = Cause.CAPACITY
             return
@@ -430,11 +436,9 @@ class _CoresAccount:
         key = (desired.flavor_group_name, desired.zone)
         ledger = self._ledgers[key]
         if desired.requested_amount > target.accepted_cores:
-            if ledger.total_vcpus is None:
-                return "waiting for CPU capacity data", Cause.TRANSIENT
-            available = ledger.total_vcpus - ledger.held_vcpus - self._taken[key]
-            if available < desired.requested_amount:
-                message = cores_headroom_message(available, desired.requested_amount)
-                return message, Cause.CAPACITY
+            held_vcpus = ledger.held_vcpus + self._taken[key]
+            answer = cores_decision(ledger.total_vcpus, held_vcpus, desired.requested_amount)
+            if answer.cause is not None:
+                return answer.message, Cause(answer.cause)
         self._taken[key] += desired.requested_amount
         return "", None

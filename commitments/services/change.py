@@ -21,6 +21,7 @@ from capacity.domain.group_settings import settings_for_group
 from capacity.domain.units import UnitError, declared_units_to_bytes
 from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
 from capacity.selectors.groups import load_group_definitions, load_group_settings
+from capacity.services.group_capacity import ensure_totals
 from commitments.domain.accounting import (
     RejectedCommitment,
     dry_run_reason,
@@ -168,6 +169,7 @@ def _decide(context: ChangeContext) -> ChangeOutcome:
     if context.may_reject and context.is_late:
         return _timed_out(context, "no time left before the decision")
     try:
+        know_cores(wanted)
         plan = _with_attempts(lambda: _plan_and_apply(context, wanted))
     except Busy as busy:
         if not context.may_reject:
@@ -260,6 +262,21 @@ def nudge_after_commit(application: Application) -> None:
     transaction.on_commit(lambda: nudge(projects, needs_repair=needs_repair), robust=True)
 
 
+def know_cores(wanted: Sequence[WantedCommitment]) -> None:
+    """Have the cores of the zones counted that a request asks cores of, unless they are known.
+
+    Raises:
+        Busy: the zone is being counted for longer than the lock timeout.
+    """
+    zones = {
+        item.state.zone
+        for item in wanted
+        if item.state is not None and item.state.resource_type is ResourceType.CORES
+    }
+    for zone in sorted(zones):
+        ensure_totals(zone)
+
+
 def cores_keys(targets: Sequence[CommitmentTarget]) -> set[tuple[str, str]]:
     """Return the (group, zone) pairs whose cores ledger the targets need."""
     return {
@@ -288,6 +305,7 @@ def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
     if context.is_late:
         return _transient(context, dry_run_timeout_reason(["no time left before the decision"]))
     try:
+        know_cores(wanted)
         with transaction.atomic(durable=True):
             zone_lock(_zones_of(context.request.zone, wanted))
             plan = plan_change(context, wanted).plan

@@ -16,19 +16,21 @@ from django.db import transaction
 from django.utils import timezone
 
 from capacity.locks import LockSpace, try_lock, zone_lock
+from capacity.selectors.groups import load_group_definitions
+from capacity.services.group_capacity import ensure_totals
 from commitments.domain.admission import Outcome, plan_admission
 from commitments.domain.state import (
     CommitmentFormatError,
     CommitmentRecord,
     from_committed_resource,
 )
-from commitments.models import Commitment, Condition
+from commitments.models import Commitment, Condition, ResourceType
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys
 from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
-from journal.errors import Busy
+from journal.errors import Busy, NotReady
 
 log = structlog.get_logger(__name__)
 
@@ -116,6 +118,11 @@ def repair_due_commitments(
         .values_list("zone", flat=True)
         .distinct()
     )
+    try:
+        load_group_definitions()
+    except NotReady as not_ready:
+        log.info("repair_not_ready", message=not_ready.message)
+        return run.report()
     for zone in list(zones):
         while left is None or left > 0:
             size = CHUNK_ROWS if left is None else min(CHUNK_ROWS, left)
@@ -132,6 +139,7 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
     """Repair some due commitments of a zone; 0 when there is none or the zone is taken."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
+            _know_cores(zone, run.now)
             with transaction.atomic(durable=True):
                 if not try_lock(LockSpace.TASK, f"commitments.repair:{zone}"):
                     run.skipped.append(zone)
@@ -149,6 +157,14 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
         return len(outcomes)
     run.skipped.append(zone)
     return 0
+
+
+def _know_cores(zone: str, now: datetime) -> None:
+    due_cores = Commitment.objects.filter(
+        zone=zone, next_reconcile_at__lte=now, resource_type=ResourceType.CORES
+    )
+    if due_cores.exists():
+        ensure_totals(zone)
 
 
 def _due_rows(zone: str, size: int, now: datetime) -> list[Commitment]:

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from commitments.domain.accounting import retry_delay_seconds
 from commitments.domain.admission import CommitmentDecision, CommitmentTarget, Outcome
+from commitments.domain.conditions import ReadyCondition, commitment_changed_at
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
@@ -191,9 +192,18 @@ def _set_condition(row: Commitment, decision: CommitmentDecision, now: datetime)
     status, reason, message = CONDITION_OF_OUTCOME[decision.outcome]
     if decision.outcome is Outcome.RELEASED and row.state == CommitmentStatus.SUPERSEDED:
         reason = Condition.SUPERSEDED
-    is_same = row.ready_status == status and (status or row.ready_reason == reason)
-    if not is_same or row.ready_changed_at is None:
-        row.ready_changed_at = now
+    stored = None
+    if row.ready_changed_at is not None:
+        stored = ReadyCondition(
+            status=row.ready_status, reason=row.ready_reason, changed_at=row.ready_changed_at
+        )
+    row.ready_changed_at = commitment_changed_at(
+        stored,
+        status=status,
+        reason=reason.value,
+        now=now,
+        resets_timer=row.ready_observed_generation != row.generation,
+    )
     row.ready_status = status
     row.ready_reason = reason.value
     row.ready_message = decision.message or message

@@ -65,7 +65,7 @@ class TestConfirming:
         outcome = decide_ram("alpha", change(A, 11))
         assert outcome.rejection_reason == (
             f"1 commitment(s) failed to apply:\n- commitment {A}: "
-            "insufficient capacity: 0/11 reservation slots could be placed"
+            "insufficient capacity: 10/11 reservation slots could be placed"
         )
         assert outcome.retry_at == NOW + timedelta(minutes=15)
         assert not Commitment.objects.exists()
@@ -170,7 +170,7 @@ class TestNotConfirming:
         assert decide_ram("alpha", change(A, 11, "pending")).rejection_reason == ""
         row = Commitment.objects.get()
         assert (row.ready_status, row.ready_reason) == (False, "Reserving")
-        assert "insufficient capacity: 0/11" in row.ready_message
+        assert "insufficient capacity: 10/11" in row.ready_message
         assert row.next_reconcile_at == NOW + timedelta(minutes=1)
 
     def test_guaranteed_to_confirmed_is_accepted_whatever_the_room(self) -> None:
@@ -287,8 +287,13 @@ class TestCores:
         decide({"alpha": {CORES: [change(A, 16)]}})
         assert decide({"alpha": {CORES: [change(A, 16)]}}).rejection_reason == ""
 
+    def test_cores_of_a_zone_are_counted_when_they_are_asked_for_first(self) -> None:
+        assert decide({"alpha": {CORES: [change(A, 40)]}}, zone="az-b").rejection_reason == ""
+        outcome = decide({"alpha": {CORES: [change(B, 1)]}}, zone="az-b")
+        assert "insufficient CPU cores: 0 available, 1 requested" in outcome.rejection_reason
+
     def test_unknown_cores_are_asked_for_again_soon(self) -> None:
-        outcome = decide({"alpha": {CORES: [change(A, 1)]}}, zone="az-b")
+        outcome = decide({"alpha": {CORES: [change(A, 1)]}}, zone="az-9")
         assert "waiting for CPU capacity data" in outcome.rejection_reason
         assert outcome.retry_at == NOW + timedelta(minutes=1)
 
@@ -387,7 +392,7 @@ class TestDryRun:
         outcome = decide_ram("alpha", change(A, 11), is_dry_run=True)
         assert outcome.rejection_reason == (
             "dry run: 1 probe(s) rejected:\n- dryrun-test-req-0: "
-            "insufficient capacity: 0/11 reservation slots could be placed"
+            "insufficient capacity: 10/11 reservation slots could be placed"
         )
         assert outcome.retry_at == NOW + timedelta(minutes=15)
 
