@@ -1,0 +1,206 @@
+"""Which freed slots go to which beginning commitments (spec liquid, 11.3 "Hand-over")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from commitments.domain.subsets import PieceClass, ReachableSums
+
+MAX_EXACT_STATES = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreedSlot:
+    """A slot that its commitment gives up.
+
+    Attributes:
+        slot_id: Its key.
+        project_id: Project it is held for.
+        memory_bytes: Its memory in bytes, positive.
+        has_allocations: Whether VMs are in it; then it cannot leave its project.
+        is_placed: Whether it has a host.
+    """
+
+    slot_id: int
+    project_id: str
+    memory_bytes: int
+    has_allocations: bool = False
+    is_placed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotDemand:
+    """Memory that a commitment of the same flavor group and zone still needs.
+
+    Attributes:
+        commitment_uuid: The commitment, unique among the demands.
+        project_id: Its project.
+        memory_bytes: What it lacks in bytes.
+    """
+
+    commitment_uuid: str
+    project_id: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """Who gets which slot.
+
+    Attributes:
+        new_owners: Mapping slot id -> commitment uuid, in the order of demands, then slots.
+        leftover_ids: Slots nobody takes, in the order given.
+        missing_bytes: Mapping commitment uuid -> bytes not covered, every demand present.
+    """
+
+    new_owners: Mapping[int, str]
+    leftover_ids: tuple[int, ...]
+    missing_bytes: Mapping[str, int]
+
+
+def plan_handover(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> Handover:
+    """Give whole freed slots to demands without overshooting any.
+
+    Each project first keeps what its own demands can use, then slots without VMs may go to other
+    projects. Slots with VMs come first, since their memory cannot be placed anew; then as much
+    memory as possible is handed over. The search is exact for small inputs, and else fills one
+    demand after the other as far as it goes.
+
+    Args:
+        slots: Freed slots of one flavor group and zone, in the order of the request.
+        demands: Demands in that group and zone, in the order of the request.
+
+    Source: spec liquid, 11.3.
+    """
+    missing = {demand.commitment_uuid: demand.memory_bytes for demand in demands}
+    owners: dict[int, str] = {}
+    for project_id in sorted({slot.project_id for slot in slots}):
+        _assign(
+            [slot for slot in slots if slot.project_id == project_id],
+            [demand for demand in demands if demand.project_id == project_id],
+            owners,
+            missing,
+        )
+    movable = [s for s in slots if not s.has_allocations and s.slot_id not in owners]
+    _assign(movable, demands, owners, missing)
+    order = {demand.commitment_uuid: position for position, demand in enumerate(demands)}
+    ordered = sorted(
+        (slot.slot_id for slot in slots if slot.slot_id in owners), key=lambda i: order[owners[i]]
+    )
+    return Handover(
+        new_owners={slot_id: owners[slot_id] for slot_id in ordered},
+        leftover_ids=tuple(slot.slot_id for slot in slots if slot.slot_id not in owners),
+        missing_bytes=missing,
+    )
+
+
+def _assign(
+    slots: Sequence[FreedSlot],
+    demands: Sequence[SlotDemand],
+    owners: dict[int, str],
+    missing: dict[str, int],
+) -> None:
+    rooms = [missing[demand.commitment_uuid] for demand in demands]
+    chosen = _one_after_the_other(slots, rooms)
+    if _score(slots, chosen) != _best_conceivable(slots, rooms):
+        exact = _exact(slots, rooms)
+        if exact is not None and _score(slots, exact) > _score(slots, chosen):
+            chosen = exact
+    for slot in slots:
+        if slot.slot_id in chosen:
+            uuid = demands[chosen[slot.slot_id]].commitment_uuid
+            owners[slot.slot_id] = uuid
+            missing[uuid] -= slot.memory_bytes
+
+
+def _score(slots: Sequence[FreedSlot], chosen: Mapping[int, int]) -> tuple[int, int]:
+    taken = [slot for slot in slots if slot.slot_id in chosen]
+    with_vms_bytes = sum(slot.memory_bytes for slot in taken if slot.has_allocations)
+    return with_vms_bytes, sum(slot.memory_bytes for slot in taken)
+
+
+def _best_conceivable(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> tuple[int, int]:
+    room_bytes = sum(rooms)
+    with_vms_bytes = sum(slot.memory_bytes for slot in slots if slot.has_allocations)
+    all_bytes = sum(slot.memory_bytes for slot in slots)
+    return min(with_vms_bytes, room_bytes), min(all_bytes, room_bytes)
+
+
+def _one_after_the_other(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> dict[int, int]:
+    """Fill demands in order, each as far as it goes; return slot id -> position of the demand."""
+    chosen: dict[int, int] = {}
+    for position, room_bytes in enumerate(rooms):
+        left_bytes = room_bytes
+        for has_vms in (True, False):
+            offered = [
+                slot
+                for slot in slots
+                if slot.has_allocations is has_vms and slot.slot_id not in chosen
+            ]
+            for slot in _fullest_subset(offered, left_bytes):
+                chosen[slot.slot_id] = position
+                left_bytes -= slot.memory_bytes
+    return chosen
+
+
+def _fullest_subset(slots: Sequence[FreedSlot], room_bytes: int) -> list[FreedSlot]:
+    by_class: dict[tuple[bool, int], list[FreedSlot]] = {}
+    for slot in sorted(slots, key=_preference):
+        by_class.setdefault((slot.is_placed, slot.memory_bytes), []).append(slot)
+    classes = [
+        PieceClass(memory_bytes=memory_bytes, piece_count=len(members))
+        for (_, memory_bytes), members in by_class.items()
+    ]
+    sums = ReachableSums(classes, room_bytes)
+    counts = sums.piece_counts(sums.largest_at_most(room_bytes))
+    return [
+        slot
+        for members, count in zip(by_class.values(), counts, strict=True)
+        for slot in members[:count]
+    ]
+
+
+def _preference(slot: FreedSlot) -> tuple[bool, int]:
+    return not slot.is_placed, -slot.memory_bytes
+
+
+def _exact(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> dict[int, int] | None:
+    """Return the best assignment, None if there are too many to look at.
+
+    A state is how many bytes each demand got. Of equal states the one of preferred slots stays.
+    """
+    states = {tuple(0 for _ in rooms)}
+    layers: list[tuple[FreedSlot, dict[tuple[int, ...], tuple[tuple[int, ...], int]]]] = []
+    state_count = 0
+    for has_vms in (True, False):
+        for slot in sorted((s for s in slots if s.has_allocations is has_vms), key=_preference):
+            reached = _with_slot(states, rooms, slot.memory_bytes)
+            state_count += len(reached)
+            if state_count > MAX_EXACT_STATES:
+                return None
+            layers.append((slot, reached))
+            states = set(reached)
+        most_bytes = max(sum(state) for state in states)
+        states = {state for state in states if sum(state) == most_bytes}
+    state = max(states)
+    chosen: dict[int, int] = {}
+    for slot, reached in reversed(layers):
+        state, position = reached[state]
+        if position >= 0:
+            chosen[slot.slot_id] = position
+    return chosen
+
+
+def _with_slot(
+    states: set[tuple[int, ...]], rooms: Sequence[int], memory_bytes: int
+) -> dict[tuple[int, ...], tuple[tuple[int, ...], int]]:
+    """Return the states after offering one slot, each with the state before and who got it."""
+    reached = {state: (state, -1) for state in states}
+    for state in sorted(states):
+        for position, room_bytes in enumerate(rooms):
+            filled_bytes = state[position] + memory_bytes
+            if filled_bytes <= room_bytes:
+                following = (*state[:position], filled_bytes, *state[position + 1 :])
+                reached.setdefault(following, (state, position))
+    return reached
