@@ -1,14 +1,18 @@
-"""Celery entry points of the capacity app (spec commitments, 1.4, 4.1)."""
+"""Celery entry points of the capacity app (spec commitments, 1.4, 4.1; liquid, 13.2)."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from celery import shared_task
 
 from capacity.services.flavor_groups import refresh_flavor_groups as refresh
+from capacity.services.group_capacity import refresh_group_capacity as refresh_capacity
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
+REFRESH_GROUP_CAPACITY = "capacity.refresh_group_capacity"
 
 
 @shared_task(name=REFRESH_FLAVOR_GROUPS, time_limit=120, soft_time_limit=100)
@@ -23,3 +27,11 @@ def refresh_flavor_groups() -> dict[str, int | bool]:
         "removed": len(result.removed),
         "has_changed": result.has_changed,
     }
+
+
+@shared_task(name=REFRESH_GROUP_CAPACITY, time_limit=600, soft_time_limit=570)
+def refresh_group_capacity() -> dict[str, int]:
+    """Compute the capacity of flavor groups in every zone where something changed."""
+    with with_new_global_request_id():
+        refreshed = refresh_capacity()
+    return dict(Counter(zone.outcome for zone in refreshed))

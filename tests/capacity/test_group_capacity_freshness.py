@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.zone_capacity import ZoneFigures, zone_figures
 from capacity.locks import LockSpace, take_lock
 from capacity.models import (
     CapacityComputation,
@@ -17,11 +19,11 @@ from capacity.models import (
     Reservation,
 )
 from capacity.selectors.capacity_freshness import MAX_AGE
-from capacity.services import group_capacity
 from capacity.services.group_capacity import ensure_fresh, refresh_group_capacity
 from commitments.models import Commitment
 from hosts.models import Flavor, Host, HostStatus, Instance
 from journal.errors import Busy
+from scheduling.table import HostTable
 from tests.factories import (
     make_commitment,
     make_group,
@@ -260,14 +262,13 @@ def test_readers_that_meet_compute_a_stale_zone_once(monkeypatch: pytest.MonkeyP
     ensure_fresh(ZONES)
     add_vm()
     computed: list[str] = []
-    figures = group_capacity.zone_figures
     gate = threading.Barrier(4)
 
-    def counted(*args: object) -> object:
-        computed.append("zone")
-        return figures(*args)  # type: ignore[arg-type]  # handed through
+    def counted(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) -> ZoneFigures:
+        computed.append(zone)
+        return zone_figures(table, zone, groups)
 
-    monkeypatch.setattr(group_capacity, "zone_figures", counted)
+    monkeypatch.setattr("capacity.services.group_capacity.zone_figures", counted)
     seen: list[int] = []
 
     def read() -> None:
@@ -281,7 +282,7 @@ def test_readers_that_meet_compute_a_stale_zone_once(monkeypatch: pytest.MonkeyP
         reader.start()
     for reader in readers:
         reader.join()
-    assert computed == ["zone"]
+    assert computed == ["az-a"]
     assert seen == [2, 2, 2, 2]
 
 

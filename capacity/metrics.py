@@ -1,0 +1,125 @@
+"""Capacity gauges, read from the rows when a scrape comes (spec liquid, 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from django.db import connection, transaction
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from journal.metrics import at_scrape, metric_name
+from scheduling.resources import GIB
+
+SCRAPE_LIMIT_MILLISECONDS = 10_000
+
+GROUP_LABELS = ("flavor_group", "az")
+FLAVOR_LABELS = (*GROUP_LABELS, "flavor_name")
+ZONE_LABELS = ("az",)
+
+FLAVOR_GAUGES = (
+    ("capacity_vm_slots_empty_datacenter", "VMs of the flavor that fit if all hosts were empty."),
+    ("capacity_vm_slots_placeable", "VMs of the flavor that fit into what is left now."),
+    ("capacity_hosts_empty_datacenter", "Hosts that fit the flavor if they were empty."),
+    ("capacity_hosts_placeable", "Hosts that fit the flavor into what is left now."),
+)
+FLAVOR_FIGURES = """
+SELECT capacity.group_name, capacity.zone, flavor.flavor_name,
+       flavor.total_vm_slots, flavor.placeable_vms, flavor.total_hosts, flavor.placeable_hosts
+  FROM capacity_flavorcapacity AS flavor
+  JOIN capacity_groupcapacity AS capacity ON capacity.id = flavor.group_capacity_id
+ ORDER BY 1, 2, 3
+"""
+
+SMALLEST_GAUGES = (
+    ("running_instances", "VMs of the group on hosts of the zone."),
+    ("free_capacity_gib", "Memory the group could use now; overlaps between groups."),
+    ("exclusively_free_capacity_gib", "Memory free for the group alone after the split."),
+    ("exclusively_free_slots", "Smallest flavors free for the group alone after the split."),
+)
+SMALLEST_FIGURES = f"""
+SELECT group_name, zone, smallest_flavor_name, running_instances,
+       free_memory_bytes / {GIB}::float8, exclusively_free_memory_bytes / {GIB}::float8,
+       exclusively_free_slots
+  FROM capacity_groupcapacity ORDER BY 1, 2
+"""  # noqa: S608 - constants only
+
+GROUP_GAUGES = (
+    ("committed_gib", "Memory of confirmed and guaranteed commitments, in whole slots."),
+    ("committed_reservations", "Slots that hold room on a host."),
+    ("capacity_ready", "Whether the capacity of the group in the zone is known: 1 or 0."),
+    ("reserved_unused_gib", "Memory that slots hold beyond their VMs."),
+)
+GROUP_FIGURES = f"""
+SELECT capacity.group_name, capacity.zone, capacity.committed_memory_bytes / {GIB}::float8,
+       coalesce(held.slots, 0), capacity.is_ready::int,
+       capacity.reserved_unused_memory_bytes / {GIB}::float8
+  FROM capacity_groupcapacity AS capacity
+  LEFT JOIN (
+        SELECT flavor_group_name, zone, count(*) AS slots
+          FROM capacity_reservation
+         WHERE kind = 'committed'
+           AND (target_host_id IS NOT NULL OR confirmed_host_id IS NOT NULL)
+         GROUP BY flavor_group_name, zone
+       ) AS held ON held.flavor_group_name = capacity.group_name AND held.zone = capacity.zone
+ ORDER BY 1, 2
+"""  # noqa: S608 - constants only
+
+ZONE_GAUGES = (
+    ("capacity_misplaced_vms", "VMs whose own zone is not that of their host."),
+    ("capacity_ungrouped_vms", "VMs whose flavor is in no flavor group."),
+    ("capacity_computed_timestamp_seconds", "When the capacity of the zone was last computed."),
+)
+ZONE_FIGURES = """
+SELECT zone, misplaced_vms, ungrouped_vms, extract(epoch FROM computed_at)
+  FROM capacity_capacitycomputation ORDER BY 1
+"""
+
+FAMILIES = (
+    (FLAVOR_FIGURES, FLAVOR_LABELS, FLAVOR_GAUGES),
+    (SMALLEST_FIGURES, FLAVOR_LABELS, SMALLEST_GAUGES),
+    (GROUP_FIGURES, GROUP_LABELS, GROUP_GAUGES),
+    (ZONE_FIGURES, ZONE_LABELS, ZONE_GAUGES),
+)
+
+
+class CapacityCollector:
+    """Gauges of capacity per flavor, group and zone; rows that are gone leave no labels behind."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauges as of now.
+
+        Raises:
+            DatabaseError: The database does not answer, or not in time.
+        """
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
+            )
+            families: list[Metric] = []
+            for statement, labels, gauges in FAMILIES:
+                cursor.execute(statement)
+                families.extend(_families(cursor.fetchall(), labels, gauges))
+        return families
+
+
+def _families(
+    rows: Sequence[Sequence[object]],
+    labels: Sequence[str],
+    gauges: Sequence[tuple[str, str]],
+) -> list[Metric]:
+    families: list[Metric] = []
+    for position, (suffix, text) in enumerate(gauges, start=len(labels)):
+        family = GaugeMetricFamily(
+            metric_name(f"committed_resource_{suffix}"), text, labels=list(labels)
+        )
+        for row in rows:
+            family.add_metric(
+                [str(label) for label in row[: len(labels)]], float(str(row[position]))
+            )
+        families.append(family)
+    return families
+
+
+def register() -> None:
+    """Collect these gauges at every scrape of this process."""
+    at_scrape(CapacityCollector())
