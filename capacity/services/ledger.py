@@ -14,7 +14,7 @@ from capacity.models import Reservation, ReservationKind
 from scheduling.resources import ZERO, ResourceVector
 
 LOCK_ROOMS = """
-SELECT id FROM capacity_hostcapacity WHERE host_id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+SELECT id FROM capacity_hostcapacity WHERE host_id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE
 """
 
 MOVE_BLOCKS = """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from commitments.domain.handover import FreedSlot, SlotDemand, plan_handover
 from commitments.domain.planner import SlotView
 from commitments.domain.statuses import ResourceType
 
@@ -45,14 +45,6 @@ class Succession:
     surplus_ids: tuple[int, ...]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Demand:
-    target: CommitmentTarget
-    missing_bytes: int
-    next_index: int
-    received: list[SlotView]
-
-
 def hand_over_slots(targets: Sequence[CommitmentTarget], now: datetime) -> Succession:
     """Offer the slots of ending commitments to those that begin to be promised.
 
@@ -67,27 +59,66 @@ def hand_over_slots(targets: Sequence[CommitmentTarget], now: datetime) -> Succe
     Source: spec liquid, 11.3; decisions (confirmed move between projects).
     """
     kept: dict[str, tuple[SlotView, ...]] = {}
-    pool: list[SlotView] = []
-    demands: list[_Demand] = []
+    freed: dict[tuple[str, str], list[SlotView]] = {}
+    demands: dict[tuple[str, str], list[CommitmentTarget]] = {}
     for target in targets:
         if not _holds_slots(target):
             kept[target.commitment_uuid] = ()
-            pool.extend(target.slots)
+            for slot in target.slots:
+                freed.setdefault((slot.flavor_group_name, slot.zone), []).append(slot)
             continue
-        own = _moved_along(target)
-        kept[target.commitment_uuid] = own
-        demand = _demand(target, own, now)
-        if demand is not None:
-            demands.append(demand)
+        kept[target.commitment_uuid] = _moved_along(target)
+        desired = target.desired
+        if desired is not None and desired.status is not None and desired.status.is_active:
+            place = (desired.flavor_group_name, desired.zone)
+            demands.setdefault(place, []).append(target)
     handovers: list[SlotHandover] = []
-    for may_cross_projects in (False, True):
-        pool = _pass_on(pool, demands, handovers, may_cross_projects=may_cross_projects)
-    for demand in demands:
-        kept[demand.target.commitment_uuid] += tuple(demand.received)
-    return Succession(
-        kept=kept,
-        handovers=tuple(handovers),
-        surplus_ids=tuple(sorted(slot.slot_id for slot in pool)),
+    surplus_ids: list[int] = []
+    for place, slots in sorted(freed.items()):
+        takers = {target.commitment_uuid: target for target in demands.get(place, [])}
+        outcome = plan_handover(
+            [_freed(slot) for slot in slots],
+            [
+                SlotDemand(
+                    commitment_uuid=target.commitment_uuid,
+                    project_id=_project_of(target),
+                    memory_bytes=_missing_bytes(target, kept[target.commitment_uuid], now),
+                )
+                for target in takers.values()
+            ],
+        )
+        surplus_ids.extend(outcome.leftover_ids)
+        by_id = {slot.slot_id: slot for slot in slots}
+        for slot_id, uuid in outcome.new_owners.items():
+            received = _received(by_id[slot_id], takers[uuid], kept[uuid])
+            kept[uuid] += (received,)
+            handovers.append(
+                SlotHandover(slot_id=slot_id, commitment_uuid=uuid, slot_index=received.slot_index)
+            )
+    return Succession(kept=kept, handovers=tuple(handovers), surplus_ids=tuple(sorted(surplus_ids)))
+
+
+def _freed(slot: SlotView) -> FreedSlot:
+    return FreedSlot(
+        slot_id=slot.slot_id,
+        project_id=slot.project_id,
+        memory_bytes=slot.memory_bytes,
+        has_allocations=slot.has_allocations,
+        is_placed=slot.target_host is not None,
+    )
+
+
+def _received(slot: SlotView, taker: CommitmentTarget, kept: Sequence[SlotView]) -> SlotView:
+    """Return the slot as the taker's next one; gaps in its numbers are never filled."""
+    desired = taker.desired
+    assert desired is not None  # noqa: S101 - takers have a desired state
+    taken_indexes = [own.slot_index for own in (*taker.slots, *kept)]
+    return replace(
+        slot,
+        commitment_uuid=taker.commitment_uuid,
+        slot_index=max(taken_indexes, default=-1) + 1,
+        project_id=desired.project_id,
+        domain_id=desired.domain_id,
     )
 
 
@@ -111,10 +142,13 @@ def _moved_along(target: CommitmentTarget) -> tuple[SlotView, ...]:
     )
 
 
-def _demand(target: CommitmentTarget, own: Sequence[SlotView], now: datetime) -> _Demand | None:
+def _project_of(target: CommitmentTarget) -> str:
+    return target.desired.project_id if target.desired is not None else ""
+
+
+def _missing_bytes(target: CommitmentTarget, own: Sequence[SlotView], now: datetime) -> int:
     desired = target.desired
-    if desired is None or desired.status is None or not desired.status.is_active:
-        return None
+    assert desired is not None  # noqa: S101 - takers have a desired state
     usable_bytes = sum(
         slot.memory_bytes
         for slot in own
@@ -122,64 +156,4 @@ def _demand(target: CommitmentTarget, own: Sequence[SlotView], now: datetime) ->
         and slot.flavor_group_name == desired.flavor_group_name
         and slot.zone == desired.zone
     )
-    missing_bytes = desired.effective_memory_bytes(now) - usable_bytes
-    if missing_bytes <= 0:
-        return None
-    return _Demand(
-        target=target,
-        missing_bytes=missing_bytes,
-        next_index=max((slot.slot_index for slot in target.slots), default=-1) + 1,
-        received=[],
-    )
-
-
-def _pass_on(
-    pool: Sequence[SlotView],
-    demands: Sequence[_Demand],
-    handovers: list[SlotHandover],
-    *,
-    may_cross_projects: bool,
-) -> list[SlotView]:
-    """Hand slots over, those with VMs and large ones first; return what is left of the pool."""
-    by_place: defaultdict[tuple[str, ...], list[SlotView]] = defaultdict(list)
-    for slot in pool:
-        by_place[_place(slot, may_cross_projects=may_cross_projects)].append(slot)
-    taken: set[int] = set()
-    for demand in demands:
-        desired = demand.target.desired
-        assert desired is not None  # noqa: S101 - demands have a desired state
-        place = (desired.flavor_group_name, desired.zone)
-        offers = by_place[place if may_cross_projects else (*place, desired.project_id)]
-        for slot in sorted(offers, key=_preference):
-            fits = slot.slot_id not in taken and slot.memory_bytes <= demand.missing_bytes
-            if not fits or (may_cross_projects and slot.has_allocations):
-                continue
-            taken.add(slot.slot_id)
-            demand.missing_bytes -= slot.memory_bytes
-            demand.received.append(
-                replace(
-                    slot,
-                    commitment_uuid=demand.target.commitment_uuid,
-                    slot_index=demand.next_index,
-                    project_id=desired.project_id,
-                    domain_id=desired.domain_id,
-                )
-            )
-            handovers.append(
-                SlotHandover(
-                    slot_id=slot.slot_id,
-                    commitment_uuid=demand.target.commitment_uuid,
-                    slot_index=demand.next_index,
-                )
-            )
-            demand.next_index += 1
-    return [slot for slot in pool if slot.slot_id not in taken]
-
-
-def _place(slot: SlotView, *, may_cross_projects: bool) -> tuple[str, ...]:
-    place = (slot.flavor_group_name, slot.zone)
-    return place if may_cross_projects else (*place, slot.project_id)
-
-
-def _preference(slot: SlotView) -> tuple[bool, bool, int, int]:
-    return not slot.has_allocations, slot.target_host is None, -slot.memory_bytes, slot.slot_id
+    return max(0, desired.effective_memory_bytes(now) - usable_bytes)

@@ -91,7 +91,8 @@ def apply_admission(application: Application) -> None:
     owners = {item.row.commitment_uuid: item.row for item in written}
     _hand_over(plan, owners)
     for item in written:
-        _write_slots(item, application)
+        _update_slots(item, application)
+    _create_slots(written, application)
     Commitment.objects.filter(pk__in=[row.pk for row in gone]).delete()
     _record(application, written, gone)
 
@@ -139,7 +140,7 @@ def _hand_over(plan: AdmissionPlan, owners: Mapping[str, Commitment]) -> None:
     )
 
 
-def _write_slots(item: _Written, application: Application) -> None:
+def _update_slots(item: _Written, application: Application) -> None:
     plan, row = item.decision.slot_plan, item.row
     if plan is None:
         return
@@ -157,9 +158,14 @@ def _write_slots(item: _Written, application: Application) -> None:
             end_time=row.end_time,
         )
     _place_stored(item.decision.placements, application.now)
+
+
+def _create_slots(written: Sequence[_Written], application: Application) -> None:
+    """Write the new slots of all commitments in one statement per thousand."""
     Reservation.objects.bulk_create(
         [
-            _new_slot(row, placement, application)
+            _new_slot(item.row, placement, application)
+            for item in written
             for placement in item.decision.placements
             if placement.slot_id is None
         ],

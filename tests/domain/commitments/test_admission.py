@@ -147,6 +147,16 @@ def test_shrunk_slot_with_vms_gives_its_free_part_back() -> None:
     assert decided.block_deltas == {1: ResourceVector(memory_bytes=-2 * GIB, vcpus=-2)}
 
 
+def test_immense_amount_is_refused_without_planning_its_slots() -> None:
+    decision = plan([host(1, 8)], [target(state("c-1", 10**9))]).decisions[0]
+    assert (
+        decision.message == "insufficient capacity: 0/250000000 reservation slots could be placed"
+    )
+    assert decision.slot_plan is None
+    nowhere = target(replace(state("c-1", 10**9), zone="az-9"))
+    assert plan([host(1, 8)], [nowhere]).decisions[0].slot_plan is None
+
+
 def test_surplus_slots_are_released_with_their_blocks() -> None:
     slots = [slot(1, "c-1"), slot(2, "c-1")]
     rooms = {n: SlotRoom(host_ids=(1,), blocked=gib(1)) for n in (1, 2)}
@@ -232,7 +242,7 @@ def test_handover_prefers_slots_with_vms_and_large_ones() -> None:
         ],
     )
     result = hand_over_slots([target(state("c-new", 5)), ending], NOW)
-    assert [(h.slot_id, h.slot_index) for h in result.handovers] == [(3, 0), (2, 1)]
+    assert [(h.slot_id, h.slot_index) for h in result.handovers] == [(2, 0), (3, 1)]
     assert result.surplus_ids == (1,)
 
 
