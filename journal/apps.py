@@ -9,3 +9,9 @@ class JournalConfig(AppConfig):
     """Register ``journal`` with Django."""
 
     name = "journal"
+
+    def ready(self) -> None:
+        """Carry request ids across the broker."""
+        from journal.task_tracing import connect_task_tracing  # noqa: PLC0415 - apps first
+
+        connect_task_tracing()
