@@ -53,8 +53,8 @@ def ensure_environment(checkout: Checkout, kind: Kind, install: Installer | None
 
 
 def fingerprint(checkout: Checkout, kind: Kind) -> str:
-    """Return a hash over the requirement files of ``kind`` and the Python version."""
-    digest = hashlib.sha256(sys.version.encode())
+    """Return a hash over the requirement files of ``kind`` and Python's minor version."""
+    digest = hashlib.sha256(str(sys.version_info[:2]).encode())
     for name in _FILES[kind]:
         digest.update((checkout.root / name).read_bytes())
     return digest.hexdigest()
