@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from django.conf import settings
@@ -17,6 +16,7 @@ from django.utils import timezone
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
 from capacity.models import GroupCapacity
+from capacity.services.group_capacity import ensure_fresh
 from commitments import metrics
 from commitments.domain.names import (
     resource_name_cores,
@@ -57,7 +57,7 @@ def report_capacity(zones: Sequence[str]) -> dict[str, object]:
     """
     info = current_service_info()
     if zones and any(_reported(info, name) for name in info.groups):
-        _ensure_fresh(zones)
+        ensure_fresh(zones)
     rows = {
         (row.group_name, row.zone): row
         for row in GroupCapacity.objects.filter(
@@ -113,10 +113,6 @@ def report_usage(project_id: str, zones: Sequence[str]) -> dict[str, object]:
     if resources:
         report["resources"] = resources
     return report
-
-
-def _ensure_fresh(zones: Sequence[str]) -> None:
-    import_module("capacity.services.group_capacity").ensure_fresh(zones)
 
 
 def _reported(info: ServiceInfo, group_name: str) -> tuple[str, ...]:

@@ -42,4 +42,4 @@ def liquid(configure: Configure) -> LiquidClient:
 @pytest.fixture
 def no_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take capacity rows as the test wrote them, without computing them anew."""
-    monkeypatch.setattr("commitments.services.reports._ensure_fresh", lambda zones: None)
+    monkeypatch.setattr("commitments.services.reports.ensure_fresh", lambda zones: None)
