@@ -69,6 +69,8 @@ class RoundRobin:
         self._shared_counts = [
             sum(len(self._groups_of[host]) > 1 for host in need.eligible.tolist()) for need in needs
         ]
+        self._most_memory_bytes = max((need.memory_bytes for need in needs), default=0)
+        self._most_vcpus = max((need.vcpus for need in needs), default=0)
         self._warm: dict[int, int] = {}
         self._round_number = 0
         self._has_dropped = True
@@ -132,24 +134,32 @@ class RoundRobin:
         return heap[0] if heap else None
 
     def _best_host(self, group: int) -> int:
-        keys = [self._key(group, host) for host in self._warm if group in self._groups_of[host]]
-        cold = self._best_cold(group)
-        if cold is not None:
-            keys.append(cold)
-        return min(keys).host
+        best: tuple[int, int, int, int] | None = self._best_cold(group)
+        need_bytes = self._needs[group].memory_bytes
+        for host in self._warm:  # the hot loop: plain tuples, compared as keys are
+            if group not in self._groups_of[host]:
+                continue
+            memory_bytes = self.memory[host]
+            key = (memory_bytes % need_bytes, memory_bytes, self.vcpus[host], host)
+            if best is None or key < best:
+                best = key
+        if best is None:
+            message = "a group with eligible hosts has none"
+            raise RuntimeError(message)
+        return best[3]
 
     def _take(self, group: int, host: int) -> None:
         need = self._needs[group]
-        self.memory[host] -= need.memory_bytes
-        self.vcpus[host] -= need.vcpus
+        memory_bytes = self.memory[host] = self.memory[host] - need.memory_bytes
+        vcpus = self.vcpus[host] = self.vcpus[host] - need.vcpus
         self._assigned[group] += 1
         self._warm[host] = self._round_number
-        sharing = self._groups_of[host]
+        if memory_bytes >= self._most_memory_bytes and vcpus >= self._most_vcpus:
+            return
         leaving = [
             other
-            for other in sharing
-            if self._needs[other].memory_bytes > self.memory[host]
-            or self._needs[other].vcpus > self.vcpus[host]
+            for other in self._groups_of[host]
+            if self._needs[other].memory_bytes > memory_bytes or self._needs[other].vcpus > vcpus
         ]
         for other in leaving:
             self._drop(other, host)
