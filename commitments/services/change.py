@@ -345,6 +345,8 @@ def _probes(context: ChangeContext) -> tuple[WantedCommitment, ...]:
             except UnitError as error:
                 raise StructuralProblem(str(error)) from None
         need[group, resource_type] = need.get((group, resource_type), 0) + amount
+    if not need:
+        return ()
     first_project = min(context.request.by_project)
     domain_id = context.request.by_project[first_project].domain_id
     return tuple(
