@@ -35,6 +35,7 @@ from scheduling.resources import ZERO, ResourceVector
 
 ALGORITHM_VERSION = 1
 MAX_READS = 3
+MAX_WAITS = 5
 
 REASON_SUCCEEDED = "ReconcileSucceeded"
 REASON_FAILED = "ReconcileFailed"
@@ -111,11 +112,11 @@ def ensure_fresh(zones: Collection[str]) -> None:
 
     Raises:
         NotReady: flavor groups have not been extracted yet.
-        Busy: another computation of a zone held its lock for longer than the lock timeout.
+        Busy: another computation of a zone held its lock for several lock timeouts.
     """
     load_group_definitions()
     for zone in sorted(stale_zones(zones, inputs=_inputs())):
-        _refresh_zone(zone, is_forced=False)
+        _wait_for_fresh(zone)
 
 
 def ensure_totals(zone: str) -> None:
@@ -125,7 +126,7 @@ def ensure_totals(zone: str) -> None:
 
     Raises:
         NotReady: flavor groups have not been extracted yet.
-        Busy: another computation of the zone held its lock for longer than the lock timeout.
+        Busy: another computation of the zone held its lock for several lock timeouts.
     """
     wanted = set(load_group_definitions())
     probed = GroupCapacity.objects.filter(zone=zone, total_vcpus__isnull=False)
@@ -171,6 +172,18 @@ def known_zones() -> set[str]:
     for queryset in (Host.objects, GroupCapacity.objects, CapacityComputation.objects):
         names.update(queryset.order_by().values_list("zone", flat=True).distinct())
     return names - {""}
+
+
+def _wait_for_fresh(zone: str) -> None:
+    """Compute a zone, or wait for the one who does: a large zone takes longer than one timeout."""
+    for _ in range(MAX_WAITS - 1):
+        try:
+            _refresh_zone(zone, is_forced=False)
+        except Busy as error:
+            log.info("capacity_zone_waiting", zone=zone, error=error.message)
+        else:
+            return
+    _refresh_zone(zone, is_forced=False)
 
 
 def _zones_without_hosts(zones: Iterable[str]) -> set[str]:

@@ -389,3 +389,18 @@ def test_totals_are_probed_when_they_are_missing() -> None:
     GroupCapacity.objects.update(total_vcpus=None)
     ensure_totals("az-a")
     assert total_vcpus("hana_1", "az-a") == 4
+
+
+def test_the_example_of_the_documentation_holds() -> None:
+    make_group(flavors=(("small", 4096, 1), ("large", 16384, 4)))
+    host = make_host("h1", memory_gib=64, vcpus=32)
+    make_host("h2", memory_gib=64, vcpus=32)
+    make_vm(host=host, flavor_name="large", memory_gib=16, vcpus=4)
+    make_slot(make_commitment(amount_gib=8), host, memory_gib=8, vcpus=2)
+    ensure_fresh(["az-a"])
+    row = capacity_of()
+    assert row.total_memory_bytes == 128 * GIB
+    assert (row.running_memory_bytes, row.running_instances, row.running_slots) == (16 * GIB, 1, 4)
+    assert (row.reserved_unused_memory_bytes, row.reserved_unused_slots) == (8 * GIB, 2)
+    assert row.free_memory_bytes == 104 * GIB
+    assert (row.exclusively_free_memory_bytes, row.exclusively_free_slots) == (104 * GIB, 26)
