@@ -19,7 +19,7 @@ from capacity.models import (
 from hosts.models import Host, Instance
 from journal.admin_base import badge, find_url, list_url, row_url
 from journal.charts import LEGEND, Segment, stacked_bar
-from journal.formatting import count_text, memory_short, memory_text, percent_text, plural
+from journal.formatting import NOTHING, count_text, memory_short, memory_text, percent_text, plural
 
 ROWS_SHOWN = 100
 OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
@@ -164,7 +164,7 @@ def legend(*kinds: str) -> tuple[tuple[str, str], ...]:
 
 def utilisation_bar(room: HostCapacity | None) -> SafeString | str:
     """Return the small memory bar of a list, or a dash for a host without capacity row."""
-    return room_lines(room)[0].bar if room is not None else "—"
+    return room_lines(room)[0].bar if room is not None else NOTHING
 
 
 def group_bar(row: GroupCapacity) -> SafeString:
@@ -270,21 +270,26 @@ def _slot_line(row: Reservation, vms: tuple[VMLine, ...]) -> SlotLine:
         title=str(row),
         url=row_url(row),
         kind=row.get_kind_display(),
-        flavor=row.resource_name or "—",
+        flavor=row.resource_name or NOTHING,
         memory=memory_text(row.memory_bytes),
         vcpus=count_text(row.vcpus),
-        blocked=f"{memory_text(row.blocked_memory_bytes)}, "
-        f"{count_text(row.blocked_vcpus, 'vCPUs')}",
+        blocked=_blocked_text(row),
         host_name=host.name if host else "",
         host_url=row_url(host) if host else "",
         zone=row.zone,
-        owner=str(row.commitment) if is_slot else row.project_id or "—",
+        owner=f"{str(row.commitment)[:8]}…" if is_slot else row.project_id or NOTHING,
         owner_url=row_url(row.commitment) if is_slot and row.commitment else "",
         ready=reservation_badge(row),
         message="" if row.is_ready else row.ready_message,
         vms=vms,
         why=decision_sentences(row.decision),
     )
+
+
+def _blocked_text(row: Reservation) -> str:
+    if row.blocked_memory_bytes == 0 and row.blocked_vcpus == 0:
+        return "nothing"
+    return f"{memory_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus, 'vCPUs')}"
 
 
 def reservation_badge(row: Reservation) -> SafeString:

@@ -78,6 +78,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
+    "journal.middleware.SecurityHeadersMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -143,6 +144,7 @@ UNFOLD = {
     "SITE_SYMBOL": "stacked_bar_chart",
     "SITE_URL": None,
     "SHOW_BACK_BUTTON": True,
+    "SHOW_HISTORY": False,  # the audit trail knows more
     "SITE_FAVICONS": [
         {
             "rel": "icon",

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.auth.models import Group, User
 from django.http import HttpRequest, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
@@ -14,6 +15,8 @@ from django.utils.safestring import SafeString
 
 from journal.admin_base import (
     SystemOwnedAdmin,
+    ThemedGroupAdmin,
+    ThemedUserAdmin,
     badge,
     column,
     find_link,
@@ -23,6 +26,11 @@ from journal.admin_base import (
     time_tag,
 )
 from journal.models import AuditEntry, Heartbeat, Outbox
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+admin.site.register(User, ThemedUserAdmin)
+admin.site.register(Group, ThemedGroupAdmin)
 
 
 @admin.register(AuditEntry)

@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.core.paginator import Paginator
 from django.db import connection, models
 from django.http import HttpRequest
@@ -24,6 +26,7 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.admin import TabularInline as UnfoldTabularInline
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from journal.actors import Actor
 from journal.formatting import NOTHING, count_text, memory_text, moment_text, relative_text
@@ -42,6 +45,7 @@ TextColumn = Callable[[Any], SafeString | str]
 
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
+    DjangoUserAdmin = UserAdmin[User]
 
     class ThemeModelAdmin(admin.ModelAdmin[RowT]):
         """The theme's admin class, as far as types go."""
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 
 else:
     AnyPaginator = Paginator
+    DjangoUserAdmin = UserAdmin
 
     class ThemeModelAdmin(UnfoldModelAdmin):
         """The theme's admin class."""
@@ -179,6 +184,23 @@ class ReadOnlyInline(ThemeTabularInline[RowT]):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse: inlines only show."""
         return False
+
+
+class ThemedUserAdmin(DjangoUserAdmin, ThemeModelAdmin[User]):
+    """Users, with the forms of the theme."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_fullwidth = True
+    filter_horizontal = ()  # two lists side by side are wider than a small screen
+
+
+class ThemedGroupAdmin(GroupAdmin, ThemeModelAdmin[Group]):
+    """Groups of users."""
+
+    list_fullwidth = True
+    filter_horizontal = ()
 
 
 class ChoiceFilter(admin.SimpleListFilter):

@@ -280,6 +280,7 @@ class FlavorGroupSettingsAdmin(BaseAdmin[FlavorGroupSettings]):
     list_display = ("group_name", "unit", "ram", "cores", "instances", "updated")
     search_fields = ("group_name",)
     list_before_template = "admin/parts/settings_note.html"
+    change_form_before_template = "admin/parts/settings_page.html"
     actions = None
     fieldsets = (
         (None, {"fields": ("group_name", "ram_unit_gib")}),

@@ -132,7 +132,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
     def short_uuid(self, row: Commitment) -> SafeString:
         """Show the head of the uuid; all of it on hover."""
         uuid = row.commitment_uuid
-        shown = f"{uuid[:8]}…{uuid[-4:]}" if len(uuid) > 16 else uuid  # noqa: PLR2004 - width
+        shown = f"{uuid[:8]}…" if len(uuid) > 16 else uuid  # noqa: PLR2004 - width
         return format_html('<span title="{}">{}</span>', uuid, shown)
 
     @admin.display(description="project", ordering="project_name")

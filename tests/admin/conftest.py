@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from capacity.models import FlavorGroupRule, ReservationKind
+from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SyncRun
+from hosts.models import Aggregate, Image, Region, ServerGroup
+from journal.actors import Actor
+from journal.models import Heartbeat
+from journal.services import Change, record_changes
+from tests import factories
+
+DECISION = {
+    "pipeline": "slots",
+    "candidates_in": 24,
+    "removals": [{"step": "capacity", "removed": 18, "remaining": 6}],
+    "host": "h1",
+    "top": [
+        {"host": "h1", "score": 0.9, "contributions": {"bin_packing": 0.9}},
+        {"host": "h2", "score": 0.8, "contributions": {"bin_packing": 0.8}},
+    ],
+    "closest": None,
+}
+NUMBERS = itertools.count(1)
+
+
+def grow_region(count: int) -> None:
+    """Add ``count`` of everything that lists show, with VMs in slots on hosts."""
+    now = timezone.now()
+    for _ in range(count):
+        number = next(NUMBERS)
+        project = factories.make_project(f"project-{number}")
+        host = factories.make_host(f"h{number}", traits=["CUSTOM_X"])
+        factories.make_group(f"group_{number}", flavors=[(f"f{number}", 4096, 1)])
+        commitment = factories.make_commitment(
+            project_id=project.openstack_id, end_time=now + timedelta(days=9)
+        )
+        slot = factories.make_slot(commitment, host, decision=DECISION)
+        vm = factories.make_vm(host=host, slot=slot, project_id=project.openstack_id)
+        factories.make_assignment(commitment, vm)
+        factories.make_event(commitment, after=commitment.accepted_spec, explanation=DECISION)
+        factories.make_commitment(
+            state=CommitmentState.PENDING,
+            ready_status=False,
+            ready_reason=Condition.RESERVING,
+            ready_message="no host has room",
+            next_reconcile_at=now + timedelta(minutes=5),
+        )
+        factories.make_group_capacity(f"group_{number}")
+        factories.make_quota(project.openstack_id)
+        FlavorGroupRule.objects.create(group_name="x", flavor_pattern=f"x{number}*")
+        Aggregate.objects.create(
+            uuid=f"aggregate-{number}", name="az", metadata={"availability_zone": "az-a"},
+            host_names=[host.name],
+        )  # fmt: skip
+        Image.objects.create(openstack_id=f"image-{number}")
+        ServerGroup.objects.create(openstack_id=f"sg-{number}", members=[vm.openstack_id])
+        SyncRun.objects.create(started_at=now, finished_at=now, source="import", outcome="done")
+        record = Change(
+            action="commitment_accepted", object_type="Commitment",
+            object_id=commitment.commitment_uuid, after={"amount": 1}, topic="commitment",
+        )  # fmt: skip
+        with transaction.atomic():
+            record_changes([record], actor=Actor(name="limes"), request_id=f"req-{number}")
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(settings: Any) -> None:
+    """Hash passwords cheaply: strong hashing costs most of the time of a page test."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def region(db: None) -> None:
+    factories.make_domain()
+    factories.make_group_settings("*")
+    grow_region(2)
+    host = factories.make_host("failover-host")
+    factories.make_reservation(host, kind=ReservationKind.FAILOVER)
+    factories.make_vm("unplaced", None, status="ERROR")
+    for state in CommitmentState.values:
+        factories.make_commitment(state=state, is_accepted=False)
+    Region.objects.create(name="test")
+    ServiceInfoVersion.objects.create(content_hash="x", version=3)
+    Heartbeat.objects.create(name="beat", beaten_at=timezone.now())

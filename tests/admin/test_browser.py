@@ -1,0 +1,105 @@
+"""Every admin page in a real browser: nothing fails, nothing is blocked, nothing is too wide."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.urls import reverse
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMEDRIVER = shutil.which("chromedriver")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1280,1000",
+)
+STATES = """
+return {wide: document.documentElement.scrollWidth, seen: window.innerWidth,
+        alpine: typeof window.Alpine, title: document.title}
+"""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        CHROMIUM is None or CHROMEDRIVER is None,
+        reason="chromium and chromedriver are not installed (Debian: chromium chromium-driver)",
+    ),
+]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(CHROMEDRIVER)))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def sign_in(browser: webdriver.Chrome, address: str) -> None:
+    browser.get(address + reverse("admin:index"))
+    browser.find_element(By.NAME, "username").send_keys("admin")
+    browser.find_element(By.NAME, "password").send_keys("password")
+    browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
+
+
+def addresses() -> list[str]:
+    """Return the first page, and list and one page of every model."""
+    found = [reverse("admin:index")]
+    for model in sorted(admin.site._registry, key=lambda model: model._meta.label):
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+        found.append(reverse(f"{name}_changelist"))
+        row = model._default_manager.first()
+        assert row is not None or model is Group, f"no row of {model._meta.label} to look at"
+        if row is not None:
+            found.append(reverse(f"{name}_change", args=[row.pk]))
+    return found
+
+
+def problems_of(browser: webdriver.Chrome, path: str) -> list[str]:
+    state: dict[str, Any] = browser.execute_script(STATES)  # type: ignore[no-untyped-call]  # selenium
+    problems = [
+        f"{path}: {entry['message']}"
+        for entry in browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium
+        if entry["level"] in {"SEVERE", "WARNING"}
+    ]
+    if "Headroom" not in state["title"]:
+        problems.append(f"{path}: unexpected title {state['title']!r}")
+    if state["wide"] > state["seen"]:
+        problems.append(f"{path}: {state['wide']} px wide in a window of {state['seen']} px")
+    if state["alpine"] != "object":
+        problems.append(f"{path}: the theme's script did not run")
+    return problems
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_every_admin_page_works_in_a_browser(browser: webdriver.Chrome, live_server: Any) -> None:
+    sign_in(browser, live_server.url)
+    problems = []
+
+    for path in addresses():
+        browser.get(live_server.url + path)
+        problems += problems_of(browser, path)
+
+    assert problems == []

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.db.models import Model
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from capacity.models import (
+    FlavorGroupRule,
+    FlavorGroupSettings,
+    HostCapacity,
+    Reservation,
+    ReservationKind,
+)
+from commitments.models import Commitment, CommitmentState, Condition
+from hosts.models import Host, Instance
+from journal.admin_base import CappedPaginator
+from journal.models import AuditEntry
+from tests import factories
+from tests.admin.conftest import grow_region
+
+EDITABLE = {FlavorGroupSettings, FlavorGroupRule, User, Group}
+MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
+LIST_QUERY_LIMIT = 12
+PAGE_QUERY_LIMIT = 24
+
+
+def page_url(model: type[Model], kind: str, *args: object) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}", args=args)
+
+
+def label(model: type[Model]) -> str:
+    return model._meta.label_lower
+
+
+def count_queries(client: Client, url: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200
+    return len(captured)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=label)
+@pytest.mark.usefixtures("region")
+class TestEveryModel:
+    def test_its_list_opens_with_a_constant_number_of_queries(
+        self, model: type[Model], admin_client: Client, django_assert_max_num_queries: Any
+    ) -> None:
+        url = page_url(model, "changelist")
+        before = count_queries(admin_client, url)
+        grow_region(3)
+
+        with django_assert_max_num_queries(LIST_QUERY_LIMIT):
+            admin_client.get(url)
+
+        assert count_queries(admin_client, url) == before
+
+    def test_its_page_opens(self, model: type[Model], admin_client: Client) -> None:
+        rows = list(model._default_manager.all()[:20])
+        if model is Group:
+            rows = [Group.objects.create(name="operators")]
+        assert rows, "the region fixture makes one of each"
+
+        for row in rows:
+            assert (
+                count_queries(admin_client, page_url(model, "change", row.pk)) <= PAGE_QUERY_LIMIT
+            )
+
+    def test_its_search_and_filters_open(self, model: type[Model], admin_client: Client) -> None:
+        url = page_url(model, "changelist")
+        model_admin: Any = admin.site._registry[model]
+        addresses = [f"{url}?q=x"] if model_admin.search_fields else []
+        if model is Host:
+            addresses += [f"{url}?{query}" for query in (
+                "zone=az-a", "ready=yes", "ready=no", "trait=CUSTOM_X", "state__exact=up"
+            )]  # fmt: skip
+        if model is Commitment:
+            addresses += [f"{url}?fulfilled=no", f"{url}?fulfilled=yes", f"{url}?zone=az-a"]
+        addresses.append(f"{url}?o={'.'.join(map(str, range(1, 13)))}")
+
+        for address in addresses:
+            assert admin_client.get(address).status_code == 200, address
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in EDITABLE], ids=label)
+@pytest.mark.usefixtures("region")
+def test_a_system_owned_row_cannot_be_changed_and_says_why(
+    model: type[Model], admin_client: Client
+) -> None:
+    row = model._default_manager.first()
+    assert row is not None
+
+    assert admin_client.get(page_url(model, "add")).status_code == 403
+    assert admin_client.post(page_url(model, "change", row.pk), {}).status_code == 403
+    assert admin_client.post(page_url(model, "delete", row.pk), {"post": "yes"}).status_code == 403
+    note = admin.site._registry[model].owner_note  # type: ignore[attr-defined]  # SystemOwnedAdmin
+    page = admin_client.get(page_url(model, "change", row.pk)).content.decode()
+    assert "Read-only." in page
+    assert note.split(".")[0].replace("'", "&#x27;") in page
+
+
+@pytest.mark.usefixtures("region")
+def test_pages_need_a_signed_in_operator(client: Client) -> None:
+    response = client.get(page_url(Commitment, "changelist"))
+
+    assert response.status_code == 302
+    assert "/admin/login/" in response["Location"]
+
+
+@pytest.mark.django_db
+def test_the_queries_of_a_commitment_page_do_not_grow_with_its_slots(admin_client: Client) -> None:
+    factories.make_group()
+    hosts = factories.make_hosts(6)
+    commitment = factories.make_commitment(amount_gib=4)
+    factories.make_vm(host=hosts[0], slot=factories.make_slot(commitment, hosts[0]))
+    url = page_url(Commitment, "change", commitment.pk)
+    before = count_queries(admin_client, url)
+    for host in hosts[1:]:
+        factories.make_vm(host=host, slot=factories.make_slot(commitment, host))
+        factories.make_event(commitment)
+
+    assert count_queries(admin_client, url) == before
+
+
+@pytest.mark.django_db
+def test_a_commitment_page_shows_slots_on_hosts_vms_and_events(admin_client: Client) -> None:
+    factories.make_group()
+    host = factories.make_host("h1", memory_gib=64, vcpus=32)
+    factories.make_project(name="hana-prod")
+    commitment = factories.make_commitment(amount_gib=16, ready_message="reserved")
+    slot = factories.make_slot(commitment, host, memory_gib=16, vcpus=4)
+    factories.make_vm("vm-in-slot", host, slot=slot, memory_gib=4)
+    factories.make_vm("other-vm", host, memory_gib=8, vcpus=2)
+    factories.make_event(
+        commitment,
+        before={"amount": 8 << 30, "resourceType": "memory"},
+        after={"amount": 16 << 30, "resourceType": "memory"},
+        reason="Limes asked for more",
+    )
+
+    page = admin_client.get(page_url(Commitment, "change", commitment.pk)).content.decode()
+
+    assert "Accepted: 16 GiB of hana_1 in az-a" in page
+    assert "hana-prod" in page
+    assert page_url(Host, "change", host.pk) in page
+    assert "VMs inside this commitment: 4 GiB" in page
+    assert "held for this commitment: 12 GiB" in page
+    assert "other VMs: 8 GiB" in page
+    assert "free: 40 GiB" in page
+    assert "vm-in-slot" in page
+    assert "amount: 8 GiB → 16 GiB" in page
+    assert "Limes asked for more" in page
+
+
+@pytest.mark.django_db
+def test_the_bar_of_an_over_subscribed_host_says_so(admin_client: Client) -> None:
+    host = factories.make_host("h1", memory_gib=8)
+    factories.make_vm(host=host, memory_gib=12)
+
+    page = admin_client.get(page_url(Host, "change", host.pk)).content.decode()
+
+    assert "4 GiB over-subscribed" in page
+    assert "capacity ends here" in page
+
+
+@pytest.mark.django_db
+def test_a_host_without_a_capacity_row_has_a_page(admin_client: Client) -> None:
+    host = factories.make_host("h1")
+    HostCapacity.objects.all().delete()
+
+    assert admin_client.get(page_url(Host, "changelist")).status_code == 200
+    page = admin_client.get(page_url(Host, "change", host.pk)).content.decode()
+
+    assert "nothing can be placed here" in page
+
+
+@pytest.mark.django_db
+def test_the_dashboard_puts_unfulfilled_commitments_first(
+    admin_client: Client, django_assert_max_num_queries: Any
+) -> None:
+    factories.make_host("h1", zone="az-a", memory_gib=64)
+    factories.make_commitment()
+    waiting = factories.make_commitment(
+        state=CommitmentState.PENDING,
+        ready_status=False,
+        ready_reason=Condition.RESERVING,
+        ready_message="largest free room: 2 GiB",
+    )
+    url = reverse("admin:index")
+    before = count_queries(admin_client, url)
+    grow_region(5)
+
+    with django_assert_max_num_queries(before):
+        page = admin_client.get(url).content.decode()
+
+    assert page.index("largest free room: 2 GiB") < page.index('aria-label="Zones"')
+    assert page_url(Commitment, "change", waiting.pk) in page
+    assert "never seen" in page
+
+
+@pytest.mark.django_db
+def test_the_dashboard_opens_on_an_empty_database(admin_client: Client) -> None:
+    page = admin_client.get(reverse("admin:index")).content.decode()
+
+    assert "No hosts yet: import a region." in page
+    assert "Every live commitment is held as promised." in page
+
+
+@pytest.mark.usefixtures("region")
+def test_an_audit_entry_leads_to_its_object(admin_client: Client) -> None:
+    entry = AuditEntry.objects.filter(object_type="Commitment").latest("id")
+    commitment = Commitment.objects.get(commitment_uuid=entry.object_id)
+
+    response = admin_client.get(
+        reverse("admin:headroom_find", args=[entry.object_type, entry.object_id])
+    )
+
+    assert response.status_code == 302
+    assert response["Location"] == page_url(Commitment, "change", commitment.pk)
+
+
+@pytest.mark.parametrize("object_type", ["commitment", "no such type"])
+def test_a_link_to_a_gone_object_leads_back_with_a_word(
+    admin_client: Client, object_type: str
+) -> None:
+    url = reverse("admin:headroom_find", args=[object_type, "gone"])
+
+    page = admin_client.get(url, follow=True).content.decode()
+
+    assert "is not known here" in page
+
+
+@pytest.mark.django_db
+def test_a_vm_page_names_its_commitment_and_reservation(admin_client: Client) -> None:
+    host = factories.make_host()
+    commitment = factories.make_commitment()
+    slot = factories.make_slot(commitment, host)
+    vm = factories.make_vm(host=host, slot=slot)
+    factories.make_assignment(commitment, vm)
+
+    page = admin_client.get(page_url(Instance, "change", vm.pk)).content.decode()
+
+    assert f"/find/commitment/{commitment.commitment_uuid}/" in page
+    assert page_url(Reservation, "change", slot.pk) in page
+
+
+@pytest.mark.django_db
+def test_a_moving_reservation_is_shown_on_both_hosts(admin_client: Client) -> None:
+    old, new = factories.make_hosts(2)
+    row = factories.make_reservation(
+        old, kind=ReservationKind.FAILOVER, target_host=new, confirmed_host=old
+    )
+
+    for host in (old, new):
+        page = admin_client.get(page_url(Host, "change", host.pk)).content.decode()
+        assert page_url(Reservation, "change", row.pk) in page
+        assert "moving" in page
+
+
+@pytest.mark.django_db
+def test_a_large_table_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("journal.admin_base.COUNT_CAP", 3)
+    factories.make_hosts(5)
+
+    paginator = CappedPaginator(Host.objects.filter(zone="az-a"), 2)
+
+    assert (paginator.count, paginator.count_text) == (3, "more than 3")
+
+
+@pytest.mark.django_db
+def test_a_small_table_is_counted_exactly() -> None:
+    factories.make_hosts(5)
+
+    paginator = CappedPaginator(Host.objects.order_by("name"), 2)
+
+    assert (paginator.count, paginator.count_text, paginator.num_pages) == (5, "5", 3)

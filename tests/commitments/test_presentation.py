@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from commitments.models import Commitment, CommitmentState, Condition, ResourceType
+from commitments.presentation import change_lines, condition_tone, differences, why_text
+from scheduling.resources import GIB
+
+NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
+
+
+def commitment(**fields: Any) -> Commitment:
+    defaults = {
+        "commitment_uuid": "abc123",
+        "flavor_group_name": "hana_1",
+        "zone": "az-a",
+        "resource_type": ResourceType.MEMORY,
+        "requested_amount": 16 * GIB,
+        "state": CommitmentState.PENDING,
+    }
+    return Commitment(**{**defaults, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {"state": "confirmed", "ready_reason": Condition.ACCEPTED},
+            "16 GiB of hana_1 in az-a is promised and held. It has no end.",
+            id="accepted",
+        ),
+        pytest.param(
+            {"ready_reason": Condition.RESERVING, "next_reconcile_at": NOW + timedelta(minutes=7)},
+            "The next try is at 2026-11-21 11:07 UTC (in 7 min)",
+            id="reserving",
+        ),
+        pytest.param(
+            {"ready_reason": Condition.RESERVING, "next_reconcile_at": NOW},
+            "due now",
+            id="retry due",
+        ),
+        pytest.param(
+            {"ready_reason": Condition.REJECTED}, "a new request from Limes", id="rejected"
+        ),
+        pytest.param({}, "waits for its first decision. No retry is scheduled.", id="undecided"),
+        pytest.param(
+            {"state": "planned", "confirm_by": NOW + timedelta(days=2)},
+            "It is to start at 2026-11-23 11:00 UTC (in 2 d)",
+            id="planned",
+        ),
+        pytest.param({"state": "superseded"}, "Another commitment took its place", id="superseded"),
+        pytest.param({"state": "expired"}, "Its term ended.", id="expired"),
+        pytest.param(
+            {"state": "confirmed", "end_time": NOW - timedelta(minutes=1)},
+            "Its term ended at 2026-11-21 10:59 UTC (1 min ago).",
+            id="confirmed, ended a minute ago",
+        ),
+        pytest.param(
+            {
+                "state": "guaranteed",
+                "resource_type": "cores",
+                "requested_amount": 8,
+                "ready_reason": Condition.ACCEPTED,
+            },
+            "8 vCPUs of hana_1",
+            id="cores",
+        ),
+    ],
+)
+def test_a_state_is_explained_with_what_would_change_it(
+    fields: dict[str, Any], expected: str
+) -> None:
+    assert expected in why_text(commitment(**fields), NOW)
+
+
+@pytest.mark.parametrize("reason", Condition.values)
+def test_every_condition_has_a_tone(reason: str) -> None:
+    assert condition_tone(commitment(ready_reason=reason)) in {"ok", "warn", "bad", "idle"}
+
+
+def test_a_change_shows_only_what_differs_with_units() -> None:
+    before = {"amount": 8 * GIB, "availabilityZone": "az-a", "resourceType": "memory"}
+
+    changed = differences(before, {**before, "amount": 16 * GIB})
+
+    assert changed == (("amount", "8 GiB", "16 GiB"),)
+
+
+def test_a_new_commitment_takes_one_line() -> None:
+    after = {"amount": 4, "resourceType": "cores", "startTime": None, "allowRejection": False}
+
+    assert change_lines(None, after) == ("amount 4 vCPUs, resource cores, may be rejected no",)
