@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from capacity.models import FlavorGroupSettings, ProjectQuota
+from capacity.services.quota import WantedQuota, replace_project_quota
+from commitments.models import InstanceAssignment, ServiceInfoVersion
+from commitments.services.info import current_info_version
+from commitments.services.usage import reconcile_project_usage
+from journal.actors import ANONYMOUS
+from tests.factories import DEFAULT_PROJECT_ID, make_commitment, make_group, make_host, make_vm
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+THREADS = 6
+
+
+def all_at_once(job: Callable[[int], Any]) -> list[Any]:
+    """Run a job in several threads that start together; each has its own connection."""
+    barrier = threading.Barrier(THREADS)
+    results: list[Any] = [None] * THREADS
+
+    def run(number: int) -> None:
+        try:
+            barrier.wait(timeout=30)
+            results[number] = job(number)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results[number] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    return results
+
+
+def test_replicas_that_see_a_change_at_once_agree_on_one_new_version() -> None:
+    make_group()
+    before = current_info_version()
+    FlavorGroupSettings.objects.update(ram_unit_gib=16)
+    versions = all_at_once(lambda _: current_info_version())
+    assert len(set(versions)) == 1
+    assert versions[0] > before
+    assert ServiceInfoVersion.objects.get().version == versions[0]
+
+
+def test_first_versions_of_replicas_agree() -> None:
+    make_group()
+    assert len(set(all_at_once(lambda _: current_info_version()))) == 1
+
+
+def test_quota_pushed_at_once_is_that_of_one_request_as_a_whole() -> None:
+    def push(number: int) -> None:
+        zones = ("az-a", "az-b") if number % 2 else ("az-b", "az-c")
+        replace_project_quota(
+            WantedQuota(project_id="p1", by_zone={zone: {"ram": number} for zone in zones}),
+            served_zones=(),
+            actor=ANONYMOUS,
+            request_id=f"r{number}",
+        )
+
+    assert all_at_once(push) == [None] * THREADS
+    rows = {row.zone: row.quota_by_resource["ram"] for row in ProjectQuota.objects.all()}
+    (number,) = set(rows.values())
+    assert set(rows) == ({"az-a", "az-b"} if number % 2 else {"az-b", "az-c"})
+
+
+def test_usage_reconciled_at_once_assigns_each_vm_once() -> None:
+    make_group(flavors=[("small", 4096, 1)])
+    host = make_host()
+    for _ in range(5):
+        make_vm(host=host)
+    make_commitment(amount_gib=8)
+    make_commitment(amount_gib=8)
+    runs = all_at_once(
+        lambda _: (
+            reconcile_project_usage(DEFAULT_PROJECT_ID, actor=ANONYMOUS, request_id="r").assigned
+        )
+    )
+    assert runs == [4] * THREADS
+    assert InstanceAssignment.objects.count() == 4
