@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # ships no types
+import pytest
+import schemathesis
+import yaml
+from django.urls import get_resolver
+from django.urls.resolvers import URLPattern, URLResolver
+from schemathesis.core.result import Ok
+
+from commitments.api.views import LiquidView, unknown_path
+from config import urls
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "liquid.openapi.yaml"
+OPERATION_PATHS = {"/healthz", "/readyz", "/metrics"}
+
+
+def document() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
+    return content
+
+
+def patterns_below(resolver: URLResolver, prefix: str = "/") -> Iterator[tuple[str, URLPattern]]:
+    for pattern in resolver.url_patterns:
+        here = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from patterns_below(pattern, here)
+        else:
+            yield here, pattern
+
+
+def as_template(route: str) -> str:
+    """Return a Django route as an OpenAPI path template."""
+    named = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", route)
+    named = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", named)
+    return named.replace("^", "").removesuffix("$")
+
+
+def served_paths() -> dict[str, URLPattern]:
+    """Return the paths of the LIQUID API and of the probes, from the URL map."""
+    return {
+        as_template(route): pattern
+        for route, pattern in patterns_below(get_resolver(urls.__name__))
+        if (route.startswith("/commitments/") and pattern.callback is not unknown_path)
+        or as_template(route) in OPERATION_PATHS
+    }
+
+
+def test_every_url_of_the_liquid_api_and_every_probe_is_documented_and_nothing_else() -> None:
+    served = served_paths()
+    assert len(served) == 8
+    assert set(document()["paths"]) == set(served)
+
+
+@pytest.mark.parametrize("path", sorted(document()["paths"]))
+def test_documented_methods_are_those_that_the_view_takes(path: str) -> None:
+    view = getattr(served_paths()[path].callback, "view_class", None)
+    allowed = view.http_method_names if view is not None else ["get"]
+    assert view is None or issubclass(view, LiquidView)
+    assert set(document()["paths"][path]) == set(allowed)
+
+
+def test_document_is_valid_openapi() -> None:
+    schema = schemathesis.openapi.from_path(DOCUMENT)
+    schema.validate()
+    assert all(isinstance(operation, Ok) for operation in schema.get_all_operations())
+
+
+def test_every_schema_of_the_document_is_a_valid_json_schema() -> None:
+    for schema in document()["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"]
+        for child in node.values():
+            yield from references(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from references(child)
+
+
+def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
+    content = document()
+    targets = {
+        f"#/components/{kind}/{name}"
+        for kind, entries in content["components"].items()
+        for name in entries
+        if kind != "securitySchemes"
+    }
+    assert set(references(content)) == targets
+
+
+def test_operation_ids_are_unique() -> None:
+    ids = [
+        operation["operationId"]
+        for item in document()["paths"].values()
+        for operation in item.values()
+    ]
+    assert len(ids) == len(set(ids))

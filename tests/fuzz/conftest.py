@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+
+from capacity.selectors.host_table import reset_host_table
+from tests.fuzz.region import Known, build_region
+
+
+@pytest.fixture(autouse=True)
+def _noauth(settings: Any) -> None:
+    """Let everybody in: who may do what is tested elsewhere."""
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"auth": "noauth"})
+
+
+@contextmanager
+def without_closing_connections() -> Iterator[None]:
+    """Keep the connection with the test's transaction open between requests."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Undo at the end whatever is written inside; durable transactions may run in it."""
+    reset_host_table()
+    outer = transaction.atomic()
+    outer._from_testcase = True  # type: ignore[attr-defined]  # as Django's own TestCase does
+    try:
+        with outer:
+            yield
+            transaction.set_rollback(True)
+    finally:
+        reset_host_table()
+
+
+@pytest.fixture(scope="module")
+def region(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Known, ...]]:
+    """Build the region once for all tests of a module, each of which undoes what it writes."""
+    del django_db_setup
+    with django_db_blocker.unblock(), without_closing_connections(), rolled_back():
+        yield build_region()

@@ -1,0 +1,76 @@
+"""What must hold in the database after anything at all, and a fingerprint of its rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from django.db import connection
+from django.utils import timezone
+
+from capacity.models import HostCapacity, Reservation
+from commitments.models import Commitment, Condition, ResourceType
+
+KINDS = ("committed", "failover", "in_flight")
+TABLES = (
+    "commitments_commitment",
+    "commitments_commitmentevent",
+    "capacity_reservation",
+    "capacity_reservationallocation",
+    "capacity_hostcapacity",
+    "capacity_projectquota",
+    "journal_auditentry",
+    "journal_outbox",
+)
+
+
+def assert_ledger_holds() -> None:
+    """No host is over capacity, rooms equal their reservations, accepted means all slots."""
+    connection.check_constraints()  # foreign keys are deferred: look now, not at the commit
+    assert_rooms_add_up()
+    assert_accepted_commitments_have_their_slots()
+
+
+def assert_rooms_add_up() -> None:
+    held: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in Reservation.objects.all():
+        for host_id in {row.target_host_id, row.confirmed_host_id} - {None}:
+            sums = held[host_id, row.kind]  # type: ignore[index]  # None was taken out
+            sums[0] += row.blocked_memory_bytes
+            sums[1] += row.blocked_vcpus
+    for room in HostCapacity.objects.select_related("host"):
+        taken = [room.allocated_memory_bytes, room.allocated_vcpus]
+        for kind in KINDS:
+            blocked = [getattr(room, f"{kind}_memory_bytes"), getattr(room, f"{kind}_vcpus")]
+            assert blocked == held[room.host_id, kind], (room.host.name, kind)
+            taken = [left + right for left, right in zip(taken, blocked, strict=True)]
+        assert taken[0] <= room.effective_memory_bytes, room.host.name
+        assert taken[1] <= room.effective_vcpus, room.host.name
+
+
+def assert_accepted_commitments_have_their_slots() -> None:
+    now = timezone.now()
+    for row in Commitment.objects.prefetch_related("slots"):
+        slots = list(row.slots.all())
+        is_over = row.end_time is not None and row.end_time <= now
+        if row.resource_type != ResourceType.MEMORY:
+            assert not slots, row
+        elif row.ready_reason == Condition.ACCEPTED and not is_over:
+            held_bytes = sum(slot.memory_bytes for slot in slots)
+            assert held_bytes >= row.requested_amount, row
+            assert all(slot.target_host_id is not None for slot in slots), row
+            assert {slot.zone for slot in slots} <= {row.zone}, row
+        elif row.state in {"planned", "superseded", "expired"}:
+            assert not [slot for slot in slots if not slot.allocations.exists()], row
+
+
+def fingerprint() -> tuple[tuple[str, str], ...]:
+    """Return a hash of all rows of every table that requests may write."""
+    hashes = []
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(
+                f"SELECT coalesce(md5(string_agg(row::text, '|' ORDER BY id)), '')"  # noqa: S608
+                f" FROM {table} AS row"
+            )
+            hashes.append((table, str((cursor.fetchone() or [""])[0])))
+    return tuple(hashes)
