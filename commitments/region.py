@@ -64,7 +64,8 @@ def register(registry: Registry) -> None:
     )
     registry.add_writer(Step(order=80, name="quotas", run=_write_quotas))
     registry.add_writer(Step(order=90, name="commitments", run=_write_commitments))
-    registry.add_pruner(Step(order=90, name="commitments", run=_prune_commitments))
+    # Before flavor groups are refreshed: a group that only these refer to goes with them.
+    registry.add_writer(Step(order=58, name="prune commitments", run=_prune_commitments))
     registry.add_follow_up(Step(order=50, name="slots", run=_place))
 
 

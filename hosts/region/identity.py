@@ -56,7 +56,7 @@ def _read_about(run: ImportRun) -> Callable[[Node], None]:
 
 def _write_about(run: ImportRun) -> None:
     about = run.stash[ABOUT]
-    if ABOUT not in run.sections_seen:
+    if not about:
         return
     wanted = {
         "name": about.get("region", ""),

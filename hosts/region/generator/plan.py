@@ -25,7 +25,7 @@ ZONE_LETTERS: Final = "abcdef"
 # Multiples of the golden ratio's fraction, in thousandths, spread generations evenly over hosts.
 GOLDEN_STEP: Final = 618
 MANY_HOSTS: Final = 1500
-HOSTS_PER_PROJECT: Final = 20
+HOSTS_PER_PROJECT: Final = 10
 MOST_PROJECTS: Final = 1000
 
 
