@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import beat_init, setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -19,3 +19,9 @@ app.autodiscover_tasks()
 @setup_logging.connect
 def keep_our_logging(**_: object) -> None:
     """Stop Celery from replacing the logging that the settings configured."""
+
+
+@beat_init.connect
+def beat_at_once(**_: object) -> None:
+    """Send the first sign of life when beat starts, not one interval later."""
+    app.send_task("journal.beat", expires=60)

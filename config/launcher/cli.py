@@ -54,7 +54,8 @@ def _demo(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) 
 
 
 def _test(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
-    return _tool(checkout, ["-m", "pytest", *arguments], environ)
+    """Run pytest; the whole suite, without arguments, on every core."""
+    return _tool(checkout, ["-m", "pytest", *(arguments or ["-n", "auto"])], environ)
 
 
 def _bench(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
