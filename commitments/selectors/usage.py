@@ -12,6 +12,7 @@ from django.db.models import F, Q
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.models import ProjectQuota
 from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
 from commitments.models import InstanceAssignment
 from hosts.models import Instance
@@ -25,7 +26,7 @@ class ProjectVM:
         uuid: Server uuid.
         name: Server name.
         status: Nova status.
-        zone: Its availability zone as Nova says; may be empty.
+        zone: Zone of its host; empty while Nova gives the VM none (building, in error).
         group: The flavor group of its flavor.
         flavor_name: Name of its flavor.
         memory_bytes: Its memory.
@@ -55,6 +56,8 @@ def list_project_vms(
 ) -> tuple[ProjectVM, ...]:
     """Return a project's VMs that have a host and a flavor of some group, oldest first.
 
+    The same VMs as those the capacity report counts as running, in the same zones.
+
     Args:
         project_id: The project.
         groups: Flavor groups by name; all known ones, retired included, when left out.
@@ -62,7 +65,7 @@ def list_project_vms(
     Raises:
         NotReady: flavor groups were asked for and are not extracted yet.
 
-    Source: spec liquid, 9.1, 9.3: ordered by creation time (unknown first), then uuid.
+    Source: spec liquid, 9.1, 9.3, 20 (17): ordered by creation time (unknown first), then uuid.
     """
     if groups is None:
         groups = load_group_definitions(include_retired=True)
@@ -71,6 +74,7 @@ def list_project_vms(
         Instance.objects.filter(
             project_id=project_id, host__isnull=False, flavor_name__in=list(group_of)
         )
+        .exclude(status__in=ABSENT_STATUSES)
         .order_by(F("nova_created_at").asc(nulls_first=True), "openstack_id")
         .values_list(
             "openstack_id",
@@ -84,6 +88,7 @@ def list_project_vms(
             "os_type",
             "flavor_extra_specs",
             "nova_created_at",
+            "host__zone",
         )
     )
     return tuple(
@@ -91,7 +96,7 @@ def list_project_vms(
             uuid=row[0],
             name=row[1],
             status=row[2],
-            zone=row[3],
+            zone=row[3] and (row[11] or row[3]),
             group=group_of[row[4]],
             flavor_name=row[4],
             memory_bytes=row[5],

@@ -29,7 +29,7 @@ from commitments.models import Commitment, InstanceAssignment
 from commitments.selectors.usage import list_project_vms
 from commitments.services.rows import summary_of
 from journal.actors import Actor
-from journal.errors import Busy
+from journal.errors import Busy, NotReady
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ def reconcile_all_usage(*, actor: Actor, request_id: str) -> int:
     for project_id in list(project_ids):
         try:
             reconcile_project_usage(project_id, actor=actor, request_id=request_id)
-        except (Busy, DatabaseError) as error:
+        except (Busy, NotReady, DatabaseError) as error:
             log.warning("usage_reconcile_skipped", project=project_id, error=str(error))
         else:
             renewed += 1
@@ -166,17 +166,22 @@ def _usable(row: Commitment, now: datetime) -> UsableCommitment | None:
     spec = row.accepted_spec or {}
     if spec.get("state") not in ACTIVE_STATUSES or _is_over(row, now):
         return None
-    start_time, end_time = _time(spec.get("startTime")), _time(spec.get("endTime"))
+    try:
+        start_time, end_time = _time(spec.get("startTime")), _time(spec.get("endTime"))
+        usable = UsableCommitment(
+            uuid=row.commitment_uuid,
+            zone=str(spec["availabilityZone"]),
+            group=str(spec["flavorGroupName"]),
+            is_memory=ResourceType(spec["resourceType"]) is ResourceType.MEMORY,
+            amount=int(spec["amount"]),
+            start_time=start_time,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        log.warning("accepted_spec_invalid", commitment=row.commitment_uuid, error=str(error))
+        return None
     if (start_time and start_time > now) or (end_time and end_time < now):
         return None
-    return UsableCommitment(
-        uuid=row.commitment_uuid,
-        zone=str(spec["availabilityZone"]),
-        group=str(spec["flavorGroupName"]),
-        is_memory=spec["resourceType"] == ResourceType.MEMORY,
-        amount=int(spec["amount"]),
-        start_time=start_time,
-    )
+    return usable
 
 
 def _is_over(row: Commitment, now: datetime) -> bool:

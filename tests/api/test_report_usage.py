@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from capacity.locks import take_lock
+from capacity.models import FlavorGroupSnapshot
 from commitments.domain.conformance import check_usage
 from commitments.metrics import UNKNOWN_ZONE_VMS
 from commitments.models import Commitment
-from commitments.services.usage import reconcile_project_usage
+from commitments.services.usage import reconcile_all_usage, reconcile_project_usage
 from hosts.models import Host, Instance
 from journal.actors import task_actor
+from journal.errors import Busy
 from scheduling.resources import GIB, MIB
 from tests.api.conftest import Configure
 from tests.api.liquid_client import PROJECT, LiquidClient
@@ -195,6 +198,19 @@ def test_vm_without_host_or_with_unknown_flavor_is_not_listed(liquid: LiquidClie
     assert covered(report(liquid)) == {}
 
 
+@pytest.mark.parametrize("status", ["DELETED", "SOFT_DELETED", "SHELVED_OFFLOADED"])
+def test_vm_that_is_not_there_is_not_listed(liquid: LiquidClient, status: str) -> None:
+    vm(status=status)
+    assert covered(report(liquid)) == {}
+
+
+def test_vm_counts_in_the_zone_of_its_host(liquid: LiquidClient) -> None:
+    vm()
+    Instance.objects.update(zone="az-b")
+    answer = report(liquid)
+    assert (usage(answer, RAM, "az-a"), usage(answer, RAM, "az-b")) == (4, 0)
+
+
 def test_vms_of_other_projects_do_not_count(liquid: LiquidClient) -> None:
     make_vm(host=make_host("h9"), flavor_name="large", project_id="other")
     assert usage(report(liquid), INSTANCES) == 0
@@ -355,3 +371,37 @@ class TestReconcile:
         Commitment.objects.update(requested_amount=64 * GIB)
         self.run()
         assert Commitment.objects.get().used_memory_bytes == 4 * GIB
+
+    def test_commitment_with_a_broken_accepted_spec_is_skipped(self) -> None:
+        vm()
+        broken, good = commitment(4), commitment(4)
+        Commitment.objects.filter(commitment_uuid=broken).update(
+            accepted_spec={"state": "confirmed", "amount": "many"}
+        )
+        assert self.run().assigned == 1
+        assert Commitment.objects.get(commitment_uuid=good).assignments.count() == 1
+
+    def test_a_project_that_fails_does_not_stop_the_others(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        vm()
+        mine = commitment(4)
+        make_commitment(project_id="0-busy")
+
+        def refuse(space: Any, names: list[str]) -> None:
+            if names == ["0-busy"]:
+                message = "busy"
+                raise Busy(message)
+            take_lock(space, names)
+
+        monkeypatch.setattr("commitments.services.usage.take_lock", refuse)
+        assert reconcile_all_usage(actor=task_actor("test"), request_id="r") == 1
+        assert Commitment.objects.get(commitment_uuid=mine).assignments.count() == 1
+
+    def test_without_flavor_groups_nothing_is_taken_away(self) -> None:
+        vm()
+        mine = commitment(4)
+        self.run()
+        FlavorGroupSnapshot.objects.update(is_ready=False)
+        assert reconcile_all_usage(actor=task_actor("test"), request_id="r") == 0
+        assert Commitment.objects.get(commitment_uuid=mine).assignments.count() == 1
