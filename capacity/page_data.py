@@ -142,7 +142,7 @@ def _room_line(
     ]
     rest = f"{text(free)} free" if free >= 0 else f"{text(-free)} over-subscribed"
     summary = (
-        f"{text(used)} of {text(capacity_units)} in use or held "
+        f"{text(used)} of {text(capacity_units)} taken "
         f"({percent_text(used, capacity_units)}), {rest}"
     )
     return RoomLine(

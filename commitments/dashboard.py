@@ -40,11 +40,12 @@ from journal.formatting import (
     relative_text,
     time_text,
 )
-from journal.models import Heartbeat
+from journal.models import AuditEntry, Heartbeat
 
 UNFULFILLED_SHOWN = 8
 GROUPS_SHOWN = 60
 RUNS_SHOWN = 4
+IMPORT_ACTION = "region_imported"
 READY_ON_HOST = Q(
     **{f"host__{lookup}": wanted for lookup, wanted in READY_HOST.children}  # type: ignore[misc]  # Q's own pairs
 )
@@ -148,7 +149,7 @@ def build_dashboard(now: datetime) -> Dashboard:
 
 
 def _health(now: datetime) -> tuple[HealthLine, ...]:
-    lines = [_beat_line(now), _snapshot_line(now)]
+    lines = [_beat_line(now), _import_line(now), _snapshot_line(now)]
     for run in SyncRun.objects.order_by("-id")[:RUNS_SHOWN]:
         finished = f"{time_text(run.finished_at, now)}" if run.finished_at else "still running"
         is_bad = bool(run.error_code)
@@ -178,6 +179,16 @@ def _beat_line(now: datetime) -> HealthLine:
     state = badge("ok", "alive") if is_alive else badge("bad", "silent")
     detail = f"beat and worker seen {duration_text(age)} ago (limit {limit_seconds} s)"
     return HealthLine(name=name, state=state, detail=detail, url=url)
+
+
+def _import_line(now: datetime) -> HealthLine:
+    entry = AuditEntry.objects.filter(action=IMPORT_ACTION).order_by("-id").first()
+    return HealthLine(
+        name="Last import",
+        state=badge("ok", "done") if entry else badge("idle", "none yet"),
+        detail=time_text(entry.created_at, now) if entry else NOTHING,
+        url=list_url("journal.auditentry", action=IMPORT_ACTION),
+    )
 
 
 def _snapshot_line(now: datetime) -> HealthLine:

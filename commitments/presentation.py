@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from commitments.models import Commitment, CommitmentState, Condition, ResourceType
-from journal.formatting import NOTHING, count_text, memory_text, time_text
+from journal.formatting import NOTHING, count_text, memory_text, moment_text, time_text
 
 LIVE_STATES = frozenset(
     {CommitmentState.PENDING, CommitmentState.GUARANTEED, CommitmentState.CONFIRMED}
@@ -36,6 +36,9 @@ WORDS_OF_FIELD = {
     "commitmentUUID": "uuid",
     "schedulingDomain": "scheduling domain",
 }
+
+
+IDENTITY_WORDS = frozenset({"uuid", "scheduling domain", "project", "domain"})
 
 
 def amount_text(resource_type: str, amount: int | None) -> str:
@@ -146,7 +149,9 @@ def change_lines(
     changed = differences(before, after)
     if before and after:
         return tuple(f"{words}: {old} → {new}" for words, old, new in changed)
-    shown = [(words, new if after else old) for words, old, new in changed]
+    shown = [
+        (words, new if after else old) for words, old, new in changed if words not in IDENTITY_WORDS
+    ]
     line = ", ".join(f"{words} {text}" for words, text in shown if text != NOTHING)
     return (line,) if line else ()
 
@@ -160,6 +165,8 @@ def _field_text(name: str, fields: Mapping[str, Any]) -> str:
         return amount_text(str(kind), content)
     if name.endswith("_bytes") and isinstance(content, int):
         return memory_text(content)
+    if name in {"startTime", "endTime"}:
+        return moment_text(datetime.fromisoformat(str(content)))
     if isinstance(content, bool):
         return "yes" if content else "no"
     return str(content)

@@ -36,7 +36,7 @@ def grow_region(count: int) -> None:
     for _ in range(count):
         number = next(NUMBERS)
         project = factories.make_project(f"project-{number}")
-        host = factories.make_host(f"h{number}", traits=["CUSTOM_X"])
+        host = factories.make_host(f"grown-{number}", traits=["CUSTOM_X"])
         factories.make_group(f"group_{number}", flavors=[(f"f{number}", 4096, 1)])
         commitment = factories.make_commitment(
             project_id=project.openstack_id, end_time=now + timedelta(days=9)

@@ -77,7 +77,7 @@ def addresses() -> list[str]:
 
 
 def problems_of(browser: webdriver.Chrome, path: str) -> list[str]:
-    state: dict[str, Any] = browser.execute_script(STATES)  # type: ignore[no-untyped-call]  # selenium
+    state: dict[str, Any] = browser.execute_script(STATES)
     problems = [
         f"{path}: {entry['message']}"
         for entry in browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium
