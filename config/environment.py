@@ -36,10 +36,10 @@ class AccessToken(BaseModel, extra="forbid"):
 class LiquidSettings(BaseModel, extra="forbid"):
     """Switches and limits of the LIQUID API (spec liquid, 19)."""
 
-    enable_change_commitments: bool = Field(True, description="Serve change-commitments.")
-    enable_report_capacity: bool = Field(True, description="Serve report-capacity.")
-    enable_report_usage: bool = Field(True, description="Serve report-usage.")
-    enable_quota: bool = Field(True, description="Serve the quota endpoint.")
+    enable_change_commitments: bool = Field(default=True, description="Serve change-commitments.")
+    enable_report_capacity: bool = Field(default=True, description="Serve report-capacity.")
+    enable_report_usage: bool = Field(default=True, description="Serve report-usage.")
+    enable_quota: bool = Field(default=True, description="Serve the quota endpoint.")
     change_timeout_seconds: float = Field(
         10.0, ge=0, le=600, description="Longest time a change request may take; 0 times out."
     )
@@ -53,10 +53,10 @@ class LiquidSettings(BaseModel, extra="forbid"):
         "net", description="What a dry run probes: net growth, or the full changeset."
     )
     capacity_includes_reserved: bool = Field(
-        True, description="Count reserved but unused room as capacity."
+        default=True, description="Count reserved but unused room as capacity."
     )
     report_unknown_zone: bool = Field(
-        False, description="Report usage of VMs outside the known zones under `unknown`."
+        default=False, description="Report usage of VMs outside the known zones under `unknown`."
     )
     ram_tolerance_mib: int = Field(
         16, ge=0, le=1024, description="Memory a VM may lack (video RAM) and still count as whole."
@@ -94,7 +94,7 @@ class Environment(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter=NESTING, extra="ignore", frozen=True
     )
 
-    debug: bool = Field(False, description="Development mode; never in production.")
+    debug: bool = Field(default=False, description="Development mode; never in production.")
     secret_key: SecretStr | None = Field(
         None, description="Django's signing key, at least 32 characters. Required unless DEBUG."
     )
@@ -104,10 +104,14 @@ class Environment(BaseSettings):
     csrf_trusted_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins the admin accepts forms from, comma separated."
     )
-    secure_cookies: bool = Field(True, description="Cookies over HTTPS only; off without TLS.")
+    secure_cookies: bool = Field(
+        default=True, description="Cookies over HTTPS only; off without TLS."
+    )
     listen_address: str = Field("127.0.0.1", description="Address the web server binds.")
     auth: Literal["keystone", "token", "noauth"] = Field(
-        "token", description="Who may call the APIs: keystone, token, or noauth (development)."
+        "token",
+        description="Who may call the APIs: holders of tokens, or everybody (noauth, for "
+        "development). keystone is refused until it is there.",
     )
     tokens: tuple[AccessToken, ...] = Field(
         (), description='JSON list of {"token", "name", "roles"} for HEADROOM_AUTH=token.'
@@ -123,7 +127,9 @@ class Environment(BaseSettings):
         None, description="Bearer token that /metrics asks for; none means open."
     )
     allocation_source: Literal["instances", "placement", "hypervisor"] = Field(
-        "instances", description="Where a host's allocated resources come from."
+        "instances",
+        description="Where a host's allocated resources come from. Others than instances are "
+        "refused until they are there.",
     )
     lock_timeout_seconds: float = Field(
         3.0, gt=0, le=60, description="Longest wait for a zone or row lock."
@@ -131,15 +137,12 @@ class Environment(BaseSettings):
     beat_max_age_seconds: int = Field(
         120, ge=10, description="Age of the last beat after which /readyz fails."
     )
-    database_max_connections: int = Field(
-        8, ge=1, le=200, description="Database connections pooled per process."
-    )
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
 
     @model_validator(mode="before")
     @classmethod
-    def _split_lists(cls, raw: Any) -> Any:  # noqa: ANN401 - pydantic hands over any mapping
+    def _split_lists(cls, raw: Any) -> Any:  # Any: pydantic hands over any mapping
         if isinstance(raw, dict):
             for name in ("allowed_hosts", "csrf_trusted_origins"):
                 if isinstance(raw.get(name), str):
