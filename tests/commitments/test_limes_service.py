@@ -52,7 +52,7 @@ def test_a_live_commitment_makes_a_row_that_is_due(status: str) -> None:
         status,
     )
     assert (row.next_reconcile_at, row.generation, row.allow_rejection) == (NOW, 1, False)
-    assert CommitmentEvent.objects.get().after["state"] == status
+    assert (CommitmentEvent.objects.get().after or {})["state"] == status
     assert Outbox.objects.filter(topic="commitments", object_id=UUID).count() == 1
 
 

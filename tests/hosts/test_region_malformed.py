@@ -221,7 +221,7 @@ def test_text_that_is_no_region_is_refused(tmp_path: Path, raw: bytes, problem: 
 
 @pytest.mark.django_db
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="missing.json: cannot be read"):
+    with pytest.raises(CommandError, match=r"missing\.json: cannot be read"):
         call_command("import_region", str(tmp_path / "missing.json"))
 
 
@@ -236,7 +236,7 @@ def test_the_same_id_in_two_files_is_refused(tmp_path: Path) -> None:
 @pytest.mark.django_db
 def test_the_same_map_key_in_two_files_is_refused(tmp_path: Path) -> None:
     first = write_file(tmp_path, small_region(), "a.json")
-    groups = {"headroom": {"flavor_groups": {"gp": {}}}}
+    groups: Json = {"headroom": {"flavor_groups": {"gp": {}}}}
     second = write_file(tmp_path, groups, "b.json")
     with pytest.raises(RegionFileError, match=r"b.json: headroom.flavor_groups.gp: "):
         load(first, second)

@@ -1,0 +1,1 @@
+"""Remote systems that `hosts` reads: one module each, behind a protocol."""
