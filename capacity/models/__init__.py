@@ -1,0 +1,47 @@
+"""Flavor groups, the reservation ledger, capacity figures, quota, pipelines, decisions."""
+
+from __future__ import annotations
+
+from capacity.models.choices import (
+    AllocationState,
+    ReadyReason,
+    ReservationKind,
+)
+from capacity.models.figures import (
+    CapacityComputation,
+    FlavorCapacity,
+    GroupCapacity,
+    ProjectQuota,
+)
+from capacity.models.flavor_groups import (
+    MAX_RAM_UNIT_GIB,
+    FlavorGroup,
+    FlavorGroupMember,
+    FlavorGroupRule,
+    FlavorGroupSettings,
+    FlavorGroupSnapshot,
+)
+from capacity.models.ledger import (
+    HostCapacity,
+    Reservation,
+    ReservationAllocation,
+)
+
+__all__ = [
+    "MAX_RAM_UNIT_GIB",
+    "AllocationState",
+    "CapacityComputation",
+    "FlavorCapacity",
+    "FlavorGroup",
+    "FlavorGroupMember",
+    "FlavorGroupRule",
+    "FlavorGroupSettings",
+    "FlavorGroupSnapshot",
+    "GroupCapacity",
+    "HostCapacity",
+    "ProjectQuota",
+    "ReadyReason",
+    "Reservation",
+    "ReservationAllocation",
+    "ReservationKind",
+]

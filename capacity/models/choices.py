@@ -1,0 +1,30 @@
+"""Choices of the capacity rows."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class ReservationKind(models.TextChoices):
+    """What capacity is held for."""
+
+    COMMITTED = "committed", "committed"
+    FAILOVER = "failover", "failover"
+    IN_FLIGHT = "in_flight", "in flight"
+
+
+class AllocationState(models.TextChoices):
+    """How sure we are that a VM sits in a reservation."""
+
+    EXPECTED = "expected", "expected"
+    CONFIRMED = "confirmed", "confirmed"
+
+
+class ReadyReason(models.TextChoices):
+    """Reasons of a reservation's Ready condition (spec commitments, 2.7)."""
+
+    ACTIVE = "ReservationActive", "active"
+    PRE_ALLOCATED = "PreAllocated", "pre-allocated"
+    NO_HOSTS_FOUND = "NoHostsFound", "no hosts found"
+    REVOKED = "PlacementRevoked", "placement revoked"
+    MISSING_FLAVOR = "MissingResourceName", "missing flavor name"

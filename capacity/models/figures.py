@@ -1,0 +1,138 @@
+"""Capacity figures per group and zone, and quota per project (spec liquid, 10, 13)."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from journal.models import TrackedModel
+
+
+class GroupCapacity(TrackedModel):
+    """Capacity of a flavor group in a zone, as reported to Limes (spec liquid, 13.1).
+
+    ``total_vcpus`` empty means "not probed yet"; 0 means no capacity. Writers:
+    ``capacity.services.group_capacity`` alone.
+    """
+
+    group_name = models.CharField(max_length=255)
+    zone = models.CharField(max_length=255)
+    smallest_flavor_name = models.CharField(max_length=255, blank=True)
+    total_memory_bytes = models.BigIntegerField(default=0)
+    total_vcpus = models.BigIntegerField(null=True, blank=True)
+    free_memory_bytes = models.BigIntegerField(default=0)
+    free_vcpus = models.BigIntegerField(default=0)
+    exclusively_free_memory_bytes = models.BigIntegerField(default=0)
+    exclusively_free_vcpus = models.BigIntegerField(default=0)
+    exclusively_free_slots = models.BigIntegerField(default=0)
+    running_instances = models.BigIntegerField(default=0)
+    running_slots = models.BigIntegerField(null=True, blank=True)
+    running_memory_bytes = models.BigIntegerField(default=0)
+    running_vcpus = models.BigIntegerField(default=0)
+    reserved_unused_memory_bytes = models.BigIntegerField(default=0)
+    reserved_unused_vcpus = models.BigIntegerField(default=0)
+    reserved_unused_slots = models.BigIntegerField(default=0)
+    committed_slots = models.BigIntegerField(default=0)
+    committed_memory_bytes = models.BigIntegerField(default=0)
+    is_ready = models.BooleanField(default=False)
+    ready_reason = models.CharField(max_length=64, blank=True)
+    ready_message = models.TextField(blank=True)
+    computed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "group capacity"
+        ordering = ("group_name", "zone")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["group_name", "zone"], name="capacity_groupcapacity_unique"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group_name} in {self.zone}"
+
+
+class FlavorCapacity(TrackedModel):
+    """How many VMs of one flavor fit in a zone: on empty hosts, and now (spec liquid, 13.5)."""
+
+    group_capacity = models.ForeignKey(
+        GroupCapacity, on_delete=models.CASCADE, related_name="flavors"
+    )
+    flavor_name = models.CharField(max_length=255)
+    total_vm_slots = models.BigIntegerField(default=0)
+    total_hosts = models.BigIntegerField(default=0)
+    placeable_vms = models.BigIntegerField(default=0)
+    placeable_hosts = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "flavor capacity"
+        ordering = ("group_capacity", "flavor_name")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["group_capacity", "flavor_name"], name="capacity_flavorcapacity_unique"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.flavor_name
+
+
+class CapacityComputation(models.Model):
+    """When the capacity rows of a zone were computed, and from which state of the database.
+
+    The rows are fresh while every later write to what they depend on is visible in ``snapshot``
+    and ``inputs`` is the same. Writers: ``capacity.services.group_capacity`` alone.
+    """
+
+    zone = models.CharField(max_length=255, unique=True)
+    snapshot = models.TextField(help_text="pg_snapshot taken before the first read")
+    snapshot_xmin = models.BigIntegerField(help_text="every older transaction is in the snapshot")
+    inputs = models.TextField(help_text="fingerprint of flavor groups, settings and the algorithm")
+    host_count = models.BigIntegerField(default=0)
+    misplaced_vms = models.BigIntegerField(
+        default=0, help_text="VMs whose own zone is not the zone of their host"
+    )
+    ungrouped_vms = models.BigIntegerField(
+        default=0, help_text="VMs whose flavor is in no flavor group"
+    )
+    computed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("zone",)
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(zone=""), name="capacity_capacitycomputation_zone_not_empty"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.zone
+
+
+class ProjectQuota(TrackedModel):
+    """A project's quota in a zone as Limes set it (spec commitments, 2.5).
+
+    ``quota_by_resource`` maps LIQUID resource names to amounts: memory in GiB, others as counts.
+    """
+
+    project_id = models.CharField(max_length=64)
+    project_name = models.CharField(max_length=255, blank=True)
+    domain_id = models.CharField(max_length=64, blank=True)
+    domain_name = models.CharField(max_length=255, blank=True)
+    zone = models.CharField(max_length=255)
+    quota_by_resource = models.JSONField(default=dict)
+    generation = models.BigIntegerField(default=1)
+
+    class Meta:
+        ordering = ("project_id", "zone")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project_id", "zone"], name="capacity_projectquota_unique"
+            ),
+            models.CheckConstraint(
+                condition=~Q(zone=""), name="capacity_projectquota_zone_not_empty"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.project_id} in {self.zone}"

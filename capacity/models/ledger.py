@@ -1,0 +1,195 @@
+"""The reservation ledger and the room of each host (spec commitments, 2.2, 10)."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
+from hosts.models import Host
+from journal.models import TrackedModel
+
+
+class HostCapacity(TrackedModel):
+    """The truth about a host's room: what it has, what VMs take, what each kind of hold takes.
+
+    ``committed_*``, ``failover_*`` and ``in_flight_*`` are the sums of ``Reservation.blocked_*`` of
+    the rows whose target or confirmed host this is. A block is taken by one conditional update
+    (``effective - allocated - blocked >= asked``), never by read-then-write. ``effective_*`` and
+    ``allocated_*`` follow ``hosts`` and may leave a host over-subscribed; taking a block may not.
+    Writers: ``capacity.services.ledger`` alone.
+    """
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="room")
+    zone = models.CharField(max_length=255, blank=True, db_index=True)
+    effective_memory_bytes = models.BigIntegerField(default=0)
+    effective_vcpus = models.BigIntegerField(default=0)
+    allocated_memory_bytes = models.BigIntegerField(default=0)
+    allocated_vcpus = models.BigIntegerField(default=0)
+    committed_memory_bytes = models.BigIntegerField(default=0)
+    committed_vcpus = models.BigIntegerField(default=0)
+    failover_memory_bytes = models.BigIntegerField(default=0)
+    failover_vcpus = models.BigIntegerField(default=0)
+    in_flight_memory_bytes = models.BigIntegerField(default=0)
+    in_flight_vcpus = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "host capacity"
+        ordering = ("host__name",)
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(committed_memory_bytes__gte=0)
+                & Q(committed_vcpus__gte=0)
+                & Q(failover_memory_bytes__gte=0)
+                & Q(failover_vcpus__gte=0)
+                & Q(in_flight_memory_bytes__gte=0)
+                & Q(in_flight_vcpus__gte=0)
+                & Q(allocated_memory_bytes__gte=0)
+                & Q(allocated_vcpus__gte=0),
+                name="capacity_hostcapacity_not_negative",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.host_id)
+
+
+class Reservation(TrackedModel):
+    """Capacity held on one host; a slot is a committed one (spec commitments, 2.2).
+
+    Invariants: a slot belongs to a commitment and has a slot index unique in it; ``blocked_*`` is
+    what the reservation takes from its hosts now and is counted in their ``HostCapacity``; a
+    reservation without a target host blocks nothing. Writers: ``capacity.services.ledger`` alone.
+    """
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    kind = models.CharField(max_length=16, choices=ReservationKind.choices)
+    scheduling_domain = models.CharField(max_length=16, default="nova")
+    zone = models.CharField(max_length=255, blank=True, db_index=True)
+    flavor_group_name = models.CharField(max_length=255, blank=True)
+    resource_name = models.CharField(
+        max_length=255, blank=True, help_text="flavor the slot is placed as"
+    )
+    project_id = models.CharField(max_length=64, blank=True)
+    domain_id = models.CharField(max_length=64, blank=True)
+    memory_bytes = models.BigIntegerField()
+    vcpus = models.BigIntegerField()
+    blocked_memory_bytes = models.BigIntegerField(default=0)
+    blocked_vcpus = models.BigIntegerField(default=0)
+    target_host = models.ForeignKey(
+        Host, null=True, blank=True, on_delete=models.PROTECT, related_name="targeted_reservations"
+    )
+    confirmed_host = models.ForeignKey(
+        Host, null=True, blank=True, on_delete=models.PROTECT, related_name="reservations"
+    )
+    commitment = models.ForeignKey(
+        "commitments.Commitment",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="slots",
+    )
+    slot_index = models.PositiveIntegerField(null=True, blank=True)
+    start_time = models.DateTimeField(null=True, blank=True)
+    end_time = models.DateTimeField(null=True, blank=True)
+    creator = models.CharField(max_length=64, blank=True)
+    creator_request_id = models.CharField(max_length=255, blank=True)
+    parent_generation = models.BigIntegerField(default=0)
+    observed_parent_generation = models.BigIntegerField(default=0)
+    generation = models.BigIntegerField(default=1)
+    is_ready = models.BooleanField(null=True, default=None)
+    ready_reason = models.CharField(max_length=64, choices=ReadyReason.choices, blank=True)
+    ready_message = models.TextField(blank=True)
+    ready_changed_at = models.DateTimeField(null=True, blank=True)
+    decision = models.JSONField(
+        null=True, blank=True, help_text="why this host: candidates, removals, runners-up"
+    )
+
+    class Meta:
+        ordering = ("commitment_id", "slot_index", "id")
+        indexes = [
+            models.Index(
+                fields=["zone", "kind", "flavor_group_name"], name="capacity_reserv_zone_idx"
+            ),
+            models.Index(
+                fields=["project_id", "flavor_group_name"], name="capacity_reserv_project_idx"
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["commitment", "slot_index"], name="capacity_reservation_slot_unique"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__in=ReservationKind.values), name="capacity_reservation_kind_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(memory_bytes__gte=0)
+                & Q(vcpus__gte=0)
+                & Q(blocked_memory_bytes__gte=0)
+                & Q(blocked_vcpus__gte=0),
+                name="capacity_reservation_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=(
+                    Q(kind=ReservationKind.COMMITTED)
+                    & Q(commitment__isnull=False)
+                    & Q(slot_index__isnull=False)
+                )
+                | (~Q(kind=ReservationKind.COMMITTED) & Q(commitment__isnull=True)),
+                name="capacity_reservation_slot_has_commitment",
+            ),
+            models.CheckConstraint(
+                condition=Q(target_host__isnull=False)
+                | Q(confirmed_host__isnull=False)
+                | Q(blocked_memory_bytes=0, blocked_vcpus=0),
+                name="capacity_reservation_block_has_host",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        if self.slot_index is not None:
+            return f"slot {self.slot_index}"
+        return str(self.uuid)
+
+
+class ReservationAllocation(TrackedModel):
+    """A VM in a reservation: expected (placed there) or confirmed (seen there)."""
+
+    reservation = models.ForeignKey(
+        Reservation, on_delete=models.CASCADE, related_name="allocations"
+    )
+    vm_uuid = models.CharField(max_length=64, db_index=True)
+    state = models.CharField(max_length=16, choices=AllocationState.choices)
+    memory_bytes = models.BigIntegerField()
+    vcpus = models.BigIntegerField()
+    since = models.DateTimeField()
+    confirmed_host = models.ForeignKey(
+        Host, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("reservation_id", "vm_uuid")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reservation", "vm_uuid"], name="capacity_reservationallocation_vm_unique"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    state=AllocationState.CONFIRMED,
+                    confirmed_host__isnull=False,
+                    confirmed_at__isnull=False,
+                )
+                | Q(state=AllocationState.EXPECTED, confirmed_host__isnull=True),
+                name="capacity_reservationallocation_confirmed_has_host",
+            ),
+            models.CheckConstraint(
+                condition=Q(memory_bytes__gte=0) & Q(vcpus__gte=0),
+                name="capacity_reservationallocation_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.vm_uuid
