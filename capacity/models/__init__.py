@@ -26,6 +26,13 @@ from capacity.models.ledger import (
     Reservation,
     ReservationAllocation,
 )
+from capacity.models.pipelines import (
+    HostListing,
+    Pipeline,
+    PipelineKind,
+    PipelineVersion,
+    SchedulingDecision,
+)
 
 __all__ = [
     "MAX_RAM_UNIT_GIB",
@@ -39,9 +46,14 @@ __all__ = [
     "FlavorGroupSnapshot",
     "GroupCapacity",
     "HostCapacity",
+    "HostListing",
+    "Pipeline",
+    "PipelineKind",
+    "PipelineVersion",
     "ProjectQuota",
     "ReadyReason",
     "Reservation",
     "ReservationAllocation",
     "ReservationKind",
+    "SchedulingDecision",
 ]

@@ -34,6 +34,8 @@ class HostCapacity(TrackedModel):
     failover_vcpus = models.BigIntegerField(default=0)
     in_flight_memory_bytes = models.BigIntegerField(default=0)
     in_flight_vcpus = models.BigIntegerField(default=0)
+    oversubscribed_since = models.DateTimeField(null=True, blank=True)
+    oversubscription_checked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         verbose_name_plural = "host capacity"
@@ -106,6 +108,17 @@ class Reservation(TrackedModel):
     decision = models.JSONField(
         null=True, blank=True, help_text="why this host: candidates, removals, runners-up"
     )
+    vm_uuid = models.CharField(
+        max_length=64, blank=True, db_index=True, help_text="VM of an in-flight placement"
+    )
+    user_id = models.CharField(max_length=64, blank=True)
+    intent = models.CharField(max_length=64, blank=True)
+    source_host = models.ForeignKey(
+        Host, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    placement_id = models.UUIDField(
+        null=True, blank=True, db_index=True, help_text="shared by the rows of one placement"
+    )
 
     class Meta:
         ordering = ("commitment_id", "slot_index", "id")
@@ -120,6 +133,23 @@ class Reservation(TrackedModel):
         constraints = [
             models.UniqueConstraint(
                 fields=["commitment", "slot_index"], name="capacity_reservation_slot_unique"
+            ),
+            models.UniqueConstraint(
+                fields=["vm_uuid", "target_host"],
+                condition=Q(kind=ReservationKind.IN_FLIGHT),
+                name="capacity_reservation_in_flight_unique",
+            ),
+            models.CheckConstraint(
+                condition=~Q(kind=ReservationKind.IN_FLIGHT)
+                | (
+                    ~Q(vm_uuid="")
+                    & Q(
+                        target_host__isnull=False,
+                        end_time__isnull=False,
+                        placement_id__isnull=False,
+                    )
+                ),
+                name="capacity_reservation_in_flight_complete",
             ),
             models.CheckConstraint(
                 condition=Q(kind__in=ReservationKind.values), name="capacity_reservation_kind_known"
