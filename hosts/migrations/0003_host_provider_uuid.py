@@ -4,7 +4,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
         ("hosts", "0002_change_tracking"),
     ]
@@ -13,6 +12,8 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="host",
             name="provider_uuid",
-            field=models.CharField(blank=True, help_text="root resource provider in Placement", max_length=64),
+            field=models.CharField(
+                blank=True, help_text="root resource provider in Placement", max_length=64
+            ),
         ),
     ]
