@@ -36,6 +36,7 @@ def _database(url: str) -> dict[str, Any]:
     if parts.scheme not in {"postgres", "postgresql"}:
         raise SystemExit("headroom: configuration error: DATABASE_URL: must be postgresql://…")
     query = dict(parse_qsl(parts.query))
+    query.setdefault("connect_timeout", "5")
     return {
         "ENGINE": "django_prometheus.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),

@@ -1,20 +1,42 @@
-"""What a caller asks of the scheduler (spec scheduling, 3, 7.4, 7.6, 7.7)."""
+"""What a caller asks of the scheduler (spec scheduling, 2.2, 3, 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from scheduling.columns import normalized_hypervisor_type
+from scheduling.intents import CallOptions, Intent
+from scheduling.quota import QuotaFacts
+from scheduling.reservations import (
+    KIND_COMMITTED,
+    KIND_FAILOVER,
+    KIND_IN_FLIGHT,
+    RESERVATION_KINDS,
+)
 from scheduling.resources import ResourceVector
-from scheduling.table import normalized_hypervisor_type
 
-KIND_COMMITTED = "committed"
-KIND_FAILOVER = "failover"
-KIND_IN_FLIGHT = "in_flight"
-RESERVATION_KINDS = frozenset({KIND_COMMITTED, KIND_FAILOVER, KIND_IN_FLIGHT})
+__all__ = [
+    "KIND_COMMITTED",
+    "KIND_FAILOVER",
+    "KIND_IN_FLIGHT",
+    "RESERVATION_KINDS",
+    "CallOptions",
+    "InstanceGroup",
+    "Intent",
+    "PlacementRequest",
+    "RequestedDestination",
+    "UnplaceableRequestError",
+    "hypervisor_type_from_extra_specs",
+    "max_per_host_from_rule",
+    "traits_from_extra_specs",
+]
 
+HARDWARE_VERSION_KEY = "quota:hw_version"
+HYPERVISOR_TYPE_KEY = "capabilities:hypervisor_type"
 _TRAIT_PREFIX = "trait:"
-_HYPERVISOR_TYPE_KEY = "capabilities:hypervisor_type"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class UnplaceableRequestError(ValueError):
@@ -28,11 +50,42 @@ class UnplaceableRequestError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceGroup:
+    """The server group of a VM.
+
+    Attributes:
+        policy: ``affinity``, ``anti-affinity``, ``soft-affinity`` or ``soft-anti-affinity``.
+        hosts: Hosts of its members, as the caller says.
+        members: Uuids of its VMs.
+        max_per_host: Limit of hard anti-affinity, see :func:`max_per_host_from_rule`.
+    """
+
+    policy: str
+    hosts: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
+    max_per_host: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedDestination:
+    """Where a request wants to go.
+
+    Attributes:
+        host: The only host wanted; empty means any.
+        aggregates: Conjunction of comma-separated disjunctions of aggregate uuids.
+    """
+
+    host: str = ""
+    aggregates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
     """One VM-shaped block that needs one host.
 
     Attributes:
-        request_key: Input of the tie-break hash, for example the uuid of the slot or VM.
+        request_key: Uuid of the VM, or name of the slot: tie-breaks hash it, failover and
+            in-flight blocks and server groups know the VM by it.
         memory_bytes: Memory asked for, more than 0.
         vcpus: vCPUs asked for, more than 0 (0 only for counting capacity).
         zone: Availability zone; empty means any.
@@ -43,8 +96,29 @@ class PlacementRequest:
         ignore_hosts: Hosts to leave out; None means not given.
         force_hosts: The only hosts to consider; None means not given, empty means no host at all.
         ignored_kinds: Reservation kinds of the table that block nothing for this request.
-        assume_empty_hosts: Ignore what VMs have allocated. The committed column counts only what
-            slots block beyond their VMs, so callers ignore the committed kind along with it.
+        assume_empty_hosts: Ignore what VMs have allocated. Committed slots then block their full
+            size as far as the table has side tables; without them the committed column counts
+            only what slots block beyond their VMs, so callers ignore the committed kind as well.
+        lock_reservations: Never release committed slots to the requester.
+        intent: What the placement is for; None if it is not known.
+        num_instances: Equal VMs that must all fit on the host.
+        flavor_name: Flavor, for explanations.
+        flavor_group: Group of the flavor as far as the caller knows it.
+        extra_specs: Extra specs of the flavor; their traits and hypervisor type count besides
+            those given on their own.
+        image_properties: Properties of the image; None means not given.
+        domain_name: Name of the project's domain; None means not given.
+        domain_is_unresolved: Whether the domain was looked up in vain: restricted hosts then
+            cannot be told apart, and the request fails.
+        source_host: Where a VM comes from that is migrated live.
+        resource_group: Flavor group as the hint says; empty means not given.
+        instance_group: Server group of the VM.
+        requested_destination: Where the caller wants it.
+        hosts: The caller's candidates; None means all.
+        restrict_to_hosts: Hosts to consider even where a pipeline ignores the caller's
+            candidates; None means all.
+        weights: The caller's weight of each host; None means 0 for all.
+        quota: What the quota filter judges by; None means that there is no quota record.
     """
 
     request_key: str
@@ -59,9 +133,26 @@ class PlacementRequest:
     force_hosts: frozenset[str] | None = None
     ignored_kinds: frozenset[str] = frozenset()
     assume_empty_hosts: bool = False
+    lock_reservations: bool = False
+    intent: Intent | None = Intent.CREATE
+    num_instances: int = 1
+    flavor_name: str = ""
+    flavor_group: str = ""
+    extra_specs: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    image_properties: Mapping[str, object] | None = None
+    domain_name: str | None = None
+    domain_is_unresolved: bool = False
+    source_host: str = ""
+    resource_group: str = ""
+    instance_group: InstanceGroup | None = None
+    requested_destination: RequestedDestination | None = None
+    hosts: tuple[str, ...] | None = None
+    restrict_to_hosts: frozenset[str] | None = None
+    weights: Mapping[str, float] | None = None
+    quota: QuotaFacts | None = None
 
     def __post_init__(self) -> None:
-        if self.memory_bytes < 0 or self.vcpus < 0:
+        if self.memory_bytes < 0 or self.vcpus < 0 or self.num_instances < 0:
             raise ValueError("a placement request cannot ask for negative resources")
         unknown = sorted(self.ignored_kinds - RESERVATION_KINDS)
         if unknown:
@@ -69,8 +160,51 @@ class PlacementRequest:
 
     @property
     def asked(self) -> ResourceVector:
-        """Return memory in bytes and vCPUs as one vector."""
-        return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
+        """Return memory in bytes and vCPUs of all instances together as one vector."""
+        count = max(1, self.num_instances)
+        return ResourceVector(memory_bytes=self.memory_bytes * count, vcpus=self.vcpus * count)
+
+    @property
+    def commitment_group(self) -> str:
+        """Return the flavor group: the caller's, else ``quota:hw_version`` as its alias.
+
+        Source: spec scheduling, 15.10.
+        """
+        return self.flavor_group or self.extra_specs.get(HARDWARE_VERSION_KEY, "")
+
+    def with_options(self, options: CallOptions) -> PlacementRequest:
+        """Return the request with call-time options combined: flags by OR, kinds united.
+
+        Source: spec scheduling, 3.
+        """
+        return replace(
+            self,
+            assume_empty_hosts=self.assume_empty_hosts or options.assume_empty_hosts,
+            lock_reservations=self.lock_reservations or options.lock_reservations,
+            ignored_kinds=self.ignored_kinds | options.ignored_reservation_types,
+        )
+
+    def extra_specs_key(self, prefix: str) -> Hashable:
+        """Return the extra specs that start with a prefix as something to look up by."""
+        return tuple(
+            sorted(item for item in self.extra_specs.items() if item[0].startswith(prefix))
+        )
+
+
+def max_per_host_from_rule(rule: object) -> int:
+    """Return the limit of the group rule ``max_server_per_host``, 1 if it does not say.
+
+    Whole numbers count as integers, integral floats and texts; the rest and numbers below 1 are
+    as good as missing.
+
+    Source: spec scheduling, 7.10 (product rule).
+    """
+    limit = 1
+    is_whole_float = isinstance(rule, float) and rule.is_integer()
+    is_digits = isinstance(rule, str) and rule.strip().isdecimal()
+    if is_whole_float or is_digits or (isinstance(rule, int) and not isinstance(rule, bool)):
+        limit = int(rule)  # type: ignore[call-overload]  # one of the three kinds above
+    return max(1, limit)
 
 
 def traits_from_extra_specs(
@@ -97,10 +231,10 @@ def traits_from_extra_specs(
 def hypervisor_type_from_extra_specs(extra_specs: Mapping[str, str]) -> str | None:
     """Return the normalised hypervisor type a flavor asks for, None if it asks for none.
 
-    Operators (``<in>``, ``<or>``, ``s==``) are not understood yet: such an expression is returned
-    as it is and matches no host, so that a block never lands on a wrong one.
+    An expression with an operator (``<or> CH <or> QEMU``) is returned as it is and understood by
+    the capabilities filter.
 
     Source: spec scheduling, 7.6 (product: case-insensitive, ``kvm`` and ``qemu`` are equal).
     """
-    wanted = extra_specs.get(_HYPERVISOR_TYPE_KEY)
+    wanted = extra_specs.get(HYPERVISOR_TYPE_KEY)
     return None if wanted is None else normalized_hypervisor_type(wanted)

@@ -4,94 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.resources import ZERO, ResourceVector
-
-BoolColumn: TypeAlias = NDArray[np.bool_]
-Int64Column: TypeAlias = NDArray[np.int64]
-Int32Column: TypeAlias = NDArray[np.int32]
-Int16Column: TypeAlias = NDArray[np.int16]
-UInt64Column: TypeAlias = NDArray[np.uint64]
-FloatColumn: TypeAlias = NDArray[np.float64]
-
-_Word = TypeVar("_Word", bound=Hashable)
-
-_BITS_PER_WORD = 64
-
-CAPACITY_COLUMNS: tuple[str, ...] = (
-    "eff_memory_bytes",
-    "eff_vcpus",
-    "alloc_memory_bytes",
-    "alloc_vcpus",
-    "committed_memory_bytes",
-    "committed_vcpus",
-    "failover_memory_bytes",
-    "failover_vcpus",
-    "in_flight_memory_bytes",
-    "in_flight_vcpus",
+from scheduling.columns import (
+    BIT_COLUMNS,
+    CAPACITY_COLUMNS,
+    CODE_COLUMNS,
+    BoolColumn,
+    FloatColumn,
+    Int16Column,
+    Int32Column,
+    Int64Column,
+    UInt64Column,
+    bit_words,
+    capacity_columns,
+    extended_bits,
+    extended_codes,
+    frozen,
+    normalized_hypervisor_type,
+    text_hash,
+    word_count,
 )
-_STATIC_COLUMNS: tuple[str, ...] = (
-    "zone",
-    "state_ok",
-    "hypervisor_type",
-    "traits",
-    "tenant_class",
-)
+from scheduling.instances import InstanceIndex
+from scheduling.reservations import NO_RESERVATIONS, ReservationIndex
+from scheduling.rows import HostAggregate, HostRow
+
+__all__ = [
+    "CAPACITY_COLUMNS",
+    "BoolColumn",
+    "FloatColumn",
+    "HostAggregate",
+    "HostRow",
+    "HostTable",
+    "Int16Column",
+    "Int32Column",
+    "Int64Column",
+    "UInt64Column",
+    "normalized_hypervisor_type",
+    "text_hash",
+]
+
+_STATIC_COLUMNS: tuple[str, ...] = ("is_known", "state_ok", *CODE_COLUMNS, *BIT_COLUMNS)
 _IDENTITY_COLUMNS: tuple[str, ...] = ("host_ids", "name_hashes")
-
-
-def normalized_hypervisor_type(name: str) -> str:
-    """Return the hypervisor type in lower case with ``kvm`` written as ``qemu``.
-
-    Source: spec scheduling, 7.6 (product rule).
-    """
-    lowered = name.strip().lower()
-    return "qemu" if lowered == "kvm" else lowered
-
-
-def text_hash(text: str) -> int:
-    """Return a stable unsigned 64-bit hash of a text, the same in every process."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostRow:
-    """One host as a loader hands it over.
-
-    Attributes:
-        name: Compute host name, unique in a table.
-        host_id: Database key of the host.
-        zone: Availability zone; empty when the host has none.
-        is_ready: Whether its conditions allow placement, see
-            :func:`scheduling.filters.conditions_allow_placement`.
-        hypervisor_type: Domain type of the host (``ch``, ``kvm``, ``qemu``), any case.
-        traits: Applied and custom traits together.
-        allowed_projects: Projects that may use the host; empty means all.
-        effective: Effective capacity, zero where it is not known.
-        allocated: Sum over the VMs on the host.
-        committed: What committed slots still block.
-        failover: What failover slots block.
-        in_flight: What in-flight placements block.
-    """
-
-    name: str
-    host_id: int
-    zone: str = ""
-    is_ready: bool = True
-    hypervisor_type: str = "qemu"
-    traits: Collection[str] = ()
-    allowed_projects: Collection[str] = ()
-    effective: ResourceVector = ZERO
-    allocated: ResourceVector = ZERO
-    committed: ResourceVector = ZERO
-    failover: ResourceVector = ZERO
-    in_flight: ResourceVector = ZERO
+_ALL_COLUMNS: tuple[str, ...] = (*_IDENTITY_COLUMNS, *_STATIC_COLUMNS, *CAPACITY_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,32 +64,54 @@ class HostTable:
         names: Host names by row.
         host_ids: int64[N], database keys.
         row_of: Host name -> row.
+        is_known: bool[N], false for hosts that only a request names.
         zone: int16[N], codes into ``zones``; the empty zone means that the host has none.
         zones: Zone names by code.
         state_ok: bool[N], whether the host's conditions allow placement.
         hypervisor_type: int16[N], codes into ``hypervisor_types``.
         hypervisor_types: Normalised hypervisor types by code.
+        cpu_arch: int16[N], codes into ``cpu_archs``.
+        cpu_archs: CPU architectures by code.
+        building_block: int16[N], codes into ``building_blocks``.
+        building_blocks: Racks by code.
+        maintenance: int16[N], codes into ``maintenance_modes``.
+        maintenance_modes: Maintenance modes by code.
         eff_memory_bytes: int64[N], effective capacity; likewise ``eff_vcpus``.
         alloc_memory_bytes: int64[N], allocated to VMs; likewise ``alloc_vcpus``.
         committed_memory_bytes: int64[N], blocked by committed slots; likewise vCPUs.
         failover_memory_bytes: int64[N], blocked by failover slots; likewise vCPUs.
         in_flight_memory_bytes: int64[N], blocked by in-flight placements; likewise vCPUs.
-        traits: uint64[N, W], bit sets.
-        trait_bit: Trait name -> bit number in a row of ``traits``.
+        traits: uint64[N, W], bit sets; ``aggregates``, ``features``, ``cpu_modes`` and ``devices``
+            likewise, each with its own number of words.
+        trait_bit: Trait name -> bit number in a row of ``traits``; the other bit columns have
+            ``aggregate_bit`` (by uuid), ``feature_bit``, ``cpu_mode_bit`` and ``device_bit``.
         tenant_class: int32[N], index into ``tenant_classes``.
         tenant_classes: Sets of allowed projects; the empty set is open to all.
+        aggregate_tenant_class: int32[N], index into ``aggregate_tenant_classes``.
+        aggregate_tenant_classes: Sets of projects named by aggregates; the empty set is open.
         name_hashes: uint64[N], stable hashes of the names for tie-breaks.
+        instances: Uuids of each host's VMs, by row.
+        instance_index: The same inverted.
+        reservations: Side tables of the reservations; their sums are in the blocked columns.
         mask_cache: Masks of static filters by (filter name, key); filled by the engine.
+        slot_cache: Reservations as columns of row numbers; filled by the engine.
     """
 
     names: tuple[str, ...]
     host_ids: Int64Column
     row_of: Mapping[str, int]
+    is_known: BoolColumn
     zone: Int16Column
     zones: tuple[str, ...]
     state_ok: BoolColumn
     hypervisor_type: Int16Column
     hypervisor_types: tuple[str, ...]
+    cpu_arch: Int16Column
+    cpu_archs: tuple[str, ...]
+    building_block: Int16Column
+    building_blocks: tuple[str, ...]
+    maintenance: Int16Column
+    maintenance_modes: tuple[str, ...]
     eff_memory_bytes: Int64Column
     eff_vcpus: Int64Column
     alloc_memory_bytes: Int64Column
@@ -143,10 +124,26 @@ class HostTable:
     in_flight_vcpus: Int64Column
     traits: UInt64Column
     trait_bit: Mapping[str, int]
+    aggregates: UInt64Column
+    aggregate_bit: Mapping[str, int]
+    features: UInt64Column
+    feature_bit: Mapping[str, int]
+    cpu_modes: UInt64Column
+    cpu_mode_bit: Mapping[str, int]
+    devices: UInt64Column
+    device_bit: Mapping[str, int]
     tenant_class: Int32Column
     tenant_classes: tuple[frozenset[str], ...]
+    aggregate_tenant_class: Int32Column
+    aggregate_tenant_classes: tuple[frozenset[str], ...]
     name_hashes: UInt64Column
+    instances: tuple[tuple[str, ...], ...] = ()
+    instance_index: InstanceIndex = field(default_factory=InstanceIndex)
+    reservations: ReservationIndex = NO_RESERVATIONS
     mask_cache: dict[tuple[str, Hashable], BoolColumn] = field(default_factory=dict, repr=False)
+    slot_cache: dict[Hashable, Any] = field(  # Any: columns with what they were made from
+        default_factory=dict, repr=False
+    )
 
     def __len__(self) -> int:
         return len(self.names)
@@ -206,7 +203,7 @@ class HostTable:
         if not changed:
             return table
         target_rows = np.array([table.row_of[name] for name in changed_names], dtype=np.int64)
-        return _with_encoded(table, target_rows, changed)
+        return _with_instances(_with_encoded(table, target_rows, changed), changed)
 
     def replace_columns(
         self, rows: Sequence[int] | Int64Column, columns: Mapping[str, Sequence[int] | Int64Column]
@@ -227,17 +224,48 @@ class HostTable:
         fresh = {name: np.asarray(figures, dtype=np.int64) for name, figures in columns.items()}
         return _scattered(self, targets, fresh, {})
 
+    def with_reservations(self, reservations: ReservationIndex) -> HostTable:
+        """Return a table with other reservation side tables; the blocked columns stay."""
+        return replace(self, reservations=reservations)
 
-_ALL_COLUMNS: tuple[str, ...] = (*_IDENTITY_COLUMNS, *_STATIC_COLUMNS, *CAPACITY_COLUMNS)
+    def with_unknown(self, names: Iterable[str]) -> HostTable:
+        """Return a table that also has rows for hosts that no loader knows.
+
+        Such a host has no zone, no traits, no capacity and is not ready; what becomes of it is
+        each filter's business (spec scheduling, 7.1).
+        """
+        new_names = [name for name in dict.fromkeys(names) if name not in self.row_of]
+        if not new_names:
+            return self
+        table = _with_new_names(self, new_names)
+        target_rows = np.arange(len(self), len(table), dtype=np.int64)
+        return _with_encoded(table, target_rows, (_UNKNOWN_HOST,), names=new_names)
+
+
+_UNKNOWN_HOST = HostRow(name="", host_id=0, is_ready=False, hypervisor_type="", is_known=False)
 
 
 def _without(table: HostTable, gone: frozenset[str]) -> HostTable:
     keep = np.array([name not in gone for name in table.names], dtype=np.bool_)
     names = tuple(name for name in table.names if name not in gone)
     columns: dict[str, Any] = {  # Any: columns of several dtypes
-        name: _frozen(getattr(table, name)[keep]) for name in _ALL_COLUMNS
+        name: frozen(getattr(table, name)[keep]) for name in _ALL_COLUMNS
     }
-    return replace(table, names=names, row_of=_row_index(names), mask_cache={}, **columns)
+    instances = tuple(
+        vm_uuids
+        for name, vm_uuids in zip(table.names, table.instances, strict=True)
+        if name not in gone
+    )
+    return replace(
+        table,
+        names=names,
+        row_of=_row_index(names),
+        instances=instances,
+        instance_index=InstanceIndex.build(instances),
+        mask_cache={},
+        slot_cache={},
+        **columns,
+    )
 
 
 def _with_new_names(table: HostTable, new_names: Sequence[str]) -> HostTable:
@@ -248,45 +276,78 @@ def _with_new_names(table: HostTable, new_names: Sequence[str]) -> HostTable:
     for column_name in _ALL_COLUMNS:
         old: NDArray[Any] = getattr(table, column_name)
         added = np.zeros((len(new_names), *old.shape[1:]), dtype=old.dtype)
-        columns[column_name] = _frozen(np.concatenate((old, added)))
-    return replace(table, names=names, row_of=_row_index(names), mask_cache={}, **columns)
+        columns[column_name] = frozen(np.concatenate((old, added)))
+    return replace(
+        table,
+        names=names,
+        row_of=_row_index(names),
+        instances=(*table.instances, *((),) * len(new_names)),
+        mask_cache={},
+        slot_cache={},
+        **columns,
+    )
 
 
-def _with_encoded(table: HostTable, target_rows: Int64Column, rows: Sequence[HostRow]) -> HostTable:
-    zones, zone_code = _extended(table.zones, [row.zone for row in rows])
-    kinds, kind_code = _extended(
-        table.hypervisor_types, [normalized_hypervisor_type(row.hypervisor_type) for row in rows]
-    )
-    classes, class_code = _extended(
-        table.tenant_classes, [frozenset(row.allowed_projects) for row in rows]
-    )
-    trait_bit = _extended_bits(table.trait_bit, rows)
-    words = max(1, -(-len(trait_bit) // _BITS_PER_WORD))  # ceil: the last word is partly used
-    base = _with_trait_words(table, words)
+def _with_encoded(
+    table: HostTable,
+    target_rows: Int64Column,
+    rows: Sequence[HostRow],
+    *,
+    names: Sequence[str] | None = None,
+) -> HostTable:
+    """Write rows into the table; with ``names`` the only row is written for every name."""
+    vocabulary: dict[str, Any] = {}  # Any: fields of several types
     fresh: dict[str, NDArray[Any]] = {  # Any: columns of several dtypes
         "host_ids": np.array([row.host_id for row in rows], dtype=np.int64),
-        "name_hashes": np.array([text_hash(row.name) for row in rows], dtype=np.uint64),
-        "zone": np.array(zone_code, dtype=np.int16),
+        "is_known": np.array([row.is_known for row in rows], dtype=np.bool_),
         "state_ok": np.array([row.is_ready for row in rows], dtype=np.bool_),
-        "hypervisor_type": np.array(kind_code, dtype=np.int16),
-        "tenant_class": np.array(class_code, dtype=np.int32),
-        "traits": _trait_words(rows, trait_bit, words),
-        **_capacity_columns(rows),
+        **capacity_columns(rows),
     }
-    vocabulary: dict[str, Any] = {  # Any: fields of several types
-        "zones": zones,
-        "hypervisor_types": kinds,
-        "tenant_classes": classes,
-        "trait_bit": trait_bit,
-    }
+    base = table
+    for column_name, (words_name, dtype, word_of) in CODE_COLUMNS.items():
+        words, codes = extended_codes(getattr(table, words_name), [word_of(row) for row in rows])
+        vocabulary[words_name] = words
+        fresh[column_name] = np.array(codes, dtype=dtype)
+    for column_name, (bits_name, members_of) in BIT_COLUMNS.items():
+        members = [members_of(row) for row in rows]
+        bits = extended_bits(getattr(table, bits_name), members)
+        vocabulary[bits_name] = bits
+        base = _with_words(base, column_name, word_count(bits))
+        fresh[column_name] = bit_words(members, bits, getattr(base, column_name).shape[1])
+    if names is not None:
+        fresh = {name: np.repeat(column, len(names), axis=0) for name, column in fresh.items()}
+    row_names = names if names is not None else [row.name for row in rows]
+    fresh["name_hashes"] = np.array([text_hash(name) for name in row_names], dtype=np.uint64)
     return _scattered(base, target_rows, fresh, vocabulary)
 
 
-def _with_trait_words(table: HostTable, words: int) -> HostTable:
-    missing = words - table.traits.shape[1]
+def _with_words(table: HostTable, column_name: str, words: int) -> HostTable:
+    column: UInt64Column = getattr(table, column_name)
+    missing = words - column.shape[1]
     if missing <= 0:
         return table
-    return replace(table, traits=_frozen(np.pad(table.traits, ((0, 0), (0, missing)))))
+    wider: dict[str, Any] = {  # Any: one field by its name
+        column_name: frozen(np.pad(column, ((0, 0), (0, missing))))
+    }
+    return replace(table, **wider)
+
+
+def _with_instances(table: HostTable, rows: Sequence[HostRow]) -> HostTable:
+    changes: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for row in rows:
+        index, after = table.row_of[row.name], tuple(row.instances)
+        if table.instances[index] != after:
+            changes[index] = (table.instances[index], after)
+    if not changes:
+        return table
+    instances = list(table.instances)
+    for index, (_, after) in changes.items():
+        instances[index] = after
+    return replace(
+        table,
+        instances=tuple(instances),
+        instance_index=table.instance_index.updated(changes),
+    )
 
 
 def _scattered(
@@ -303,88 +364,26 @@ def _scattered(
             continue
         column = old.copy()
         column[target_rows] = figures
-        changes[column_name] = _frozen(column)
+        changes[column_name] = frozen(column)
         keeps_masks = keeps_masks and column_name not in _STATIC_COLUMNS
     if not keeps_masks:
         changes["mask_cache"] = {}
     return replace(table, **changes)
 
 
-def _frozen(column: NDArray[Any]) -> NDArray[Any]:  # Any: whatever dtype the column has
-    column.flags.writeable = False
-    return column
-
-
 def _row_index(names: Sequence[str]) -> Mapping[str, int]:
     return MappingProxyType({name: row for row, name in enumerate(names)})
 
 
-def _extended(
-    known: tuple[_Word, ...], wanted: Sequence[_Word]
-) -> tuple[tuple[_Word, ...], list[int]]:
-    """Return the vocabulary with new words appended, and the code of each wanted word."""
-    code_of = {word: code for code, word in enumerate(known)}
-    codes = [code_of.setdefault(word, len(code_of)) for word in wanted]
-    return tuple(code_of), codes
-
-
-def _extended_bits(known: Mapping[str, int], rows: Sequence[HostRow]) -> Mapping[str, int]:
-    new = {trait for row in rows for trait in row.traits if trait not in known}
-    if not new:
-        return known
-    bits = dict(known)
-    for trait in sorted(new):
-        bits[trait] = len(bits)
-    return MappingProxyType(bits)
-
-
-def _trait_words(rows: Sequence[HostRow], trait_bit: Mapping[str, int], words: int) -> UInt64Column:
-    bits = np.zeros((len(rows), words), dtype=np.uint64)
-    for index, row in enumerate(rows):
-        row_bits = 0
-        for trait in row.traits:
-            row_bits |= 1 << trait_bit[trait]
-        for word in range(words):
-            bits[index, word] = (row_bits >> (word * _BITS_PER_WORD)) & (2**_BITS_PER_WORD - 1)
-    return bits
-
-
-def _capacity_columns(rows: Sequence[HostRow]) -> dict[str, Int64Column]:
-    figures = [
-        (
-            row.effective.memory_bytes,
-            row.effective.vcpus,
-            row.allocated.memory_bytes,
-            row.allocated.vcpus,
-            row.committed.memory_bytes,
-            row.committed.vcpus,
-            row.failover.memory_bytes,
-            row.failover.vcpus,
-            row.in_flight.memory_bytes,
-            row.in_flight.vcpus,
-        )
-        for row in rows
-    ]
-    by_column = np.ascontiguousarray(np.array(figures, dtype=np.int64).T)
-    return dict(zip(CAPACITY_COLUMNS, by_column, strict=True))
-
-
 def _empty_table() -> HostTable:
-    empty_int64 = _frozen(np.zeros(0, dtype=np.int64))
-    capacity: dict[str, Any] = dict.fromkeys(CAPACITY_COLUMNS, empty_int64)  # Any: for ** below
-    return HostTable(
-        names=(),
-        host_ids=empty_int64,
-        row_of=_row_index(()),
-        zone=_frozen(np.zeros(0, dtype=np.int16)),
-        zones=(),
-        state_ok=_frozen(np.zeros(0, dtype=np.bool_)),
-        hypervisor_type=_frozen(np.zeros(0, dtype=np.int16)),
-        hypervisor_types=(),
-        traits=_frozen(np.zeros((0, 1), dtype=np.uint64)),
-        trait_bit=MappingProxyType({}),
-        tenant_class=_frozen(np.zeros(0, dtype=np.int32)),
-        tenant_classes=(),
-        name_hashes=_frozen(np.zeros(0, dtype=np.uint64)),
-        **capacity,
-    )
+    columns: dict[str, Any] = {  # Any: columns of several dtypes
+        **dict.fromkeys((*CAPACITY_COLUMNS, "host_ids"), frozen(np.zeros(0, dtype=np.int64))),
+        **dict.fromkeys(("is_known", "state_ok"), frozen(np.zeros(0, dtype=np.bool_))),
+        "name_hashes": frozen(np.zeros(0, dtype=np.uint64)),
+    }
+    for column_name, (words_name, dtype, _) in CODE_COLUMNS.items():
+        columns |= {column_name: frozen(np.zeros(0, dtype=dtype)), words_name: ()}
+    for column_name, (bits_name, _) in BIT_COLUMNS.items():
+        columns[column_name] = frozen(np.zeros((0, 1), dtype=np.uint64))
+        columns[bits_name] = MappingProxyType({})
+    return HostTable(names=(), row_of=_row_index(()), **columns)

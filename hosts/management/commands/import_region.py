@@ -20,6 +20,7 @@ from hosts.region.errors import RegionFileError
 from hosts.region.run import ImportOptions, ImportReport
 from hosts.services.region_import import ImportProgress, import_region
 from journal.actors import command_actor
+from journal.errors import HeadroomError
 
 EXIT_MALFORMED = 2
 OUTPUT_COLUMNS = 200
@@ -51,7 +52,7 @@ class Command(BaseCommand):
         """Import, then print the result.
 
         Raises:
-            CommandError: A file is malformed.
+            CommandError: A file is malformed, or the region is in use by another.
         """
         files = [Path(name) for name in options["files"]]
         chosen = ImportOptions(
@@ -64,6 +65,8 @@ class Command(BaseCommand):
             report = self._import(files, chosen)
         except RegionFileError as error:
             raise CommandError(error.message, returncode=EXIT_MALFORMED) from None
+        except HeadroomError as error:
+            raise CommandError(f"{error.message}; nothing was imported") from error
         if options["json"]:
             self.stdout.write(orjson.dumps(_as_json(report, chosen)).decode())
         else:

@@ -25,6 +25,7 @@ SMALL_SHAPE_WEIGHT: Final = 15
 GENERAL_WEIGHT: Final = 100
 ODD_VMS_PER: Final = 2500
 LEAST_ODD_VMS: Final = 4
+MOST_LEFT_OVER: Final = 50
 GIB_PER_MIB: Final = 1024
 
 Item = dict[str, Any]  # JSON of a server
@@ -48,7 +49,8 @@ def servers(plan: RegionPlan) -> Iterator[Item]:
             number += 1
             placed += 1
             yield _placed(plan, host, flavor, number)
-    for index in range(odd):
+    # The last hosts may have had no room for the last few: these stand nowhere as well.
+    for index in range(min(wanted - placed, odd + MOST_LEFT_OVER)):
         yield _unplaced(plan, index, number + index + 1)
 
 

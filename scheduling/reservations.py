@@ -1,0 +1,170 @@
+"""Side tables of the reservations, for releasing blocks (spec scheduling, 7.11 and 14.3).
+
+The sums per host are columns of the host table. The side tables say what of these sums a request
+gets back: its project's committed slots, its VM's failover slots, its own in-flight blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from scheduling.resources import ZERO, ResourceVector
+from scheduling.rows import ReservationRow
+
+KIND_COMMITTED = "committed"
+KIND_FAILOVER = "failover"
+KIND_IN_FLIGHT = "in_flight"
+RESERVATION_KINDS = frozenset({KIND_COMMITTED, KIND_FAILOVER, KIND_IN_FLIGHT})
+
+_Key = TypeVar("_Key", bound=Hashable)
+_ByKey = Mapping[tuple[str, str], tuple[ReservationRow, ...]]
+_ByVm = Mapping[str, tuple[ReservationRow, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReservationIndex:
+    """All reservations by the questions that requests ask. Never changed in place.
+
+    The tuples keep their identity as long as nothing in them changes; caches rely on it.
+
+    Attributes:
+        by_id: Reservation key -> row.
+        committed: (project, resource group) -> its committed slots, by key.
+        failover_of_vm: VM uuid -> failover slots that list it, by key.
+        in_flight_of_vm: VM uuid -> its in-flight blocks, by key.
+        failover: All failover slots, by key.
+        all_committed: All committed slots, by key.
+    """
+
+    by_id: Mapping[int, ReservationRow] = field(default_factory=dict)
+    committed: _ByKey = field(default_factory=dict)
+    failover_of_vm: _ByVm = field(default_factory=dict)
+    in_flight_of_vm: _ByVm = field(default_factory=dict)
+    failover: tuple[ReservationRow, ...] = ()
+    all_committed: tuple[ReservationRow, ...] = ()
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[ReservationRow]) -> ReservationIndex:
+        """Build the side tables.
+
+        Raises:
+            ValueError: If a kind is not known or a key occurs twice.
+        """
+        return NO_RESERVATIONS.replace_rows(rows)
+
+    def replace_rows(
+        self, rows: Iterable[ReservationRow], *, removed: Collection[int] = ()
+    ) -> ReservationIndex:
+        """Return side tables with some reservations changed, added or removed.
+
+        Args:
+            rows: New state of changed and added reservations.
+            removed: Keys of reservations to drop; unknown keys are ignored.
+
+        Raises:
+            ValueError: If a kind is not known or a key occurs twice.
+        """
+        changed = tuple(rows)
+        unknown = sorted({row.kind for row in changed} - RESERVATION_KINDS)
+        if unknown:
+            raise ValueError(f"unknown reservation kind: {', '.join(unknown)}")
+        keys = {row.reservation_id for row in changed}
+        if len(keys) != len(changed) or keys.intersection(removed):
+            raise ValueError("a reservation occurs twice")
+        gone = [self.by_id[key] for key in sorted({*keys, *removed}) if key in self.by_id]
+        by_id = {**self.by_id, **{row.reservation_id: row for row in changed}}
+        for key in removed:
+            by_id.pop(key, None)
+        return ReservationIndex(
+            by_id=by_id,
+            committed=_regrouped(self.committed, gone, changed, _committed_keys),
+            failover_of_vm=_regrouped(self.failover_of_vm, gone, changed, _failover_users),
+            in_flight_of_vm=_regrouped(self.in_flight_of_vm, gone, changed, _in_flight_vms),
+            failover=_rows_of_kind(self.failover, by_id, gone, changed, KIND_FAILOVER),
+            all_committed=_rows_of_kind(self.all_committed, by_id, gone, changed, KIND_COMMITTED),
+        )
+
+
+NO_RESERVATIONS = ReservationIndex()
+
+
+def blocks_by_host(
+    reservations: Iterable[ReservationRow],
+) -> Mapping[str, Mapping[str, ResourceVector]]:
+    """Return what reservations block, as the columns of the host table hold it.
+
+    A ready committed slot without resource group blocks nothing, everything else blocks its
+    target and its observed host. Of the in-flight blocks of one placement one counts per host.
+
+    Returns:
+        Host name -> kind -> sum of blocks.
+
+    Source: spec scheduling, 7.11 step B, rules 2, 3 and 4; 16.3.
+    """
+    blocks: dict[str, dict[str, ResourceVector]] = {}
+    seen_placements: set[tuple[str, str]] = set()
+    for row in sorted(reservations, key=lambda row: row.reservation_id):
+        if row.kind == KIND_COMMITTED and row.is_ready and not row.resource_group:
+            continue
+        for host in row.hosts():
+            if row.placement_id and (row.placement_id, host) in seen_placements:
+                continue
+            seen_placements.add((row.placement_id, host))
+            kinds = blocks.setdefault(host, {})
+            kinds[row.kind] = kinds.get(row.kind, ZERO) + row.blocked
+    return blocks
+
+
+def _committed_keys(row: ReservationRow) -> tuple[tuple[str, str], ...]:
+    return ((row.project_id, row.resource_group),) if row.kind == KIND_COMMITTED else ()
+
+
+def _failover_users(row: ReservationRow) -> tuple[str, ...]:
+    return row.vm_uuids if row.kind == KIND_FAILOVER else ()
+
+
+def _in_flight_vms(row: ReservationRow) -> tuple[str, ...]:
+    return row.vm_uuids if row.kind == KIND_IN_FLIGHT else ()
+
+
+def _regrouped(
+    groups: Mapping[_Key, tuple[ReservationRow, ...]],
+    gone: Sequence[ReservationRow],
+    added: Sequence[ReservationRow],
+    keys_of: Callable[[ReservationRow], Iterable[_Key]],
+) -> Mapping[_Key, tuple[ReservationRow, ...]]:
+    members: dict[_Key, dict[int, ReservationRow]] = {}
+    for rows, is_added in ((gone, False), (added, True)):
+        for row in rows:
+            for key in keys_of(row):
+                group = members.get(key)
+                if group is None:
+                    group = {one.reservation_id: one for one in groups.get(key, ())}
+                    members[key] = group
+                if is_added:
+                    group[row.reservation_id] = row
+                else:
+                    group.pop(row.reservation_id, None)
+    if not members:
+        return groups
+    fresh = dict(groups)
+    for key, group in members.items():
+        if group:
+            fresh[key] = tuple(group[number] for number in sorted(group))
+        else:
+            fresh.pop(key, None)
+    return fresh
+
+
+def _rows_of_kind(
+    rows: tuple[ReservationRow, ...],
+    by_id: Mapping[int, ReservationRow],
+    gone: Sequence[ReservationRow],
+    added: Sequence[ReservationRow],
+    kind: str,
+) -> tuple[ReservationRow, ...]:
+    if not any(row.kind == kind for row in (*gone, *added)):
+        return rows
+    return tuple(by_id[number] for number in sorted(by_id) if by_id[number].kind == kind)
