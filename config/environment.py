@@ -87,6 +87,24 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
+class SchedulerSettings(BaseModel, extra="forbid"):
+    """The endpoint that Nova asks, and what happens around a placement (spec scheduling, 2, 12)."""
+
+    nova_limit_hosts_to_request: bool = Field(
+        default=True, description="Answer Nova with hosts of its own request only."
+    )
+    evacuation_shuffle_k: int = Field(
+        3, ge=0, description="How many of the best hosts are shuffled for an evacuation; 0 is none."
+    )
+    max_candidates_nova: int = Field(
+        3, ge=0, description="Hosts held and answered for a VM when the call does not say; 0 is all."
+    )
+    committed_resource_tracking: bool = Field(
+        default=False, description="Write placed VMs into the slots of their project's commitments."
+    )
+    max_body_mib: int = Field(16, ge=1, le=1024, description="Largest accepted request body.")
+
+
 class Environment(BaseSettings):
     """All deployment settings with their defaults."""
 
@@ -139,6 +157,7 @@ class Environment(BaseSettings):
     )
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
 
     @model_validator(mode="before")
     @classmethod
