@@ -1,0 +1,233 @@
+"""Whether a placement met its project's slots (spec scheduling, 12; spec commitments, 17).
+
+After a placement the class says whether a slot took the VM; after a refusal it says why the
+commitment did not help. Pure: the facts come from one read at the time of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+
+class SlotClass(StrEnum):
+    """Values of the label ``cr_slot`` (spec scheduling, 11)."""
+
+    NO_CR = "no_cr"
+    SLOT_USED = "slot_used"
+    SLOT_MISSED = "slot_missed"
+    CR_EXHAUSTED = "cr_exhausted"
+    SLOT_EXHAUSTED = "slot_exhausted"
+    SLOT_BLOCKED = "slot_blocked"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedCommitment:
+    """A commitment as far as its room matters.
+
+    Attributes:
+        project_id: Whose it is.
+        group: Its flavor group.
+        zone: Its availability zone.
+        state: Its Limes state.
+        resource_type: Memory or cores; cores have no slots and count for nothing here.
+        amount_bytes: Memory committed: what was accepted, else what is asked.
+        used_bytes: Memory of the VMs that use it.
+    """
+
+    project_id: str
+    group: str
+    zone: str
+    state: CommitmentStatus
+    resource_type: ResourceType = ResourceType.MEMORY
+    amount_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedSlot:
+    """A ready slot on its target host.
+
+    Attributes:
+        slot_id: Its key in the ledger.
+        name: Stable name, for the order.
+        host_name: Target host.
+        project_id: Whose it is.
+        group: Its flavor group.
+        memory_bytes: Its size.
+        allocated_bytes: Memory of all VMs in it, expected or confirmed.
+        vm_uuids: These VMs.
+    """
+
+    slot_id: int
+    name: str
+    host_name: str
+    project_id: str
+    group: str
+    memory_bytes: int
+    allocated_bytes: int = 0
+    vm_uuids: frozenset[str] = frozenset()
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Memory that its VMs leave, not below 0."""
+        return remaining_bytes(self.memory_bytes, self.allocated_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedVM:
+    """The VM of a run.
+
+    Attributes:
+        vm_uuid: The VM.
+        project_id: The VM's project, never the caller's.
+        group: Flavor group of its flavor.
+        zone: Zone asked for; empty means any.
+        memory_bytes: Memory of its flavor.
+    """
+
+    vm_uuid: str
+    project_id: str
+    group: str
+    zone: str = ""
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingFacts:
+    """What is known when a run is classified.
+
+    Attributes:
+        commitments: Any commitments; those of the VM's project, group and zone count.
+        slots: Any ready slots.
+        free_bytes: Host -> capacity (effective, else plain) minus allocation; blocks not
+            subtracted.
+    """
+
+    commitments: Sequence[TrackedCommitment] = ()
+    slots: Sequence[TrackedSlot] = ()
+    free_bytes: Mapping[str, int] = field(default_factory=dict)
+
+
+def remaining_bytes(total_bytes: int, used_bytes: int) -> int:
+    """Return what is left of a slot, not below 0."""
+    return max(0, total_bytes - used_bytes)
+
+
+def slots_of(vm: TrackedVM, slots: Iterable[TrackedSlot]) -> tuple[TrackedSlot, ...]:
+    """Return the slots that belong to the VM's project and group."""
+    return tuple(
+        slot for slot in slots if (slot.project_id, slot.group) == (vm.project_id, vm.group)
+    )
+
+
+def pick_slot(slots: Iterable[TrackedSlot], vm_memory_bytes: int) -> TrackedSlot | None:
+    """Return the slot that covers most of a VM, None if none has memory left.
+
+    Ties go to the smallest remaining room, then to the smallest name. The VM may overfill the
+    slot, the host's free memory covers the rest. CPU does not matter.
+
+    Source: spec scheduling, 12.2; spec commitments, 17.1.
+    """
+    usable = [slot for slot in slots if slot.remaining_bytes > 0]
+    return min(
+        usable,
+        key=lambda slot: (
+            -min(slot.remaining_bytes, vm_memory_bytes),
+            slot.remaining_bytes,
+            slot.name,
+        ),
+        default=None,
+    )
+
+
+def has_usable_slot(vm: TrackedVM, host_name: str, facts: TrackingFacts) -> bool:
+    """Return whether one of the VM's slots on a host could take it, overfilled if need be.
+
+    Source: spec scheduling, 12.3; spec commitments, 17.1.
+    """
+    on_host = [slot for slot in facts.slots if slot.host_name == host_name]
+    free_bytes = max(0, facts.free_bytes.get(host_name, 0))
+    unheld_bytes = free_bytes - sum(slot.memory_bytes for slot in on_host)
+    return any(
+        slot.remaining_bytes > 0 and unheld_bytes + slot.remaining_bytes >= vm.memory_bytes
+        for slot in slots_of(vm, on_host)
+    )
+
+
+def classify_placement(
+    vm: TrackedVM, candidates: Collection[str], facts: TrackingFacts
+) -> SlotClass:
+    """Return the class of a run that found hosts.
+
+    Args:
+        vm: The VM.
+        candidates: Hosts of the answer.
+        facts: What is known.
+
+    Source: spec scheduling, 12.1; spec commitments, 17.2.
+    """
+    if not _has_room(_active(vm, facts.commitments)):
+        return SlotClass.NO_CR
+    wanted = frozenset(candidates)
+    if any(slot.host_name in wanted and slot.remaining_bytes for slot in slots_of(vm, facts.slots)):
+        return SlotClass.SLOT_USED
+    return SlotClass.SLOT_MISSED
+
+
+def classify_refusal(
+    vm: TrackedVM, input_hosts: Collection[str] | None, facts: TrackingFacts
+) -> SlotClass:
+    """Return the class of a run that found no host.
+
+    Args:
+        vm: The VM.
+        input_hosts: Hosts after candidate gathering; None means all.
+        facts: What is known.
+
+    Source: spec scheduling, 12.3; spec commitments, 17.2.
+    """
+    active = _active(vm, facts.commitments)
+    if not active:
+        return SlotClass.NO_CR
+    if not _has_room(active):
+        return SlotClass.CR_EXHAUSTED
+    with_slots = {slot.host_name for slot in slots_of(vm, facts.slots)}
+    hosts = with_slots if input_hosts is None else with_slots.intersection(input_hosts)
+    if any(has_usable_slot(vm, host, facts) for host in hosts):
+        return SlotClass.SLOT_BLOCKED
+    return SlotClass.SLOT_EXHAUSTED
+
+
+def slot_to_record(vm: TrackedVM, target_host: str, facts: TrackingFacts) -> TrackedSlot | None:
+    """Return the slot on the target host that the VM goes into.
+
+    None if the VM is in one of them already, or none has memory left.
+
+    Source: spec scheduling, 12.1 step 4; spec commitments, 17.3.
+    """
+    on_target = [slot for slot in slots_of(vm, facts.slots) if slot.host_name == target_host]
+    if any(vm.vm_uuid in slot.vm_uuids for slot in on_target):
+        return None
+    return pick_slot(on_target, vm.memory_bytes)
+
+
+def _active(
+    vm: TrackedVM, commitments: Iterable[TrackedCommitment]
+) -> tuple[TrackedCommitment, ...]:
+    return tuple(
+        one
+        for one in commitments
+        if one.state.is_active
+        and one.resource_type is ResourceType.MEMORY
+        and (one.project_id, one.group) == (vm.project_id, vm.group)
+        and (not vm.zone or one.zone == vm.zone)
+    )
+
+
+def _has_room(active: Collection[TrackedCommitment]) -> bool:
+    used_bytes = sum(one.used_bytes for one in active)
+    return used_bytes < sum(one.amount_bytes for one in active)
