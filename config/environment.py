@@ -97,12 +97,48 @@ class SchedulerSettings(BaseModel, extra="forbid"):
         3, ge=0, description="How many of the best hosts are shuffled for an evacuation; 0 is none."
     )
     max_candidates_nova: int = Field(
-        3, ge=0, description="Hosts held and answered for a VM when the call does not say; 0 is all."
+        3,
+        ge=0,
+        description="Hosts held and answered for a VM when the call does not say; 0 is all.",
     )
     committed_resource_tracking: bool = Field(
         default=False, description="Write placed VMs into the slots of their project's commitments."
     )
     max_body_mib: int = Field(16, ge=1, le=1024, description="Largest accepted request body.")
+
+
+class DecisionSettings(BaseModel, extra="forbid"):
+    """Records of scheduling decisions (spec scheduling, 10.5)."""
+
+    retention_days: int = Field(
+        30, ge=1, le=3650, description="Age in days from which decisions are forgotten."
+    )
+
+
+class OversubscriptionSettings(BaseModel, extra="forbid"):
+    """The guard over hosts that promise more than they have (spec commitments, 11)."""
+
+    check: bool = Field(default=True, description="Look for over-subscribed hosts.")
+    evict: bool = Field(
+        default=True,
+        description="Move slots of commitments off over-subscribed hosts, or take their host "
+        "away; otherwise such hosts are only reported.",
+    )
+    grace_period_seconds: int = Field(
+        180, ge=0, description="How long a host may be over-subscribed before slots leave it."
+    )
+    min_check_interval_seconds: int = Field(
+        60, ge=0, description="Shortest time between two checks of one host."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.grace_period_seconds and (
+            self.min_check_interval_seconds >= self.grace_period_seconds
+        ):
+            message = "min_check_interval_seconds must be below grace_period_seconds"
+            raise ValueError(message)
+        return self
 
 
 class Environment(BaseSettings):
@@ -157,6 +193,8 @@ class Environment(BaseSettings):
     )
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    decisions: DecisionSettings = Field(default_factory=DecisionSettings)
+    oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
 
     @model_validator(mode="before")
