@@ -6,7 +6,6 @@ the services' business.
 
 from __future__ import annotations
 
-from commitments.api.json_node import JSONNode, check_text, parse_json
 from commitments.domain.changeset import (
     ChangeRequest,
     CommitmentChange,
@@ -16,6 +15,7 @@ from commitments.domain.changeset import (
 from commitments.domain.statuses import CommitmentStatus
 from commitments.services.quota import QuotaRequest, ResourceQuota
 from journal.errors import InvalidInput
+from journal.json_node import JSONNode, check_text, parse_json
 
 MAX_PROJECT_ID_LENGTH = 64
 MAX_NAME_LENGTH = 255
