@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 
+
 class SlotClass(StrEnum):
     """Values of the label ``cr_slot`` (spec scheduling, 11)."""
 
