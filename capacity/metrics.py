@@ -5,12 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from django.db import connection, transaction
+from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from journal.metrics import at_scrape, metric_name
 from scheduling.resources import GIB
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
+
+HOST_TABLE_CHECKS = Counter(
+    metric_name("scheduling_host_table_checks_total"),
+    "Comparisons of the host table of a process with one built anew.",
+    ["outcome"],
+)
+HOST_TABLE_DIFFERENCES = Counter(
+    metric_name("scheduling_host_table_differences_total"),
+    "Hosts and keys that the host table of a process had wrong.",
+    ["column"],
+)
+HOST_TABLE_REFRESH_SECONDS = Histogram(
+    metric_name("scheduling_host_table_refresh_seconds"),
+    "Time to bring the host table of a process up to date.",
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+)
+for _outcome in ("equal", "different"):
+    HOST_TABLE_CHECKS.labels(outcome=_outcome)
 
 GROUP_LABELS = ("flavor_group", "az")
 FLAVOR_LABELS = (*GROUP_LABELS, "flavor_name")

@@ -105,6 +105,13 @@ class SchedulerSettings(BaseModel, extra="forbid"):
         default=False, description="Write placed VMs into the slots of their project's commitments."
     )
     max_body_mib: int = Field(16, ge=1, le=1024, description="Largest accepted request body.")
+    host_table_check_seconds: int = Field(
+        600,
+        ge=0,
+        description=(
+            "How often a process compares its host table with one built anew; 0 is never."
+        ),
+    )
 
 
 class DecisionSettings(BaseModel, extra="forbid"):

@@ -1,0 +1,160 @@
+"""The host table that a process keeps, and its comparison with one built anew."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+
+from capacity.metrics import HOST_TABLE_CHECKS, HOST_TABLE_DIFFERENCES, HOST_TABLE_REFRESH_SECONDS
+from capacity.selectors.host_table.changes import read_changes, read_moment
+from capacity.selectors.host_table.differences import table_differences
+from capacity.selectors.host_table.position import Position, advance, load_position
+from scheduling.table import HostTable
+
+log = structlog.get_logger(__name__)
+
+
+class HostTableCache:
+    """Keeps one :class:`HostTable` per process; safe for threads.
+
+    Threads share the first load and otherwise never wait for each other: each brings the published
+    table forward by itself and publishes its result unless another one did so first, in which case
+    the next reader sees the missing changes again.
+    """
+
+    def __init__(self) -> None:
+        self._loading = threading.RLock()
+        self._publishing = threading.Lock()
+        self._position: Position | None = None
+        self._checked_at = 0.0
+        self._is_checking = False
+
+    def current(self) -> HostTable:
+        """Return a table as of now, including the caller's own uncommitted writes.
+
+        A transaction that has written gets a private copy, so that a rollback never leaves its
+        rows in the shared table.
+        """
+        known = self._position
+        if known is None:
+            return self._first()
+        with HOST_TABLE_REFRESH_SECONDS.time():
+            fresh = advance(known, read_changes(known.moment.snapshot))
+        if not fresh.moment.has_written:
+            self._publish(fresh, instead_of=known)
+        if self._is_check_due():
+            threading.Thread(target=self._check_in_background, daemon=True).start()
+        return fresh.table
+
+    def verify(self) -> Mapping[str, int]:
+        """Compare the incremental table with one built anew, and take that one if they differ.
+
+        Both are read in one snapshot of the database, so concurrent writers make no difference.
+
+        Returns:
+            Column or side table -> hosts or keys that differed; empty when the tables agree.
+        """
+        with _one_snapshot():
+            known = self._position
+            rebuilt = load_position(read_moment())
+            if known is None:
+                known = rebuilt
+            else:
+                known = advance(known, read_changes(known.moment.snapshot))
+        differences = table_differences(known.table, rebuilt.table)
+        HOST_TABLE_CHECKS.labels(outcome="different" if differences else "equal").inc()
+        for column, count in differences.items():
+            HOST_TABLE_DIFFERENCES.labels(column=column).inc(count)
+        if differences:
+            log.error("host_table_differs", **differences)
+        if (differences or self._position is None) and not rebuilt.moment.has_written:
+            with self._publishing:
+                self._position = rebuilt
+        self._checked_at = time.monotonic()
+        return differences
+
+    def reset(self) -> None:
+        """Forget the table; the next use loads every host."""
+        with self._publishing:
+            self._position = None
+
+    def _first(self) -> HostTable:
+        with self._loading:
+            if self._position is not None:
+                return self.current()
+            fresh = load_position(read_moment())
+            if not fresh.moment.has_written:
+                self._publish(fresh, instead_of=None)
+                self._checked_at = time.monotonic()
+            return fresh.table
+
+    def _publish(self, fresh: Position, *, instead_of: Position | None) -> None:
+        with self._publishing:
+            if self._position is instead_of:
+                self._position = fresh
+
+    def _is_check_due(self) -> bool:
+        every = settings.HEADROOM.scheduler.host_table_check_seconds
+        if not every or time.monotonic() - self._checked_at < every:
+            return False
+        with self._publishing:
+            is_mine = not self._is_checking
+            self._is_checking = True
+        return is_mine
+
+    def _check_in_background(self) -> None:
+        try:
+            self.verify()
+        except DatabaseError as error:
+            self._checked_at = time.monotonic()
+            log.warning("host_table_check_failed", error=str(error))
+        finally:
+            self._is_checking = False
+            connection.close()
+
+
+@contextmanager
+def _one_snapshot() -> Iterator[None]:
+    """Read in one snapshot; inside a caller's transaction that is the caller's business."""
+    if connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+_cache = HostTableCache()
+
+
+def current_host_table() -> HostTable:
+    """Return this process's host table, brought up to date."""
+    return _cache.current()
+
+
+def verify_host_table() -> Mapping[str, int]:
+    """Compare this process's host table with one built anew, and repair it if they differ.
+
+    Returns:
+        Column or side table -> hosts or keys that differed; empty when the tables agree.
+
+    Source: spec scheduling, 14.5 (self-check).
+    """
+    return _cache.verify()
+
+
+def reset_host_table() -> None:
+    """Forget this process's host table, as after a truncation in tests."""
+    _cache.reset()
+
+
+def load_host_table() -> HostTable:
+    """Return a table built from every row anew: the oracle of the incremental one."""
+    return load_position(read_moment()).table

@@ -1,0 +1,141 @@
+"""What changed in the database since a snapshot, asked in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+
+NOW = """
+SELECT 'now', (pg_current_xact_id_if_assigned() IS NOT NULL)::int::bigint, NULL::bigint,
+       pg_current_snapshot()::text
+"""
+
+# The first condition finds the rows by index, the second leaves out what was seen already while a
+# long transaction holds xmin back.
+UNSEEN = """
+changed_xid >= %(xmin)s
+AND NOT pg_visible_in_snapshot(changed_xid::text::xid8, %(snapshot)s::pg_snapshot)
+"""
+
+CHANGES = f"""
+{NOW}
+UNION ALL SELECT 'host', id, NULL, NULL FROM hosts_host WHERE {UNSEEN}
+UNION ALL SELECT 'host', host_id, NULL, NULL FROM capacity_hostcapacity WHERE {UNSEEN}
+UNION ALL SELECT 'vm', id, host_id, openstack_id FROM hosts_instance WHERE {UNSEEN}
+UNION ALL SELECT 'aggregate', id, NULL, NULL FROM hosts_aggregate WHERE {UNSEEN}
+UNION ALL SELECT 'reservation', id, NULL, NULL FROM capacity_reservation WHERE {UNSEEN}
+UNION ALL SELECT 'allocation', id, reservation_id, NULL
+            FROM capacity_reservationallocation WHERE {UNSEEN}
+UNION ALL SELECT 'deleted', row_id, NULL, table_name FROM journal_deletedrow
+           WHERE table_name = ANY(%(tables)s) AND {UNSEEN}
+"""  # noqa: S608 - constants only
+
+HOSTS = "hosts_host"
+VMS = "hosts_instance"
+AGGREGATES = "hosts_aggregate"
+RESERVATIONS = "capacity_reservation"
+ALLOCATIONS = "capacity_reservationallocation"
+_TABLES = [HOSTS, VMS, AGGREGATES, RESERVATIONS, ALLOCATIONS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A point in the history of the database.
+
+    Attributes:
+        snapshot: Text of the ``pg_snapshot``: which transactions are visible.
+        has_written: Whether the asking transaction has written; it then sees what others do not.
+    """
+
+    snapshot: str
+    has_written: bool
+
+    @property
+    def xmin(self) -> int:
+        """The oldest transaction that was still running."""
+        return int(self.snapshot.partition(":")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Keys of the rows that the last read did not see in their present state.
+
+    Attributes:
+        moment: Of this read.
+        hosts: Changed and deleted hosts, also those whose room changed.
+        aggregates: Changed and deleted aggregates.
+        reservations: Changed and deleted reservations.
+        vm_hosts: Changed VM -> its host, None if it has none or is gone.
+        vm_uuids: Changed VM -> its uuid, without those that are gone.
+        allocation_owners: Changed allocation -> its reservation, None if it is gone.
+    """
+
+    moment: Moment
+    hosts: frozenset[int]
+    aggregates: frozenset[int]
+    reservations: frozenset[int]
+    vm_hosts: Mapping[int, int | None] = field(default_factory=dict)
+    vm_uuids: Mapping[int, str] = field(default_factory=dict)
+    allocation_owners: Mapping[int, int | None] = field(default_factory=dict)
+
+    def is_empty(self) -> bool:
+        """Return whether nothing changed that the host table shows."""
+        return not (
+            self.hosts
+            or self.aggregates
+            or self.reservations
+            or self.vm_hosts
+            or self.allocation_owners
+        )
+
+
+def read_moment() -> Moment:
+    """Return the present moment."""
+    with connection.cursor() as cursor:
+        cursor.execute(NOW)
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
+    return Moment(snapshot=row[3], has_written=bool(row[1]))
+
+
+def read_changes(since: str) -> Changes:
+    """Return what changed since a snapshot.
+
+    Args:
+        since: Text of the ``pg_snapshot`` of the last read.
+    """
+    parameters: dict[str, Any] = {  # Any: parameters of several types
+        "xmin": int(since.partition(":")[0]),
+        "snapshot": since,
+        "tables": _TABLES,
+    }
+    found: dict[str, set[int]] = {name: set() for name in ("host", "aggregate", "reservation")}
+    owners: dict[str, dict[int, int | None]] = {"vm": {}, "allocation": {}}
+    vm_uuids: dict[int, str] = {}
+    gone: dict[str, set[int]] = {name: set() for name in _TABLES}
+    moment = Moment(snapshot=since, has_written=False)
+    with connection.cursor() as cursor:
+        cursor.execute(CHANGES, parameters)
+        for kind, key, owner, word in cursor.fetchall():
+            if kind == "now":
+                moment = Moment(snapshot=word, has_written=bool(key))
+            elif kind == "deleted":
+                gone[word].add(key)
+            elif kind in owners:
+                owners[kind][key] = owner
+                if word is not None:
+                    vm_uuids[key] = word
+            else:
+                found[kind].add(key)
+    return Changes(
+        moment=moment,
+        hosts=frozenset(found["host"] | gone[HOSTS]),
+        aggregates=frozenset(found["aggregate"] | gone[AGGREGATES]),
+        reservations=frozenset(found["reservation"] | gone[RESERVATIONS]),
+        vm_hosts={**owners["vm"], **dict.fromkeys(gone[VMS])},
+        vm_uuids=vm_uuids,
+        allocation_owners={**owners["allocation"], **dict.fromkeys(gone[ALLOCATIONS])},
+    )

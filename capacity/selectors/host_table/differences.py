@@ -1,0 +1,106 @@
+"""Comparing two host tables host by host: the self-check of the incremental one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.columns import BIT_COLUMNS, CAPACITY_COLUMNS, CODE_COLUMNS, BoolColumn
+from scheduling.reservations import ReservationIndex
+from scheduling.table import HostTable
+
+_PLAIN_COLUMNS = ("host_ids", "name_hashes", "is_known", "state_ok", *CAPACITY_COLUMNS)
+_GROUPINGS = ("by_id", "committed", "failover_of_vm", "in_flight_of_vm")
+_LISTS = ("failover", "all_committed")
+
+
+def table_differences(left: HostTable, right: HostTable) -> Mapping[str, int]:
+    """Count what two tables say differently; row numbers and codes do not matter.
+
+    Returns:
+        Column or side table -> how many hosts or keys differ, without those that agree. ``names``
+        counts the hosts that only one table has; the others are compared column by column.
+    """
+    names = sorted(set(left.names) & set(right.names))
+    counts = {"names": len(set(left.names) ^ set(right.names))}
+    here = np.array([left.row_of[name] for name in names], dtype=np.int64)
+    there = np.array([right.row_of[name] for name in names], dtype=np.int64)
+    for column in _PLAIN_COLUMNS:
+        counts[column] = _unequal(getattr(left, column)[here], getattr(right, column)[there])
+    for column, (words, _, _) in CODE_COLUMNS.items():
+        ours, theirs = _shared_codes(getattr(left, words), getattr(right, words))
+        counts[column] = _unequal(
+            ours[getattr(left, column)[here]], theirs[getattr(right, column)[there]]
+        )
+    for column, (bits, _) in BIT_COLUMNS.items():
+        counts[column] = _unequal_bits(
+            (getattr(left, column)[here], getattr(left, bits)),
+            (getattr(right, column)[there], getattr(right, bits)),
+        )
+    counts["instances"] = sum(
+        left.instances[ours] != right.instances[theirs]
+        for ours, theirs in zip(here.tolist(), there.tolist(), strict=True)
+    )
+    counts["instance_index"] = _unequal_instance_rows(left, right)
+    counts |= _reservation_differences(left.reservations, right.reservations)
+    return {name: count for name, count in counts.items() if count}
+
+
+def _unequal(left: NDArray[Any], right: NDArray[Any]) -> int:  # Any: columns of several dtypes
+    return int(np.count_nonzero(left != right))
+
+
+def _shared_codes(
+    left: tuple[Any, ...],  # Any: vocabularies of several types
+    right: tuple[Any, ...],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for both vocabularies the code of each word in one vocabulary for both."""
+    code_of = {word: code for code, word in enumerate(dict.fromkeys((*left, *right)))}
+    return (
+        np.array([code_of[word] for word in left], dtype=np.int64),
+        np.array([code_of[word] for word in right], dtype=np.int64),
+    )
+
+
+def _unequal_bits(
+    left: tuple[NDArray[np.uint64], Mapping[str, int]],
+    right: tuple[NDArray[np.uint64], Mapping[str, int]],
+) -> int:
+    differs: BoolColumn = np.zeros(len(left[0]), dtype=np.bool_)
+    for word in sorted({*left[1], *right[1]}):
+        differs |= _has_word(*left, word) != _has_word(*right, word)
+    return int(np.count_nonzero(differs))
+
+
+def _has_word(column: NDArray[np.uint64], bits: Mapping[str, int], word: str) -> BoolColumn:
+    if word not in bits:
+        return np.zeros(len(column), dtype=np.bool_)
+    index, bit = divmod(bits[word], 64)
+    found: BoolColumn = (column[:, index] >> np.uint64(bit)) & np.uint64(1) == np.uint64(1)
+    return found
+
+
+def _unequal_instance_rows(left: HostTable, right: HostTable) -> int:
+    """Count the VMs that the inverted lists of two tables put on different hosts."""
+    vm_uuids = {uuid for table in (left, right) for listed in table.instances for uuid in listed}
+    return sum(
+        {left.names[row] for row in left.instance_index.rows_of(uuid)}
+        != {right.names[row] for row in right.instance_index.rows_of(uuid)}
+        for uuid in vm_uuids
+    )
+
+
+def _reservation_differences(left: ReservationIndex, right: ReservationIndex) -> dict[str, int]:
+    counts = {}
+    for grouping in _GROUPINGS:
+        ours: Mapping[Any, Any] = getattr(left, grouping)  # Any: keys of several types
+        theirs: Mapping[Any, Any] = getattr(right, grouping)  # Any: as above
+        counts[f"reservations_{grouping}"] = sum(
+            ours.get(key) != theirs.get(key) for key in {*ours, *theirs}
+        )
+    for listing in _LISTS:
+        counts[f"reservations_{listing}"] = int(getattr(left, listing) != getattr(right, listing))
+    return counts

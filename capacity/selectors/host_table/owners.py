@@ -1,0 +1,69 @@
+"""Which row a child row belongs to, remembered for children that move or go away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+_COMPACT_ABOVE = 1024
+
+
+def _no_keys() -> NDArray[np.int64]:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnerMap:
+    """Child key -> owner key, as two sorted columns and a small overlay. Never changed in place.
+
+    The deletion log names only the key of a deleted row; this says whose list it was in.
+
+    Attributes:
+        children: int64[N], keys in ascending order.
+        owners: int64[N], the owner of each.
+        overlay: What changed since the columns were made; None means that there is no owner.
+    """
+
+    children: NDArray[np.int64] = field(default_factory=_no_keys)
+    owners: NDArray[np.int64] = field(default_factory=_no_keys)
+    overlay: Mapping[int, int | None] = field(default_factory=dict)
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> OwnerMap:
+        """Build a map from pairs of child and owner, each child once."""
+        both = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+        ordered = both[np.argsort(both[:, 0], kind="stable")]
+        return cls(
+            children=np.ascontiguousarray(ordered[:, 0]),
+            owners=np.ascontiguousarray(ordered[:, 1]),
+        )
+
+    def owner_of(self, child: int) -> int | None:
+        """Return the owner of a child, None if it has none."""
+        if child in self.overlay:
+            return self.overlay[child]
+        position = int(np.searchsorted(self.children, child))
+        if position < len(self.children) and self.children[position] == child:
+            return int(self.owners[position])
+        return None
+
+    def updated(self, changes: Mapping[int, int | None]) -> OwnerMap:
+        """Return the map after some children changed owner, appeared or went away (None)."""
+        if not changes:
+            return self
+        overlay = {**self.overlay, **changes}
+        if len(overlay) <= max(_COMPACT_ABOVE, len(self.children) // 8):
+            return OwnerMap(children=self.children, owners=self.owners, overlay=overlay)
+        touched = np.fromiter(overlay, dtype=np.int64, count=len(overlay))
+        stays = ~np.isin(self.children, touched)
+        kept = zip(self.children[stays].tolist(), self.owners[stays].tolist(), strict=True)
+        changed = ((child, owner) for child, owner in overlay.items() if owner is not None)
+        return OwnerMap.from_pairs((*kept, *changed))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the columns in bytes."""
+        return self.children.nbytes + self.owners.nbytes

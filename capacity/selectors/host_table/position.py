@@ -1,0 +1,247 @@
+"""One state of the host table and the step from one to the next.
+
+Each part of a state is a function of what was read of its own rows and of what the state knows of
+the others, never of a second look at the database, and is worked out again when either changes.
+So reads in several statements, between which others commit, settle on the true state as soon as
+those commits are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from capacity.selectors.host_table.changes import (
+    ALLOCATIONS,
+    VMS,
+    Changes,
+    Moment,
+)
+from capacity.selectors.host_table.owners import OwnerMap
+from capacity.selectors.host_table.rows import (
+    IN_FLIGHT,
+    HeldRow,
+    read_aggregates,
+    read_hosts,
+    read_pairs,
+    read_reservations,
+)
+from scheduling.reservations import ReservationIndex
+from scheduling.rows import HostAggregate, HostRow, ReservationRow
+from scheduling.table import HostTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Position:
+    """A host table and what is needed to bring it forward. Never changed in place.
+
+    Attributes:
+        table: The host table with its side tables.
+        moment: When it was read; later changes are those that its snapshot does not show.
+        host_names: Host key -> name.
+        aggregates: Aggregate key -> aggregate.
+        vm_hosts: VM key -> host key.
+        allocation_owners: Allocation key -> reservation key.
+    """
+
+    table: HostTable
+    moment: Moment
+    host_names: Mapping[int, str]
+    aggregates: Mapping[int, HostAggregate]
+    vm_hosts: OwnerMap
+    allocation_owners: OwnerMap
+
+
+def load_position(moment: Moment) -> Position:
+    """Read everything.
+
+    The owners are read before the lists that they are about: a child that moves in between is then
+    still known in the place where the lists do not have it, and both places are read again.
+    """
+    vm_hosts = OwnerMap.from_pairs(read_pairs(VMS, "id", "host_id"))
+    allocation_owners = OwnerMap.from_pairs(read_pairs(ALLOCATIONS, "id", "reservation_id"))
+    aggregates = read_aggregates()
+    hosts = read_hosts(_by_uuid(aggregates))
+    host_names = {row.host_id: row.name for row in hosts}
+    held = read_reservations()
+    reservations = _resolved(held, host_names, _InFlightHosts.of_rows((), held, host_names))
+    return Position(
+        table=HostTable.from_rows(hosts).with_reservations(
+            ReservationIndex.from_rows(reservations)
+        ),
+        moment=moment,
+        host_names=host_names,
+        aggregates=aggregates,
+        vm_hosts=vm_hosts,
+        allocation_owners=allocation_owners,
+    )
+
+
+def advance(position: Position, changes: Changes) -> Position:
+    """Return the position after some changes; costs the changes and not the region."""
+    if changes.is_empty():
+        return _moved(position, changes.moment)
+    aggregates, aggregate_uuids = _new_aggregates(position, changes.aggregates)
+    touched_hosts = changes.hosts | _hosts_of_vms(position, changes)
+    hosts: list[HostRow] = []
+    if touched_hosts or aggregate_uuids:
+        hosts = read_hosts(_by_uuid(aggregates), ids=touched_hosts, aggregate_uuids=aggregate_uuids)
+    table = position.table
+    removed = _removed_names(position, touched_hosts, hosts)
+    if hosts or removed:
+        table = table.replace_rows(hosts, removed=removed)
+    host_names, renamed = _new_host_names(position, touched_hosts, hosts)
+    owners = {position.allocation_owners.owner_of(key) for key in changes.allocation_owners}
+    owners |= set(changes.allocation_owners.values())
+    touched = changes.reservations | {key for key in owners if key is not None}
+    if touched or renamed:
+        table = table.with_reservations(_new_reservations(position, touched, renamed, host_names))
+    return Position(
+        table=table,
+        moment=changes.moment,
+        host_names=host_names,
+        aggregates=aggregates,
+        vm_hosts=position.vm_hosts.updated(changes.vm_hosts),
+        allocation_owners=position.allocation_owners.updated(changes.allocation_owners),
+    )
+
+
+def _moved(position: Position, moment: Moment) -> Position:
+    return Position(
+        table=position.table,
+        moment=moment,
+        host_names=position.host_names,
+        aggregates=position.aggregates,
+        vm_hosts=position.vm_hosts,
+        allocation_owners=position.allocation_owners,
+    )
+
+
+def _by_uuid(aggregates: Mapping[int, HostAggregate]) -> Mapping[str, HostAggregate]:
+    return {aggregate.uuid: aggregate for aggregate in aggregates.values()}
+
+
+def _new_aggregates(
+    position: Position, touched: Collection[int]
+) -> tuple[Mapping[int, HostAggregate], frozenset[str]]:
+    """Return the aggregates, and the uuids of those whose hosts must be looked at again."""
+    if not touched:
+        return position.aggregates, frozenset()
+    fresh = read_aggregates(touched)
+    before = {key: position.aggregates[key] for key in touched if key in position.aggregates}
+    kept = {key: row for key, row in position.aggregates.items() if key not in before}
+    changed_keys = [key for key in touched if before.get(key) != fresh.get(key)]
+    uuids = {side[key].uuid for key in changed_keys for side in (before, fresh) if key in side}
+    return {**kept, **fresh}, frozenset(uuids)
+
+
+def _hosts_of_vms(position: Position, changes: Changes) -> set[int]:
+    """Return the hosts whose lists of VMs changed: where changed VMs were and where they are."""
+    touched: set[int] = set()
+    for key, host_id in changes.vm_hosts.items():
+        before = position.vm_hosts.owner_of(key)
+        if before == host_id and _is_listed(position, host_id, changes.vm_uuids.get(key, "")):
+            continue
+        touched.update(owner for owner in (before, host_id) if owner is not None)
+    return touched
+
+
+def _is_listed(position: Position, host_id: int | None, vm_uuid: str) -> bool:
+    """Return whether the table already lists a VM on one host and on no other."""
+    rows = position.table.instance_index.rows_of(vm_uuid)
+    if host_id is None:
+        return not rows
+    row = position.table.row_of.get(position.host_names.get(host_id, ""))
+    return rows == (row,)
+
+
+def _removed_names(
+    position: Position, touched: Iterable[int], fresh: Iterable[HostRow]
+) -> frozenset[str]:
+    """Return the names that no host bears any more: of deleted hosts, and of renamed ones."""
+    table = position.table
+    names = set()
+    for key in touched:
+        name = position.host_names.get(key)
+        row = None if name is None else table.row_of.get(name)
+        if name is not None and row is not None and table.host_ids[row] == key:
+            names.add(name)
+    return frozenset(names) - {row.name for row in fresh}
+
+
+def _new_host_names(
+    position: Position, touched: Iterable[int], fresh: Iterable[HostRow]
+) -> tuple[Mapping[int, str], frozenset[int]]:
+    """Return the names, and the hosts that are new, renamed or gone."""
+    names = {row.host_id: row.name for row in fresh}
+    changed = {
+        key for key in {*touched, *names} if names.get(key, "") != position.host_names.get(key, "")
+    }
+    if not changed:
+        return position.host_names, frozenset()
+    kept = {key: name for key, name in position.host_names.items() if key not in changed}
+    kept.update((key, names[key]) for key in sorted(changed) if key in names)
+    return kept, frozenset(changed)
+
+
+def _new_reservations(
+    position: Position,
+    touched: Collection[int],
+    renamed: Collection[int],
+    host_names: Mapping[int, str],
+) -> ReservationIndex:
+    index = position.table.reservations
+    before = [index.by_id[key] for key in touched if key in index.by_id]
+    vm_uuids = {uuid for row in before if row.kind == IN_FLIGHT for uuid in row.vm_uuids}
+    held = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids)
+    read = {one.row.reservation_id for one in held}
+    known = (
+        row
+        for one in held
+        for vm in one.expected
+        for row in index.in_flight_of_vm.get(vm.vm_uuid, ())
+        if row.reservation_id not in read and row.reservation_id not in touched
+    )
+    in_flight_hosts = _InFlightHosts.of_rows(known, held, host_names)
+    rows = _resolved(held, host_names, in_flight_hosts)
+    changed = [row for row in rows if index.by_id.get(row.reservation_id) != row]
+    removed = [key for key in touched if key not in read and key in index.by_id]
+    if not changed and not removed:
+        return index
+    return index.replace_rows(changed, removed=removed)
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlightHosts:
+    """Hosts that in-flight rows hold, by VM."""
+
+    by_vm: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of_rows(
+        cls,
+        known: Iterable[ReservationRow],
+        held: Iterable[HeldRow],
+        host_names: Mapping[int, str],
+    ) -> _InFlightHosts:
+        """Collect the hosts of in-flight rows known before and just read."""
+        hosts: dict[str, set[str]] = {}
+        for row in known:
+            for vm_uuid in row.vm_uuids:
+                hosts.setdefault(vm_uuid, set()).update(row.hosts())
+        for one in held:
+            if one.row.kind == IN_FLIGHT:
+                for vm_uuid in one.row.vm_uuids:
+                    for key in (one.target_host_id, one.confirmed_host_id):
+                        name = "" if key is None else host_names.get(key, "")
+                        hosts.setdefault(vm_uuid, set()).add(name)
+        return cls({vm_uuid: frozenset(names) for vm_uuid, names in hosts.items()})
+
+    def __call__(self, vm_uuid: str) -> frozenset[str]:
+        return self.by_vm.get(vm_uuid, frozenset())
+
+
+def _resolved(
+    held: Iterable[HeldRow], host_names: Mapping[int, str], in_flight_hosts: _InFlightHosts
+) -> list[ReservationRow]:
+    return [one.resolved(host_names, in_flight_hosts) for one in held]
