@@ -20,7 +20,7 @@ from django.db import connection, transaction
 
 from capacity.domain.decision_masks import BoolColumn, names_digest, pack_masks, pack_names
 from capacity.metrics_decisions import DECISIONS_LOST
-from capacity.models import HostListing, SchedulingDecision
+from capacity.models import SchedulingDecision
 from scheduling.decision import Candidate
 from scheduling.request import PlacementRequest
 
@@ -146,7 +146,7 @@ def record_decisions(records: Sequence[DecisionRecord]) -> None:
         try:
             with transaction.atomic(durable=True):
                 _write(listed)
-        except Exception:  # noqa: BLE001 - losing a record must never lose the request
+        except Exception:
             DECISIONS_LOST.inc(len(listed))
             log.exception("decisions_not_recorded", decisions=len(listed))
 

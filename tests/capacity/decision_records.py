@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capacity.domain.decision_masks import BoolColumn
+from capacity.models import SchedulingDecision
+from capacity.services.decisions import DecisionRecord, StepRecord, record_decision
+from scheduling.decision import Candidate
+from scheduling.request import PlacementRequest
+from scheduling.resources import GIB
+
+HOSTS = ("h1", "h2", "h3", "h4", "h5")
+VM = "00000000-0000-4000-8000-0000000000aa"
+
+
+def mask(*hosts: str, of: tuple[str, ...] = HOSTS) -> BoolColumn:
+    return np.array([name in hosts for name in of], dtype=np.bool_)
+
+
+def candidate(name: str, **contributions: float) -> Candidate:
+    return Candidate(
+        host_name=name,
+        host_id=int(name.strip("h") or 0),
+        score=sum(contributions.values()),
+        contributions=tuple(contributions.items()),
+    )
+
+
+def make_record(**fields: Any) -> DecisionRecord:
+    """Return a run over h1..h4 of five hosts: h1 fails its state, h2 its room, h3 beats h4."""
+    request = PlacementRequest(
+        request_key=fields.pop("vm_uuid", VM),
+        memory_bytes=8 * GIB,
+        vcpus=2,
+        zone="az-a",
+        project_id="project-1",
+        flavor_name="medium",
+        flavor_group="hana_1",
+    )
+    return DecisionRecord(
+        **{
+            "request": request,
+            "pipeline_name": "kvm",
+            "pipeline_version": 3,
+            "host_names": HOSTS,
+            "candidates": mask("h1", "h2", "h3", "h4"),
+            "steps": (
+                StepRecord(step="filter_status", removed=mask("h1"), remaining=3),
+                StepRecord(step="filter_quota", removed=None, remaining=3, note="no quota record"),
+                StepRecord(step="filter_capacity", removed=mask("h2"), remaining=2),
+            ),
+            "top": (
+                candidate("h3", kvm_binpack=0.7, kvm_prefer_smaller_hosts=0.2),
+                candidate("h4", kvm_binpack=0.5, kvm_prefer_smaller_hosts=-0.1),
+            ),
+            "hosts_out": 2,
+            "target_host_name": "h3",
+            "is_successful": True,
+            "message": "Started with 4 host(s).",
+            "outcome_class": "no_cr",
+            "request_id": "req-1",
+            "duration_microseconds": 420,
+            **fields,
+        }
+    )
+
+
+def make_decision(**fields: Any) -> SchedulingDecision:
+    record_decision(make_record(**fields))
+    return SchedulingDecision.objects.latest("id")

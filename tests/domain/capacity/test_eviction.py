@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.domain import eviction
+from capacity.domain.eviction import (
+    EvictableSlot,
+    EvictionPlan,
+    excess_resources,
+    least_cover,
+    next_victim,
+    plan_eviction,
+)
+from scheduling.resources import GIB, ZERO, ResourceVector
+
+
+def gib(memory_gib: int, vcpus: int = 0) -> ResourceVector:
+    return ResourceVector(memory_bytes=memory_gib * GIB, vcpus=vcpus)
+
+
+def slot(
+    slot_id: int,
+    memory_gib: int,
+    vcpus: int = 1,
+    *,
+    used_gib: int | None = None,
+    used_vcpus: int = 0,
+) -> EvictableSlot:
+    """Return a slot; ``used_gib`` puts confirmed VMs into it."""
+    size = gib(memory_gib, vcpus)
+    return EvictableSlot(
+        slot_id=slot_id,
+        slot=size,
+        blocked=(size - gib(used_gib or 0, used_vcpus)).clamped(),
+        has_vms=used_gib is not None,
+    )
+
+
+def used(slot_id: int, used_gib: int, used_vcpus: int) -> EvictableSlot:
+    return slot(slot_id, 100, 10, used_gib=used_gib, used_vcpus=used_vcpus)
+
+
+@pytest.mark.parametrize(
+    ("slots", "victim"),
+    [
+        pytest.param(
+            [slot(1, 512, used_gib=512), slot(2, 512), slot(3, 128)],
+            3,
+            id="allocated 512, empty 512, empty 128",
+        ),
+        pytest.param(
+            [slot(1, 512, used_gib=480), slot(2, 512, used_gib=256), slot(3, 512, used_gib=10)],
+            3,
+            id="512 with 480 / 256 / 10 used",
+        ),
+        pytest.param([], None, id="only failover, or only already evicted: no candidates"),
+        pytest.param(
+            [slot(1, 64, 8), slot(2, 64, 4)], 2, id="empty of equal memory: fewer vCPUs first"
+        ),
+        pytest.param(
+            [used(1, 50, 9), used(2, 55, 1)],
+            1,
+            id="unused tenths of memory come before those of vCPUs",
+        ),
+        pytest.param(
+            [used(1, 51, 9), used(2, 55, 1)],
+            2,
+            id="in the same tenth of memory the vCPUs decide",
+        ),
+        pytest.param(
+            [slot(1, 200, 10, used_gib=100), slot(2, 100, 10, used_gib=50)],
+            2,
+            id="equally unused: the smaller first",
+        ),
+        pytest.param([slot(1, 0, 0, used_gib=0)], 1, id="a slot without size is no division by 0"),
+    ],
+)  # fmt: skip
+def test_one_victim_at_a_time(slots: list[EvictableSlot], victim: int | None) -> None:
+    found = next_victim(slots)
+
+    assert (found.slot_id if found else None) == victim
+
+
+def test_ten_full_and_ten_empty_slots_lose_the_smallest_empty_ones_first() -> None:
+    left = [slot(size, size, used_gib=size, used_vcpus=1) for size in range(10, 20)]
+    left += [slot(size, size) for size in range(20, 30)]
+    gone = []
+    for _ in range(3):
+        victim = next_victim(left)
+        assert victim is not None
+        left.remove(victim)
+        gone.append(victim.slot_id)
+
+    assert gone == [20, 21, 22]
+
+
+@pytest.mark.parametrize(
+    ("slots", "excess", "evicted", "remaining"),
+    [
+        pytest.param(
+            [slot(1, 512, used_gib=512), slot(2, 512), slot(3, 128)], gib(100), [3], ZERO,
+            id="allocated 512, empty 512, empty 128",
+        ),
+        pytest.param(
+            [slot(1, 512, used_gib=480), slot(2, 512, used_gib=256), slot(3, 512, used_gib=10)],
+            gib(32), [3], ZERO, id="512 with 480 / 256 / 10 used",
+        ),
+        pytest.param([], gib(8), [], gib(8), id="only failover"),
+        pytest.param(
+            [slot(1, 512), slot(2, 512), slot(3, 512)], gib(512), [1], ZERO, id="3 x 512 on 1024"
+        ),
+        pytest.param([slot(1, 512)], ZERO, [], ZERO, id="violation gone"),
+        pytest.param(
+            [slot(1, 5), slot(2, 6), slot(3, 20)], gib(10), [1, 2], ZERO,
+            id="two small ones take less memory than one that clears alone",
+        ),
+        pytest.param(
+            [slot(1, 4, 1), slot(2, 4, 4), slot(3, 8, 4)], gib(4, 4), [2], ZERO,
+            id="one slot clears both resources",
+        ),
+        pytest.param(
+            [slot(1, 4, 1), slot(2, 1, 4)], gib(4, 4), [1, 2], ZERO,
+            id="each resource needs its own slot",
+        ),
+        pytest.param(
+            [slot(1, 4, used_gib=0), slot(2, 400)], gib(4), [2], ZERO,
+            id="a slot with VMs stays while an empty one suffices",
+        ),
+        pytest.param(
+            [slot(1, 8, used_gib=1), slot(2, 4)], gib(6), [1], ZERO,
+            id="a slot with VMs goes when the empty ones do not suffice, and alone if that does",
+        ),
+        pytest.param(
+            [slot(1, 8), slot(2, 4, used_gib=1)], gib(20), [1, 2], gib(9),
+            id="what cannot be cleared is cleared as far as slots go",
+        ),
+        pytest.param(
+            [slot(1, 8, 1), slot(2, 16, 0)], gib(8, 5), [1], gib(0, 4),
+            id="a resource that cannot be cleared takes no more than what helps",
+        ),
+        pytest.param(
+            [slot(1, 8, used_gib=8, used_vcpus=1)], gib(8), [], gib(8),
+            id="a full slot gives nothing back and stays",
+        ),
+    ],
+)  # fmt: skip
+def test_a_set_of_victims_clears_the_host_in_one_go(
+    slots: list[EvictableSlot],
+    excess: ResourceVector,
+    evicted: list[int],
+    remaining: ResourceVector,
+) -> None:
+    plan = plan_eviction(slots, excess)
+
+    assert list(plan.slot_ids) == evicted
+    assert plan.remaining == remaining
+    assert plan.clears == (remaining == ZERO)
+
+
+def test_two_hundred_gib_with_ten_full_and_ten_empty_slots_are_cleared_exactly() -> None:
+    slots = [slot(size, size, used_gib=size, used_vcpus=1) for size in range(10, 20)]
+    slots += [slot(size, size) for size in range(20, 30)]
+    taken = sum(range(10, 30))
+
+    plan = plan_eviction(slots, gib(taken - 200))
+
+    assert sum(plan.slot_ids) == taken - 200
+    assert min(plan.slot_ids) >= 20
+    assert plan.clears
+
+
+@pytest.mark.parametrize(
+    ("free", "excess"),
+    [
+        (gib(1, 1), ZERO),
+        (gib(0, 0), ZERO),
+        (gib(-512, 3), gib(512)),
+        (gib(5, -2), gib(0, 2)),
+        (gib(-1024, -384), gib(1024, 384)),
+    ],
+)
+def test_excess_is_what_is_missing(free: ResourceVector, excess: ResourceVector) -> None:
+    assert excess_resources(free) == excess
+
+
+vectors = st.builds(gib, st.integers(0, 9), st.integers(0, 5))
+
+
+@st.composite
+def slot_lists(draw: st.DrawFn, max_size: int = 9) -> list[EvictableSlot]:
+    slots = []
+    for number in range(draw(st.integers(0, max_size))):
+        size = draw(vectors)
+        has_vms = draw(st.booleans())
+        given_back = draw(vectors) if has_vms else size  # more than its size: it is overfilled
+        slots.append(EvictableSlot(slot_id=number, slot=size, blocked=given_back, has_vms=has_vms))
+    return slots
+
+
+def freed(slots: Iterable[EvictableSlot]) -> ResourceVector:
+    return sum((one.blocked for one in slots), ZERO)
+
+
+def cost(slots: Sequence[EvictableSlot]) -> tuple[int, int, int]:
+    return (
+        sum(one.slot.memory_bytes for one in slots),
+        sum(one.used_memory_bytes for one in slots),
+        len(slots),
+    )
+
+
+def subsets(slots: Sequence[EvictableSlot]) -> Iterable[tuple[EvictableSlot, ...]]:
+    for count in range(len(slots) + 1):
+        yield from combinations(slots, count)
+
+
+def cheapest(slots: Sequence[EvictableSlot], goal: ResourceVector) -> tuple[int, int, int]:
+    return min(cost(chosen) for chosen in subsets(slots) if goal.fits_into(freed(chosen)))
+
+
+@given(slot_lists(), vectors)
+def test_a_cover_is_as_cheap_as_the_best_of_all_subsets(
+    slots: list[EvictableSlot], wanted: ResourceVector
+) -> None:
+    reachable = freed(slots)
+    goal = wanted - (wanted - reachable).clamped()
+
+    cover = least_cover(slots, goal)
+
+    assert goal.fits_into(freed(cover))
+    assert len({one.slot_id for one in cover}) == len(cover)
+    assert cost(cover) == cheapest(slots, goal)
+
+
+@given(slot_lists(), vectors)
+def test_a_plan_is_the_best_of_all_plans(
+    slots: list[EvictableSlot], excess: ResourceVector
+) -> None:
+    plan = plan_eviction(slots, excess)
+
+    chosen = [one for one in slots if one.slot_id in plan.slot_ids]
+    reach = freed(slots)
+    goal = excess - (excess - reach).clamped()
+    empty = [one for one in slots if not one.has_vms]
+    with_vms = [one for one in slots if one.has_vms]
+    assert plan.freed == freed(chosen)
+    assert plan.remaining == (excess - reach).clamped()
+    assert cost([one for one in chosen if one.has_vms]) == cheapest(
+        with_vms, (goal - freed(empty)).clamped()
+    )
+    assert cost([one for one in chosen if not one.has_vms]) == cheapest(
+        empty, (goal - freed([one for one in chosen if one.has_vms])).clamped()
+    )
+    for one in chosen:
+        assert not goal.fits_into(plan.freed - one.blocked), "no slot goes for nothing"
+
+
+@given(slot_lists(), vectors, st.randoms())
+def test_the_order_of_slots_does_not_matter(
+    slots: list[EvictableSlot], excess: ResourceVector, random: object
+) -> None:
+    shuffled = list(slots)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
+
+    assert plan_eviction(shuffled, excess) == plan_eviction(slots, excess)
+    assert next_victim(shuffled) == next_victim(slots)
+
+
+@given(slot_lists(), vectors)
+def test_without_any_search_the_goal_is_still_reached(
+    slots: list[EvictableSlot], wanted: ResourceVector
+) -> None:
+    goal = wanted - (wanted - freed(slots)).clamped()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(eviction, "_SEARCH_LIMIT", 0)
+        patch.setattr(eviction, "_CLASS_LIMIT", 2)
+        cover = least_cover(slots, goal)
+
+    assert goal.fits_into(freed(cover))
+
+
+def test_hundreds_of_slots_are_decided() -> None:
+    slots = [slot(number, 3 + number % 37, 1 + number % 5) for number in range(400)]
+
+    plan = plan_eviction(slots, gib(1000, 90))
+
+    assert plan.clears
+    assert isinstance(plan, EvictionPlan)
+    assert plan.freed.memory_bytes <= 1040 * GIB
