@@ -1,24 +1,18 @@
 """Flavor groups and their settings as plain definitions (spec commitments, 4.6; liquid, 6.4).
 
-Both are kept per process and read again when a row behind them changed. The fingerprint holds
-count and sum of ``changed_xid``: every later write has a higher one, so a late commit changes the
-sum too. A transaction that has already written reads anew and keeps nothing, so that a rollback
-never leaves its rows behind.
+Both are kept per process and read again when a row behind them changed.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
-
-from django.db import connection
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_settings import GroupSettings, ResourceFlags
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
+from capacity.selectors.process_cache import ProcessCache
 from journal.errors import NotReady
 
 GROUPS_FINGERPRINT = """
@@ -37,44 +31,11 @@ SELECT pg_current_xact_id_if_assigned() IS NOT NULL, true,
 
 FLAG_NAMES = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
 
-_Loaded = TypeVar("_Loaded")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Definitions:
     active: Mapping[str, FlavorGroupDef]
     retired: Mapping[str, FlavorGroupDef]
-
-
-class _ProcessCache(Generic[_Loaded]):
-    """Keeps what ``load`` returned while the rows behind it stay as they are; safe for threads."""
-
-    def __init__(self, fingerprint_sql: str, load: Callable[[], _Loaded]) -> None:
-        self._fingerprint_sql = fingerprint_sql
-        self._load = load
-        self._lock = threading.Lock()
-        self._kept: tuple[tuple[object, ...], _Loaded] | None = None
-
-    def fingerprint(self) -> tuple[bool, bool, tuple[object, ...]]:
-        """Return whether this transaction has written, the rows are ready, and what they are."""
-        with connection.cursor() as cursor:
-            cursor.execute(self._fingerprint_sql)
-            row = cursor.fetchone()
-        assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-        has_written, is_ready, *rest = row
-        return bool(has_written), bool(is_ready), tuple(rest)
-
-    def current(self) -> _Loaded | None:
-        """Return what the rows say now, or None when they are not ready."""
-        with self._lock:
-            has_written, is_ready, fingerprint = self.fingerprint()
-            if not is_ready:
-                return None
-            if has_written:
-                return self._load()
-            if self._kept is None or self._kept[0] != fingerprint:
-                self._kept = (fingerprint, self._load())
-            return self._kept[1]
 
 
 def load_group_definitions(*, include_retired: bool = False) -> Mapping[str, FlavorGroupDef]:
@@ -169,5 +130,5 @@ def _flags(row: FlavorGroupSettings, resource: str) -> ResourceFlags:
     return ResourceFlags(**{name: getattr(row, f"{resource}_{name}") for name in FLAG_NAMES})
 
 
-_definitions = _ProcessCache(GROUPS_FINGERPRINT, _load_definitions)
-_settings = _ProcessCache(SETTINGS_FINGERPRINT, _load_settings)
+_definitions = ProcessCache(GROUPS_FINGERPRINT, _load_definitions)
+_settings = ProcessCache(SETTINGS_FINGERPRINT, _load_settings)
