@@ -28,7 +28,12 @@ class Pipeline(TrackedModel):
         max_length=16, choices=PipelineKind.choices, default=PipelineKind.FILTER_WEIGHER
     )
     description = models.TextField(blank=True)
-    ignore_preselection = models.BooleanField(default=False)
+    ignore_preselection = models.BooleanField(
+        default=False, help_text="replace the caller's hosts by all candidates"
+    )
+    create_history = models.BooleanField(
+        default=True, help_text="record the decisions made with it"
+    )
     filters = models.JSONField(default=list, blank=True)
     weighers = models.JSONField(default=list, blank=True)
     detectors = models.JSONField(default=list, blank=True)
