@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 ReferenceCheck = Callable[[Collection[str]], set[str]]
@@ -86,3 +87,45 @@ def zones_with_changed_commitments(positions: Sequence[ZonePosition]) -> set[str
         for figures in _commitment_figures.values()
         for zone in figures.zones_changed_since(positions)
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedReservation:
+    """A reservation that lost its host against its owner's will.
+
+    Attributes:
+        reservation_id: Its key.
+        kind: What it is held for.
+        commitment_id: The commitment whose slot it is; None for other kinds.
+        reason: Why, for a person.
+    """
+
+    reservation_id: int
+    kind: str
+    commitment_id: int | None
+    reason: str
+
+
+ReleaseListener = Callable[[Sequence[ReleasedReservation], datetime], None]
+
+_release_listeners: dict[str, ReleaseListener] = {}
+
+
+def add_release_listener(app_name: str, listener: ReleaseListener) -> None:
+    """Register what an app does when reservations lose their host.
+
+    The listener runs inside the releasing transaction, which holds host rooms; it may lock rows
+    of its own app, not reservations.
+
+    Args:
+        app_name: The app; registering again replaces its listener.
+        listener: Takes the reservations and the time.
+    """
+    _release_listeners[app_name] = listener
+
+
+def reservations_released(released: Sequence[ReleasedReservation], *, now: datetime) -> None:
+    """Tell higher apps that reservations lose their host in this transaction."""
+    if released:
+        for listener in _release_listeners.values():
+            listener(released, now)

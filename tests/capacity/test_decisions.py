@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def lost() -> float:
-    return DECISIONS_LOST._value.get()
+    return float(DECISIONS_LOST._value.get())
 
 
 @pytest.mark.parametrize(
