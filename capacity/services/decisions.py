@@ -249,9 +249,11 @@ def _row(record: DecisionRecord, listing_id: int | None) -> SchedulingDecision:
 
 
 def _top_host(candidate: Candidate) -> dict[str, Any]:
+    start = candidate.score - sum(share for _, share in candidate.contributions)
     return {
         "host": candidate.host_name,
         "score": round(candidate.score, SCORE_DIGITS),
+        "start": round(start, SCORE_DIGITS),
         "contributions": {
             name: round(share, SCORE_DIGITS) for name, share in candidate.contributions
         },

@@ -19,11 +19,11 @@ def mask(*hosts: str, of: tuple[str, ...] = HOSTS) -> BoolColumn:
     return np.array([name in hosts for name in of], dtype=np.bool_)
 
 
-def candidate(name: str, **contributions: float) -> Candidate:
+def candidate(name: str, start: float = 0.0, **contributions: float) -> Candidate:
     return Candidate(
         host_name=name,
         host_id=int(name.strip("h") or 0),
-        score=sum(contributions.values()),
+        score=start + sum(contributions.values()),
         contributions=tuple(contributions.items()),
     )
 
@@ -52,7 +52,7 @@ def make_record(**fields: Any) -> DecisionRecord:
                 StepRecord(step="filter_capacity", removed=mask("h2"), remaining=2),
             ),
             "top": (
-                candidate("h3", kvm_binpack=0.7, kvm_prefer_smaller_hosts=0.2),
+                candidate("h3", 0.1, kvm_binpack=0.7, kvm_prefer_smaller_hosts=0.2),
                 candidate("h4", kvm_binpack=0.5, kvm_prefer_smaller_hosts=-0.1),
             ),
             "hosts_out": 2,

@@ -63,8 +63,10 @@ def test_a_stored_decision_has_the_numbers_and_the_ranking() -> None:
     assert row.top_hosts[1] == {
         "host": "h4",
         "score": 0.4,
+        "start": 0.0,
         "contributions": {"kvm_binpack": 0.5, "kvm_prefer_smaller_hosts": -0.1},
     }
+    assert row.top_hosts[0]["start"] == 0.1
     assert (row.vm_uuid, row.project_id, row.zone) == (VM, "project-1", "az-a")
     assert (row.flavor_name, row.flavor_group_name, row.intent) == ("medium", "hana_1", "create")
     assert (row.pipeline_version, row.outcome_class, row.request_id) == (3, "no_cr", "req-1")

@@ -190,7 +190,7 @@ class TestVictims:
         [
             pytest.param([(512, 512), (512, 0), (128, 0)], 100, [512, 512], id="smallest empty"),
             pytest.param(
-                [(500, 480), (501, 256), (502, 10)], 30, [501, 502], id="least memory that clears"
+                [(500, 480), (501, 256), (502, 10)], 30, [500, 502], id="least memory that clears"
             ),
             pytest.param(
                 [(512, 480), (513, 256), (512, 10)], 400, [512, 513], id="the one with room"
