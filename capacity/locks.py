@@ -29,6 +29,7 @@ class LockSpace(IntEnum):
     TASK = 6
     QUOTA = 7
     IMPORT = 8
+    PLACED_VM = 9
 
 
 class LockOutsideTransactionError(RuntimeError):

@@ -16,12 +16,14 @@ from capacity.services.group_settings import (
     save_group_rule,
     save_group_settings,
 )
+from capacity.services.in_flight import after_vm_changes
 from capacity.services.ledger import rebuild_host_capacity
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
+from hosts.region.servers import SERVERS
 
 RULES: Final = "headroom.flavor_group_rules"
 GROUPS: Final = "headroom.flavor_groups"
@@ -41,6 +43,7 @@ def register(registry: Registry) -> None:
     registry.add_writer(Step(order=1, name="locks", run=_lock))
     registry.add_writer(Step(order=60, name="flavor groups", run=_write))
     registry.add_finisher(Step(order=10, name="rooms of hosts", run=_rebuild_rooms))
+    registry.add_finisher(Step(order=20, name="in-flight reservations", run=_end_in_flight))
 
 
 def _lock(_: ImportRun) -> None:
@@ -172,6 +175,11 @@ def _columns_of(row: FlavorGroupSettings) -> dict[str, Any]:
 
 def _rebuild_rooms(_: ImportRun) -> None:
     rebuild_host_capacity()
+
+
+def _end_in_flight(run: ImportRun) -> None:
+    if SERVERS in run.sections_seen:
+        after_vm_changes()
 
 
 def _dump_rules(_: DumpOptions) -> Iterator[Json]:

@@ -8,11 +8,13 @@ from celery import shared_task
 
 from capacity.services.flavor_groups import refresh_flavor_groups as refresh
 from capacity.services.group_capacity import refresh_group_capacity as refresh_capacity
+from capacity.services.in_flight import after_vm_changes, end_expired
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
 REFRESH_GROUP_CAPACITY = "capacity.refresh_group_capacity"
+END_IN_FLIGHT = "capacity.end_in_flight"
 
 
 @shared_task(name=REFRESH_FLAVOR_GROUPS, time_limit=120, soft_time_limit=100)
@@ -35,3 +37,13 @@ def refresh_group_capacity() -> dict[str, int]:
     with with_new_global_request_id():
         refreshed = refresh_capacity()
     return dict(Counter(zone.outcome for zone in refreshed))
+
+
+@shared_task(name=END_IN_FLIGHT, time_limit=50, soft_time_limit=45)
+def end_in_flight() -> dict[str, int]:
+    """End in-flight reservations that took too long, or whose VM landed, failed or went.
+
+    Two runs at once do no harm: a row ends in one of them.
+    """
+    with with_new_global_request_id():
+        return {"over": after_vm_changes(), "expired": end_expired()}

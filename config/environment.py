@@ -148,6 +148,23 @@ class OversubscriptionSettings(BaseModel, extra="forbid"):
         return self
 
 
+class InFlightSettings(BaseModel, extra="forbid"):
+    """Room held for VMs between the answer to Nova and their arrival (spec scheduling, 16.3)."""
+
+    ttl_seconds: int = Field(
+        900, ge=10, description="Longest time room is held for a VM that is placed."
+    )
+    slow_ttl_seconds: int = Field(
+        3600, ge=10, description="The same for resize and live migration, which copy the VM."
+    )
+    gone_seconds: int = Field(
+        300, ge=10, description="Age of a move whose VM is listed no more after which it ends."
+    )
+    placement_rounds: int = Field(
+        3, ge=1, le=10, description="Times a VM is placed anew when its hosts filled up meanwhile."
+    )
+
+
 class Environment(BaseSettings):
     """All deployment settings with their defaults."""
 
@@ -200,6 +217,7 @@ class Environment(BaseSettings):
     )
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)

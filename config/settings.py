@@ -253,6 +253,11 @@ CELERY = {
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
         },
+        "in-flight": {
+            "task": "capacity.end_in_flight",
+            "schedule": schedule(run_every=60),
+            "options": {"expires": 60},
+        },
         "usage": {
             "task": "commitments.reconcile_usage",
             "schedule": schedule(run_every=300),

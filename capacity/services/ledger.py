@@ -1,14 +1,15 @@
-"""The ledger of held capacity: the only writer of reservations and host rooms.
+"""The ledger of held capacity: the only writer of host rooms and of what reservations block.
 
 A block is taken by a conditional update that may find no row, never by read-then-write (design,
-"Concurrency"). All functions run inside the transaction of their caller.
+"Concurrency"). Whoever changes what a reservation blocks locks the rooms of its hosts first, in
+primary key order, then the reservation. All functions run inside the transaction of their caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from django.db import connection
+from django.db import connection, transaction
 
 from capacity.models import Reservation, ReservationKind
 from scheduling.resources import ZERO, ResourceVector
@@ -30,6 +31,79 @@ UPDATE capacity_hostcapacity AS room
         OR room.effective_vcpus - room.allocated_vcpus - room.committed_vcpus
            - room.failover_vcpus - room.in_flight_vcpus >= asked.vcpus)
 RETURNING room.host_id
+"""
+
+SHIFT_BLOCKS = """
+UPDATE capacity_hostcapacity AS room
+   SET {kind}_memory_bytes = room.{kind}_memory_bytes + given.memory_bytes,
+       {kind}_vcpus = room.{kind}_vcpus + given.vcpus
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS given(host_id, memory_bytes, vcpus)
+ WHERE room.host_id = given.host_id
+"""
+
+# While a slot moves, its VMs may be on either host, and none of them counts as seen.
+SEEN = "vm.state = 'confirmed' AND held.confirmed_host_id = held.target_host_id"
+
+# An expected VM that an in-flight row holds on the hosts of the slot is blocked by that row.
+EXPECTED_UNHELD = """
+vm.state = 'expected' AND NOT (
+    EXISTS (SELECT FROM capacity_reservation AS flight
+             WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
+               AND flight.target_host_id = held.target_host_id)
+    AND (held.confirmed_host_id IS NULL OR held.confirmed_host_id = held.target_host_id
+         OR EXISTS (SELECT FROM capacity_reservation AS flight
+                     WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
+                       AND flight.target_host_id = held.confirmed_host_id)))
+"""
+
+# What each reservation has to block, from its size and its VMs (spec commitments, 10.1).
+WANTED_BLOCKS = f"""
+SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
+       held.blocked_memory_bytes, held.blocked_vcpus,
+       CASE WHEN held.target_host_id IS NULL THEN 0
+            WHEN held.kind <> 'committed' THEN held.memory_bytes
+            ELSE greatest(held.memory_bytes - vms.seen_memory_bytes, vms.due_memory_bytes)
+        END AS wanted_memory_bytes,
+       CASE WHEN held.target_host_id IS NULL THEN 0
+            WHEN held.kind <> 'committed' THEN held.vcpus
+            ELSE greatest(held.vcpus - vms.seen_vcpus, vms.due_vcpus)
+        END AS wanted_vcpus
+  FROM capacity_reservation AS held
+ CROSS JOIN LATERAL (
+       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE {SEEN}), 0)::bigint
+                  AS seen_memory_bytes,
+              coalesce(sum(vm.vcpus) FILTER (WHERE {SEEN}), 0)::bigint AS seen_vcpus,
+              coalesce(sum(vm.memory_bytes) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint
+                  AS due_memory_bytes,
+              coalesce(sum(vm.vcpus) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint AS due_vcpus
+         FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
+       ) AS vms
+"""  # noqa: S608 - constants only
+
+SET_BLOCKS = f"""
+WITH wanted AS ({WANTED_BLOCKS} WHERE {{chosen}})
+UPDATE capacity_reservation AS held
+   SET blocked_memory_bytes = wanted.wanted_memory_bytes, blocked_vcpus = wanted.wanted_vcpus
+  FROM wanted
+ WHERE held.id = wanted.id
+   AND (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
+       IS DISTINCT FROM (wanted.wanted_memory_bytes, wanted.wanted_vcpus)
+RETURNING wanted.kind, wanted.target_host_id, wanted.confirmed_host_id,
+          wanted.wanted_memory_bytes - wanted.blocked_memory_bytes,
+          wanted.wanted_vcpus - wanted.blocked_vcpus
+"""  # noqa: S608 - constants only
+
+ON_HOSTS = (
+    "%(host_ids)s::bigint[] IS NULL OR held.target_host_id = ANY(%(host_ids)s)"
+    " OR held.confirmed_host_id = ANY(%(host_ids)s)"
+)
+
+# Slots in migration touch a second host: its room changes with them.
+WITH_OTHER_HOSTS = """
+SELECT unnest(%(host_ids)s::bigint[])
+ UNION
+SELECT unnest(ARRAY[target_host_id, confirmed_host_id]) FROM capacity_reservation
+ WHERE target_host_id = ANY(%(host_ids)s) OR confirmed_host_id = ANY(%(host_ids)s)
 """
 
 # Rooms follow hosts, VMs and reservations; rows that are right already are not written.
@@ -83,30 +157,137 @@ ROOM_COLUMNS = (
 
 
 def rebuild_host_capacity(host_ids: Sequence[int] | None = None) -> int:
-    """Make host rooms agree with hosts, VMs and reservations, in one statement.
+    """Make blocks and host rooms agree with hosts, VMs and reservations.
+
+    Locks the rooms in question first, so that nobody places meanwhile.
 
     Args:
         host_ids: Hosts to look at; every host when left out.
 
     Returns:
-        How many rows were created or changed.
+        How many reservations and rooms were created or changed; 0 when the ledger was right.
     """
+    with transaction.atomic(), connection.cursor() as cursor:
+        if host_ids is None:
+            cursor.execute("SELECT id FROM capacity_hostcapacity ORDER BY id FOR NO KEY UPDATE")
+            ids = None
+        else:
+            cursor.execute(WITH_OTHER_HOSTS, {"host_ids": list(host_ids)})
+            ids = sorted(row[0] for row in cursor.fetchall() if row[0] is not None)
+            cursor.execute(LOCK_ROOMS, [ids])
+        cursor.execute(SET_BLOCKS.format(chosen=ON_HOSTS), {"host_ids": ids})
+        changed = int(cursor.rowcount)
+        cursor.execute(_rebuild_rooms_statement(), {"host_ids": ids})
+        return changed + int(cursor.rowcount)
+
+
+def _rebuild_rooms_statement() -> str:
     sums = ",\n                   ".join(
         f"coalesce(sum(blocked_{part}) FILTER (WHERE kind = '{kind}'), 0)::bigint AS {kind}_{part}"
         for kind in ReservationKind.values
         for part in ("memory_bytes", "vcpus")
     )
-    statement = REBUILD_ROOMS.format(
+    return REBUILD_ROOMS.format(
         sums=sums,
         columns=", ".join(("host_id", *ROOM_COLUMNS)),
         assignments=", ".join(f"{name} = excluded.{name}" for name in ROOM_COLUMNS),
         current=", ".join(f"room.{name}" for name in ROOM_COLUMNS),
         excluded=", ".join(f"excluded.{name}" for name in ROOM_COLUMNS),
     )
+
+
+def lock_rooms(host_ids: Iterable[int]) -> None:
+    """Lock the rooms of hosts in primary key order, until the transaction ends."""
     with connection.cursor() as cursor:
-        ids = None if host_ids is None else list(host_ids)
-        cursor.execute(statement, {"host_ids": ids})
-        return int(cursor.rowcount)
+        cursor.execute(LOCK_ROOMS, [sorted(set(host_ids))])
+
+
+def lock_reservations(reservation_ids: Iterable[int]) -> dict[int, Reservation]:
+    """Lock reservations and, before them, the rooms of their hosts.
+
+    Returns:
+        The reservations that still exist, by primary key, as they are under the lock.
+    """
+    ids = sorted(set(reservation_ids))
+    chosen = Reservation.objects.filter(pk__in=ids)
+    locked_hosts = _hosts_of(chosen)
+    lock_rooms(locked_hosts)
+    rows = {
+        row.pk: row for row in chosen.order_by("pk").select_for_update(of=("self",), no_key=True)
+    }
+    # A planner may have moved one meanwhile; now it stays where it is.
+    moved = _hosts_of(rows.values()) - locked_hosts
+    if moved:
+        lock_rooms(moved)
+    return rows
+
+
+def _hosts_of(reservations: Iterable[Reservation]) -> set[int]:
+    return {
+        host_id
+        for row in reservations
+        for host_id in (row.target_host_id, row.confirmed_host_id)
+        if host_id is not None
+    }
+
+
+def refresh_blocks(reservation_ids: Iterable[int], *, must_fit: bool = False) -> tuple[int, ...]:
+    """Make what reservations block agree with their VMs and in-flight rows, and rooms with that.
+
+    Locks as :func:`lock_reservations` does.
+
+    Args:
+        reservation_ids: Reservations whose VMs, or their in-flight rows, changed.
+        must_fit: Whether growth needs room; otherwise it always succeeds, as for a slot that gets
+            back what its VM leaves.
+
+    Returns:
+        Primary keys of the hosts that had no room for growth; the caller must roll back then.
+    """
+    rows = lock_reservations(reservation_ids)
+    if not rows:
+        return ()
+    with connection.cursor() as cursor:
+        cursor.execute(SET_BLOCKS.format(chosen="held.id = ANY(%s)"), [sorted(rows)])
+        changed = cursor.fetchall()
+    deltas: dict[str, dict[int, ResourceVector]] = {}
+    for kind, target_id, confirmed_id, memory_bytes, vcpus in changed:
+        by_host = deltas.setdefault(kind, {})
+        for host_id in {target_id, confirmed_id} - {None}:
+            delta = ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+            by_host[host_id] = by_host.get(host_id, ZERO) + delta
+    refused: set[int] = set()
+    for kind in sorted(deltas):
+        if must_fit:
+            refused.update(move_blocks(ReservationKind(kind), deltas[kind]))
+        else:
+            shift_blocks(ReservationKind(kind), deltas[kind])
+    return tuple(sorted(refused))
+
+
+def shift_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> None:
+    """Change what reservations of one kind block on hosts, whether or not there is room.
+
+    For blocks that are given back, and for those that come back to their slot. Host rooms are
+    locked in primary key order.
+
+    Args:
+        kind: Whose block totals change.
+        deltas: Host primary key to the change in bytes and vCPUs.
+    """
+    wanted = {host_id: delta for host_id, delta in sorted(deltas.items()) if delta != ZERO}
+    if not wanted:
+        return
+    lock_rooms(wanted)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            SHIFT_BLOCKS.format(kind=ReservationKind(kind).value),
+            [
+                list(wanted),
+                [delta.memory_bytes for delta in wanted.values()],
+                [delta.vcpus for delta in wanted.values()],
+            ],
+        )
 
 
 def move_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> tuple[int, ...]:

@@ -65,12 +65,14 @@ class SlotRoom:
         blocked: What it blocks on each of them.
         confirmed: Sum over VMs seen in it.
         expected: Sum over VMs placed in it, not yet seen and held by no in-flight row.
+        listed: Sum over all VMs in it, seen or not.
     """
 
     host_ids: tuple[int, ...] = ()
     blocked: ResourceVector = ZERO
     confirmed: ResourceVector = ZERO
     expected: ResourceVector = ZERO
+    listed: ResourceVector = ZERO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,16 @@ Everything here runs inside the transaction of its caller, which holds the zone 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Q, Sum
 
-from capacity.models import AllocationState, GroupCapacity, Reservation, ReservationAllocation
+from capacity.models import GroupCapacity, Reservation
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
+from capacity.services.allocations import NO_VMS, SlotVmSums, slot_vm_sums
 from commitments.domain.admission import AdmissionSnapshot, CoresLedger, SlotRoom
 from commitments.domain.planner import SlotView
 from commitments.domain.statuses import LIVE_STATUSES
@@ -45,55 +46,36 @@ def read_slots(commitments: Collection[Commitment]) -> StoredSlots:
         .select_related("target_host")
         .order_by("commitment_id", "slot_index")
     )
-    vms = _vm_sums([slot.pk for slot in slots])
+    vms = slot_vm_sums([slot.pk for slot in slots])
     by_commitment: defaultdict[int, list[SlotView]] = defaultdict(list)
     rooms: dict[int, SlotRoom] = {}
     for slot in slots:
         assert slot.commitment_id is not None and slot.slot_index is not None  # noqa: S101, PT018 - constraint
-        confirmed, expected = vms.get(slot.pk, (ResourceVector(), ResourceVector()))
+        inside = vms.get(slot.pk, NO_VMS)
         by_commitment[slot.commitment_id].append(
-            _slot_view(slot, uuid_of[slot.commitment_id], confirmed, expected)
+            _slot_view(slot, uuid_of[slot.commitment_id], inside)
         )
-        rooms[slot.pk] = SlotRoom(
-            host_ids=tuple(
-                sorted({h for h in (slot.target_host_id, slot.confirmed_host_id) if h is not None})
-            ),
-            blocked=ResourceVector(
-                memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus
-            ),
-            confirmed=confirmed,
-            expected=expected,
-        )
+        rooms[slot.pk] = slot_room(slot, inside)
     return StoredSlots(
         by_commitment={key: tuple(views) for key, views in by_commitment.items()}, rooms=rooms
     )
 
 
-def _vm_sums(slot_ids: Sequence[int]) -> dict[int, tuple[ResourceVector, ResourceVector]]:
-    sums: dict[int, tuple[ResourceVector, ResourceVector]] = {}
-    rows = (
-        ReservationAllocation.objects.filter(reservation_id__in=slot_ids)
-        .values_list("reservation_id")
-        .annotate(
-            seen_bytes=Sum("memory_bytes", filter=Q(state=AllocationState.CONFIRMED), default=0),
-            seen_vcpus=Sum("vcpus", filter=Q(state=AllocationState.CONFIRMED), default=0),
-            due_bytes=Sum("memory_bytes", filter=Q(state=AllocationState.EXPECTED), default=0),
-            due_vcpus=Sum("vcpus", filter=Q(state=AllocationState.EXPECTED), default=0),
-        )
-        .order_by()
+def slot_room(slot: Reservation, inside: SlotVmSums) -> SlotRoom:
+    """Return what a stored slot takes now, with the VMs in it."""
+    return SlotRoom(
+        host_ids=tuple(
+            sorted({h for h in (slot.target_host_id, slot.confirmed_host_id) if h is not None})
+        ),
+        blocked=ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus),
+        confirmed=inside.confirmed,
+        expected=inside.expected_unheld,
+        listed=inside.confirmed + inside.expected,
     )
-    for slot_id, seen_bytes, seen_vcpus, due_bytes, due_vcpus in rows:
-        sums[slot_id] = (
-            ResourceVector(memory_bytes=int(seen_bytes), vcpus=int(seen_vcpus)),
-            ResourceVector(memory_bytes=int(due_bytes), vcpus=int(due_vcpus)),
-        )
-    return sums
 
 
-def _slot_view(
-    slot: Reservation, commitment_uuid: str, confirmed: ResourceVector, expected: ResourceVector
-) -> SlotView:
-    held_by_vms = confirmed + expected
+def _slot_view(slot: Reservation, commitment_uuid: str, inside: SlotVmSums) -> SlotView:
+    held_by_vms = inside.confirmed + inside.expected
     return SlotView(
         slot_id=slot.pk,
         slot_index=slot.slot_index or 0,

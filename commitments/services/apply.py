@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from capacity.models import ReadyReason, Reservation, ReservationKind
-from capacity.services.ledger import move_blocks
+from capacity.services.allocations import NO_VMS, slot_vm_sums
+from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.admission import (
     AdmissionPlan,
     CommitmentDecision,
@@ -19,6 +20,7 @@ from commitments.domain.admission import (
 )
 from commitments.domain.planner import SlotPlan
 from commitments.models import Commitment, CommitmentEvent
+from commitments.services.admission import slot_room
 from commitments.services.rows import (
     WRITTEN_FIELDS,
     WantedCommitment,
@@ -78,9 +80,11 @@ def apply_admission(application: Application) -> None:
     """Write a plan as a whole. Locks host rooms, then writes commitments, then reservations.
 
     Raises:
-        PlanSpoiled: a host has no room any more; the caller rolls back and plans again.
+        PlanSpoiled: a host has no room any more, or a VM came into a slot or left it; the caller
+            rolls back and plans again.
     """
     plan = application.plan
+    _require_same_rooms(plan, application.rooms)
     refused = move_blocks(ReservationKind.COMMITTED, plan.block_deltas)
     if refused:
         message = f"{len(refused)} host(s) filled up while the request was planned"
@@ -95,6 +99,43 @@ def apply_admission(application: Application) -> None:
     _create_slots(written, application)
     Commitment.objects.filter(pk__in=[row.pk for row in gone]).delete()
     _record(application, written, gone)
+
+
+def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> None:
+    """Lock the stored slots that the plan changes and see that they are as it was planned.
+
+    VMs are booked into slots without the zone lock (spec scheduling, 16.2).
+    """
+    touched = {
+        *plan.released_slot_ids,
+        *(handover.slot_id for handover in plan.handovers),
+        *(
+            shrink.slot_id
+            for decision in plan.decisions
+            if decision.slot_plan is not None
+            for shrink in decision.slot_plan.shrinks
+        ),
+        *(
+            placement.slot_id
+            for decision in plan.decisions
+            for placement in decision.placements
+            if placement.slot_id is not None
+        ),
+    }
+    if not touched:
+        return
+    lock_rooms({*plan.block_deltas, *(h for slot_id in touched for h in rooms[slot_id].host_ids)})
+    slots = lock_reservations(touched)
+    inside = slot_vm_sums(touched)
+    spoiled = sorted(
+        slot_id
+        for slot_id in touched
+        if slot_id not in slots
+        or slot_room(slots[slot_id], inside.get(slot_id, NO_VMS)) != rooms[slot_id]
+    )
+    if spoiled:
+        message = f"{len(spoiled)} slot(s) changed while the request was planned"
+        raise PlanSpoiled(message, slots=spoiled)
 
 
 def _decide_rows(application: Application) -> tuple[list[_Written], list[Commitment]]:

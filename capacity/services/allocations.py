@@ -1,0 +1,206 @@
+"""VMs in slots: expected, confirmed, forgotten (spec commitments, 10.1; scheduling, 12.1, 16.3).
+
+Every change of a VM in a slot recomputes in the same transaction what the slot blocks and what its
+hosts have left. Locks: rooms of the slot's hosts by primary key, then the slot. All functions may
+run inside the transaction of their caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from django.db import connection, transaction
+
+from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
+from capacity.services.ledger import EXPECTED_UNHELD, lock_reservations, refresh_blocks
+from scheduling.resources import ZERO, ResourceVector
+
+SLOT_VM_SUMS = f"""
+SELECT held.id,
+       coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.state = 'confirmed'), 0)::bigint,
+       coalesce(sum(vm.vcpus) FILTER (WHERE vm.state = 'confirmed'), 0)::bigint,
+       coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.state = 'expected'), 0)::bigint,
+       coalesce(sum(vm.vcpus) FILTER (WHERE vm.state = 'expected'), 0)::bigint,
+       coalesce(sum(vm.memory_bytes) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint,
+       coalesce(sum(vm.vcpus) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint
+  FROM capacity_reservation AS held
+  JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
+ WHERE held.id = ANY(%s)
+ GROUP BY held.id
+"""  # noqa: S608 - constants only
+
+
+class Booking(StrEnum):
+    """What became of the wish to book a VM into a slot."""
+
+    BOOKED = "booked"
+    ALREADY = "already_listed"
+    NO_SLOT = "no_slot"
+    FULL = "slot_full"
+    NO_ROOM = "host_full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotVmSums:
+    """What the VMs of a slot take.
+
+    Attributes:
+        confirmed: VMs that were seen there.
+        expected: VMs that were placed there and not seen yet.
+        expected_unheld: Those of them that no in-flight row holds room for.
+    """
+
+    confirmed: ResourceVector = ZERO
+    expected: ResourceVector = ZERO
+    expected_unheld: ResourceVector = ZERO
+
+
+NO_VMS = SlotVmSums()
+
+
+def slot_vm_sums(reservation_ids: Collection[int]) -> dict[int, SlotVmSums]:
+    """Return what the VMs of slots take; slots without VMs are left out."""
+    if not reservation_ids:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(SLOT_VM_SUMS, [list(reservation_ids)])
+        return {
+            row[0]: SlotVmSums(
+                confirmed=ResourceVector(memory_bytes=row[1], vcpus=row[2]),
+                expected=ResourceVector(memory_bytes=row[3], vcpus=row[4]),
+                expected_unheld=ResourceVector(memory_bytes=row[5], vcpus=row[6]),
+            )
+            for row in cursor.fetchall()
+        }
+
+
+def expect_in_slot(
+    reservation_id: int, vm_uuid: str, resources: ResourceVector, *, now: datetime
+) -> Booking:
+    """Book a VM into a committed slot, where it is expected from now on.
+
+    The VM may be larger than what the slot has left, as long as memory is left at all and the host
+    has room for the rest; an in-flight row of the VM on that host holds it already.
+
+    Args:
+        reservation_id: The slot.
+        vm_uuid: The VM.
+        resources: What the VM takes.
+        now: When it was placed there.
+
+    Returns:
+        ``BOOKED`` if a row was written, else why not; then nothing changed.
+
+    Source: spec scheduling, 12.1 and 12.2 (overfill is allowed, CPU is not considered).
+    """
+    with transaction.atomic():
+        slot = lock_reservations([reservation_id]).get(reservation_id)
+        if slot is None or slot.kind != ReservationKind.COMMITTED or slot.target_host_id is None:
+            return Booking.NO_SLOT
+        vms = list(slot.allocations.all())
+        if any(vm.vm_uuid == vm_uuid for vm in vms):
+            return Booking.ALREADY
+        if slot.memory_bytes <= sum(vm.memory_bytes for vm in vms):
+            return Booking.FULL
+        ReservationAllocation.objects.create(
+            reservation=slot,
+            vm_uuid=vm_uuid,
+            state=AllocationState.EXPECTED,
+            memory_bytes=resources.memory_bytes,
+            vcpus=resources.vcpus,
+            since=now,
+        )
+        if refresh_blocks([slot.pk], must_fit=True):
+            transaction.set_rollback(True)
+            return Booking.NO_ROOM
+    return Booking.BOOKED
+
+
+def confirm_in_slot(
+    reservation_id: int,
+    vm_uuid: str,
+    resources: ResourceVector,
+    *,
+    now: datetime,
+    forget_elsewhere: bool = True,
+) -> bool:
+    """Note that a VM was seen on the host of its slot, and take it out of every other slot.
+
+    The slot blocks less from then on, since the host's allocation has the VM.
+
+    Args:
+        reservation_id: The slot, which must be on its target host.
+        vm_uuid: The VM; it need not have been expected.
+        resources: What the VM takes now.
+        now: When it was seen.
+        forget_elsewhere: Whether the VM leaves all other committed slots.
+
+    Returns:
+        Whether the slot is there to hold the VM.
+
+    Source: spec scheduling, 7.11.3 (arrival and release in one transaction).
+    """
+    with transaction.atomic():
+        left = _slots_listing([vm_uuid]) - {reservation_id} if forget_elsewhere else set()
+        slots = lock_reservations({reservation_id, *left})
+        slot = slots.get(reservation_id)
+        if slot is None or slot.kind != ReservationKind.COMMITTED or slot.target_host_id is None:
+            return False
+        ReservationAllocation.objects.filter(reservation_id__in=left, vm_uuid=vm_uuid).delete()
+        seen = {
+            "state": AllocationState.CONFIRMED,
+            "memory_bytes": resources.memory_bytes,
+            "vcpus": resources.vcpus,
+            "confirmed_host_id": slot.target_host_id,
+            "confirmed_at": now,
+        }
+        ReservationAllocation.objects.update_or_create(
+            reservation=slot, vm_uuid=vm_uuid, defaults=seen, create_defaults={**seen, "since": now}
+        )
+        refresh_blocks(slots)
+    return True
+
+
+def forget_in_slots(
+    vm_uuids: Collection[str], *, reservation_ids: Collection[int] | None = None
+) -> int:
+    """Take VMs out of committed slots, which get their room back even on a full host.
+
+    Args:
+        vm_uuids: The VMs.
+        reservation_ids: Slots they leave; all when left out.
+
+    Returns:
+        How many rows went.
+    """
+    with transaction.atomic():
+        slots = lock_reservations(_slots_listing(vm_uuids, reservation_ids))
+        gone, _ = ReservationAllocation.objects.filter(
+            reservation_id__in=slots, vm_uuid__in=vm_uuids
+        ).delete()
+        refresh_blocks(slots)
+    return gone
+
+
+def refresh_slots_expecting(vm_uuids: Iterable[str]) -> None:
+    """Recompute what the slots block in which VMs are expected whose in-flight rows changed."""
+    slots = ReservationAllocation.objects.filter(
+        vm_uuid__in=set(vm_uuids),
+        state=AllocationState.EXPECTED,
+        reservation__kind=ReservationKind.COMMITTED,
+    ).values_list("reservation_id", flat=True)
+    refresh_blocks(set(slots))
+
+
+def _slots_listing(
+    vm_uuids: Collection[str], reservation_ids: Collection[int] | None = None
+) -> set[int]:
+    slots = Reservation.objects.filter(
+        kind=ReservationKind.COMMITTED, allocations__vm_uuid__in=vm_uuids
+    )
+    if reservation_ids is not None:
+        slots = slots.filter(pk__in=reservation_ids)
+    return set(slots.values_list("pk", flat=True))

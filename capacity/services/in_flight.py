@@ -1,0 +1,494 @@
+"""In-flight reservations: made with a placement, ended in every way (spec commitments, 12).
+
+A row blocks its size on one host that was returned for a VM; the rows of one placement share its
+id. They are made in the transaction that decides the placement (:func:`hold_in_flight`) and end
+when the VM landed, failed, went or took too long. What an end gives back is counted in the same
+transaction, also in slots that expect the VM. No entry in the journal is written: the decision
+record tells of the placement, and rows live for minutes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+import structlog
+from django.conf import settings
+from django.db import connection, models, transaction
+from django.utils import timezone
+
+from capacity.domain.in_flight import (
+    InFlightPlacement,
+    InFlightState,
+    VmSighting,
+    has_failed,
+    in_flight_end,
+    in_flight_state,
+    intent_label,
+    is_gone,
+)
+from capacity.metrics_in_flight import EXPIRED_IN_FLIGHT
+from capacity.models import Reservation, ReservationKind
+from capacity.services.allocations import refresh_slots_expecting
+from capacity.services.ledger import EXPECTED_UNHELD, lock_rooms, shift_blocks
+from hosts.models import Host, Instance
+from scheduling.resources import ZERO, ResourceVector
+
+log = structlog.get_logger(__name__)
+
+CREATOR = "placement"
+ROWS_PER_TRANSACTION = 1000
+
+# What the VM's own commitments and failover slots give it, per slot at most its size (spec
+# scheduling, 7.11 step B, 15.17, 15.18); the room itself comes from the locked row. A host that
+# changed since the snapshot was filtered by facts that may not hold any more (16.2).
+TAKE_ROOM = """
+WITH released AS (
+    SELECT asked.host_id,
+           sum(least(held.blocked_memory_bytes - due.memory_bytes, %(memory_bytes)s))
+               AS memory_bytes,
+           sum(least(held.blocked_vcpus - due.vcpus, %(vcpus)s)) AS vcpus
+      FROM unnest(%(host_ids)s::bigint[]) AS asked(host_id)
+      JOIN capacity_reservation AS held
+        ON held.target_host_id = asked.host_id OR held.confirmed_host_id = asked.host_id
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(vm.memory_bytes), 0) AS memory_bytes,
+                  coalesce(sum(vm.vcpus), 0) AS vcpus
+             FROM capacity_reservationallocation AS vm
+            WHERE vm.reservation_id = held.id AND held.kind = 'committed'
+              AND vm.vm_uuid <> %(vm_uuid)s AND {expected_unheld}
+           ) AS due
+     WHERE held.is_ready AND held.kind <> ALL(%(ignored)s)
+       AND (held.kind = 'committed' AND NOT %(is_locked)s AND held.flavor_group_name <> ''
+            AND held.project_id = %(project_id)s AND held.flavor_group_name = %(group)s
+            OR held.kind = 'failover' AND %(intent)s = 'evacuate'
+            AND EXISTS (SELECT FROM capacity_reservationallocation AS vm
+                         WHERE vm.reservation_id = held.id AND vm.vm_uuid = %(vm_uuid)s))
+     GROUP BY asked.host_id
+), fitting AS (
+    SELECT asked.host_id
+      FROM unnest(%(host_ids)s::bigint[]) WITH ORDINALITY AS asked(host_id, position)
+      JOIN capacity_hostcapacity AS room ON room.host_id = asked.host_id
+      JOIN hosts_host AS host ON host.id = asked.host_id
+      LEFT JOIN released ON released.host_id = asked.host_id
+     WHERE {free_memory_bytes} + coalesce(released.memory_bytes, 0) >= %(memory_bytes)s
+       AND {free_vcpus} + coalesce(released.vcpus, 0) >= %(vcpus)s
+       AND (%(snapshot)s = '' OR pg_visible_in_snapshot(
+                host.changed_xid::text::xid8, nullif(%(snapshot)s, '')::pg_snapshot))
+     ORDER BY asked.position
+     LIMIT %(max_held)s
+)
+UPDATE capacity_hostcapacity AS room
+   SET in_flight_memory_bytes = room.in_flight_memory_bytes + %(memory_bytes)s,
+       in_flight_vcpus = room.in_flight_vcpus + %(vcpus)s
+  FROM fitting
+ WHERE room.host_id = fitting.host_id
+RETURNING room.host_id
+"""
+
+DELETE_ROWS = """
+DELETE FROM capacity_reservation
+ WHERE id = ANY(%s) AND kind = 'in_flight'
+RETURNING vm_uuid, intent, target_host_id, blocked_memory_bytes, blocked_vcpus
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightAsk:
+    """A VM that needs room on the hosts it may be sent to.
+
+    Attributes:
+        vm_uuid: The VM.
+        resources: What each host must hold for it.
+        intent: What the placement is for.
+        project_id: Project of the VM; its slots of ``flavor_group_name`` give it room.
+        flavor_group_name: Group of the flavor; empty if it is in none.
+        flavor_name: Flavor.
+        user_id: Who asked Nova.
+        domain_id: Domain of the project.
+        source_host: Host the VM comes from, as the caller says; the VM list knows better.
+        lock_reservations: Whether committed slots give no room.
+        ignored_kinds: Kinds of reservations that block nothing.
+    """
+
+    vm_uuid: str
+    resources: ResourceVector
+    intent: str
+    project_id: str = ""
+    flavor_group_name: str = ""
+    flavor_name: str = ""
+    user_id: str = ""
+    domain_id: str = ""
+    source_host: str = ""
+    lock_reservations: bool = False
+    ignored_kinds: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightHold:
+    """The rows of one placement.
+
+    Attributes:
+        placement_id: Shared by the rows.
+        vm_uuid: The VM.
+        resources: What each host holds.
+        host_names: Hosts that hold room, in the order of the candidates; the first is the target.
+        host_ids: Their primary keys, in the same order.
+        end_time: When the rows expire.
+    """
+
+    placement_id: uuid.UUID
+    vm_uuid: str
+    resources: ResourceVector
+    host_names: tuple[str, ...]
+    host_ids: tuple[int, ...]
+    end_time: datetime
+
+
+def hold_in_flight(
+    ask: InFlightAsk,
+    *,
+    candidates: Sequence[str],
+    request_id: str,
+    now: datetime,
+    max_held: int = 0,
+    snapshot: str = "",
+) -> InFlightHold | None:
+    """Hold room for a VM on the candidates that still have it, and give back what it held before.
+
+    Runs inside the transaction of its caller, which rolls back when there is no hold. Locks: the
+    rooms of all candidates and of the VM's previous hosts, by primary key.
+
+    Args:
+        ask: The VM.
+        candidates: Host names, best first, each once.
+        request_id: Correlation id.
+        now: Time of the placement.
+        max_held: Most hosts to hold; 0 is no limit.
+        snapshot: Text of the ``pg_snapshot`` the candidates were chosen on; hosts that changed
+            since are passed over. Empty skips this.
+
+    Returns:
+        The rows that were made; None if no candidate has room.
+
+    Source: spec commitments, 12.1; scheduling, 16.2 and 16.3.
+    """
+    hosts = Host.objects.filter(name__in=candidates).in_bulk(field_name="name")
+    host_ids = [hosts[name].pk for name in candidates if name in hosts]
+    previous = list(_rows_of([ask.vm_uuid]).values_list("pk", "target_host_id"))
+    lock_rooms({*host_ids, *(host_id for _, host_id in previous if host_id is not None)})
+    _delete([row_id for row_id, _ in previous])
+    taken = _take_room(ask, host_ids, max_held=max_held, snapshot=snapshot)
+    if not taken:
+        return None
+    held = [hosts[name] for name in candidates if name in hosts and hosts[name].pk in taken]
+    hold = InFlightHold(
+        placement_id=uuid.uuid4(),
+        vm_uuid=ask.vm_uuid,
+        resources=ask.resources,
+        host_names=tuple(host.name for host in held),
+        host_ids=tuple(host.pk for host in held),
+        end_time=in_flight_end(
+            ask.intent,
+            now,
+            ttl_seconds=settings.HEADROOM.in_flight.ttl_seconds,
+            slow_ttl_seconds=settings.HEADROOM.in_flight.slow_ttl_seconds,
+        ),
+    )
+    source_id = _source_host_id(ask)
+    Reservation.objects.bulk_create(
+        _row(ask, hold, host, source_id=source_id, request_id=request_id, now=now) for host in held
+    )
+    refresh_slots_expecting([ask.vm_uuid])
+    return hold
+
+
+def _take_room(
+    ask: InFlightAsk, host_ids: Sequence[int], *, max_held: int, snapshot: str
+) -> set[int]:
+    statement = TAKE_ROOM.format(
+        expected_unheld=EXPECTED_UNHELD,
+        free_memory_bytes=_free("memory_bytes", ask.ignored_kinds),
+        free_vcpus=_free("vcpus", ask.ignored_kinds),
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement,
+            {
+                "host_ids": list(host_ids),
+                "vm_uuid": ask.vm_uuid,
+                "memory_bytes": ask.resources.memory_bytes,
+                "vcpus": ask.resources.vcpus,
+                "ignored": sorted(ask.ignored_kinds),
+                "is_locked": ask.lock_reservations,
+                "project_id": ask.project_id,
+                "group": ask.flavor_group_name,
+                "intent": ask.intent,
+                "snapshot": snapshot,
+                "max_held": max_held or None,
+            },
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _free(part: str, ignored_kinds: Collection[str]) -> str:
+    counted = ("allocated", *(k for k in ReservationKind.values if k not in ignored_kinds))
+    return " - ".join([f"room.effective_{part}", *(f"room.{name}_{part}" for name in counted)])
+
+
+def _source_host_id(ask: InFlightAsk) -> int | None:
+    """Return where the VM is now; a new VM is nowhere (spec commitments, 12.1)."""
+    if ask.intent == "create":
+        return None
+    listed = Instance.objects.filter(openstack_id=ask.vm_uuid, host__isnull=False)
+    found = listed.values_list("host_id", flat=True).first()
+    if found is None and ask.source_host:
+        return Host.objects.filter(name=ask.source_host).values_list("pk", flat=True).first()
+    return found
+
+
+def _row(
+    ask: InFlightAsk,
+    hold: InFlightHold,
+    host: Host,
+    *,
+    source_id: int | None,
+    request_id: str,
+    now: datetime,
+) -> Reservation:
+    return Reservation(
+        kind=ReservationKind.IN_FLIGHT,
+        zone=host.zone,
+        flavor_group_name=ask.flavor_group_name,
+        resource_name=ask.flavor_name,
+        project_id=ask.project_id,
+        domain_id=ask.domain_id,
+        memory_bytes=ask.resources.memory_bytes,
+        vcpus=ask.resources.vcpus,
+        blocked_memory_bytes=ask.resources.memory_bytes,
+        blocked_vcpus=ask.resources.vcpus,
+        target_host=host,
+        start_time=now,
+        end_time=hold.end_time,
+        creator=CREATOR,
+        creator_request_id=request_id,
+        vm_uuid=ask.vm_uuid,
+        user_id=ask.user_id,
+        intent=ask.intent,
+        source_host_id=source_id,
+        placement_id=hold.placement_id,
+    )
+
+
+def end_landed(vm_uuids: Collection[str] | None = None) -> int:
+    """End all in-flight rows, on all hosts, of the VMs that have landed.
+
+    Args:
+        vm_uuids: VMs to look at; every VM with rows when left out.
+
+    Returns:
+        How many rows ended.
+
+    Source: spec commitments, 12.3 rule 1.
+    """
+    ended = [
+        row_id
+        for vm in _placed_vms(vm_uuids)
+        if vm.state is InFlightState.LANDED
+        for row_id in vm.row_ids
+    ]
+    return _end(ended, cause="landed")
+
+
+def end_failed_vms(vm_uuids: Collection[str] | None = None, *, now: datetime | None = None) -> int:
+    """End the in-flight rows of VMs that Nova gave up: in error, deleted, or listed no more.
+
+    An empty VM list proves nothing: then nobody counts as gone.
+
+    Args:
+        vm_uuids: VMs to look at; every VM with rows when left out.
+        now: The present; the clock's when left out.
+
+    Returns:
+        How many rows ended.
+
+    Source: spec commitments, 12.3 rule 4; scheduling, 16.3.
+    """
+    now = now or timezone.now()
+    ended: list[int] = []
+    is_list_known: bool | None = None
+    for vm in _placed_vms(vm_uuids):
+        is_over = vm.has_failed
+        if not is_over and is_gone(
+            vm.placement,
+            is_listed=vm.is_listed,
+            placed_at=vm.placed_at,
+            now=now,
+            gone_seconds=settings.HEADROOM.in_flight.gone_seconds,
+        ):
+            if is_list_known is None:
+                is_list_known = Instance.objects.exists()
+            is_over = is_list_known
+        if is_over:
+            ended.extend(vm.row_ids)
+    return _end(ended, cause="failed")
+
+
+def end_expired(now: datetime | None = None) -> int:
+    """End the in-flight rows past their end and count them by intent.
+
+    Args:
+        now: The present; the clock's when left out.
+
+    Returns:
+        How many rows ended.
+
+    Source: spec commitments, 12.3 rule 2.
+    """
+    expired = Reservation.objects.filter(
+        kind=ReservationKind.IN_FLIGHT, end_time__lte=now or timezone.now()
+    ).order_by("vm_uuid", "pk")
+    return _end(list(expired.values_list("pk", flat=True)), cause="expired")
+
+
+def after_vm_changes(vm_uuids: Collection[str] | None = None) -> int:
+    """End what a change of the VM list ends; importers and syncs call it once the list is written.
+
+    Args:
+        vm_uuids: VMs that changed, came or went; every VM when left out.
+
+    Returns:
+        How many rows ended.
+    """
+    return end_landed(vm_uuids) + end_failed_vms(vm_uuids)
+
+
+def end_placement(vm_uuid: str) -> int:
+    """End all in-flight rows of one VM, as when its migration was aborted.
+
+    Returns:
+        How many rows ended.
+    """
+    return _end(list(_rows_of([vm_uuid]).values_list("pk", flat=True)), cause="aborted")
+
+
+def in_flight_states(
+    vm_uuids: Collection[str] | None = None,
+) -> Mapping[str, InFlightState]:
+    """Return what each placed VM waits for, by uuid (spec commitments, 12.2)."""
+    return {vm.vm_uuid: vm.state for vm in _placed_vms(vm_uuids)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlacedVm:
+    vm_uuid: str
+    row_ids: tuple[int, ...]
+    placement: InFlightPlacement
+    placed_at: datetime | None
+    state: InFlightState
+    is_listed: bool
+    has_failed: bool
+
+
+def _placed_vms(vm_uuids: Collection[str] | None) -> list[_PlacedVm]:
+    """Read the placed VMs of interest with their sightings, in two queries."""
+    by_vm: defaultdict[str, list[Reservation]] = defaultdict(list)
+    rows = _rows_of(vm_uuids).select_related("target_host", "source_host").order_by("pk")
+    for row in rows:
+        by_vm[row.vm_uuid].append(row)
+    listed = {
+        vm.openstack_id: vm
+        for vm in Instance.objects.filter(openstack_id__in=by_vm).select_related("host")
+    }
+    return [_placed_vm(rows, listed.get(vm_uuid)) for vm_uuid, rows in sorted(by_vm.items())]
+
+
+def _placed_vm(rows: Sequence[Reservation], vm: Instance | None) -> _PlacedVm:
+    first = rows[0]
+    placement = InFlightPlacement(
+        intent=first.intent,
+        hosts=frozenset(row.target_host.name for row in rows if row.target_host is not None),
+        resources=ResourceVector(memory_bytes=first.memory_bytes, vcpus=first.vcpus),
+        source_host=first.source_host.name if first.source_host is not None else "",
+    )
+    return _PlacedVm(
+        vm_uuid=first.vm_uuid,
+        row_ids=tuple(row.pk for row in rows),
+        placement=placement,
+        placed_at=first.start_time,
+        state=in_flight_state(placement, _sighting(vm)),
+        is_listed=vm is not None,
+        has_failed=vm is not None
+        and has_failed(
+            status=vm.status,
+            vm_state=vm.vm_state,
+            updated_at=vm.nova_updated_at,
+            placed_at=first.start_time,
+        ),
+    )
+
+
+def _sighting(vm: Instance | None) -> VmSighting | None:
+    """Return where a VM is listed; a host that we do not know counts by its name."""
+    if vm is None:
+        return None
+    host_name = vm.host.name if vm.host is not None else vm.host_name
+    return VmSighting(
+        hosts=frozenset({host_name} - {""}),
+        resources=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
+    )
+
+
+def _rows_of(vm_uuids: Collection[str] | None) -> models.QuerySet[Reservation]:
+    rows = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
+    return rows if vm_uuids is None else rows.filter(vm_uuid__in=vm_uuids)
+
+
+def _end(row_ids: Sequence[int], *, cause: str) -> int:
+    """End rows in batches, each with what it gives back in one transaction."""
+    ended: Counter[str] = Counter()
+    for batch in _batches(row_ids):
+        with transaction.atomic():
+            rows = Reservation.objects.filter(pk__in=batch, kind=ReservationKind.IN_FLIGHT)
+            lock_rooms(
+                host_id
+                for host_id in rows.values_list("target_host_id", flat=True)
+                if host_id is not None
+            )
+            intents, vm_uuids = _delete(batch)
+            refresh_slots_expecting(vm_uuids)
+            if cause == "expired":
+                transaction.on_commit(partial(_count_expired, intents))
+        ended.update(intents)
+    if ended:
+        log.info("in_flight_ended", cause=cause, rows=ended.total(), intents=dict(ended))
+    return ended.total()
+
+
+def _delete(row_ids: Sequence[int]) -> tuple[Counter[str], set[str]]:
+    """Delete rows whose rooms are locked, give back what they block; return intents and VMs."""
+    if not row_ids:
+        return Counter(), set()
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_ROWS, [list(row_ids)])
+        gone = cursor.fetchall()
+    given_back: dict[int, ResourceVector] = {}
+    for _, _, host_id, memory_bytes, vcpus in gone:
+        block = ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+        given_back[host_id] = given_back.get(host_id, ZERO) - block
+    shift_blocks(ReservationKind.IN_FLIGHT, given_back)
+    return Counter(intent_label(row[1]) for row in gone), {row[0] for row in gone}
+
+
+def _batches(row_ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    for start in range(0, len(row_ids), ROWS_PER_TRANSACTION):
+        yield row_ids[start : start + ROWS_PER_TRANSACTION]
+
+
+def _count_expired(intents: Mapping[str, int]) -> None:
+    for intent, count in intents.items():
+        EXPIRED_IN_FLIGHT.labels(intent=intent).inc(count)

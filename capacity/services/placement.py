@@ -1,0 +1,235 @@
+"""Placing a VM as a transaction (spec scheduling, 16.2).
+
+Hosts are chosen on a snapshot without any lock. The transaction then looks at their rooms again,
+under lock, holds the VM's size on those that still have it, and books the VM into its slot. When
+none has room any more, the choice is made again on a fresh snapshot, a few times.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
+from capacity.locks import RETRYABLE, LockSpace, set_lock_timeout, sqlstate_of, take_lock
+from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
+from journal.actors import Actor
+from journal.errors import Busy
+from scheduling.request import PlacementRequest
+
+log = structlog.get_logger(__name__)
+
+UNIQUE_VIOLATION = "23505"
+SPARE_CANDIDATES = 8
+LONGEST_PAUSE_SECONDS = 0.05
+
+Book = Callable[[InFlightHold], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Hosts that were chosen on a snapshot.
+
+    Attributes:
+        host_names: Candidates, best first.
+        snapshot: Text of the ``pg_snapshot`` of the host table; empty if it is not known. Hosts
+            that changed since are passed over.
+    """
+
+    host_names: tuple[str, ...]
+    snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementOutcome:
+    """What became of a placement.
+
+    Attributes:
+        placement_id: Shared by its in-flight rows; None if no host had room, or none was needed.
+        held: Hosts that hold room for the VM, in the order of the candidates.
+        refused: Candidates that were tried and had no room any more, over all rounds.
+        rounds: How many choices were tried.
+    """
+
+    placement_id: UUID | None
+    held: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    rounds: int = 1
+
+
+def ask_of(
+    request: PlacementRequest,
+    *,
+    user_id: str = "",
+    domain_id: str = "",
+    flavor_group: str = "",
+) -> InFlightAsk:
+    """Return what an engine request asks its hosts to hold.
+
+    Args:
+        request: The request; its key is the uuid of the VM.
+        user_id: Who asked Nova.
+        domain_id: Domain of the project.
+        flavor_group: Group of the flavor; the request's own when left out.
+    """
+    return InFlightAsk(
+        vm_uuid=request.request_key,
+        resources=request.asked,
+        intent=UNKNOWN_INTENT if request.intent is None else request.intent.value,
+        project_id=request.project_id,
+        flavor_group_name=flavor_group or request.commitment_group,
+        flavor_name=request.flavor_name,
+        user_id=user_id,
+        domain_id=domain_id,
+        source_host=request.source_host,
+        lock_reservations=request.lock_reservations,
+        ignored_kinds=request.ignored_kinds,
+    )
+
+
+def place_vm(
+    ask: InFlightAsk,
+    *,
+    candidates: Sequence[str] | Choice,
+    actor: Actor,
+    request_id: str,
+    choose_again: Callable[[], Sequence[str] | Choice] | None = None,
+    max_held: int = 0,
+    book: Book | None = None,
+    now: datetime | None = None,
+) -> PlacementOutcome:
+    """Hold room for a VM on its candidates, in one transaction.
+
+    Rows that the VM held before are replaced in the same transaction, so that a retry is not
+    blocked by itself; when no host is found they stay. Takes no zone lock: the lock of the VM,
+    then host rooms by primary key.
+
+    Args:
+        ask: The VM.
+        candidates: Hosts, best first, as chosen on a snapshot; a name counts once.
+        actor: Who asks.
+        request_id: Correlation id.
+        choose_again: Chooses on a fresh snapshot when no candidate has room any more; called
+            outside of any transaction. Left out, there is one round.
+        max_held: Most hosts to hold and return; 0 holds all candidates.
+        book: Called with the hold inside the transaction, to book the VM into its slot; raises to
+            undo the placement.
+        now: Time of the placement; the clock's when left out.
+
+    Returns:
+        The hosts that hold the VM, or none.
+
+    Raises:
+        Busy: rooms or the VM stayed locked by others in every round.
+
+    Source: spec scheduling, 16.2; commitments, 12.1.
+    """
+    choice = _choice(candidates)
+    if not holds_in_flight(ask.intent):
+        return PlacementOutcome(placement_id=None, held=choice.host_names[: max_held or None])
+    rounds = settings.HEADROOM.in_flight.placement_rounds
+    refused: dict[str, None] = {}
+    was_busy = False
+    for number in range(1, rounds + 1):
+        try:
+            hold, tried = _place_once(
+                ask,
+                choice,
+                max_held=max_held,
+                book=book,
+                request_id=request_id,
+                now=now or timezone.now(),
+            )
+            was_busy = False
+        except DatabaseError as error:
+            if sqlstate_of(error) not in RETRYABLE | {UNIQUE_VIOLATION}:
+                raise
+            hold, tried, was_busy = None, (), True
+            _pause(number)
+        if hold is not None:
+            held = hold.host_names
+            refused.update(dict.fromkeys(name for name in tried if name not in held))
+            return PlacementOutcome(
+                placement_id=hold.placement_id, held=held, refused=tuple(refused), rounds=number
+            )
+        refused.update(dict.fromkeys(tried))
+        if was_busy:
+            continue
+        if choose_again is None or number == rounds:
+            break
+        choice = _choice(choose_again())
+        if not choice.host_names:
+            break
+    if was_busy:
+        message = f"VM {ask.vm_uuid}: its hosts were locked by others in {rounds} rounds"
+        raise Busy(message, vm_uuid=ask.vm_uuid)
+    log.info(
+        "vm_not_placed", vm_uuid=ask.vm_uuid, actor=actor.name, rounds=number, refused=len(refused)
+    )
+    return PlacementOutcome(placement_id=None, held=(), refused=tuple(refused), rounds=number)
+
+
+def _place_once(
+    ask: InFlightAsk,
+    choice: Choice,
+    *,
+    max_held: int,
+    book: Book | None,
+    request_id: str,
+    now: datetime,
+) -> tuple[InFlightHold | None, tuple[str, ...]]:
+    """Try the candidates in windows of a few more than are wanted; return the hold and the tried.
+
+    Each window is a transaction of its own, so that few rooms are locked at a time.
+    """
+    names = choice.host_names
+    window = max_held + SPARE_CANDIDATES if max_held else max(1, len(names))
+    for start in range(0, len(names), window):
+        tried = names[start : start + window]
+        with transaction.atomic(durable=True):
+            set_lock_timeout()
+            take_lock(LockSpace.PLACED_VM, [ask.vm_uuid])
+            hold = hold_in_flight(
+                ask,
+                candidates=tried,
+                request_id=request_id,
+                now=now,
+                max_held=max_held,
+                snapshot=choice.snapshot,
+            )
+            if hold is None:
+                transaction.set_rollback(True)
+            elif book is not None:
+                book(hold)
+        if hold is not None:
+            return hold, names[: start + _reach(tried, hold, max_held)]
+    return None, names
+
+
+def _reach(tried: Sequence[str], hold: InFlightHold, max_held: int) -> int:
+    """Return how many candidates of a window were looked at before enough were held."""
+    if max_held and len(hold.host_names) == max_held:
+        return tried.index(hold.host_names[-1]) + 1
+    return len(tried)
+
+
+def _choice(candidates: Sequence[str] | Choice) -> Choice:
+    if isinstance(candidates, Choice):
+        return Choice(
+            host_names=tuple(dict.fromkeys(candidates.host_names)), snapshot=candidates.snapshot
+        )
+    return Choice(host_names=tuple(dict.fromkeys(candidates)))
+
+
+def _pause(number: int) -> None:
+    """Wait a moment that differs between those who collided."""
+    time.sleep(random.uniform(0, LONGEST_PAUSE_SECONDS * number))  # noqa: S311 - jitter
