@@ -12,6 +12,7 @@ import psutil
 import pytest
 from django.db import transaction
 from django.utils import timezone
+from kombu import Queue  # type: ignore[import-untyped]  # ships no types
 
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment, Condition
@@ -39,7 +40,7 @@ def worker(tmp_path: Path) -> Iterator[Process]:
     if process.child is not None and process.child.process.poll() is None:
         process.kill()
     with app.connection() as link:
-        link.default_channel.queue_delete(queue)
+        Queue(queue)(link.default_channel).delete()
 
 
 @pytest.fixture
