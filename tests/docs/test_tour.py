@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from django.core.management import call_command
@@ -55,15 +55,10 @@ def test_a_wrong_number_or_line_in_the_readme_is_noticed(shown: str, printed: st
 @pytest.fixture
 def demo_environment() -> dict[str, str]:
     """Return the environment of the demo, on the database of this test."""
-    database = connection.settings_dict
-    host, port = str(database["HOST"]), str(database["PORT"])
-    login = quote(str(database["USER"]), safe="")
-    if database["PASSWORD"]:
-        login += ":" + quote(str(database["PASSWORD"]), safe="")
-    where = f"{login}@/{database['NAME']}?host={quote(host, safe='/')}" if login else ""
-    url = f"postgresql://{where or '/' + str(database['NAME']) + '?host=' + host}"
-    if port:
-        url += f"&port={port}"
+    database = {name: str(given or "") for name, given in connection.settings_dict.items()}
+    login = ":".join(quote(database[key], safe="") for key in ("USER", "PASSWORD") if database[key])
+    where = {key.lower(): database[key] for key in ("HOST", "PORT") if database[key]}
+    url = f"postgresql://{login}{'@' if login else ''}/{database['NAME']}?{urlencode(where)}"
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HEADROOM_", "GRANIAN_"))}
     return {
         **inherited,
@@ -133,6 +128,7 @@ def run_steps(steps: tuple[Step, ...], address: str, environment: dict[str, str]
 
 
 @pytest.mark.e2e
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: curl)")
 def test_every_command_of_the_tour_prints_what_the_readme_says(
     demo: str, demo_environment: dict[str, str]
 ) -> None:
