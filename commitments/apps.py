@@ -16,10 +16,11 @@ class CommitmentsConfig(AppConfig):
             add_commitment_figures,
             add_group_reference_check,
         )
-        from commitments import region  # noqa: PLC0415 - models first
+        from commitments import region, scrape  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
         region.register(registry)
+        scrape.register()
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
