@@ -12,7 +12,7 @@ import psutil
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from kombu import Queue  # type: ignore[import-untyped]  # ships no types
+from kombu import Queue
 
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment, Condition
