@@ -227,7 +227,16 @@ PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 
 CELERY = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
     "broker_connection_retry_on_startup": True,
-    "broker_transport_options": {"socket_connect_timeout": 2, "socket_timeout": 5},
+    "broker_transport_options": {
+        "socket_connect_timeout": 2,
+        "socket_timeout": 5,
+        # A nudge is only a hint, beat comes anyway: without a broker it must not hold up an answer,
+        # and the library would try for six seconds.
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0.1,
+        "interval_max": 0.1,
+    },
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     "task_time_limit": 900,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 
 from tests.fuzz.region import Known, body_of, send_change
 from tests.fuzz.wsgi import call
@@ -21,3 +22,8 @@ def test_admin_query_with_a_nul_character_is_refused(region: tuple[Known, ...]) 
     answer = call("GET", "/admin/hosts/host/", query="zone=%00")
     assert (answer.status, answer.body) == (400, b"Bad request")
     assert call("GET", "/commitments/v1/info", query="zone=%00").status == 200
+
+
+def test_nudge_of_a_dead_broker_does_not_wait_between_attempts() -> None:
+    options = settings.CELERY["broker_transport_options"]
+    assert (options["max_retries"], options["interval_start"]) == (1, 0)
