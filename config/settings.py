@@ -119,7 +119,7 @@ USE_TZ = True
 USE_I18N = False
 LOGIN_REDIRECT_URL = "admin:index"
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+# Files are served from the apps through the finders: nothing is collected, so no root is needed.
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
