@@ -238,10 +238,13 @@ class Batch:
 
     def views(self, request: PlacementRequest) -> tuple[StepView, ...]:
         """Return what each filter sees of a request."""
-        return tuple(self._view(step, request) for step in self._pipeline.filters)
+        free = self._free_columns(request)
+        return tuple(self._view(step, request, free) for step in self._pipeline.filters)
 
-    def _view(self, step: Filter, request: PlacementRequest) -> StepView:
-        adapted = request if step.adapt is None else step.adapt(request)
+    def _view(self, step: Filter, request: PlacementRequest, free: FreeColumns) -> StepView:
+        if step.adapt is None:
+            return StepView(step=step, request=request, free=free)
+        adapted = step.adapt(request)
         return StepView(step=step, request=adapted, free=self._free_columns(adapted))
 
     def _free_columns(self, request: PlacementRequest) -> FreeColumns:

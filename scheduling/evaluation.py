@@ -291,6 +291,15 @@ class Evaluation:
             rows = np.flatnonzero(scores > -np.inf)
         return self._ordered(rows, request_key, max_candidates or len(rows))
 
+    def rank_of(self, row: int, request_key: str) -> int | None:
+        """Return the place of a row in the answer, 1 for the best; None if it does not survive."""
+        score = self._scores[row]
+        if score == -np.inf:
+            return None
+        tied = np.flatnonzero(self._scores == score)
+        before_in_tie = self._ordered(tied, request_key, len(tied)).index(row)
+        return int(np.count_nonzero(self._scores > score)) + before_in_tie + 1
+
     def candidate(self, row: int) -> Candidate:
         """Describe one row."""
         weighers = self._pipeline.weighers
@@ -405,14 +414,13 @@ class Evaluation:
             last_hash = np.partition(hashes[is_tied], wanted - 1)[wanted - 1]
             kept = is_better | (is_tied & (hashes <= last_hash))
             rows, scores, hashes = rows[kept], scores[kept], hashes[kept]
-        names = self._table.names
-        ranked = sorted(
-            (-score, tie_break, names[row], row)
-            for score, tie_break, row in zip(
-                scores.tolist(), hashes.tolist(), rows.tolist(), strict=True
-            )
-        )
-        return [row for _, _, _, row in ranked[:count]]
+        order = np.lexsort((hashes, -scores))
+        scores, hashes = scores[order], hashes[order]
+        if bool(((scores[1:] == scores[:-1]) & (hashes[1:] == hashes[:-1])).any()):
+            names = np.array([self._table.names[row] for row in rows[order].tolist()])
+            order = order[np.lexsort((names, hashes, -scores))]
+        ranked: list[int] = rows[order[:count]].tolist()
+        return ranked
 
     def _find_closest(self) -> ClosestHost | None:
         passing = self.candidates.copy()

@@ -91,7 +91,6 @@ def explain_host(
             pipeline.weighers, evaluation.contributions_at(rows), strict=True
         )
     )
-    order = evaluation.best_rows(request.request_key, 0)
     start = float(evaluation.start_weights[row])
     return HostExplanation(
         host_name=host_name,
@@ -101,7 +100,7 @@ def explain_host(
         start_weight=start,
         contributions=parts,
         score=start + sum(part for _, part in parts),
-        rank=order.index(row) + 1 if row in order else None,
+        rank=evaluation.rank_of(row, request.request_key),
     )
 
 
