@@ -184,6 +184,13 @@ def wait_until_database_is_ours() -> None:
 
 
 def someone_waits_for_a_lock() -> bool:
+    """Return whether another session of our database waits for a lock that is held."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction sees the same again
+        cursor.execute(
+            """
+            SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'
+            """
+        )
         return bool((cursor.fetchone() or (0,))[0])

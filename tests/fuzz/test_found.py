@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.conf import settings
 
@@ -25,5 +27,5 @@ def test_admin_query_with_a_nul_character_is_refused(region: tuple[Known, ...]) 
 
 
 def test_nudge_of_a_dead_broker_does_not_wait_between_attempts() -> None:
-    options = settings.CELERY["broker_transport_options"]
+    options: Any = settings.CELERY["broker_transport_options"]
     assert (options["max_retries"], options["interval_start"]) == (1, 0)
