@@ -17,12 +17,13 @@ class CommitmentsConfig(AppConfig):
             add_group_reference_check,
             add_release_listener,
         )
-        from commitments import region  # noqa: PLC0415 - models first
+        from commitments import region, scrape  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
         region.register(registry)
+        scrape.register()
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)

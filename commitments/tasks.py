@@ -11,6 +11,7 @@ from journal.tracing import with_new_global_request_id
 
 DISPATCH_DUE = "commitments.dispatch_due"
 RECONCILE_USAGE = "commitments.reconcile_usage"
+RECONCILE_CHANGED_USAGE = "commitments.reconcile_changed_usage"
 
 
 @shared_task(name=DISPATCH_DUE, time_limit=600, soft_time_limit=540)
@@ -26,4 +27,14 @@ def reconcile_usage() -> dict[str, int]:
     """Assign VMs to commitments for every project that has any."""
     with with_new_global_request_id() as request_id:
         projects = reconcile_all_usage(actor=task_actor(RECONCILE_USAGE), request_id=request_id)
+    return {"projects": projects}
+
+
+@shared_task(name=RECONCILE_CHANGED_USAGE, time_limit=600, soft_time_limit=540)
+def reconcile_changed_usage() -> dict[str, int]:
+    """Assign VMs to commitments for the projects whose commitments changed."""
+    with with_new_global_request_id() as request_id:
+        projects = reconcile_all_usage(
+            actor=task_actor(RECONCILE_CHANGED_USAGE), request_id=request_id, only_changed=True
+        )
     return {"projects": projects}

@@ -80,6 +80,7 @@ MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
     "journal.middleware.SecurityHeadersMiddleware",
+    "journal.middleware.NoNulInAdminMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -118,7 +119,7 @@ USE_TZ = True
 USE_I18N = False
 LOGIN_REDIRECT_URL = "admin:index"
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+# Files are served from the apps through the finders: nothing is collected, so no root is needed.
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
@@ -226,7 +227,16 @@ PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 
 CELERY = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
     "broker_connection_retry_on_startup": True,
-    "broker_transport_options": {"socket_connect_timeout": 2, "socket_timeout": 5},
+    "broker_transport_options": {
+        "socket_connect_timeout": 2,
+        "socket_timeout": 5,
+        # A nudge is only a hint, beat comes anyway: without a broker it must not hold up an answer,
+        # and the library would try for six seconds.
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_step": 0.1,
+        "interval_max": 0.1,
+    },
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     "task_time_limit": 900,

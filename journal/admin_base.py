@@ -209,8 +209,8 @@ class ChoiceFilter(admin.SimpleListFilter):
     field = ""
 
     def words(self) -> Sequence[tuple[str, str]]:
-        """Return pairs of query value and label."""
-        raise NotImplementedError
+        """Return pairs of query value and label; none unless a subclass has some."""
+        return ()
 
     def lookups(
         self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import structlog
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 
 from journal.tracing import accepted_request_id, correlation_id
@@ -46,6 +47,7 @@ ADMIN_POLICY = "; ".join(
 )
 STRICT_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 POLICY_HEADER = "Content-Security-Policy"
+NUL = ("\x00", "%00")
 
 
 class SecurityHeadersMiddleware:
@@ -63,6 +65,27 @@ class SecurityHeadersMiddleware:
         is_admin = request.path.startswith(ADMIN_PREFIX)
         response.headers.setdefault(POLICY_HEADER, ADMIN_POLICY if is_admin else STRICT_POLICY)
         return response
+
+
+class NoNulInAdminMiddleware:
+    """Refuse admin queries with a NUL character: no row can hold one, and PostgreSQL takes none.
+
+    Django's forms refuse it; its list filters pass it on to the database, which fails.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Serve the request, or refuse it.
+
+        Raises:
+            BadRequest: the query string of an admin page has a NUL character in it.
+        """
+        query = request.META.get("QUERY_STRING", "")
+        if request.path.startswith(ADMIN_PREFIX) and any(nul in query for nul in NUL):
+            raise BadRequest
+        return self.get_response(request)
 
 
 def request_id_of(request: HttpRequest) -> str:

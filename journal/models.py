@@ -122,4 +122,4 @@ class Heartbeat(models.Model):
 
 def oldest_running_xid() -> RawSQL:
     """Return the SQL expression below which every transaction has ended."""
-    return RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", ())  # noqa: S611 - constant
+    return RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", ())

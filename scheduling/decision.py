@@ -69,6 +69,7 @@ class Decision:
         candidates_in: Hosts before the first filter.
         closest: For a refused request the host with the largest free room among those that passed
             every filter but capacity; None if there is none, or a host was chosen.
+        failure: Why the run came to no result; empty if it did (spec scheduling, 15.1).
     """
 
     request: PlacementRequest
@@ -79,6 +80,7 @@ class Decision:
     removals: tuple[StepRemoval, ...]
     candidates_in: int
     closest: ClosestHost | None
+    failure: str = ""
 
 
 def explain_removals(decision: Decision) -> str:
@@ -91,6 +93,8 @@ def explain_removals(decision: Decision) -> str:
     asked_gib = _gib_text(-(-request.memory_bytes * 100 // GIB))
     where = f"in zone {request.zone}" if request.zone else "in any zone"
     parts = [f"asked {asked_gib} GiB and {request.vcpus} vCPUs on one host {where}"]
+    if decision.failure:
+        return f"{parts[0]}; the run failed: {decision.failure}"
     if decision.host_name is not None:
         parts.append(f"chose {decision.host_name}")
     removing = [removal for removal in decision.removals if removal.removed]

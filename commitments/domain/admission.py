@@ -32,7 +32,6 @@ from scheduling.decision import Decision
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 
-
 MOST_PLANNED_SLOTS = 10_000
 """More slots than this are not planned one by one where the zone is too small for them anyway."""
 

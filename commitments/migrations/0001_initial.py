@@ -3,8 +3,9 @@
 import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import journal.models
 from django.db import migrations, models
+
+import journal.models
 
 
 class Migration(migrations.Migration):

@@ -7,7 +7,7 @@ as a whole or not at all. A dry run is the same plan, not applied.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -203,8 +203,7 @@ def _with_attempts(decide: Callable[[], AdmissionPlan]) -> AdmissionPlan:
 
 def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> AdmissionPlan:
     with transaction.atomic(durable=True):
-        zone_lock(_zones_of(context.request.zone, wanted))
-        application = plan_change(context, wanted)
+        application = plan_locked(context, wanted)
         plan = application.plan
         if plan.rejections:
             transaction.set_rollback(True)
@@ -217,21 +216,21 @@ def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) 
     return plan
 
 
-def _zones_of(zone: str, wanted: Sequence[WantedCommitment]) -> set[str]:
-    """Return the zones to lock: that of the request and those its commitments are in now."""
-    stored = Commitment.objects.filter(
-        commitment_uuid__in=[item.commitment_uuid for item in wanted]
-    ).values_list("zone", flat=True)
-    return {zone, *stored}
+def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
+    """Lock the zones of a batch and plan it on what is stored then.
 
-
-def plan_change(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
-    """Plan a batch on fresh rows; the caller holds the zone locks."""
+    Raises:
+        Busy: a zone was not free in time.
+        PlanSpoiled: a commitment came into a zone that is not locked while the locks were taken.
+    """
     uuids = [item.commitment_uuid for item in wanted]
-    rows = {
-        row.commitment_uuid: row
-        for row in Commitment.objects.filter(commitment_uuid__in=uuids).order_by("pk")
-    }
+    stored = Commitment.objects.filter(commitment_uuid__in=uuids).order_by("pk")
+    zones = {context.request.zone, *stored.values_list("zone", flat=True)}
+    zone_lock(zones)
+    rows = {row.commitment_uuid: row for row in stored.all()}
+    if any(row.zone not in zones for row in rows.values()):
+        message = "a commitment changed its zone while the request was decided"
+        raise PlanSpoiled(message)
     slots = read_slots(list(rows.values()))
     targets = tuple(
         make_target(item, rows.get(item.commitment_uuid), slots.by_commitment, context.now)
@@ -256,10 +255,8 @@ def plan_change(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
 
 def nudge_after_commit(application: Application) -> None:
     """Start background work that the change calls for, once it is committed."""
-    projects = {row.project_id for row in application.rows.values()}
-    projects |= {item.state.project_id for item in application.wanted if item.state is not None}
     needs_repair = any(d.outcome is Outcome.RESERVING for d in application.plan.decisions)
-    transaction.on_commit(lambda: nudge(projects, needs_repair=needs_repair), robust=True)
+    transaction.on_commit(lambda: nudge(needs_repair=needs_repair), robust=True)
 
 
 def know_cores(wanted: Sequence[WantedCommitment]) -> None:
@@ -286,12 +283,18 @@ def cores_keys(targets: Sequence[CommitmentTarget]) -> set[tuple[str, str]]:
     }
 
 
-def nudge(projects: Collection[str], *, needs_repair: bool) -> None:
+def nudge(*, needs_repair: bool) -> None:
     """Ask the workers to look now instead of at the next beat; carries no domain input."""
-    del projects
-    current_app.send_task("commitments.reconcile_usage", retry=False)
+    current_app.send_task("commitments.reconcile_changed_usage", retry=False)
     if needs_repair:
         current_app.send_task("commitments.dispatch_due", retry=False)
+
+
+def _plan_only(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> AdmissionPlan:
+    with transaction.atomic(durable=True):
+        plan = plan_locked(context, wanted).plan
+        transaction.set_rollback(True)
+    return plan
 
 
 def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
@@ -306,10 +309,7 @@ def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
         return _transient(context, dry_run_timeout_reason(["no time left before the decision"]))
     try:
         know_cores(wanted)
-        with transaction.atomic(durable=True):
-            zone_lock(_zones_of(context.request.zone, wanted))
-            plan = plan_change(context, wanted).plan
-            transaction.set_rollback(True)
+        plan = _with_attempts(lambda: _plan_only(context, wanted))
     except Busy as busy:
         return _transient(context, dry_run_timeout_reason([busy.message]))
     if not plan.rejections:

@@ -16,7 +16,7 @@ from capacity.selectors.groups import load_group_definitions, load_group_setting
 from commitments.domain.limes_intake import Converted, is_terminal
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
-from commitments.services.rows import next_generation, spec_record, summary_of
+from commitments.services.rows import SPEC_FIELDS, next_generation, spec_record, summary_of
 from journal.actors import Actor
 from journal.models import Outbox
 
@@ -30,16 +30,7 @@ REASON_TERMINAL = "terminal"
 REASON_ZONE_MISMATCH = "zone_mismatch"
 REASON_CHANGED_SINCE = "changed_since_fetch"
 UPDATED_FIELDS = (
-    "flavor_group_name",
-    "resource_type",
-    "requested_amount",
-    "zone",
-    "project_id",
-    "domain_id",
-    "start_time",
-    "end_time",
-    "confirm_by",
-    "state",
+    *(name for name in SPEC_FIELDS if name != "allow_rejection"),
     "generation",
     "limes_id",
     "limes_record",

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 from django.db import DatabaseError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from capacity.locks import LOCK_NOT_AVAILABLE, LockSpace, sqlstate_of, take_lock
@@ -61,22 +61,32 @@ class UsageRun:
     changed: int = 0
 
 
-def reconcile_all_usage(*, actor: Actor, request_id: str) -> int:
+def reconcile_all_usage(*, actor: Actor, request_id: str, only_changed: bool = False) -> int:
     """Renew the assignment of every project that has commitments.
 
     Each project is a transaction of its own; one that fails or is busy is logged and skipped.
 
+    Args:
+        actor: Who does it.
+        request_id: Correlation id.
+        only_changed: Only projects with a commitment that was accepted, changed or ended since its
+            usage was assigned (spec commitments, 14.1 gate 6 and 14.6).
+
     Returns:
         How many projects were renewed.
     """
-    project_ids = (
-        Commitment.objects.filter(
-            Q(accepted_spec__isnull=False) | Q(last_usage_reconcile_at__isnull=False)
-        )
-        .order_by("project_id")
-        .values_list("project_id", flat=True)
-        .distinct()
+    commitments = Commitment.objects.filter(
+        Q(accepted_spec__isnull=False) | Q(last_usage_reconcile_at__isnull=False)
     )
+    if only_changed:
+        is_active = Q(state__in=[state.value for state in ACTIVE_STATUSES])
+        has_changed = Q(usage_observed_generation__isnull=True) | ~Q(
+            usage_observed_generation=F("generation")
+        )
+        commitments = commitments.filter(
+            (is_active & has_changed) | (~is_active & Q(assignments__isnull=False))
+        )
+    project_ids = commitments.order_by("project_id").values_list("project_id", flat=True).distinct()
     renewed = 0
     for project_id in list(project_ids):
         try:

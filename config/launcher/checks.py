@@ -44,12 +44,6 @@ STEPS = (
     LintStep(
         title="documentation of settings",
         arguments=("manage.py", "export_configuration", "--check"),
-        only_if_command="export_configuration",
-    ),
-    LintStep(
-        title="documentation of errors",
-        arguments=("manage.py", "export_errors", "--check"),
-        only_if_command="export_errors",
     ),
 )
 

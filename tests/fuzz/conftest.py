@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
+from hypothesis import HealthCheck, settings
 
 from capacity.selectors.host_table import reset_host_table
 from tests.fuzz.region import Known, build_region
+
+DEFAULT_EXAMPLES = 100
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +51,19 @@ def region(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Know
     del django_db_setup
     with django_db_blocker.unblock(), without_closing_connections(), rolled_back():
         yield build_region()
+
+
+def bounded(examples: int) -> settings:
+    """Return settings for so many examples, always the same ones.
+
+    With ``HYPOTHESIS_PROFILE=thorough`` there are five times as many, and new ones each time.
+    """
+    profile = settings()
+    is_thorough = profile.max_examples > DEFAULT_EXAMPLES
+    return settings(
+        max_examples=examples * profile.max_examples // DEFAULT_EXAMPLES,
+        derandomize=not is_thorough,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from config.wsgi import application
-from tests.fuzz.conftest import rolled_back
+from tests.fuzz.conftest import bounded, rolled_back
 from tests.fuzz.region import Known, current_version
 from tests.ledger import assert_ledger_holds, fingerprint
 
@@ -93,13 +93,7 @@ def test_answer_is_documented_and_only_acceptance_changes_rows(
     before, version = fingerprint(), current_version()
     checks = CHECKS if label in PROBES_THAT_MAY_FAIL else [*CHECKS, not_a_server_error]
 
-    @settings(
-        max_examples=examples_of(label),
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @bounded(examples_of(label))
     @given(case=operation.as_strategy(generation_mode=mode))
     def send(case: Any) -> None:
         with rolled_back():

@@ -107,7 +107,7 @@ def test_host_instructions_ignore_first_and_then_force(
         pytest.param({"capabilities:hypervisor_type": "qemu"}, "24", id="qemu (product: any case)"),
         pytest.param({"capabilities:hypervisor_type": "vmware"}, "", id="a type nobody has"),
         pytest.param(
-            {"capabilities:hypervisor_type": "<in> CH QEMU"}, "", id="operator (later: as Nova)"
+            {"capabilities:hypervisor_type": "<or> CH <or> QEMU"}, "1234", id="operator, as Nova"
         ),
     ],
 )

@@ -1,0 +1,447 @@
+"""One request's filters and weighers over the host table (spec scheduling, 5.2 and 14.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduling.columns import BoolColumn, FloatColumn, Int64Column
+from scheduling.decision import Candidate, ClosestHost, StepRemoval
+from scheduling.filters.base import ON_ERROR_SKIP, Filter
+from scheduling.free import FreeColumns, Rows
+from scheduling.request import PlacementRequest
+from scheduling.resources import ResourceVector
+from scheduling.table import HostTable
+from scheduling.weighers.base import Weigher, tie_break_hashes
+
+_MASK_CACHE_LIMIT = 512
+_EVERY_HOST = ("", "every host")
+_KVM_TYPES = frozenset({"qemu", "ch", "kvm"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """An ordered choice of filters and weighers.
+
+    Attributes:
+        name: Stable name.
+        filters: Filters in declared order. The order decides which step a removed host is counted
+            for, never which hosts survive.
+        weighers: Weighers; their contributions are added in this order.
+        ignore_preselection: Take all hosts instead of the caller's candidates and their weights.
+        version: Version of the definition that it was made from; 0 if there is none.
+    """
+
+    name: str
+    filters: tuple[Filter, ...]
+    weighers: tuple[Weigher, ...]
+    ignore_preselection: bool = False
+    version: int = 0
+
+
+class PipelineRunError(Exception):
+    """A run cannot come to a result; the text is the cause, for people."""
+
+
+class StepFailedError(PipelineRunError):
+    """A step that must judge could not, so the request fails (spec scheduling, 15.1).
+
+    Attributes:
+        step: Name of the step.
+    """
+
+    def __init__(self, step: str, cause: Exception) -> None:
+        super().__init__(f"{step}: {cause}")
+        self.step = step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepView:
+    """What one filter sees of a request.
+
+    Attributes:
+        step: The filter.
+        request: The request with the filter's own parameters combined.
+        free: Free columns of that request.
+    """
+
+    step: Filter
+    request: PlacementRequest
+    free: FreeColumns
+
+
+@dataclass(slots=True, kw_only=True)
+class StepNotes:
+    """Steps that could not judge and were passed over.
+
+    Attributes:
+        skipped: Filter -> why; it kept all hosts.
+        ignored: Weigher -> why; it had no effect.
+    """
+
+    skipped: dict[str, str] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+
+
+def candidate_mask(
+    table: HostTable, request: PlacementRequest, *, ignore_preselection: bool
+) -> BoolColumn:
+    """Return the hosts that a run starts with.
+
+    Raises:
+        PipelineRunError: If candidates are to be gathered for another hypervisor than KVM.
+
+    Source: spec scheduling, 5.1; ``restrict_to_hosts``: 13.
+    """
+    if ignore_preselection:
+        check_gatherable(request)
+    if ignore_preselection or request.hosts is None:
+        mask = table.is_known.copy()
+    else:
+        mask = _named(table, request.hosts)
+    if request.restrict_to_hosts is not None:
+        mask &= _named(table, request.restrict_to_hosts)
+    return mask
+
+
+def check_gatherable(request: PlacementRequest) -> None:
+    """Check that all hosts may be taken as candidates.
+
+    Raises:
+        PipelineRunError: If the flavor's hypervisor type is missing or not KVM's.
+
+    Source: spec scheduling, 5.1.
+    """
+    wanted = request.extra_specs.get("capabilities:hypervisor_type", request.hypervisor_type)
+    if wanted is None:
+        raise PipelineRunError("missing hypervisor_type")
+    words = wanted.lower().split()
+    if not words or not _KVM_TYPES.issuperset(word for word in words if "<" not in word):
+        raise PipelineRunError(f"cannot gather for this type: {wanted}")
+
+
+def _named(table: HostTable, names: Sequence[str] | frozenset[str]) -> BoolColumn:
+    mask = np.zeros(len(table), dtype=np.bool_)
+    row_of = table.row_of
+    mask[[row_of[name] for name in names if name in row_of]] = True
+    return mask
+
+
+def static_mask(table: HostTable, view: StepView) -> BoolColumn | None:
+    """Return the cached mask of an inactive or static filter, None for any other.
+
+    Inactive filters keep every host.
+    """
+    step, request = view.step, view.request
+    if step.is_active is not None and not step.is_active(request):
+        return _cached(table, _EVERY_HOST, lambda: np.ones(len(table), dtype=np.bool_))
+    if step.static_key is None:
+        return None
+    key = (step.name, step.static_key(table, request))
+    return _cached(table, key, lambda: checked_mask(table, view, view.free))
+
+
+def filter_mask(table: HostTable, view: StepView, notes: StepNotes) -> BoolColumn:
+    """Return what one filter thinks of every host, whatever the other filters think.
+
+    Raises:
+        StepFailedError: If the filter cannot judge and its policy is to fail.
+    """
+    mask, is_static = _judged(table, view, notes)
+    return mask.copy() if is_static else mask
+
+
+def checked_mask(table: HostTable, view: StepView, free: FreeColumns) -> BoolColumn:
+    """Return the mask of a filter for the rows of ``free``; it must have one entry for each.
+
+    Raises:
+        ValueError: If the mask is of another shape.
+    """
+    mask = view.step.mask(table, view.request, free)
+    if mask.shape != free.vcpus.shape or mask.dtype != np.bool_:
+        raise ValueError("the mask does not have one entry for each host")
+    return mask
+
+
+def _judged(table: HostTable, view: StepView, notes: StepNotes) -> tuple[BoolColumn, bool]:
+    """Return the mask and whether it is static (or stands for a filter that was skipped)."""
+    try:
+        mask = static_mask(table, view)
+        if mask is not None:
+            return mask, True
+        return checked_mask(table, view, view.free), False
+    except Exception as problem:
+        if view.step.on_error != ON_ERROR_SKIP:
+            raise StepFailedError(view.step.name, problem) from problem
+        notes.skipped[view.step.name] = str(problem)
+        return np.ones(len(table), dtype=np.bool_), True
+
+
+def _cached(
+    table: HostTable, key: tuple[str, Hashable], make: Callable[[], BoolColumn]
+) -> BoolColumn:
+    mask = table.mask_cache.get(key)
+    if mask is None:
+        mask = make()
+        mask.flags.writeable = False
+        if len(table.mask_cache) >= _MASK_CACHE_LIMIT:
+            table.mask_cache.clear()
+        table.mask_cache[key] = mask
+    return mask
+
+
+class Evaluation:
+    """Surviving hosts and scores for all requests that differ in their key alone.
+
+    Attributes:
+        candidates: bool[N], hosts before the first filter.
+        views: What each filter sees.
+        free: What the hosts have free for the request, as its capacity filter sees it.
+        notes: Steps that were passed over.
+        removals: What each filter removed, in declared order.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: HostTable,
+        pipeline: Pipeline,
+        request: PlacementRequest,
+        views: Sequence[StepView],
+        free: FreeColumns,
+        placed_count: int = 0,
+    ) -> None:
+        self._table = table
+        self._pipeline = pipeline
+        self._request = request
+        self._placed_seen = placed_count
+        self._closest: ClosestHost | None = None
+        self.views = views
+        self.free = free
+        self.notes = StepNotes()
+        self.candidates = candidate_mask(
+            table, request, ignore_preselection=pipeline.ignore_preselection
+        )
+        self._masks: list[BoolColumn | None] = []
+        self._passed: list[BoolColumn] = []
+        self._remaining: list[int] = []
+        self._evaluate_filters()
+        self._first_dynamic = next(
+            (index for index, mask in enumerate(self._masks) if mask is None), len(views)
+        )
+        self._active_weighers = tuple(
+            weigher.is_active is None or weigher.is_active(request) for weigher in pipeline.weighers
+        )
+        self._is_row_local = all(
+            weigher.is_row_local
+            for weigher, is_active in zip(pipeline.weighers, self._active_weighers, strict=True)
+            if is_active
+        )
+        self.start_weights = self._start_weights()
+        self._scores: FloatColumn = np.full(len(table), -np.inf)
+        self._contributions: list[FloatColumn] = [
+            np.zeros(len(table), dtype=np.float64) for _ in pipeline.weighers
+        ]
+        self._weigh_survivors()
+        self.removals = self._counted()
+
+    @property
+    def scores(self) -> FloatColumn:
+        """Return float64[N], minus infinity for hosts that do not survive."""
+        return self._scores
+
+    @property
+    def contributions(self) -> Sequence[FloatColumn]:
+        """Return float64[N] of ``multiplier * tanh(activation)`` for each weigher."""
+        return self._contributions
+
+    def passed_after(self, index: int) -> BoolColumn:
+        """Return the hosts left after the filter with this index."""
+        return self._passed[index]
+
+    def survivors(self) -> BoolColumn:
+        """Return the hosts left after all filters."""
+        return self._passed[-1] if self._passed else self.candidates
+
+    def catch_up(self, placed: Sequence[tuple[int, PlacementRequest]]) -> None:
+        """Look again at the rows that were placed on since the last look."""
+        if self._placed_seen == len(placed):
+            return
+        touched = sorted({row for row, _ in placed[self._placed_seen :]})
+        self._placed_seen = len(placed)
+        self._closest = None
+        if len(touched) == 1:
+            self._look_again(slice(touched[0], touched[0] + 1))
+        else:
+            self._look_again(np.array(touched, dtype=np.int64))
+
+    def best_rows(self, request_key: str, max_candidates: int) -> list[int]:
+        """Return the best rows in order: score, then tie-break hash, then name."""
+        scores = self._scores
+        if max_candidates == 1 and len(scores):
+            row = int(scores.argmax())
+            if scores[row] == -np.inf:
+                return []
+            rows: Int64Column = np.flatnonzero(scores == scores[row])
+            if len(rows) == 1:
+                return [row]
+        else:
+            rows = np.flatnonzero(scores > -np.inf)
+        return self._ordered(rows, request_key, max_candidates or len(rows))
+
+    def rank_of(self, row: int, request_key: str) -> int | None:
+        """Return the place of a row in the answer, 1 for the best; None if it does not survive."""
+        score = self._scores[row]
+        if score == -np.inf:
+            return None
+        tied = np.flatnonzero(self._scores == score)
+        before_in_tie = self._ordered(tied, request_key, len(tied)).index(row)
+        return int(np.count_nonzero(self._scores > score)) + before_in_tie + 1
+
+    def candidate(self, row: int) -> Candidate:
+        """Describe one row."""
+        weighers = self._pipeline.weighers
+        return Candidate(
+            host_name=self._table.names[row],
+            host_id=int(self._table.host_ids[row]),
+            score=float(self._scores[row]),
+            contributions=tuple(
+                (weigher.name, float(column[row]))
+                for weigher, column in zip(weighers, self._contributions, strict=True)
+            ),
+        )
+
+    def closest(self) -> ClosestHost | None:
+        """Return the host nearest to having room among those that pass all other filters."""
+        if self._closest is None and self._request.memory_bytes and self._request.vcpus:
+            self._closest = self._find_closest()
+        return self._closest
+
+    def contributions_at(self, rows: Int64Column) -> list[FloatColumn]:
+        """Return each weigher's contribution as if the given hosts were the survivors."""
+        free = self.free.at(rows)
+        return [self._contribution(index, free) for index in range(len(self._active_weighers))]
+
+    def _start_weights(self) -> FloatColumn:
+        start: FloatColumn = np.zeros(len(self._table), dtype=np.float64)
+        weights = self._request.weights
+        if weights and not self._pipeline.ignore_preselection:
+            row_of = self._table.row_of
+            for name, weight in weights.items():
+                if name in row_of:
+                    start[row_of[name]] = weight
+        return np.tanh(start) if self._pipeline.weighers else start
+
+    def _evaluate_filters(self) -> None:
+        passed = self.candidates
+        for view in self.views:
+            mask, is_static = _judged(self._table, view, self.notes)
+            self._masks.append(mask if is_static else None)
+            passed = passed & mask
+            self._passed.append(passed)
+            self._remaining.append(int(np.count_nonzero(passed)))
+
+    def _look_again(self, rows: Rows) -> None:
+        passed = self.candidates[rows]
+        if self._first_dynamic:
+            passed = self._passed[self._first_dynamic - 1][rows]
+        has_changed = False
+        for index in range(self._first_dynamic, len(self._passed)):
+            mask, view = self._masks[index], self.views[index]
+            if mask is None:
+                passed = passed & checked_mask(self._table, view, view.free.at(rows))
+            else:
+                passed = passed & mask[rows]
+            column = self._passed[index]
+            change = int(np.count_nonzero(passed)) - int(np.count_nonzero(column[rows]))
+            if change:
+                self._remaining[index] += change
+                has_changed = True
+            column[rows] = passed
+        if has_changed:
+            self.removals = self._counted()
+        if self._is_row_local:
+            self._weigh(self.free.at(rows), passed)
+        else:
+            self._scores.fill(-np.inf)
+            self._weigh_survivors()
+
+    def _weigh_survivors(self) -> None:
+        rows = np.flatnonzero(self.survivors())
+        self._weigh(self.free.at(rows), np.ones(len(rows), dtype=np.bool_))
+
+    def _weigh(self, free: FreeColumns, survives: BoolColumn) -> None:
+        total = self.start_weights[free.rows].copy()
+        for index, column in enumerate(self._contributions):
+            if self._active_weighers[index]:
+                contribution = self._contribution(index, free)
+                column[free.rows] = contribution
+                total += contribution
+        self._scores[free.rows] = np.where(survives, total, -np.inf)
+
+    def _contribution(self, index: int, free: FreeColumns) -> FloatColumn:
+        weigher = self._pipeline.weighers[index]
+        nothing: FloatColumn = np.zeros(len(free.vcpus), dtype=np.float64)
+        if not self._active_weighers[index] or not len(nothing):
+            return nothing
+        try:
+            activation = weigher.activation(self._table, self._request, free)
+        except Exception as problem:  # noqa: BLE001 - a step may be a plug-in and raise anything
+            self.notes.ignored[weigher.name] = str(problem)
+            return nothing
+        if activation.shape != nothing.shape or bool(np.isnan(activation).any()):
+            self.notes.ignored[weigher.name] = "not one number for each host"
+            return nothing
+        return weigher.multiplier * np.tanh(activation)
+
+    def _counted(self) -> tuple[StepRemoval, ...]:
+        before = [int(np.count_nonzero(self.candidates)), *self._remaining]
+        return tuple(
+            StepRemoval(step=view.step.name, removed=before[index] - remaining, remaining=remaining)
+            for index, (view, remaining) in enumerate(zip(self.views, self._remaining, strict=True))
+        )
+
+    def _ordered(self, rows: Int64Column, request_key: str, count: int) -> list[int]:
+        hashes = tie_break_hashes(self._table.name_hashes[rows], request_key)
+        scores = self._scores[rows]
+        if len(rows) > count:
+            worst_kept = np.partition(scores, len(rows) - count)[len(rows) - count]
+            is_better = scores > worst_kept
+            is_tied = scores == worst_kept
+            wanted = count - int(np.count_nonzero(is_better))
+            last_hash = np.partition(hashes[is_tied], wanted - 1)[wanted - 1]
+            kept = is_better | (is_tied & (hashes <= last_hash))
+            rows, scores, hashes = rows[kept], scores[kept], hashes[kept]
+        order = np.lexsort((hashes, -scores))
+        scores, hashes = scores[order], hashes[order]
+        if bool(((scores[1:] == scores[:-1]) & (hashes[1:] == hashes[:-1])).any()):
+            names = np.array([self._table.names[row] for row in rows[order].tolist()])
+            order = order[np.lexsort((names, hashes, -scores))]
+        ranked: list[int] = rows[order[:count]].tolist()
+        return ranked
+
+    def _find_closest(self) -> ClosestHost | None:
+        passing = self.candidates.copy()
+        for mask, view in zip(self._masks, self.views, strict=True):
+            if not view.step.measures_room:
+                passing &= checked_mask(self._table, view, view.free) if mask is None else mask
+        rows = np.flatnonzero(passing)
+        if not len(rows):
+            return None
+        asked = self._request.asked
+        share = np.minimum(
+            self.free.memory_bytes[rows] / asked.memory_bytes,
+            self.free.vcpus[rows] / asked.vcpus,
+        )
+        tied = rows[share == share.max()].tolist()
+        row = min(tied, key=lambda index: self._table.names[index])
+        return ClosestHost(
+            host_name=self._table.names[row],
+            host_id=int(self._table.host_ids[row]),
+            free=ResourceVector(
+                memory_bytes=int(self.free.memory_bytes[row]),
+                vcpus=int(self.free.vcpus[row]),
+            ),
+        )

@@ -1,0 +1,246 @@
+"""What a request may use of each host (spec scheduling, 7.11 steps A and B; commitments 10.4).
+
+Everything that blocks is summed in columns of the table. What a request gets back is a handful of
+reservations: its project's committed slots, at most the request's own size from each (product,
+15.18) and never the room of VMs that are still expected in them (15.17); failover slots of an
+evacuating VM; its own in-flight blocks (16.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from scheduling.columns import Int64Column
+from scheduling.intents import Intent
+from scheduling.request import (
+    KIND_COMMITTED,
+    KIND_FAILOVER,
+    KIND_IN_FLIGHT,
+    PlacementRequest,
+)
+from scheduling.resources import ResourceVector
+from scheduling.rows import ReservationRow
+from scheduling.table import HostTable
+
+Rows: TypeAlias = slice | Int64Column
+
+_NOBODY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FreeColumns:
+    """What a request may use of each host, negative where a host is over-used.
+
+    Attributes:
+        memory_bytes: int64, one figure for each of ``rows``.
+        vcpus: int64, likewise.
+        rows: The rows of the table that the figures (and a mask made from them) are about.
+        placed: VM uuid -> rows, for VMs that the same batch has placed before.
+    """
+
+    memory_bytes: Int64Column
+    vcpus: Int64Column
+    rows: Rows = field(default_factory=lambda: slice(None))
+    placed: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _NOBODY)
+
+    def at(self, rows: Rows) -> FreeColumns:
+        """Return the figures of some rows of the table; only for columns of the whole table."""
+        return FreeColumns(
+            memory_bytes=self.memory_bytes[rows],
+            vcpus=self.vcpus[rows],
+            rows=rows,
+            placed=self.placed,
+        )
+
+
+class SlotColumns(NamedTuple):
+    """Reservations as columns, one entry for each host that one of them blocks.
+
+    Attributes:
+        rows: int64[K], rows of the hosts.
+        memory_bytes: int64[K], what may be released.
+        vcpus: int64[K], likewise.
+    """
+
+    rows: Int64Column
+    memory_bytes: Int64Column
+    vcpus: Int64Column
+
+
+def free_columns(table: HostTable, request: PlacementRequest) -> FreeColumns:
+    """Return what every host has free for a request.
+
+    Effective capacity minus allocation (unless hosts are assumed empty) minus the blocks of all
+    kinds that the request does not ignore, plus what is released to it. Not clamped. The arrays
+    are fresh and may be written.
+
+    Source: spec scheduling, 7.11 steps A and B.
+    """
+    memory_bytes = table.eff_memory_bytes.copy()
+    vcpus = table.eff_vcpus.copy()
+    if not request.assume_empty_hosts:
+        memory_bytes -= table.alloc_memory_bytes
+        vcpus -= table.alloc_vcpus
+    blocks = (
+        (KIND_COMMITTED, table.committed_memory_bytes, table.committed_vcpus),
+        (KIND_FAILOVER, table.failover_memory_bytes, table.failover_vcpus),
+        (KIND_IN_FLIGHT, table.in_flight_memory_bytes, table.in_flight_vcpus),
+    )
+    for kind, blocked_memory_bytes, blocked_vcpus in blocks:
+        if kind not in request.ignored_kinds:
+            memory_bytes -= blocked_memory_bytes
+            vcpus -= blocked_vcpus
+    free = FreeColumns(memory_bytes=memory_bytes, vcpus=vcpus)
+    if request.assume_empty_hosts and KIND_COMMITTED not in request.ignored_kinds:
+        _add(free, _hidden_by_vms(table), sign=-1)
+    for released in _released(table, request):
+        _add(free, released)
+    return free
+
+
+def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
+    """Return what the free columns of a request depend on besides the table.
+
+    Requests of a batch with the same key share their columns.
+    """
+    vm_key = request.request_key if _depends_on_vm(table, request) else None
+    project_key = None
+    if _releases_slots(request) and _own_slots(table, request):
+        project_key = (request.project_id, request.commitment_group, request.asked)
+    reuses = request.intent is Intent.REUSE_FAILOVER_RESERVATION and table.reservations.failover
+    return (
+        request.ignored_kinds,
+        request.assume_empty_hosts,
+        vm_key,
+        project_key,
+        bool(reuses),
+    )
+
+
+def slots_by_row(
+    table: HostTable, cache_key: Hashable, reservations: Sequence[ReservationRow], measure: str
+) -> SlotColumns:
+    """Return reservations as columns, cached in the table as long as they stay the same.
+
+    Args:
+        table: Hosts; reservations on hosts that it does not have are left out.
+        cache_key: Name of the question; at most one answer is kept for each.
+        reservations: A tuple of the table's reservation index.
+        measure: ``blocked``; ``releasable`` for what a committed slot gives back,
+            ``releasable_full`` for the same on empty hosts; ``hidden`` for what its VMs take.
+    """
+    cached = table.slot_cache.get(cache_key)
+    if cached is not None and cached[0] is reservations:
+        columns: SlotColumns = cached[1]
+        return columns
+    columns = _slot_columns(table, reservations, measure)
+    table.slot_cache[cache_key] = (reservations, columns)
+    return columns
+
+
+def _slot_columns(
+    table: HostTable, reservations: Iterable[ReservationRow], measure: str
+) -> SlotColumns:
+    rows: list[int] = []
+    amounts: list[tuple[int, int]] = []
+    for reservation in reservations:
+        amount = _measured(reservation, measure)
+        for host in reservation.hosts():
+            if host in table.row_of:
+                rows.append(table.row_of[host])
+                amounts.append((amount.memory_bytes, amount.vcpus))
+    pairs = np.array(amounts, dtype=np.int64).reshape(-1, 2)
+    return SlotColumns(
+        rows=np.array(rows, dtype=np.int64), memory_bytes=pairs[:, 0], vcpus=pairs[:, 1]
+    )
+
+
+def _measured(reservation: ReservationRow, measure: str) -> ResourceVector:
+    if measure == "blocked":
+        return reservation.blocked
+    if measure == "hidden":
+        return (reservation.full - reservation.blocked).clamped()
+    base = reservation.blocked if measure == "releasable" else reservation.full
+    return (base - reservation.expected_only).clamped()
+
+
+def _hidden_by_vms(table: HostTable) -> SlotColumns:
+    slots = table.reservations.all_committed
+    return slots_by_row(table, "hidden", slots, "hidden")
+
+
+def _releases_slots(request: PlacementRequest) -> bool:
+    return bool(
+        not request.lock_reservations
+        and request.intent is not Intent.RESERVE_FOR_COMMITTED_RESOURCE
+        and KIND_COMMITTED not in request.ignored_kinds
+        and request.project_id
+        and request.commitment_group
+    )
+
+
+def _own_slots(table: HostTable, request: PlacementRequest) -> tuple[ReservationRow, ...]:
+    key = (request.project_id, request.commitment_group)
+    return table.reservations.committed.get(key, ())
+
+
+def _depends_on_vm(table: HostTable, request: PlacementRequest) -> bool:
+    side = table.reservations
+    return request.request_key in side.in_flight_of_vm or (
+        request.intent is Intent.EVACUATE and request.request_key in side.failover_of_vm
+    )
+
+
+def _released(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+    if _releases_slots(request):
+        yield from _released_committed(table, request)
+    if KIND_FAILOVER not in request.ignored_kinds:
+        yield from _released_failover(table, request)
+    own_in_flight = table.reservations.in_flight_of_vm.get(request.request_key)
+    if own_in_flight and KIND_IN_FLIGHT not in request.ignored_kinds:
+        once = {(row.placement_id or row.reservation_id, row.hosts()): row for row in own_in_flight}
+        yield _slot_columns(table, once.values(), "blocked")
+
+
+def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+    slots = _own_slots(table, request)
+    if not slots:
+        return
+    measure = "releasable_full" if request.assume_empty_hosts else "releasable"
+    key = (measure, request.project_id, request.commitment_group)
+    cached = table.slot_cache.get(key)
+    if cached is None or cached[0] is not slots:
+        ready = tuple(slot for slot in slots if slot.is_ready and slot.resource_group)
+        cached = (slots, _slot_columns(table, ready, measure))
+        table.slot_cache[key] = cached
+    columns: SlotColumns = cached[1]
+    yield SlotColumns(
+        rows=columns.rows,
+        memory_bytes=np.minimum(columns.memory_bytes, request.asked.memory_bytes),
+        vcpus=np.minimum(columns.vcpus, request.asked.vcpus),
+    )
+
+
+def _released_failover(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+    if request.intent is Intent.EVACUATE:
+        own = table.reservations.failover_of_vm.get(request.request_key, ())
+        yield _slot_columns(table, (slot for slot in own if slot.is_ready), "blocked")
+    elif request.intent is Intent.REUSE_FAILOVER_RESERVATION:
+        every = table.reservations.failover
+        cached = table.slot_cache.get("ready failover")
+        if cached is None or cached[0] is not every:
+            ready = (slot for slot in every if slot.is_ready)
+            cached = (every, _slot_columns(table, ready, "blocked"))
+            table.slot_cache["ready failover"] = cached
+        columns: SlotColumns = cached[1]
+        yield columns
+
+
+def _add(free: FreeColumns, columns: SlotColumns, *, sign: int = 1) -> None:
+    np.add.at(free.memory_bytes, columns.rows, sign * columns.memory_bytes)
+    np.add.at(free.vcpus, columns.rows, sign * columns.vcpus)

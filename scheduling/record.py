@@ -1,0 +1,376 @@
+"""The record of one run: what every step did to every host (spec scheduling, 10.1, 10.3, 14.2).
+
+Masks are packed to one bit per host and contributions stay columns; dictionaries by host name are
+made only when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduling.columns import BoolColumn, FloatColumn, Int64Column
+from scheduling.decision import Candidate, StepRemoval
+from scheduling.engine import Batch, PipelineRunError, check_placeable, table_for
+from scheduling.evaluation import Evaluation, Pipeline
+from scheduling.filters.base import StepEvent
+from scheduling.intents import CallOptions
+from scheduling.request import PlacementRequest
+from scheduling.table import HostTable
+from scheduling.weighing_text import WeighedHost, weighing_text
+
+_MOST_NAMES = 10
+REASON_SUCCEEDED = "PipelineRunSucceeded"
+REASON_FAILED = "PipelineRunFailed"
+
+
+class InvalidOptionsError(ValueError):
+    """Call-time options that contradict each other (spec scheduling, 3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedMask:
+    """A set of hosts, one bit each.
+
+    Attributes:
+        bits: The mask as ``numpy.packbits`` packs it.
+        hosts: Number of hosts of the table.
+    """
+
+    bits: bytes
+    hosts: int
+
+    @classmethod
+    def pack(cls, mask: BoolColumn) -> PackedMask:
+        """Pack bool[N]."""
+        return cls(bits=np.packbits(mask).tobytes(), hosts=len(mask))
+
+    def rows(self) -> Int64Column:
+        """Return the rows of the hosts in the set, ascending."""
+        unpacked = np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=self.hosts)
+        return np.flatnonzero(unpacked).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterTrace:
+    """What a filter did.
+
+    Attributes:
+        step: Its name.
+        removed: Hosts it removed of those left before it.
+        removed_count: How many.
+        remaining: How many it left.
+        skipped_because: Why it was passed over; empty if it was not.
+    """
+
+    step: str
+    removed: PackedMask
+    removed_count: int
+    remaining: int
+    skipped_because: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeigherTrace:
+    """What a weigher did.
+
+    Attributes:
+        step: Its name.
+        multiplier: Its multiplier.
+        contributions: float64, ``multiplier * tanh(activation)`` of each ordered host.
+        ignored_because: Why it had no effect; empty if it had.
+    """
+
+    step: str
+    multiplier: float
+    contributions: FloatColumn
+    ignored_because: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DecisionRecord:
+    """The result of one run with everything that led to it.
+
+    Attributes:
+        request: What was asked, with the options combined.
+        pipeline: Name of the pipeline.
+        pipeline_version: Version of its definition.
+        names: Host names by row.
+        candidates: Hosts before the first filter.
+        survivors: Hosts after the last filter; the answer may have fewer.
+        filters: What each filter did, in declared order.
+        weighers: What each weigher did, in declared order.
+        ordered_rows: Rows of the answer, best first.
+        start_weights: float64, the weight that each ordered host started with.
+        scores: float64, score of each ordered host.
+        events: What steps want counted.
+        failure: Why the run came to no result; empty if it did.
+    """
+
+    request: PlacementRequest
+    pipeline: str
+    pipeline_version: int
+    names: tuple[str, ...]
+    candidates: PackedMask
+    survivors: PackedMask
+    filters: tuple[FilterTrace, ...]
+    weighers: tuple[WeigherTrace, ...]
+    ordered_rows: tuple[int, ...]
+    start_weights: FloatColumn
+    scores: FloatColumn
+    events: tuple[StepEvent, ...]
+    failure: str = ""
+
+    @property
+    def intent_label(self) -> str:
+        """Return the intent, ``Unknown`` if the request has none."""
+        return self.request.intent.value if self.request.intent else "Unknown"
+
+    @property
+    def ready(self) -> tuple[bool, str, str]:
+        """Return status, reason and message of the condition Ready."""
+        reason = REASON_FAILED if self.failure else REASON_SUCCEEDED
+        return not self.failure, reason, self.failure
+
+    @property
+    def raw_in_weights(self) -> Mapping[str, float]:
+        """Return the caller's weights by host."""
+        return self.request.weights or {}
+
+    @property
+    def ordered_hosts(self) -> tuple[str, ...]:
+        """Return the answer, best first."""
+        return tuple(self.names[row] for row in self.ordered_rows)
+
+    @property
+    def target_host(self) -> str | None:
+        """Return the first host of the answer."""
+        return self.names[self.ordered_rows[0]] if self.ordered_rows else None
+
+    @property
+    def normalized_in_weights(self) -> Mapping[str, float]:
+        """Return the weight that each host of the answer started with."""
+        return dict(zip(self.ordered_hosts, self.start_weights.tolist(), strict=True))
+
+    @property
+    def aggregated_out_weights(self) -> Mapping[str, float]:
+        """Return the score of each host of the answer."""
+        return dict(zip(self.ordered_hosts, self.scores.tolist(), strict=True))
+
+    @property
+    def removals(self) -> tuple[StepRemoval, ...]:
+        """Return how many hosts each filter removed."""
+        return tuple(
+            StepRemoval(step=trace.step, removed=trace.removed_count, remaining=trace.remaining)
+            for trace in self.filters
+        )
+
+    @property
+    def last_removing_filter(self) -> str | None:
+        """Return the filter that removed the last host; None if one is left or none was there."""
+        for trace in self.filters:
+            if trace.removed_count and not trace.remaining:
+                return trace.step
+        return None
+
+    def top(self, count: int) -> tuple[Candidate, ...]:
+        """Return the best hosts with each weigher's contribution; keys of hosts are not known."""
+        return tuple(
+            Candidate(
+                host_name=self.names[row],
+                host_id=0,
+                score=float(self.scores[index]),
+                contributions=self._contributions(index),
+            )
+            for index, row in enumerate(self.ordered_rows[:count])
+        )
+
+    def removed_hosts(self, step: str) -> tuple[str, ...]:
+        """Return the hosts that a filter removed, in alphabetical order."""
+        rows = [row for trace in self.filters if trace.step == step for row in trace.removed.rows()]
+        return tuple(sorted(self.names[row] for row in rows))
+
+    def text(self) -> str:
+        """Return the explanation (spec scheduling, 10.3 and 10.4)."""
+        ordered = self.ordered_hosts
+        removals = [(trace.step, self.removed_hosts(trace.step)) for trace in self.filters]
+        text = explanation_text(
+            started=len(self.candidates.rows()),
+            removals=removals,
+            remaining=tuple(sorted(self.names[row] for row in self.survivors.rows())),
+            target=self.target_host,
+            has_steps=bool(self.filters or self.weighers),
+            failure=self.failure,
+        )
+        weighing = weighing_text(
+            [
+                WeighedHost(
+                    name=name,
+                    input_weight=float(self.start_weights[index]),
+                    contributions=self._contributions(index),
+                )
+                for index, name in enumerate(ordered)
+            ]
+        )
+        return f"{text}\n\n{weighing}" if weighing else text
+
+    def _contributions(self, index: int) -> tuple[tuple[str, float], ...]:
+        return tuple((trace.step, float(trace.contributions[index])) for trace in self.weighers)
+
+
+def record_run(
+    table: HostTable,
+    request: PlacementRequest,
+    pipeline: Pipeline,
+    options: CallOptions | None = None,
+) -> DecisionRecord:
+    """Run a pipeline for one request and keep what every step did.
+
+    A step that fails the request gives a record with the failure, not an exception.
+
+    Args:
+        table: Hosts.
+        request: What is asked.
+        pipeline: Filters and weighers to run.
+        options: Call-time options; they are combined with those of the steps.
+
+    Raises:
+        InvalidOptionsError: If the options contradict each other.
+        UnplaceableRequestError: If the request asks for no memory or no vCPUs, and for room.
+
+    Source: spec scheduling, 5.2 and 10.1.
+    """
+    options = options if options is not None else CallOptions()
+    problem = options.problem()
+    if problem:
+        raise InvalidOptionsError(problem)
+    combined = request.with_options(options)
+    check_placeable(combined, pipeline)
+    full = table_for(table, (combined,), pipeline)
+    try:
+        evaluation = Batch(full, pipeline).evaluation(combined)
+    except PipelineRunError as failure:
+        return _failed(full, combined, pipeline, str(failure))
+    return _recorded(full, combined, pipeline, evaluation, options.max_candidates)
+
+
+def _recorded(
+    table: HostTable,
+    request: PlacementRequest,
+    pipeline: Pipeline,
+    evaluation: Evaluation,
+    max_candidates: int,
+) -> DecisionRecord:
+    rows = evaluation.best_rows(request.request_key, max_candidates)
+    notes = evaluation.notes
+    before = [
+        evaluation.candidates,
+        *(evaluation.passed_after(index) for index in range(len(pipeline.filters))),
+    ]
+    return DecisionRecord(
+        request=request,
+        pipeline=pipeline.name,
+        pipeline_version=pipeline.version,
+        names=table.names,
+        candidates=PackedMask.pack(evaluation.candidates),
+        survivors=PackedMask.pack(evaluation.survivors()),
+        filters=tuple(
+            FilterTrace(
+                step=removal.step,
+                removed=PackedMask.pack(before[index] & ~before[index + 1]),
+                removed_count=removal.removed,
+                remaining=removal.remaining,
+                skipped_because=notes.skipped.get(removal.step, ""),
+            )
+            for index, removal in enumerate(evaluation.removals)
+        ),
+        weighers=tuple(
+            WeigherTrace(
+                step=weigher.name,
+                multiplier=weigher.multiplier,
+                contributions=column[rows],
+                ignored_because=notes.ignored.get(weigher.name, ""),
+            )
+            for weigher, column in zip(pipeline.weighers, evaluation.contributions, strict=True)
+        ),
+        ordered_rows=tuple(rows),
+        start_weights=evaluation.start_weights[rows],
+        scores=evaluation.scores[rows],
+        events=tuple(_events(table, evaluation)),
+    )
+
+
+def _events(table: HostTable, evaluation: Evaluation) -> Iterable[StepEvent]:
+    before = evaluation.candidates
+    for index, view in enumerate(evaluation.views):
+        step = view.step
+        is_active = step.is_active is None or step.is_active(view.request)
+        if step.events is not None and is_active and step.name not in evaluation.notes.skipped:
+            yield from step.events(table, view.request, before)
+        before = evaluation.passed_after(index)
+
+
+def _failed(
+    table: HostTable, request: PlacementRequest, pipeline: Pipeline, failure: str
+) -> DecisionRecord:
+    nothing: FloatColumn = np.zeros(0, dtype=np.float64)
+    no_hosts = PackedMask.pack(np.zeros(len(table), dtype=np.bool_))
+    return DecisionRecord(
+        request=request,
+        pipeline=pipeline.name,
+        pipeline_version=pipeline.version,
+        names=table.names,
+        candidates=no_hosts,
+        survivors=no_hosts,
+        filters=(),
+        weighers=(),
+        ordered_rows=(),
+        start_weights=nothing,
+        scores=nothing,
+        events=(),
+        failure=failure,
+    )
+
+
+def explanation_text(
+    *,
+    started: int,
+    removals: Sequence[tuple[str, Sequence[str]]],
+    remaining: Sequence[str],
+    target: str | None,
+    has_steps: bool = True,
+    failure: str = "",
+) -> str:
+    """Return what happened in a run, for people.
+
+    Args:
+        started: Number of hosts before the first step.
+        removals: (step, hosts it removed), in order.
+        remaining: Hosts left.
+        target: Chosen host.
+        has_steps: Whether the pipeline has any step.
+        failure: Why the run came to no result; empty if it did.
+
+    Source: spec scheduling, 10.3.
+    """
+    if failure:
+        return f"Pipeline run failed: {failure}."
+    selected = f"Selected host: {target}." if target is not None else ""
+    if not has_steps or not started:
+        return selected
+    lines = [
+        f"Started with {started} host(s).",
+        "",
+        *(f"{step} filtered out {_named(names)}" for step, names in removals if names),
+        "",
+        f"{len(remaining)} hosts remaining{f' ({_named(remaining)})' if remaining else ''}",
+    ]
+    return "\n".join([*lines, "", selected] if selected else lines)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(sorted(names)[:_MOST_NAMES])
+    hidden = len(names) - _MOST_NAMES
+    return f"{shown} (and {hidden} more)" if hidden > 0 else shown
