@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class CapacityConfig(AppConfig):
@@ -12,8 +13,13 @@ class CapacityConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the sections of region files of this app, and what it tells at a scrape."""
-        from capacity import metrics, region  # noqa: PLC0415 - models first
+        from capacity import metrics, metrics_oversubscription, region  # noqa: PLC0415 - models first
+        from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
         region.register(registry)
         metrics.register()
+        post_migrate.connect(
+            create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
+        )
+        metrics_oversubscription.register()

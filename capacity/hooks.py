@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from scheduling.quota import CommitmentFact
+from scheduling.resources import ResourceVector
+
 ReferenceCheck = Callable[[Collection[str]], set[str]]
 
 _group_reference_checks: dict[str, ReferenceCheck] = {}
@@ -129,3 +132,82 @@ def reservations_released(released: Sequence[ReleasedReservation], *, now: datet
     if released:
         for listener in _release_listeners.values():
             listener(released, now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedPlacement:
+    """A VM that was placed or refused, as commitments see it.
+
+    Attributes:
+        vm_uuid: The VM.
+        project_id: The VM's project, never the caller's.
+        group: Flavor group of its flavor.
+        zone: Zone asked for; empty means any.
+        resources: What it takes.
+    """
+
+    vm_uuid: str
+    project_id: str
+    group: str
+    zone: str
+    resources: ResourceVector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUsage:
+    """What some VMs take.
+
+    Attributes:
+        resources: Memory in bytes and vCPUs.
+        instances: How many VMs.
+    """
+
+    resources: ResourceVector
+    instances: int
+
+
+class CommitmentTracker(Protocol):
+    """What scheduling asks of commitments (spec scheduling, 7.16, 12; commitments, 17)."""
+
+    def placed(self, vm: TrackedPlacement, *, candidates: Sequence[str], now: datetime) -> str:
+        """Book a VM into a slot on its target host, inside the placement's transaction.
+
+        Args:
+            vm: The VM.
+            candidates: Hosts of the answer, the target first.
+            now: When it was placed.
+
+        Returns:
+            The class of the placement.
+        """
+        ...
+
+    def refused(self, vm: TrackedPlacement, *, input_hosts: Collection[str] | None) -> str:
+        """Return the class of a refusal.
+
+        Args:
+            vm: The VM.
+            input_hosts: Hosts after candidate gathering; None means all.
+        """
+        ...
+
+    def quota_commitments(self, project_id: str, zone: str, group: str) -> Sequence[CommitmentFact]:
+        """Return the project's active memory commitments, as the quota filter sees them."""
+        ...
+
+    def payg_usage(self, project_id: str, zone: str, group: str) -> ResourceUsage:
+        """Return what the project's VMs take that no commitment covers."""
+        ...
+
+
+_commitment_trackers: dict[str, CommitmentTracker] = {}
+
+
+def add_commitment_tracker(app_name: str, tracker: CommitmentTracker) -> None:
+    """Register who tracks placements; registering again replaces it."""
+    _commitment_trackers[app_name] = tracker
+
+
+def commitment_tracker() -> CommitmentTracker | None:
+    """Return who tracks placements; None when no app does."""
+    return next(iter(_commitment_trackers.values()), None)

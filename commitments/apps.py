@@ -14,12 +14,14 @@ class CommitmentsConfig(AppConfig):
         """Register sections, and how to tell that a flavor group is referred to."""
         from capacity.hooks import (  # noqa: PLC0415 - models first
             add_commitment_figures,
+            add_commitment_tracker,
             add_group_reference_check,
             add_release_listener,
         )
         from commitments import region, scrape  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
+        from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
         region.register(registry)
@@ -27,3 +29,4 @@ class CommitmentsConfig(AppConfig):
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)
+        add_commitment_tracker("commitments", SlotTracker())

@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
     path("commitments/", include("commitments.api.urls")),
     re_path(r"^commitments$", unknown_path),
+    path("scheduler/", include("capacity.api.urls")),
 ]
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

@@ -22,12 +22,15 @@ from journal.errors import HeadroomError
 
 ROLE_ADMIN = "cloud_resource_admin"
 ROLE_VIEWER = "cloud_resource_viewer"
+ROLE_SCHEDULER = "cloud_resource_scheduler"
 
 RULE_READ_ONLY = "readonly"
 RULE_READ_WRITE = "readwrite"
+RULE_SCHEDULE = "schedule"
 BASE_RULES: Mapping[str, frozenset[str]] = {
     RULE_READ_ONLY: frozenset({ROLE_ADMIN, ROLE_VIEWER}),
     RULE_READ_WRITE: frozenset({ROLE_ADMIN}),
+    RULE_SCHEDULE: frozenset({ROLE_ADMIN, ROLE_SCHEDULER}),
 }
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 - the name of a header
@@ -99,7 +102,7 @@ class NoAuthenticator:
     def authenticate(self, token: str) -> Actor:
         """Return an anonymous actor with every role, whatever the token."""
         del token
-        return Actor(name="anonymous", roles=frozenset({ROLE_ADMIN, ROLE_VIEWER}))
+        return Actor(name="anonymous", roles=frozenset({ROLE_ADMIN, ROLE_VIEWER, ROLE_SCHEDULER}))
 
 
 def configured_authenticator() -> Authenticator:

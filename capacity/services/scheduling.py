@@ -1,14 +1,40 @@
-"""One scheduling run from request to answer: the entry of the endpoint and all callers."""
+"""One scheduling run from request to answer: the entry of the endpoint and of all callers.
+
+Snapshot, engine, placement, slot tracking, decision record, metrics, in this order (scheduling, 5,
+12, 16.2). A read-only run stops after the engine: it writes nothing and holds nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+import structlog
+from django.conf import settings
+from django.utils import timezone
+
+from capacity import metrics_scheduling as metrics
+from capacity.domain.in_flight import INTENTS_WITHOUT_VM
+from capacity.domain.nova_call import gathering_problem, shuffled_top
+from capacity.hooks import TrackedPlacement
+from capacity.selectors.host_table import current_host_table
+from capacity.services.in_flight import InFlightHold
+from capacity.services.pipelines import ActivePipeline, active_pipelines
+from capacity.services.placement import SPARE_CANDIDATES, ask_of, place_vm
+from capacity.services.quota_facts import with_quota_facts
+from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
+from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
 from journal.actors import Actor
-from journal.errors import HeadroomError
-from scheduling.decision import Decision
-from scheduling.request import CallOptions, PlacementRequest
+from journal.errors import HeadroomError, InvalidInput
+from scheduling.intents import Intent
+from scheduling.record import DecisionRecord, record_run
+from scheduling.request import CallOptions, PlacementRequest, UnplaceableRequestError
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_INTENT = "unknown"
 
 
 class UnknownPipeline(HeadroomError):  # noqa: N818 - names the caller's mistake
@@ -17,23 +43,89 @@ class UnknownPipeline(HeadroomError):  # noqa: N818 - names the caller's mistake
     code = "unknown_pipeline"
 
 
+class RunFailed(InvalidInput):
+    """A step that must judge could not judge the request (spec scheduling, 15.1)."""
+
+    code = "scheduling_run_failed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingResult:
     """What a run decided and what came of it.
 
     Attributes:
-        decision: The engine's decision.
+        decision: What every step did.
         host_names: Hosts of the answer, best first: those held, when the run holds any.
         outcome_class: Class of commitment tracking (spec scheduling, 12), empty when none applies.
         flavor_group: Flavor group of the VM, empty when its flavor is in none.
         placement_id: Shared by the in-flight reservations of the run; None without any.
     """
 
-    decision: Decision
+    decision: DecisionRecord
     host_names: tuple[str, ...]
     outcome_class: str = ""
     flavor_group: str = ""
     placement_id: UUID | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """A run under way; the only mutable state, gone when it ends."""
+
+    request: PlacementRequest
+    pipeline: ActivePipeline
+    options: CallOptions
+    actor: Actor
+    request_id: str
+    group: str = ""
+    is_group_known: bool = True
+    record: DecisionRecord | None = None
+    engine_seconds: float = 0.0
+    host_names: tuple[str, ...] = ()
+    placement_id: UUID | None = None
+    outcome_class: str = ""
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def intent(self) -> str:
+        """Label of what the run is for."""
+        intent = self.request.intent
+        return UNKNOWN_INTENT if intent is None else intent.value
+
+    @property
+    def concerns_vm(self) -> bool:
+        """Whether the run brings a VM: neither a probe, nor for a reservation, nor read-only."""
+        return self.intent not in INTENTS_WITHOUT_VM and not self.options.read_only
+
+    @property
+    def holds(self) -> bool:
+        """Whether hosts are held for the VM."""
+        return (
+            self.concerns_vm and not self.options.skip_inflight and bool(self.request.request_key)
+        )
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether commitments are to hear of the outcome (spec scheduling, 12)."""
+        return settings.HEADROOM.scheduler.committed_resource_tracking and self.concerns_vm
+
+    @property
+    def tracked(self) -> TrackedPlacement:
+        """The VM as commitments see it."""
+        return TrackedPlacement(
+            vm_uuid=self.request.request_key,
+            project_id=self.request.project_id,
+            group=self.group,
+            zone=self.request.zone,
+            resources=self.request.asked,
+        )
+
+    def answer(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2)."""
+        if self.request.intent is not Intent.EVACUATE:
+            return tuple(hosts)
+        count = settings.HEADROOM.scheduler.evacuation_shuffle_k
+        return shuffled_top(hosts, count, seed=self.request.request_key)
 
 
 def run_scheduling(
@@ -47,7 +139,7 @@ def run_scheduling(
     """Choose hosts for a request, hold them, track the slot, record the decision, count it.
 
     Args:
-        request: What is asked.
+        request: What is asked, with the caller's hosts and weights.
         pipeline_name: Which pipeline runs.
         options: Call-time options.
         actor: Who asks.
@@ -56,7 +148,186 @@ def run_scheduling(
     Raises:
         InvalidInput: the options contradict each other, or the request asks for nothing.
         UnknownPipeline: no usable pipeline has this name.
+        RunFailed: a step that must judge could not.
+        Busy: the hosts stayed locked by others.
 
-    Source: spec scheduling, 5, 12.
+    Source: spec scheduling, 5, 12, 16.2.
     """
-    raise NotImplementedError
+    run = _prepared(request, pipeline_name, options, actor, request_id)
+    record = _choose(run)
+    if record.failure:
+        _finish(run, message=record.failure)
+        raise RunFailed(record.failure)
+    if run.holds:
+        message = _place(run)
+    else:
+        run.host_names = run.answer(record.ordered_hosts)
+        message = ""
+        _track_unheld(run)
+    if not run.host_names and run.is_tracked:
+        _refuse(run)
+    _finish(run, message=message)
+    assert run.record is not None  # noqa: S101 - _choose sets it
+    return SchedulingResult(
+        decision=run.record,
+        host_names=run.host_names,
+        outcome_class=run.outcome_class,
+        flavor_group=run.group,
+        placement_id=run.placement_id,
+    )
+
+
+def _prepared(
+    request: PlacementRequest,
+    pipeline_name: str,
+    options: CallOptions,
+    actor: Actor,
+    request_id: str,
+) -> _Run:
+    problem = options.problem()
+    if problem:
+        raise InvalidInput(f"invalid options: {problem}", code="invalid_options")
+    pipeline = active_pipelines().get(pipeline_name)
+    if pipeline is None:
+        raise UnknownPipeline(f"no usable pipeline is named {pipeline_name!r}")
+    if pipeline.ignore_preselection:
+        wanted = request.extra_specs.get("capabilities:hypervisor_type", request.hypervisor_type)
+        problem = gathering_problem(wanted)
+        if problem:
+            raise InvalidInput(f"candidates cannot be gathered: {problem}")
+    group = resolved_group(request)
+    run = _Run(
+        request=replace(request, flavor_group=group or ""),
+        pipeline=pipeline,
+        options=options,
+        actor=actor,
+        request_id=request_id,
+        group=group or "",
+        is_group_known=group is not None,
+    )
+    run.request = with_quota_facts(run.request, pipeline.pipeline)
+    return run
+
+
+def _choose(run: _Run) -> DecisionRecord:
+    """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
+    table = current_host_table()
+    options = run.options
+    if run.holds and options.max_candidates:
+        options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
+    started = time.perf_counter()
+    try:
+        run.record = record_run(table, run.request, run.pipeline.pipeline, options)
+    except UnplaceableRequestError as error:
+        raise InvalidInput(str(error), code="unplaceable_request") from None
+    run.engine_seconds = time.perf_counter() - started
+    return run.record
+
+
+def _place(run: _Run) -> str:
+    """Hold the hosts and book the slot in one transaction; return why nothing was held."""
+    assert run.record is not None  # noqa: S101 - _choose sets it
+    if not run.record.ordered_hosts:
+        return ""
+
+    def book(hold: InFlightHold) -> None:
+        run.host_names = run.answer(hold.host_names)
+        _track_held(run)
+
+    outcome = place_vm(
+        ask_of(run.request, flavor_group=run.group),
+        candidates=run.record.ordered_hosts,
+        actor=run.actor,
+        request_id=run.request_id,
+        choose_again=lambda: _choose(run).ordered_hosts,
+        max_held=run.options.max_candidates,
+        book=book,
+    )
+    run.placement_id = outcome.placement_id
+    if outcome.held:
+        run.host_names = run.answer(outcome.held)
+        return ""
+    run.host_names, run.outcome_class = (), ""
+    return f"{len(outcome.refused)} hosts passed every filter but were taken by others meanwhile"
+
+
+def _track_held(run: _Run) -> None:
+    if run.is_tracked and not run.options.skip_committed_resource_tracking:
+        run.outcome_class = track_placement(
+            run.tracked,
+            is_group_known=run.is_group_known,
+            candidates=run.host_names,
+            now=timezone.now(),
+        )
+
+
+def _track_unheld(run: _Run) -> None:
+    """Book the slot of a VM that no in-flight row holds, in a transaction of its own."""
+    if run.host_names and not run.options.read_only:
+        _track_held(run)
+
+
+def _refuse(run: _Run) -> None:
+    assert run.record is not None  # noqa: S101 - _choose sets it
+    names, candidates = run.record.names, run.record.candidates
+    run.outcome_class = track_refusal(
+        run.tracked,
+        is_group_known=run.is_group_known,
+        input_hosts=(
+            None
+            if run.pipeline.ignore_preselection
+            else [names[row] for row in candidates.rows().tolist()]
+        ),
+    )
+
+
+def _finish(run: _Run, *, message: str) -> None:
+    """Record the decision and count it."""
+    assert run.record is not None  # noqa: S101 - _choose sets it
+    seconds = time.perf_counter() - run.started
+    outcome = RunOutcome(
+        record=run.record,
+        host_names=run.host_names,
+        message=message,
+        outcome_class=run.outcome_class,
+        flavor_group=run.group,
+        request_id=run.request_id,
+        duration_microseconds=int(seconds * 1_000_000),
+    )
+    if run.pipeline.create_history and not (run.options.skip_history or run.options.read_only):
+        keep_run(outcome)
+    _count(run)
+    log.info(
+        "scheduling_run",
+        pipeline=run.pipeline.name,
+        vm_uuid=run.request.request_key,
+        project_id=run.request.project_id,
+        flavor=run.request.flavor_name,
+        intent=run.intent,
+        zone=run.request.zone,
+        hosts_out=len(run.host_names),
+        target=run.host_names[0] if run.host_names else None,
+        outcome=run.outcome_class,
+        failure=run.record.failure or message,
+        milliseconds=round(seconds * 1000, 3),
+    )
+
+
+def _count(run: _Run) -> None:
+    record = run.record
+    assert record is not None  # noqa: S101 - _choose sets it
+    metrics.observe_run(
+        run.pipeline.name,
+        seconds=run.engine_seconds,
+        hosts_in=hosts_in(record),
+        hosts_out=hosts_out(record),
+    )
+    metrics.observe_removals(
+        run.pipeline.name, ((trace.step, trace.removed_count) for trace in record.filters)
+    )
+    for event in record.events:
+        metrics.count_event(run.pipeline.name, event.step, event.event, event.labels)
+    if run.outcome_class:
+        group = run.group if run.is_group_known else "unknown"
+        counter = metrics.PLACEMENTS if run.host_names else metrics.NO_HOST_FOUND
+        counter.labels(flavor_group=group, intent=run.intent, cr_slot=run.outcome_class).inc()

@@ -1,0 +1,1 @@
+"""HTTP endpoints of ``capacity``: the external scheduler of Nova, and explanations."""

@@ -1,0 +1,66 @@
+"""What the quota filter judges by (spec scheduling, 7.16)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.db import DatabaseError, transaction
+
+from capacity.hooks import commitment_tracker
+from capacity.models import ProjectQuota
+from scheduling.evaluation import Pipeline
+from scheduling.filters import filter_quota_enforcement
+from scheduling.quota import QuotaFacts
+from scheduling.request import PlacementRequest
+from scheduling.resources import GIB
+
+QUOTA_FILTER = filter_quota_enforcement().name
+
+
+def with_quota_facts(request: PlacementRequest, pipeline: Pipeline) -> PlacementRequest:
+    """Return the request with quota facts, if its pipeline has the filter and could use them.
+
+    A failed look-up becomes a fact: the filter is then passed over, the request goes on.
+    """
+    asks = any(step.name == QUOTA_FILTER for step in pipeline.filters)
+    group = request.commitment_group
+    if not (asks and request.project_id and request.zone and group):
+        return request
+    try:
+        with transaction.atomic():
+            facts = _facts(request.project_id, request.zone, group)
+    except DatabaseError as error:
+        facts = QuotaFacts(lookup_error=str(error))
+    return replace(request, quota=facts)
+
+
+def _facts(project_id: str, zone: str, group: str) -> QuotaFacts:
+    quota = (
+        ProjectQuota.objects.filter(project_id=project_id, zone=zone)
+        .values_list("quota_by_resource", flat=True)
+        .first()
+    )
+    tracker = commitment_tracker()
+    if tracker is None:
+        return QuotaFacts(quota=_limits(quota))
+    commitments = tuple(tracker.quota_commitments(project_id, zone, group))
+    if quota is None:
+        return QuotaFacts(commitments=commitments)
+    usage = tracker.payg_usage(project_id, zone, group)
+    return QuotaFacts(
+        commitments=commitments,
+        quota=_limits(quota),
+        payg_usage={
+            # rounded up: a started GiB is used
+            f"hw_version_{group}_ram": -(-usage.resources.memory_bytes // GIB),
+            f"hw_version_{group}_cores": usage.resources.vcpus,
+            f"hw_version_{group}_instances": usage.instances,
+        },
+    )
+
+
+def _limits(quota: dict[str, int] | None) -> dict[str, int] | None:
+    """Return the limits that are set; a negative one means that there is none."""
+    if quota is None:
+        return None
+    return {name: limit for name, limit in quota.items() if limit >= 0}

@@ -1,0 +1,218 @@
+"""What scheduling asks of commitments: slots for VMs, reasons, quota facts (commitments, 17).
+
+Reads the few rows of one project and group and leaves the judgement to
+:mod:`commitments.domain.classify`. Booking goes through the ledger, in the transaction that places
+the VM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
+import structlog
+from django.db.models import Q
+from django.utils import timezone
+
+from capacity.hooks import ResourceUsage, TrackedPlacement
+from capacity.models import (
+    AllocationState,
+    HostCapacity,
+    Reservation,
+    ReservationAllocation,
+    ReservationKind,
+)
+from capacity.services.allocations import Booking, expect_in_slot, forget_in_slots
+from commitments.domain.classify import (
+    SlotClass,
+    TrackedCommitment,
+    TrackedSlot,
+    TrackedVM,
+    TrackingFacts,
+    classify_placement,
+    classify_refusal,
+    slot_to_record,
+)
+from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
+from commitments.models import Commitment, InstanceAssignment
+from commitments.selectors.usage import list_project_vms
+from scheduling.quota import CommitmentFact
+from scheduling.resources import ResourceVector
+
+log = structlog.get_logger(__name__)
+
+
+class SlotTracker:
+    """Answers for commitments; see :class:`capacity.hooks.CommitmentTracker`."""
+
+    def placed(self, vm: TrackedPlacement, *, candidates: Sequence[str], now: datetime) -> str:
+        """Book a VM into the best slot on its target host and return the placement's class.
+
+        Where the VM was only expected elsewhere it is expected no more; slots in which it was seen
+        keep it until it is seen in the new one.
+
+        Source: spec scheduling, 12.1; spec commitments, 17.2, 17.3.
+        """
+        wanted = _tracked(vm)
+        commitments = _commitments(wanted)
+        own = _slots_of_group(wanted)
+        facts = TrackingFacts(commitments=commitments, slots=own)
+        outcome = classify_placement(wanted, candidates, facts)
+        if outcome is not SlotClass.SLOT_USED or not candidates:
+            _leave_expected(vm.vm_uuid, target_host="")
+            return outcome.value
+        target_host = candidates[0]
+        _leave_expected(vm.vm_uuid, target_host=target_host)
+        slot = slot_to_record(wanted, target_host, facts)
+        if slot is not None:
+            booking = expect_in_slot(slot.slot_id, vm.vm_uuid, vm.resources, now=now)
+            if booking is not Booking.BOOKED:
+                log.info("vm_not_booked", vm_uuid=vm.vm_uuid, slot=slot.name, reason=booking.value)
+        return outcome.value
+
+    def refused(self, vm: TrackedPlacement, *, input_hosts: Collection[str] | None) -> str:
+        """Return why the commitments of a VM's project did not help.
+
+        Source: spec scheduling, 12.3; spec commitments, 17.2.
+        """
+        wanted = _tracked(vm)
+        commitments = _commitments(wanted)
+        if not commitments:
+            return SlotClass.NO_CR.value
+        hosts = {slot.host_name for slot in _slots_of_group(wanted)}
+        facts = TrackingFacts(
+            commitments=commitments,
+            slots=_slots(Q(target_host__name__in=hosts)) if hosts else (),
+            free_bytes=_free_bytes(hosts),
+        )
+        return classify_refusal(wanted, input_hosts, facts).value
+
+    def quota_commitments(self, project_id: str, zone: str, group: str) -> Sequence[CommitmentFact]:
+        """Return the project's active memory commitments (spec scheduling, 7.16 step 4)."""
+        return [
+            CommitmentFact(
+                project_id=one.project_id,
+                zone=one.zone,
+                group=one.group,
+                state=one.state.value,
+                amount_bytes=one.amount_bytes,
+                used_bytes=one.used_bytes,
+            )
+            for one in _active_commitments(project_id, group, zone)
+        ]
+
+    def payg_usage(self, project_id: str, zone: str, group: str) -> ResourceUsage:
+        """Return what the project's VMs of the group take in the zone without a commitment."""
+        vms = [vm for vm in list_project_vms(project_id) if (vm.zone, vm.group) == (zone, group)]
+        covered = set(
+            InstanceAssignment.objects.filter(
+                vm_uuid__in=[vm.uuid for vm in vms], resource_type=ResourceType.MEMORY.value
+            ).values_list("vm_uuid", flat=True)
+        )
+        uncovered = [vm for vm in vms if vm.uuid not in covered]
+        return ResourceUsage(
+            resources=ResourceVector(
+                memory_bytes=sum(vm.memory_bytes for vm in uncovered),
+                vcpus=sum(vm.vcpus for vm in uncovered),
+            ),
+            instances=len(uncovered),
+        )
+
+
+def _tracked(vm: TrackedPlacement) -> TrackedVM:
+    return TrackedVM(
+        vm_uuid=vm.vm_uuid,
+        project_id=vm.project_id,
+        group=vm.group,
+        zone=vm.zone,
+        memory_bytes=vm.resources.memory_bytes,
+    )
+
+
+def _commitments(vm: TrackedVM) -> tuple[TrackedCommitment, ...]:
+    return _active_commitments(vm.project_id, vm.group, vm.zone)
+
+
+def _active_commitments(project_id: str, group: str, zone: str) -> tuple[TrackedCommitment, ...]:
+    now = timezone.now()
+    rows = Commitment.objects.filter(
+        Q(start_time__isnull=True) | Q(start_time__lte=now),
+        Q(end_time__isnull=True) | Q(end_time__gt=now),
+        project_id=project_id,
+        flavor_group_name=group,
+        resource_type=ResourceType.MEMORY.value,
+        state__in=[status.value for status in ACTIVE_STATUSES],
+    ).order_by("pk")
+    if zone:
+        rows = rows.filter(zone=zone)
+    return tuple(
+        TrackedCommitment(
+            project_id=project_id,
+            group=group,
+            zone=row_zone,
+            state=CommitmentStatus(state),
+            amount_bytes=requested if accepted is None else accepted,
+            used_bytes=used,
+        )
+        for row_zone, state, requested, accepted, used in rows.values_list(
+            "zone", "state", "requested_amount", "accepted_amount", "used_memory_bytes"
+        )
+    )
+
+
+def _slots_of_group(vm: TrackedVM) -> tuple[TrackedSlot, ...]:
+    return _slots(Q(project_id=vm.project_id, flavor_group_name=vm.group))
+
+
+def _slots(chosen: Q) -> tuple[TrackedSlot, ...]:
+    """Return ready slots with a target host, and what their VMs take."""
+    rows = (
+        Reservation.objects.filter(
+            chosen, kind=ReservationKind.COMMITTED, is_ready=True, target_host__isnull=False
+        )
+        .order_by("pk")
+        .values_list(
+            "pk", "uuid", "target_host__name", "project_id", "flavor_group_name", "memory_bytes"
+        )
+    )
+    listed = list(rows)
+    vms: dict[int, list[tuple[str, int]]] = {}
+    allocations = ReservationAllocation.objects.filter(reservation_id__in=[r[0] for r in listed])
+    for slot_id, vm_uuid, memory_bytes in allocations.values_list(
+        "reservation_id", "vm_uuid", "memory_bytes"
+    ):
+        vms.setdefault(slot_id, []).append((vm_uuid, memory_bytes))
+    return tuple(
+        TrackedSlot(
+            slot_id=slot_id,
+            name=str(uuid),
+            host_name=host_name,
+            project_id=project_id,
+            group=group,
+            memory_bytes=memory_bytes,
+            allocated_bytes=sum(taken for _, taken in vms.get(slot_id, ())),
+            vm_uuids=frozenset(vm_uuid for vm_uuid, _ in vms.get(slot_id, ())),
+        )
+        for slot_id, uuid, host_name, project_id, group, memory_bytes in listed
+    )
+
+
+def _free_bytes(host_names: Iterable[str]) -> dict[str, int]:
+    rooms = HostCapacity.objects.filter(host__name__in=list(host_names)).values_list(
+        "host__name", "effective_memory_bytes", "allocated_memory_bytes"
+    )
+    return {name: effective - allocated for name, effective, allocated in rooms}
+
+
+def _leave_expected(vm_uuid: str, *, target_host: str) -> None:
+    """Take a VM out of slots on other hosts in which it was expected but never seen."""
+    elsewhere = ReservationAllocation.objects.filter(
+        vm_uuid=vm_uuid,
+        state=AllocationState.EXPECTED,
+        reservation__kind=ReservationKind.COMMITTED,
+    )
+    if target_host:
+        elsewhere = elsewhere.exclude(reservation__target_host__name=target_host)
+    slots = list(elsewhere.values_list("reservation_id", flat=True))
+    if slots:
+        forget_in_slots([vm_uuid], reservation_ids=slots)
