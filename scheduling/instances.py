@@ -44,6 +44,8 @@ class InstanceIndex:
         Args:
             changes: Row -> (list before, list after).
         """
+        if not self.base and not self.overlay:
+            return InstanceIndex(base=_inverted(changes))
         overlay = dict(self.overlay)
         for row, (before, after) in changes.items():
             for vm_uuid in set(before) ^ set(after):
@@ -53,3 +55,14 @@ class InstanceIndex:
             return InstanceIndex(base=self.base, overlay=overlay)
         merged = {**self.base, **overlay}
         return InstanceIndex(base={vm_uuid: rows for vm_uuid, rows in merged.items() if rows})
+
+
+def _inverted(
+    changes: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]],
+) -> Mapping[str, tuple[int, ...]]:
+    index: dict[str, tuple[int, ...]] = {}
+    for row in sorted(changes):
+        own = (row,)
+        for vm_uuid in changes[row][1]:
+            index[vm_uuid] = (*index[vm_uuid], row) if vm_uuid in index else own
+    return index

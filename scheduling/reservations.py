@@ -6,6 +6,7 @@ gets back: its project's committed slots, its VM's failover slots, its own in-fl
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -18,6 +19,7 @@ KIND_FAILOVER = "failover"
 KIND_IN_FLIGHT = "in_flight"
 RESERVATION_KINDS = frozenset({KIND_COMMITTED, KIND_FAILOVER, KIND_IN_FLIGHT})
 
+_SPLICE_SHARE = 64
 _Key = TypeVar("_Key", bound=Hashable)
 _ByKey = Mapping[tuple[str, str], tuple[ReservationRow, ...]]
 _ByVm = Mapping[str, tuple[ReservationRow, ...]]
@@ -165,6 +167,20 @@ def _rows_of_kind(
     added: Sequence[ReservationRow],
     kind: str,
 ) -> tuple[ReservationRow, ...]:
-    if not any(row.kind == kind for row in (*gone, *added)):
+    """Return the rows of one kind by key; a few changes are spliced in, many sorted in."""
+    before = [row.reservation_id for row in gone if row.kind == kind]
+    after = [row for row in added if row.kind == kind]
+    if not before and not after:
         return rows
-    return tuple(by_id[number] for number in sorted(by_id) if by_id[number].kind == kind)
+    if len(before) + len(after) > len(rows) // _SPLICE_SHARE:
+        return tuple(by_id[number] for number in sorted(by_id) if by_id[number].kind == kind)
+    spliced = list(rows)
+    for number in before:
+        del spliced[bisect_left(spliced, number, key=_key_of)]
+    for row in after:
+        insort(spliced, row, key=_key_of)
+    return tuple(spliced)
+
+
+def _key_of(row: ReservationRow) -> int:
+    return row.reservation_id

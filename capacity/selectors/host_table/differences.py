@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from scheduling.columns import BIT_COLUMNS, CAPACITY_COLUMNS, CODE_COLUMNS, BoolColumn
 from scheduling.reservations import ReservationIndex
+from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
 _PLAIN_COLUMNS = ("host_ids", "name_hashes", "is_known", "state_ok", *CAPACITY_COLUMNS)
-_GROUPINGS = ("by_id", "committed", "failover_of_vm", "in_flight_of_vm")
+_GROUPINGS = ("committed", "failover_of_vm", "in_flight_of_vm")
 _LISTS = ("failover", "all_committed")
 
 
@@ -86,21 +87,38 @@ def _has_word(column: NDArray[np.uint64], bits: Mapping[str, int], word: str) ->
 def _unequal_instance_rows(left: HostTable, right: HostTable) -> int:
     """Count the VMs that the inverted lists of two tables put on different hosts."""
     vm_uuids = {uuid for table in (left, right) for listed in table.instances for uuid in listed}
-    return sum(
-        {left.names[row] for row in left.instance_index.rows_of(uuid)}
-        != {right.names[row] for row in right.instance_index.rows_of(uuid)}
-        for uuid in vm_uuids
-    )
+    return sum(_hosts_of(left, uuid) != _hosts_of(right, uuid) for uuid in vm_uuids)
+
+
+def _hosts_of(table: HostTable, vm_uuid: str) -> tuple[str, ...]:
+    rows = table.instance_index.rows_of(vm_uuid)
+    if len(rows) == 1:
+        return (table.names[rows[0]],)
+    return tuple(sorted(table.names[row] for row in rows))
 
 
 def _reservation_differences(left: ReservationIndex, right: ReservationIndex) -> dict[str, int]:
-    counts = {}
+    """Compare the rows by key, and everything else by the keys of the rows in it."""
+    counts = {"reservations": _unequal_entries(left.by_id, right.by_id)}
     for grouping in _GROUPINGS:
-        ours: Mapping[Any, Any] = getattr(left, grouping)  # Any: keys of several types
-        theirs: Mapping[Any, Any] = getattr(right, grouping)  # Any: as above
-        counts[f"reservations_{grouping}"] = sum(
-            ours.get(key) != theirs.get(key) for key in {*ours, *theirs}
+        ours, theirs = (
+            {key: _keys(rows) for key, rows in getattr(index, grouping).items()}
+            for index in (left, right)
         )
+        counts[f"reservations_{grouping}"] = _unequal_entries(ours, theirs)
     for listing in _LISTS:
-        counts[f"reservations_{listing}"] = int(getattr(left, listing) != getattr(right, listing))
+        is_equal = _keys(getattr(left, listing)) == _keys(getattr(right, listing))
+        counts[f"reservations_{listing}"] = int(not is_equal)
     return counts
+
+
+def _keys(rows: Iterable[ReservationRow]) -> tuple[int, ...]:
+    return tuple(row.reservation_id for row in rows)
+
+
+def _unequal_entries(
+    left: Mapping[Any, object],  # Any: keys of several types
+    right: Mapping[Any, object],
+) -> int:
+    both = left.keys() & right.keys()
+    return len(left.keys() ^ right.keys()) + sum(left[key] != right[key] for key in both)

@@ -11,19 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from capacity.selectors.host_table.changes import (
-    ALLOCATIONS,
-    VMS,
-    Changes,
-    Moment,
-)
+from capacity.selectors.host_table.changes import Changes, Moment
 from capacity.selectors.host_table.owners import OwnerMap
 from capacity.selectors.host_table.rows import (
     IN_FLIGHT,
     HeldRow,
     read_aggregates,
     read_hosts,
-    read_pairs,
     read_reservations,
 )
 from scheduling.reservations import ReservationIndex
@@ -53,17 +47,11 @@ class Position:
 
 
 def load_position(moment: Moment) -> Position:
-    """Read everything.
-
-    The owners are read before the lists that they are about: a child that moves in between is then
-    still known in the place where the lists do not have it, and both places are read again.
-    """
-    vm_hosts = OwnerMap.from_pairs(read_pairs(VMS, "id", "host_id"))
-    allocation_owners = OwnerMap.from_pairs(read_pairs(ALLOCATIONS, "id", "reservation_id"))
+    """Read everything."""
     aggregates = read_aggregates()
-    hosts = read_hosts(_by_uuid(aggregates))
+    hosts, vm_pairs = read_hosts(_by_uuid(aggregates))
     host_names = {row.host_id: row.name for row in hosts}
-    held = read_reservations()
+    held, allocation_pairs = read_reservations()
     reservations = _resolved(held, host_names, _InFlightHosts.of_rows((), held, host_names))
     return Position(
         table=HostTable.from_rows(hosts).with_reservations(
@@ -72,8 +60,8 @@ def load_position(moment: Moment) -> Position:
         moment=moment,
         host_names=host_names,
         aggregates=aggregates,
-        vm_hosts=vm_hosts,
-        allocation_owners=allocation_owners,
+        vm_hosts=OwnerMap.from_pairs(vm_pairs),
+        allocation_owners=OwnerMap.from_pairs(allocation_pairs),
     )
 
 
@@ -85,7 +73,9 @@ def advance(position: Position, changes: Changes) -> Position:
     touched_hosts = changes.hosts | _hosts_of_vms(position, changes)
     hosts: list[HostRow] = []
     if touched_hosts or aggregate_uuids:
-        hosts = read_hosts(_by_uuid(aggregates), ids=touched_hosts, aggregate_uuids=aggregate_uuids)
+        hosts, _ = read_hosts(
+            _by_uuid(aggregates), ids=touched_hosts, aggregate_uuids=aggregate_uuids
+        )
     table = position.table
     removed = _removed_names(position, touched_hosts, hosts)
     if hosts or removed:
@@ -193,13 +183,13 @@ def _new_reservations(
     index = position.table.reservations
     before = [index.by_id[key] for key in touched if key in index.by_id]
     vm_uuids = {uuid for row in before if row.kind == IN_FLIGHT for uuid in row.vm_uuids}
-    held = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids)
-    read = {one.row.reservation_id for one in held}
+    held, _ = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids)
+    read = {one.reservation_id for one in held}
     known = (
         row
         for one in held
-        for vm in one.expected
-        for row in index.in_flight_of_vm.get(vm.vm_uuid, ())
+        for vm_uuid in one.expected_vm_uuids
+        for row in index.in_flight_of_vm.get(vm_uuid, ())
         if row.reservation_id not in read and row.reservation_id not in touched
     )
     in_flight_hosts = _InFlightHosts.of_rows(known, held, host_names)
@@ -230,11 +220,9 @@ class _InFlightHosts:
             for vm_uuid in row.vm_uuids:
                 hosts.setdefault(vm_uuid, set()).update(row.hosts())
         for one in held:
-            if one.row.kind == IN_FLIGHT:
-                for vm_uuid in one.row.vm_uuids:
-                    for key in (one.target_host_id, one.confirmed_host_id):
-                        name = "" if key is None else host_names.get(key, "")
-                        hosts.setdefault(vm_uuid, set()).add(name)
+            vm_uuid = one.in_flight_vm_uuid
+            if vm_uuid:
+                hosts.setdefault(vm_uuid, set()).update(one.host_names(host_names))
         return cls({vm_uuid: frozenset(names) for vm_uuid, names in hosts.items()})
 
     def __call__(self, vm_uuid: str) -> frozenset[str]:

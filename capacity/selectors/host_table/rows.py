@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -24,28 +27,26 @@ SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.cu
        room.allocated_memory_bytes, room.allocated_vcpus,
        room.committed_memory_bytes, room.committed_vcpus,
        room.failover_memory_bytes, room.failover_vcpus,
-       room.in_flight_memory_bytes, room.in_flight_vcpus,
-       ARRAY(SELECT vm.openstack_id FROM hosts_instance AS vm
-              WHERE vm.host_id = host.id ORDER BY vm.openstack_id)
+       room.in_flight_memory_bytes, room.in_flight_vcpus
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
-TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s) OR host.aggregate_uuids && %(uuids)s::varchar[]"
+TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s)"
+# Apart, since it has to look at every host.
+HOSTS_OF_AGGREGATES = "SELECT id FROM hosts_host WHERE aggregate_uuids && %(uuids)s::varchar[]"
 
 SELECT_AGGREGATES = "SELECT id, uuid, name, metadata::text FROM hosts_aggregate"
+
+SELECT_VMS = "SELECT id, host_id, openstack_id FROM hosts_instance"
 
 SELECT_RESERVATIONS = """
 SELECT held.id, held.kind, held.is_ready IS TRUE, held.project_id, held.flavor_group_name,
        held.zone, held.target_host_id, held.confirmed_host_id, held.memory_bytes, held.vcpus,
-       held.blocked_memory_bytes, held.blocked_vcpus, held.vm_uuid, held.placement_id::text,
-       vms.uuids, vms.memory_bytes, vms.vcpus, vms.is_expected
+       held.blocked_memory_bytes, held.blocked_vcpus, held.vm_uuid, held.placement_id::text
   FROM capacity_reservation AS held
-  LEFT JOIN LATERAL (
-       SELECT array_agg(vm.vm_uuid ORDER BY vm.vm_uuid) AS uuids,
-              array_agg(vm.memory_bytes ORDER BY vm.vm_uuid) AS memory_bytes,
-              array_agg(vm.vcpus ORDER BY vm.vm_uuid) AS vcpus,
-              array_agg(vm.state = 'expected' ORDER BY vm.vm_uuid) AS is_expected
-         FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
-       ) AS vms ON true
+"""
+SELECT_ALLOCATIONS = """
+SELECT id, reservation_id, vm_uuid, memory_bytes, vcpus, state = 'expected'
+  FROM capacity_reservationallocation
 """
 # Whatever an in-flight row says of a VM decides how the slots that expect it count it.
 TOUCHED_RESERVATIONS = """
@@ -69,53 +70,83 @@ IN_FLIGHT = "in_flight"
 COMMITTED = "committed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedVm:
-    """A VM that was placed into a slot and not seen there yet."""
-
-    vm_uuid: str
-    resources: ResourceVector
+_Row = tuple[Any, ...]  # Any: columns of several types
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lru_cache(maxsize=4096)
+def _vector(memory_bytes: int, vcpus: int) -> ResourceVector:
+    """Return one object for equal sizes: most reservations are of a few."""
+    return ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+
+
+@dataclass(frozen=True, slots=True)
 class HeldRow:
     """A reservation as read; what depends on other rows is worked out from what is known of them.
 
     Attributes:
-        row: The reservation, its hosts and ``expected_only`` still empty.
-        target_host_id: Key of its target host.
-        confirmed_host_id: Key of the host it is on.
-        expected: VMs expected in it.
+        columns: Columns of ``SELECT_RESERVATIONS``.
+        vms: Rows of ``SELECT_ALLOCATIONS`` that belong to it.
     """
 
-    row: ReservationRow
-    target_host_id: int | None
-    confirmed_host_id: int | None
-    expected: tuple[ExpectedVm, ...]
+    columns: _Row
+    vms: Sequence[_Row]
+
+    @property
+    def reservation_id(self) -> int:
+        """Its key."""
+        return int(self.columns[0])
+
+    @property
+    def in_flight_vm_uuid(self) -> str:
+        """The VM that it holds in flight, empty if it is of another kind."""
+        return str(self.columns[12]) if self.columns[1] == IN_FLIGHT else ""
+
+    @property
+    def expected_vm_uuids(self) -> list[str]:
+        """VMs expected in it and not seen."""
+        return [vm[2] for vm in self.vms if vm[5]]
+
+    def host_names(self, names: Mapping[int, str]) -> tuple[str, str]:
+        """Return the names of its target host and of the host it is on, empty without one."""
+        return names.get(self.columns[6], ""), names.get(self.columns[7], "")
 
     def resolved(
-        self, host_names: Mapping[int, str], in_flight_hosts: Callable[[str], Collection[str]]
+        self, names: Mapping[int, str], in_flight_hosts: Callable[[str], Collection[str]]
     ) -> ReservationRow:
         """Return the row of the engine.
 
         Expected VMs that an in-flight row holds on each of its hosts are not counted again.
 
         Args:
-            host_names: Host key -> name.
+            names: Host key -> name.
             in_flight_hosts: VM uuid -> hosts that in-flight rows hold for it.
 
         Source: spec commitments, 10.1; spec scheduling, 16.3.
         """
-        target = _name_of(self.target_host_id, host_names)
-        observed = _name_of(self.confirmed_host_id, host_names)
-        hosts = {name for name in (target, observed) if name}
+        target, observed = self.host_names(names)
         expected_only = ZERO
-        if self.row.kind == COMMITTED and hosts:
-            for vm in self.expected:
-                if not hosts.issubset(in_flight_hosts(vm.vm_uuid)):
-                    expected_only += vm.resources
-        return replace(
-            self.row, target_host=target, observed_host=observed, expected_only=expected_only
+        if self.columns[1] == COMMITTED and target:
+            hosts = {target, observed or target}
+            for vm in self.vms:
+                if vm[5] and not hosts.issubset(in_flight_hosts(vm[2])):
+                    expected_only += _vector(vm[3], vm[4])
+        key, kind, is_ready, project_id, group, zone = self.columns[:6]
+        flight = self.in_flight_vm_uuid
+        return ReservationRow(
+            reservation_id=key,
+            kind=kind,
+            is_ready=is_ready,
+            project_id=project_id,
+            resource_group=group,
+            zone=zone,
+            target_host=target,
+            observed_host=observed,
+            full=_vector(self.columns[8], self.columns[9]),
+            blocked=_vector(self.columns[10], self.columns[11]),
+            expected_only=expected_only,
+            expected_memory_bytes=sum(vm[3] for vm in self.vms),
+            vm_uuids=(flight,) if flight else tuple(vm[2] for vm in self.vms),
+            placement_id=self.columns[13] or "",
         )
 
 
@@ -124,26 +155,39 @@ def read_hosts(
     *,
     ids: Collection[int] | None = None,
     aggregate_uuids: Collection[str] = (),
-) -> list[HostRow]:
-    """Read hosts that have a capacity row, by key.
+) -> tuple[list[HostRow], list[tuple[int, int]]]:
+    """Read hosts that have a capacity row, by key, with the VMs on them.
 
     Args:
         aggregates: Known aggregates by uuid.
         ids: Hosts to read; all when left out.
         aggregate_uuids: Read the hosts of these aggregates too.
+
+    Returns:
+        Hosts, and pairs of the keys of a VM and its host.
     """
     parameters: dict[str, Any] = {  # Any: parameters of several types
         "up": HostState.UP.value,
         "enabled": HostStatus.ENABLED.value,
         "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
     }
-    statement = SELECT_HOSTS
+    statement, vm_statement = SELECT_HOSTS, SELECT_VMS + " WHERE host_id IS NOT NULL"
     if ids is not None:
+        members = (
+            []
+            if not aggregate_uuids
+            else _fetch(HOSTS_OF_AGGREGATES, {"uuids": sorted(aggregate_uuids)})
+        )
         statement += TOUCHED_HOSTS
-        parameters |= {"ids": sorted(ids), "uuids": sorted(aggregate_uuids)}
-    return [
-        _host_row(row, aggregates) for row in _fetch(statement + " ORDER BY host.id", parameters)
-    ]
+        vm_statement = SELECT_VMS + " WHERE host_id = ANY(%(ids)s)"
+        parameters["ids"] = sorted({*ids, *(row[0] for row in members)})
+    rows = _fetch(statement + " ORDER BY host.id", parameters)
+    vm_uuids: defaultdict[int, list[str]] = defaultdict(list)
+    pairs: list[tuple[int, int]] = []
+    for vm_id, host_id, vm_uuid in _fetch(vm_statement, parameters):
+        vm_uuids[host_id].append(vm_uuid)
+        pairs.append((vm_id, host_id))
+    return [_host_row(row, aggregates, sorted(vm_uuids.get(row[0], ()))) for row in rows], pairs
 
 
 def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggregate]:
@@ -161,16 +205,20 @@ def read_reservations(
     ids: Collection[int] | None = None,
     host_ids: Collection[int] = (),
     vm_uuids: Collection[str] = (),
-) -> list[HeldRow]:
-    """Read reservations by key.
+) -> tuple[list[HeldRow], list[tuple[int, int]]]:
+    """Read reservations by key, with the VMs in them.
 
     Args:
         ids: Reservations to read; all when left out. For in-flight ones also those that expect
             their VM.
         host_ids: Read the reservations on these hosts too.
         vm_uuids: Read the reservations that list these VMs too.
+
+    Returns:
+        Reservations, and pairs of the keys of an allocation and its reservation.
     """
-    statement, parameters = SELECT_RESERVATIONS, {}
+    statement, vm_statement = SELECT_RESERVATIONS, SELECT_ALLOCATIONS
+    parameters: dict[str, Any] = {}  # Any: parameters of several types
     if ids is not None:
         statement += TOUCHED_RESERVATIONS
         parameters = {
@@ -178,13 +226,17 @@ def read_reservations(
             "host_ids": sorted(host_ids),
             "vm_uuids": sorted(vm_uuids),
         }
-    return [_held_row(row) for row in _fetch(statement + " ORDER BY held.id", parameters)]
-
-
-def read_pairs(table: str, child: str, owner: str) -> Iterable[tuple[int, int]]:
-    """Read the keys of all rows that have an owner, with the owner's key."""
-    statement = f"SELECT {child}, {owner} FROM {table} WHERE {owner} IS NOT NULL"  # noqa: S608 - names from code
-    return _fetch(statement, {})
+    rows = _fetch(statement + " ORDER BY held.id", parameters)
+    if ids is not None:
+        vm_statement += " WHERE reservation_id = ANY(%(read)s)"
+        parameters = {"read": [row[0] for row in rows]}
+    vms: defaultdict[int, list[_Row]] = defaultdict(list)
+    for vm in _fetch(vm_statement, parameters):
+        vms[vm[1]].append(vm)
+    for listed in vms.values():
+        listed.sort(key=itemgetter(2))
+    held = [HeldRow(row, vms.get(row[0], ())) for row in rows]
+    return held, [(vm[0], vm[1]) for listed in vms.values() for vm in listed]
 
 
 def is_placeable(*, is_in_service: bool, conditions: Mapping[str, object]) -> bool:
@@ -204,7 +256,9 @@ def is_placeable(*, is_in_service: bool, conditions: Mapping[str, object]) -> bo
     return conditions_allow_placement(_texts(conditions))
 
 
-def _host_row(row: Sequence[Any], aggregates: Mapping[str, HostAggregate]) -> HostRow:
+def _host_row(
+    row: _Row, aggregates: Mapping[str, HostAggregate], vm_uuids: Sequence[str]
+) -> HostRow:
     capabilities = {} if row[13] == "{}" else orjson.loads(row[13])
     conditions = {} if row[8] == "{}" else orjson.loads(row[8])
     return HostRow(
@@ -228,49 +282,14 @@ def _host_row(row: Sequence[Any], aggregates: Mapping[str, HostAggregate]) -> Ho
         committed=ResourceVector(memory_bytes=row[18], vcpus=row[19]),
         failover=ResourceVector(memory_bytes=row[20], vcpus=row[21]),
         in_flight=ResourceVector(memory_bytes=row[22], vcpus=row[23]),
-        instances=row[24],
+        instances=vm_uuids,
     )
 
 
-def _held_row(row: Sequence[Any]) -> HeldRow:
-    vm_uuids, vm_memory, vm_vcpus, is_expected = (column or () for column in row[14:18])
-    return HeldRow(
-        row=ReservationRow(
-            reservation_id=row[0],
-            kind=row[1],
-            is_ready=row[2],
-            project_id=row[3],
-            resource_group=row[4],
-            zone=row[5],
-            full=ResourceVector(memory_bytes=row[8], vcpus=row[9]),
-            blocked=ResourceVector(memory_bytes=row[10], vcpus=row[11]),
-            expected_memory_bytes=sum(vm_memory),
-            vm_uuids=((row[12],) if row[12] else ()) if row[1] == IN_FLIGHT else tuple(vm_uuids),
-            placement_id=row[13] or "",
-        ),
-        target_host_id=row[6],
-        confirmed_host_id=row[7],
-        expected=tuple(
-            ExpectedVm(
-                vm_uuid=vm_uuid,
-                resources=ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus),
-            )
-            for vm_uuid, memory_bytes, vcpus, is_only_expected in zip(
-                vm_uuids, vm_memory, vm_vcpus, is_expected, strict=True
-            )
-            if is_only_expected
-        ),
-    )
-
-
-def _fetch(statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def _fetch(statement: str, parameters: Mapping[str, Any]) -> list[_Row]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())
-
-
-def _name_of(host_id: int | None, host_names: Mapping[int, str]) -> str:
-    return "" if host_id is None else host_names.get(host_id, "")
 
 
 def _texts(pairs: Mapping[str, object]) -> dict[str, str]:
