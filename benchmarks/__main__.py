@@ -15,10 +15,18 @@ from django.core.management import call_command
 def main() -> None:
     """Run one benchmark on its own database."""
     django.setup()
-    from benchmarks import change_bench, import_bench  # noqa: PLC0415 - models need the setup
+    from benchmarks import (  # noqa: PLC0415 - models need the setup
+        change_bench,
+        import_bench,
+        schedule_bench,
+    )
     from benchmarks.measures import publish  # noqa: PLC0415 - with them
 
-    benchmarks = {"change": change_bench.run, "import": import_bench.run}
+    benchmarks = {
+        "change": change_bench.run,
+        "import": import_bench.run,
+        "schedule": schedule_bench.run,
+    }
     parser = argparse.ArgumentParser(prog="./run bench")
     parser.add_argument("name", choices=sorted(benchmarks))
     parser.add_argument("--quick", action="store_true", help="small sizes, ends within a minute")

@@ -161,7 +161,7 @@ def _placing(label: str) -> Measure:
     schedule_many(table, requests)
     fast = time.perf_counter() - before
     oracle = SlowScheduler(
-        rows=_host_rows(table),
+        rows=host_rows(table),
         steps=[step.name for step in SLOT_PIPELINE.filters],
         weights={"memory": 1.0},
         multiplier=1.0,
@@ -180,7 +180,8 @@ def _placing(label: str) -> Measure:
     )
 
 
-def _host_rows(table: HostTable) -> list[HostRow]:
+def host_rows(table: HostTable) -> list[HostRow]:
+    """Return the hosts of a table as plain rows, as far as the slow oracle looks at them."""
     from scheduling.resources import ResourceVector  # noqa: PLC0415 - only the oracle needs rows
 
     return [
