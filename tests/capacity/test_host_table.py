@@ -1,15 +1,27 @@
 from __future__ import annotations
 
-import pytest
-from django.db import transaction
+import uuid
+from collections.abc import Mapping
 
-from capacity.models import HostCapacity, ReservationKind
-from capacity.selectors.host_table import current_host_table, load_host_table
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+from prometheus_client import REGISTRY
+
+from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
+from capacity.selectors.host_table import (
+    HostTableCache,
+    current_host_table,
+    load_host_table,
+    table_differences,
+    verify_host_table,
+)
 from capacity.services.ledger import move_blocks, rebuild_host_capacity
-from hosts.models import Host, HostStatus
+from hosts.models import Aggregate, Host, HostStatus, Instance
+from journal.metrics import metric_name
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import CAPACITY_COLUMNS, HostTable
-from tests.factories import make_host, make_vm
+from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,3 +105,208 @@ def test_rebuild_counts_vms_and_writes_only_what_differs() -> None:
     assert HostCapacity.objects.get().allocated_memory_bytes == 4 * GIB
     with transaction.atomic():
         assert rebuild_host_capacity() == 0
+
+
+def tenants(table: HostTable, name: str) -> frozenset[str]:
+    return table.aggregate_tenant_classes[table.aggregate_tenant_class[table.row_of[name]]]
+
+
+def counted(what: str, **labels: str) -> float:
+    name = metric_name(f"scheduling_host_table_{what}_total")
+    return REGISTRY.get_sample_value(name, labels) or 0
+
+
+def hold_in_flight(host: Host, vm_uuid: str) -> Reservation:
+    return make_reservation(
+        host,
+        kind=ReservationKind.IN_FLIGHT,
+        vm_uuid=vm_uuid,
+        placement_id=uuid.uuid4(),
+        end_time=timezone.now(),
+        confirmed_host=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_ready"),
+    [
+        pytest.param({}, True, id="no conditions, service up and enabled"),
+        pytest.param({"status": "disabled"}, False, id="no conditions, disabled"),
+        pytest.param({"state": "down"}, False, id="no conditions, down"),
+        pytest.param({"maintenance": "manual"}, False, id="no conditions, maintenance"),
+        pytest.param({"maintenance": "ha"}, True, id="no conditions, high availability"),
+        pytest.param({"conditions": {"Ready": "True"}}, True, id="ready"),
+        pytest.param({"conditions": {"Ready": True}}, True, id="ready as a boolean"),
+        pytest.param({"conditions": {"Ready": "False"}}, False, id="not ready"),
+        pytest.param({"conditions": {"Ready": "Unknown"}}, False, id="ready unknown"),
+        pytest.param({"conditions": {"Terminating": "False"}}, False, id="ready missing"),
+        pytest.param(
+            {"conditions": {"Ready": "True", "Terminating": "True"}}, False, id="terminating"
+        ),
+        pytest.param(
+            {"conditions": {"Ready": "True"}, "status": "disabled"}, False, id="ready but disabled"
+        ),
+    ],
+)
+def test_host_takes_vms_only_where_service_and_conditions_allow_it(
+    fields: Mapping[str, object], is_ready: bool
+) -> None:
+    make_host("h1", **fields)
+    table = current_host_table()
+    assert table.state_ok[table.row_of["h1"]] == is_ready
+
+
+def test_host_shows_what_filters_need() -> None:
+    make_host(
+        "h1",
+        traits=["A"],
+        custom_traits=["B"],
+        building_block="bb-7",
+        cpu_arch="aarch64",
+        aggregate_uuids=["agg-1", "agg-unknown"],
+        domain_capabilities={"features": ["sev"], "cpu_modes": ["max"], "devices": ["video"]},
+    )
+    Aggregate.objects.create(uuid="agg-1", name="a", metadata={"filter_tenant_id": "p1, p2"})
+    table = current_host_table()
+    row = table.row_of["h1"]
+    for column, bits, words in (
+        (table.traits, table.trait_bit, {"A", "B"}),
+        (table.aggregates, table.aggregate_bit, {"agg-1", "agg-unknown"}),
+        (table.features, table.feature_bit, {"sev"}),
+        (table.cpu_modes, table.cpu_mode_bit, {"max"}),
+        (table.devices, table.device_bit, {"video"}),
+    ):
+        assert {word for word, bit in bits.items() if int(column[row, 0]) >> bit & 1} == words
+    assert table.building_blocks[table.building_block[row]] == "bb-7"
+    assert table.cpu_archs[table.cpu_arch[row]] == "aarch64"
+    assert tenants(table, "h1") == {"p1", "p2"}
+
+
+def test_hosts_of_a_changed_or_deleted_aggregate_follow_it() -> None:
+    make_host("h1", aggregate_uuids=["agg-1"])
+    make_host("h2")
+    Aggregate.objects.create(uuid="agg-1", name="a", metadata={"filter_tenant_id": "p1"})
+    assert tenants(current_host_table(), "h1") == {"p1"}
+    Aggregate.objects.update(metadata={"filter_tenant_id": "p2"})
+    assert tenants(current_host_table(), "h1") == {"p2"}
+    Aggregate.objects.all().delete()
+    assert tenants(current_host_table(), "h1") == frozenset()
+
+
+def test_moved_and_deleted_vms_leave_the_list_of_their_host() -> None:
+    first, second = make_host("h1"), make_host("h2")
+    vm = make_vm(host=first)
+    other = make_vm(host=first)
+    table = current_host_table()
+    assert table.instances[table.row_of["h1"]] == (vm.openstack_id, other.openstack_id)
+    Instance.objects.filter(pk=vm.pk).update(host=second)
+    Instance.objects.filter(pk=other.pk).delete()
+    table = current_host_table()
+    assert table.instances[table.row_of["h1"]] == ()
+    assert table.instance_index.rows_of(vm.openstack_id) == (table.row_of["h2"],)
+    assert table.instance_index.rows_of(other.openstack_id) == ()
+
+
+def test_reservations_are_found_by_project_group_and_vm() -> None:
+    host = make_host("h1")
+    slot = make_slot(make_commitment(project_id="p1", group="g1"), host)
+    failover = make_reservation(host)
+    make_vm(host=host, openstack_id="user", slot=failover)
+    flight = hold_in_flight(host, "traveller")
+    index = current_host_table().reservations
+    assert [row.reservation_id for row in index.committed["p1", "g1"]] == [slot.pk]
+    assert [row.reservation_id for row in index.failover_of_vm["user"]] == [failover.pk]
+    assert [row.reservation_id for row in index.in_flight_of_vm["traveller"]] == [flight.pk]
+    assert index.by_id[slot.pk].hosts() == ("h1",)
+    slot.delete()
+    ReservationAllocation.objects.all().delete()
+    flight.delete()
+    index = current_host_table().reservations
+    assert (dict(index.committed), dict(index.failover_of_vm)) == ({}, {})
+    assert set(index.by_id) == {failover.pk}
+
+
+def test_reservations_follow_the_new_name_of_their_host() -> None:
+    host = make_host("h1")
+    slot = make_slot(make_commitment(), host)
+    assert current_host_table().reservations.by_id[slot.pk].hosts() == ("h1",)
+    Host.objects.update(name="h9")
+    assert current_host_table().reservations.by_id[slot.pk].hosts() == ("h9",)
+
+
+def test_expected_vm_counts_in_its_slot_unless_it_is_held_in_flight_there() -> None:
+    host, other = make_host("h1"), make_host("h2")
+    slot = make_slot(make_commitment(), host, memory_gib=8, vcpus=4)
+    vm = make_vm(memory_gib=2, vcpus=1, slot=slot, slot_state="expected")
+    vector = ResourceVector(memory_bytes=2 * GIB, vcpus=1)
+
+    def expected_only() -> ResourceVector:
+        return current_host_table().reservations.by_id[slot.pk].expected_only
+
+    assert expected_only() == vector
+    hold_in_flight(other, vm.openstack_id)
+    assert expected_only() == vector
+    flight = hold_in_flight(host, vm.openstack_id)
+    assert expected_only() == ResourceVector(memory_bytes=0, vcpus=0)
+    flight.delete()
+    assert expected_only() == vector
+    ReservationAllocation.objects.update(
+        state="confirmed", confirmed_host=host, confirmed_at=timezone.now()
+    )
+    row = current_host_table().reservations.by_id[slot.pk]
+    assert row.expected_only == ResourceVector(memory_bytes=0, vcpus=0)
+    assert row.expected_memory_bytes == 2 * GIB
+
+
+def test_verification_counts_what_differs_and_repairs_the_table() -> None:
+    host = make_host("h1")
+    make_host("h2")
+    current_host_table()
+    with connection.cursor() as cursor:  # a change that leaves no trace, which no service can make
+        cursor.execute("ALTER TABLE hosts_host DISABLE TRIGGER USER")
+        Host.objects.filter(pk=host.pk).update(zone="az-z")
+        cursor.execute("ALTER TABLE hosts_host ENABLE TRIGGER USER")
+    table = current_host_table()
+    assert table.zones[table.zone[table.row_of["h1"]]] == "az-a"
+    before = (counted("checks", outcome="different"), counted("differences", column="zone"))
+    assert verify_host_table() == {"zone": 1}
+    after = (counted("checks", outcome="different"), counted("differences", column="zone"))
+    assert after == (before[0] + 1, before[1] + 1)
+    table = current_host_table()
+    assert table.zones[table.zone[table.row_of["h1"]]] == "az-z"
+    assert verify_host_table() == {}
+
+
+def test_verification_of_a_table_that_nobody_used_yet_loads_it() -> None:
+    make_host("h1")
+    cache = HostTableCache()
+    assert cache.verify() == {}
+    assert cache.current().names == ("h1",)
+
+
+def test_differences_name_every_column_that_two_tables_disagree_on() -> None:
+    make_host("h1", traits=["A"], aggregate_uuids=["a"], building_block="bb-1")
+    make_host("h2")
+    make_vm(openstack_id="vm-1", host=Host.objects.get(name="h1"))
+    slot = make_slot(make_commitment(), Host.objects.get(name="h1"))
+    before = load_host_table()
+    assert table_differences(before, before) == {}
+    Host.objects.filter(name="h1").update(
+        traits=["B"], aggregate_uuids=[], building_block="bb-2", status=HostStatus.DISABLED
+    )
+    Host.objects.filter(name="h2").update(name="h3")
+    Instance.objects.update(host=Host.objects.get(name="h3"))
+    HostCapacity.objects.update(failover_vcpus=3)
+    Reservation.objects.filter(pk=slot.pk).update(project_id="other")
+    assert table_differences(before, load_host_table()) == {
+        "names": 2,
+        "state_ok": 1,
+        "traits": 1,
+        "aggregates": 1,
+        "building_block": 1,
+        "failover_vcpus": 1,
+        "instances": 1,
+        "instance_index": 1,
+        "reservations": 1,
+        "reservations_committed": 2,
+    }

@@ -84,8 +84,8 @@ def take(step: Move | str, writer: Writer, number: int, *, is_kept: bool) -> Non
         writer.write(step, number)
 
 
-@settings(max_examples=40)
-@given(script=st.lists(steps, min_size=20, max_size=80))
+@settings(max_examples=15)
+@given(script=st.lists(steps, min_size=60, max_size=120))
 def test_incremental_table_equals_a_rebuilt_one_whatever_overlapping_transactions_do(
     writers: list[Writer], script: list[tuple[Move | str, int, int]]
 ) -> None:
