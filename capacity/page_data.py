@@ -96,6 +96,7 @@ class HostPage:
     vms: tuple[VMLine, ...]
     vms_note: str
     vms_url: str
+    decisions_url: str
 
 
 def room_lines(room: HostCapacity, own: OwnShare | None = None) -> tuple[RoomLine, ...]:
@@ -215,6 +216,7 @@ def host_page(host: Host) -> HostPage:
         vms=vms,
         vms_note=shown_note(len(vms), running.count(), "VM"),
         vms_url=list_url("hosts.instance", host__id__exact=host.pk),
+        decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
     )
 
 

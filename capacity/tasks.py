@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections import Counter
 
 from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
 
+from capacity.services.decisions import prune_decisions as prune
 from capacity.services.flavor_groups import refresh_flavor_groups as refresh
 from capacity.services.group_capacity import refresh_group_capacity as refresh_capacity
 from capacity.services.in_flight import after_vm_changes, end_expired
+from capacity.services.oversubscription import check_oversubscription as guard
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
 REFRESH_GROUP_CAPACITY = "capacity.refresh_group_capacity"
 END_IN_FLIGHT = "capacity.end_in_flight"
+PRUNE_DECISIONS = "capacity.prune_decisions"
+CHECK_OVERSUBSCRIPTION = "capacity.check_oversubscription"
 
 
 @shared_task(name=REFRESH_FLAVOR_GROUPS, time_limit=120, soft_time_limit=100)
@@ -47,3 +53,21 @@ def end_in_flight() -> dict[str, int]:
     """
     with with_new_global_request_id():
         return {"over": after_vm_changes(), "expired": end_expired()}
+
+
+@shared_task(name=PRUNE_DECISIONS, time_limit=900, soft_time_limit=840)
+def prune_decisions() -> dict[str, int]:
+    """Forget scheduling decisions past their retention."""
+    with with_new_global_request_id():
+        report = prune(now=timezone.now())
+    return {"decisions": report.decisions, "listings": report.listings}
+
+
+@shared_task(name=CHECK_OVERSUBSCRIPTION, time_limit=300, soft_time_limit=270)
+def check_oversubscription() -> dict[str, int]:
+    """Relieve hosts that promise more than they have; runs side by side wait for each other."""
+    if not settings.HEADROOM.oversubscription.check:
+        return {}
+    with with_new_global_request_id() as request_id:
+        report = guard(actor=task_actor(CHECK_OVERSUBSCRIPTION), request_id=request_id)
+    return {**report.outcomes, "moved": report.moved, "evicted": report.evicted}

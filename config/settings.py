@@ -180,6 +180,7 @@ UNFOLD = {
                     _page("Group rules", "rule", "capacity_flavorgrouprule"),
                     _page("Group capacity", "donut_large", "capacity_groupcapacity"),
                     _page("Reservations", "bookmark", "capacity_reservation"),
+                    _page("Decisions", "filter_alt", "capacity_schedulingdecision"),
                     _page("Host capacity", "stacked_bar_chart", "capacity_hostcapacity"),
                 ],
             },
@@ -267,6 +268,16 @@ CELERY = {
             "task": "capacity.end_in_flight",
             "schedule": schedule(run_every=60),
             "options": {"expires": 60},
+        },
+        "oversubscription": {
+            "task": "capacity.check_oversubscription",
+            "schedule": schedule(run_every=30),
+            "options": {"expires": 30},
+        },
+        "decisions": {
+            "task": "capacity.prune_decisions",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
         },
         "usage": {
             "task": "commitments.reconcile_usage",

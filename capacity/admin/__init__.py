@@ -1,7 +1,7 @@
-"""Admin of hosts with their room, flavors and groups, reservations, capacity and quota."""
+"""Admin of hosts with their room, flavors and groups, reservations, decisions, quota."""
 
 from __future__ import annotations
 
-from capacity.admin import groups, hosts, reservations
+from capacity.admin import decisions, groups, hosts, reservations
 
-__all__ = ["groups", "hosts", "reservations"]
+__all__ = ["decisions", "groups", "hosts", "reservations"]

@@ -15,6 +15,7 @@ from journal.actors import Actor
 from journal.models import Heartbeat
 from journal.services import Change, record_changes
 from tests import factories
+from tests.capacity.decision_records import store_decision
 
 DECISION = {
     "pipeline": "slots",
@@ -54,6 +55,7 @@ def grow_region(count: int) -> None:
         )
         factories.make_group_capacity(f"group_{number}")
         factories.make_quota(project.openstack_id)
+        store_decision(vm_uuid=vm.openstack_id)
         FlavorGroupRule.objects.create(group_name="x", flavor_pattern=f"x{number}*")
         Aggregate.objects.create(
             uuid=f"aggregate-{number}", name="az", metadata={"availability_zone": "az-a"},

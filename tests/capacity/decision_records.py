@@ -6,6 +6,7 @@ import numpy as np
 
 from capacity.domain.decision_masks import BoolColumn
 from capacity.models import SchedulingDecision
+from capacity.services import decisions
 from capacity.services.decisions import DecisionRecord, StepRecord, record_decision
 from scheduling.decision import Candidate
 from scheduling.request import PlacementRequest
@@ -22,7 +23,7 @@ def mask(*hosts: str, of: tuple[str, ...] = HOSTS) -> BoolColumn:
 def candidate(name: str, start: float = 0.0, **contributions: float) -> Candidate:
     return Candidate(
         host_name=name,
-        host_id=int(name.strip("h") or 0),
+        host_id=0,
         score=start + sum(contributions.values()),
         contributions=tuple(contributions.items()),
     )
@@ -69,4 +70,10 @@ def make_record(**fields: Any) -> DecisionRecord:
 
 def make_decision(**fields: Any) -> SchedulingDecision:
     record_decision(make_record(**fields))
+    return SchedulingDecision.objects.latest("id")
+
+
+def store_decision(**fields: Any) -> SchedulingDecision:
+    """Store a decision at once, also in a test that is one transaction."""
+    decisions._write([make_record(**fields)])
     return SchedulingDecision.objects.latest("id")

@@ -288,7 +288,7 @@ class TestEviction:
         assert Outbox.objects.filter(topic="reservations", object_id=str(slot.uuid)).exists()
 
     def test_the_commitment_is_repaired_and_its_slot_placed_again(self, slot: Reservation) -> None:
-        commitment = Commitment.objects.get(pk=slot.commitment_id)
+        commitment = Commitment.objects.get(slots=slot)
         Commitment.objects.update(next_reconcile_at=None, requested_amount=12 * GIB)
         guard()
         commitment.refresh_from_db()
@@ -388,9 +388,11 @@ class TestInterference:
     ) -> None:
         other = factories.make_host("other", memory_gib=512)
         seen(full_host, NOW - timedelta(hours=1))
-        interfere(lambda: HostCapacity.objects.filter(host=other).update(
-            allocated_memory_bytes=GIB
-        ) and None)  # fmt: skip
+
+        def fill() -> None:
+            HostCapacity.objects.filter(host=other).update(allocated_memory_bytes=GIB)
+
+        interfere(fill)
 
         report = guard()
 
@@ -404,9 +406,12 @@ class TestInterference:
         factories.make_vm(host=full_host, memory_gib=4)
         seen(full_host, NOW - timedelta(hours=1))
         tries: list[int] = []
-        interfere(lambda: tries.append(1) or (HostCapacity.objects.filter(host=full_host).update(
-            allocated_memory_bytes=600 * GIB
-        ) and None))  # fmt: skip
+
+        def make_room() -> None:
+            tries.append(1)
+            HostCapacity.objects.filter(host=full_host).update(allocated_memory_bytes=600 * GIB)
+
+        interfere(make_room)
 
         report = guard()
 
