@@ -83,7 +83,8 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         "Recorded after each scheduling run, and forgotten after the retention of "
         "HEADROOM_DECISIONS__RETENTION_DAYS."
     )
-    change_form_before_template = "admin/decision_page.html"
+    # Outside the admin's own form: the page has one to ask about a host.
+    change_form_outer_before_template = "admin/decision_page.html"
     list_display = (
         "when",
         "outcome",
@@ -93,7 +94,6 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         "flavor",
         "zone",
         "intent",
-        "pipeline_name",
         "funnel",
         "decisive",
     )

@@ -101,6 +101,13 @@ def test_a_host_can_be_asked_about(admin_client: Client, host: str, sentence: st
     assert sentence in page_of(admin_client, store_decision(), host=host)
 
 
+def test_the_question_is_a_form_of_its_own(admin_client: Client) -> None:
+    page = page_of(admin_client, store_decision())
+
+    before = page[: page.index('class="hr-ask"')]
+    assert before.count("<form") - before.count("</form>") == 1, "the one that it opens itself"
+
+
 @pytest.mark.parametrize(
     ("position", "words"), [(1, "1st"), (3, "3rd"), (11, "11th"), (22, "22nd"), (10, "10th")]
 )
