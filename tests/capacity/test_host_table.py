@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -108,7 +109,8 @@ def test_rebuild_counts_vms_and_writes_only_what_differs() -> None:
 
 
 def tenants(table: HostTable, name: str) -> frozenset[str]:
-    return table.aggregate_tenant_classes[table.aggregate_tenant_class[table.row_of[name]]]
+    code: int = table.aggregate_tenant_class[table.row_of[name]]
+    return table.aggregate_tenant_classes[code]
 
 
 def counted(what: str, **labels: str) -> float:
@@ -149,7 +151,7 @@ def hold_in_flight(host: Host, vm_uuid: str) -> Reservation:
     ],
 )
 def test_host_takes_vms_only_where_service_and_conditions_allow_it(
-    fields: Mapping[str, object], is_ready: bool
+    fields: Mapping[str, Any], is_ready: bool
 ) -> None:
     make_host("h1", **fields)
     table = current_host_table()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -49,7 +50,9 @@ class HostTableCache:
         if not fresh.moment.has_written:
             self._publish(fresh, instead_of=known)
         if self._is_check_due():
-            threading.Thread(target=self._check_in_background, daemon=True).start()
+            threading.Thread(
+                target=self._check_in_background, name="host-table-check", daemon=True
+            ).start()
         return fresh.table
 
     def verify(self) -> Mapping[str, int]:
@@ -83,6 +86,10 @@ class HostTableCache:
         """Forget the table; the next use loads every host."""
         with self._publishing:
             self._position = None
+
+    def expire_check(self) -> None:
+        """Let the next use of the table start a comparison in the background."""
+        self._checked_at = -math.inf
 
     def _first(self) -> HostTable:
         with self._loading:

@@ -8,8 +8,8 @@ those commits are read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from capacity.selectors.host_table.changes import Changes, Moment
 from capacity.selectors.host_table.owners import OwnerMap
@@ -36,6 +36,9 @@ class Position:
         aggregates: Aggregate key -> aggregate.
         vm_hosts: VM key -> host key.
         allocation_owners: Allocation key -> reservation key.
+        hosts_ahead: Hosts whose list of VMs was read newer than ``vm_hosts``: a VM may have come
+            and be gone again before the next look, which would then not say from where.
+        reservations_ahead: Likewise for reservations and the VMs in them.
     """
 
     table: HostTable
@@ -44,6 +47,8 @@ class Position:
     aggregates: Mapping[int, HostAggregate]
     vm_hosts: OwnerMap
     allocation_owners: OwnerMap
+    hosts_ahead: frozenset[int] = frozenset()
+    reservations_ahead: frozenset[int] = frozenset()
 
 
 def load_position(moment: Moment) -> Position:
@@ -67,43 +72,63 @@ def load_position(moment: Moment) -> Position:
 
 def advance(position: Position, changes: Changes) -> Position:
     """Return the position after some changes; costs the changes and not the region."""
-    if changes.is_empty():
-        return _moved(position, changes.moment)
-    aggregates, aggregate_uuids = _new_aggregates(position, changes.aggregates)
-    touched_hosts = changes.hosts | _hosts_of_vms(position, changes)
-    hosts: list[HostRow] = []
-    if touched_hosts or aggregate_uuids:
-        hosts, _ = read_hosts(
-            _by_uuid(aggregates), ids=touched_hosts, aggregate_uuids=aggregate_uuids
-        )
-    table = position.table
-    removed = _removed_names(position, touched_hosts, hosts)
-    if hosts or removed:
-        table = table.replace_rows(hosts, removed=removed)
-    host_names, renamed = _new_host_names(position, touched_hosts, hosts)
-    owners = {position.allocation_owners.owner_of(key) for key in changes.allocation_owners}
-    owners |= set(changes.allocation_owners.values())
-    touched = changes.reservations | {key for key in owners if key is not None}
-    if touched or renamed:
-        table = table.with_reservations(_new_reservations(position, touched, renamed, host_names))
-    return Position(
-        table=table,
+    if changes.is_empty() and not (position.hosts_ahead or position.reservations_ahead):
+        return replace(position, moment=changes.moment)
+    following = replace(
+        position,
         moment=changes.moment,
-        host_names=host_names,
-        aggregates=aggregates,
         vm_hosts=position.vm_hosts.updated(changes.vm_hosts),
         allocation_owners=position.allocation_owners.updated(changes.allocation_owners),
     )
+    following, renamed = _with_hosts(position, changes, following)
+    return _with_reservations(position, changes, following, renamed)
 
 
-def _moved(position: Position, moment: Moment) -> Position:
-    return Position(
-        table=position.table,
-        moment=moment,
-        host_names=position.host_names,
-        aggregates=position.aggregates,
-        vm_hosts=position.vm_hosts,
-        allocation_owners=position.allocation_owners,
+def _with_hosts(
+    position: Position, changes: Changes, following: Position
+) -> tuple[Position, frozenset[int]]:
+    """Return the following position with its hosts, and those that are new, renamed or gone."""
+    aggregates, aggregate_uuids = _new_aggregates(position, changes.aggregates)
+    touched = changes.hosts | _hosts_of_vms(position, changes) | position.hosts_ahead
+    if not touched and not aggregate_uuids:
+        return replace(following, aggregates=aggregates), frozenset()
+    hosts, vm_pairs = read_hosts(_by_uuid(aggregates), ids=touched, aggregate_uuids=aggregate_uuids)
+    touched |= {row.host_id for row in hosts}
+    removed = _removed_names(position, touched, hosts)
+    host_names, renamed = _new_host_names(position, touched, hosts)
+    hosts_ahead = frozenset(
+        host_id for vm, host_id in vm_pairs if following.vm_hosts.owner_of(vm) != host_id
+    )
+    return replace(
+        following,
+        table=position.table.replace_rows(hosts, removed=removed),
+        aggregates=aggregates,
+        host_names=host_names,
+        hosts_ahead=hosts_ahead,
+    ), renamed
+
+
+def _with_reservations(
+    position: Position, changes: Changes, following: Position, renamed: Collection[int]
+) -> Position:
+    """Return the following position with its reservations."""
+    owners = {position.allocation_owners.owner_of(key) for key in changes.allocation_owners}
+    owners |= set(changes.allocation_owners.values())
+    touched = changes.reservations | position.reservations_ahead
+    touched |= {key for key in owners if key is not None}
+    if not touched and not renamed:
+        return following
+    index = position.table.reservations
+    before = [index.by_id[key] for key in touched if key in index.by_id]
+    vm_uuids = {uuid for row in before if row.kind == IN_FLIGHT for uuid in row.vm_uuids}
+    held, pairs = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids)
+    fresh = _new_index(index, touched, held, following.host_names)
+    return replace(
+        following,
+        table=following.table.with_reservations(fresh),
+        reservations_ahead=frozenset(
+            key for vm, key in pairs if following.allocation_owners.owner_of(vm) != key
+        ),
     )
 
 
@@ -174,16 +199,13 @@ def _new_host_names(
     return kept, frozenset(changed)
 
 
-def _new_reservations(
-    position: Position,
+def _new_index(
+    index: ReservationIndex,
     touched: Collection[int],
-    renamed: Collection[int],
+    held: Sequence[HeldRow],
     host_names: Mapping[int, str],
 ) -> ReservationIndex:
-    index = position.table.reservations
-    before = [index.by_id[key] for key in touched if key in index.by_id]
-    vm_uuids = {uuid for row in before if row.kind == IN_FLIGHT for uuid in row.vm_uuids}
-    held, _ = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids)
+    """Return the side tables after the touched reservations, and what else was read with them."""
     read = {one.reservation_id for one in held}
     known = (
         row
@@ -192,8 +214,7 @@ def _new_reservations(
         for row in index.in_flight_of_vm.get(vm_uuid, ())
         if row.reservation_id not in read and row.reservation_id not in touched
     )
-    in_flight_hosts = _InFlightHosts.of_rows(known, held, host_names)
-    rows = _resolved(held, host_names, in_flight_hosts)
+    rows = _resolved(held, host_names, _InFlightHosts.of_rows(known, held, host_names))
     changed = [row for row in rows if index.by_id.get(row.reservation_id) != row]
     removed = [key for key in touched if key not in read and key in index.by_id]
     if not changed and not removed:

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from django.conf import LazySettings
+from django.db import DatabaseError, connection, connections, transaction
+from pytest_django import DjangoAssertNumQueries
+
+from capacity.models import Reservation, ReservationAllocation
+from capacity.selectors.host_table import (
+    HostTableCache,
+    current_host_table,
+    load_host_table,
+    position,
+    table_differences,
+    verify_host_table,
+)
+from hosts.models import Aggregate, Host, Instance
+from scheduling.table import HostTable
+from tests.capacity.host_table_moves import MOVES, Writer, add_host
+from tests.factories import (
+    make_allocation,
+    make_commitment,
+    make_host,
+    make_reservation,
+    make_vm,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WRITERS = 4
+READERS = 2
+TRANSACTIONS = 100
+
+
+@contextmanager
+def own_connection() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        connections.close_all()
+
+
+def write_at_random(seed: int) -> int:
+    """Make transactions of a few writes each; some are rolled back, some lose a lock."""
+    rng = random.Random(seed)  # noqa: S311 - a reproducible load, nothing secret
+    committed = 0
+    with own_connection():
+        for _ in range(TRANSACTIONS):
+            try:
+                with transaction.atomic():
+                    with connection.cursor() as cursor:
+                        cursor.execute("SET LOCAL lock_timeout = '50ms'")
+                    for _ in range(rng.randint(1, 4)):
+                        rng.choice(MOVES)(rng.randrange(4096))
+                    if rng.random() < 0.2:
+                        transaction.set_rollback(True)
+                    else:
+                        committed += 1
+            except DatabaseError:
+                continue
+    return committed
+
+
+def test_shared_table_is_true_whenever_it_is_compared_while_many_write() -> None:
+    make_commitment()
+    for number in range(4):
+        add_host(number)
+    current_host_table()
+    done = threading.Event()
+    checked = []
+
+    def read() -> None:
+        with own_connection():
+            while not done.is_set():
+                current_host_table()
+
+    def verify() -> None:
+        with own_connection():
+            while not done.is_set():
+                checked.append(verify_host_table())
+
+    with ThreadPoolExecutor(WRITERS + READERS + 1) as pool:
+        readers = [pool.submit(read) for _ in range(READERS)]
+        verifier = pool.submit(verify)
+        writers = [pool.submit(write_at_random, seed) for seed in range(WRITERS)]
+        committed = sum(writer.result() for writer in writers)
+        done.set()
+        for reader in (*readers, verifier):
+            reader.result()
+    assert committed > TRANSACTIONS // 2
+    assert checked
+    assert [differences for differences in checked if differences] == []
+    assert table_differences(current_host_table(), load_host_table()) == {}
+
+
+def test_transaction_that_commits_late_is_seen_after_younger_ones() -> None:
+    late, early = make_host("late"), make_host("early")
+    current_host_table()
+    old, young = Writer(), Writer()
+    try:
+        old.write(lambda _: set_zone(late, "old"), 0)
+        for number in range(3):
+            young.write(lambda index: set_zone(early, f"z{index}"), number)
+            young.commit()
+            assert zone_of("early") == f"z{number}"
+            assert zone_of("late") == "az-a"
+        old.commit()
+        assert zone_of("late") == "old"
+        assert verify_host_table() == {}
+    finally:
+        old.close()
+        young.close()
+
+
+def test_long_transaction_does_not_make_every_refresh_read_the_same_rows_again(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    host = make_host("h1")
+    current_host_table()
+    sleeper = Writer()
+    try:
+        sleeper.write(lambda _: set_zone(make_host("sleeper"), "zzz"), 0)
+        set_zone(host, "az-b")
+        assert zone_of("h1") == "az-b"
+        with django_assert_num_queries(1):
+            current_host_table()
+    finally:
+        sleeper.close()
+
+
+def test_threads_that_start_together_load_the_table_once() -> None:
+    make_host("h1")
+    cache = HostTableCache()
+    barrier = threading.Barrier(4)
+
+    def start() -> int:
+        with own_connection():
+            barrier.wait()
+            return id(cache.current())
+
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda _: start(), range(4)))
+    assert len(set(tables)) == 1
+
+
+def test_table_is_checked_in_the_background_once_it_is_due(settings: LazySettings) -> None:
+    before = settings.HEADROOM
+    every_second = before.scheduler.model_copy(update={"host_table_check_seconds": 1})
+    settings.HEADROOM = before.model_copy(update={"scheduler": every_second})
+    host = make_host("h1")
+    cache = HostTableCache()
+    cache.current()
+    with connection.cursor() as cursor:  # a change that leaves no trace, which no service can make
+        cursor.execute("ALTER TABLE hosts_host DISABLE TRIGGER USER")
+        set_zone(host, "az-z")
+        cursor.execute("ALTER TABLE hosts_host ENABLE TRIGGER USER")
+    cache.expire_check()
+    assert zone_in(cache.current(), "h1") == "az-a"
+    for thread in threading.enumerate():
+        if thread.name == "host-table-check":
+            thread.join()
+    assert zone_in(cache.current(), "h1") == "az-z"
+
+
+def _drop(_: object) -> None:
+    return
+
+
+def read_ahead(monkeypatch: pytest.MonkeyPatch, reader: str, change: Callable[[], object]) -> None:
+    """Let another connection commit a change after the changes were asked for, before rows are."""
+    original: Callable[..., object] = getattr(position, reader)
+
+    def read(*args: object, **kwargs: object) -> object:
+        monkeypatch.undo()
+        writer = Writer()
+        writer.write(lambda _: _drop(change()), 0)
+        writer.commit()
+        writer.close()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(position, reader, read)
+
+
+def test_vm_that_is_seen_too_early_and_gone_at_the_next_look_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = make_host("h1")
+    current_host_table()
+    set_zone(host, "az-b")
+    read_ahead(monkeypatch, "read_hosts", lambda: make_vm(openstack_id="vm", host=host))
+    assert current_host_table().instances == (("vm",),)
+    Instance.objects.all().delete()
+    assert current_host_table().instances == ((),)
+    assert verify_host_table() == {}
+
+
+def test_user_that_is_seen_too_early_and_gone_at_the_next_look_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = make_reservation(make_host("h1"))
+    vm = make_vm(openstack_id="vm")
+    current_host_table()
+    Reservation.objects.update(project_id="p1")
+    read_ahead(
+        monkeypatch, "read_reservations", lambda: make_allocation(held, vm, state="expected")
+    )
+    assert set(current_host_table().reservations.failover_of_vm) == {"vm"}
+    ReservationAllocation.objects.all().delete()
+    assert set(current_host_table().reservations.failover_of_vm) == set()
+    assert verify_host_table() == {}
+
+
+def test_host_that_is_renamed_while_it_is_read_keeps_one_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_host("h1", aggregate_uuids=["a"])
+    Aggregate.objects.create(uuid="a", name="a")
+    current_host_table()
+    Aggregate.objects.update(metadata={"filter_tenant_id": "p1"})
+    read_ahead(monkeypatch, "read_hosts", lambda: Host.objects.update(name="h9"))
+    assert current_host_table().names == ("h9",)
+    assert current_host_table().names == ("h9",)
+    assert verify_host_table() == {}
+
+
+def set_zone(host: Host, zone: str) -> None:
+    Host.objects.filter(pk=host.pk).update(zone=zone)
+
+
+def zone_of(name: str) -> str:
+    return zone_in(current_host_table(), name)
+
+
+def zone_in(table: HostTable, name: str) -> str:
+    code: int = table.zone[table.row_of[name]]
+    return table.zones[code]
