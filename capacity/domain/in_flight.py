@@ -7,7 +7,7 @@ long, and when a VM has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -170,39 +170,62 @@ def is_gone(
     return now - placed_at >= timedelta(seconds=gone_seconds)
 
 
-def blocks_twice(
-    promised: Iterable[tuple[tuple[str, str], ResourceVector]],
-    in_flight: Iterable[tuple[tuple[str, str], ResourceVector]],
-    pools: Collection[tuple[str, str]],
-) -> ResourceVector:
-    """Return what slots and in-flight rows of the same owners block on a host together.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledBlock:
+    """A block on a host with whoever may use it.
 
-    A VM may be placed into the slots of its project and group; until it lands, its in-flight row
-    and the slot block the same room. What is really promised is the sum of all blocks less this.
+    Attributes:
+        pool: (project, flavor group) of a committed slot or of a VM in flight.
+        block: What it blocks.
+        vm_uuids: Users of a failover slot; the VM in flight; none for a committed slot.
+        is_evacuation: Whether the VM in flight is evacuated, and so may use its failover slot.
+    """
+
+    pool: tuple[str, str]
+    block: ResourceVector
+    vm_uuids: frozenset[str] = frozenset()
+    is_evacuation: bool = False
+
+
+def blocked_twice(
+    *,
+    committed: Iterable[PooledBlock],
+    failover: Iterable[PooledBlock],
+    in_flight: Iterable[PooledBlock],
+) -> ResourceVector:
+    """Return what slots and the VMs in flight that may use them block on one host together.
+
+    A VM may be placed into the slots of its project and group, an evacuated one into its failover
+    slot. Until it lands, its in-flight row blocks the same room as the slot (each blocks in full,
+    spec commitments, 10.1). What is really promised on the host is the sum of all blocks less this.
 
     Args:
-        promised: (project, group) and block of each committed slot on the host.
-        in_flight: (project, group) and block of each in-flight row on the host.
-        pools: The (project, group) pairs to look at.
-
-    Returns:
-        Per resource the sum over the pools of the smaller of both sums.
+        committed: What committed slots block on the host.
+        failover: What failover slots block on the host.
+        in_flight: What in-flight rows block on the host.
     """
     total = ZERO
-    held, flying = _sums(promised), _sums(in_flight)
-    for pool in sorted(set(pools)):
-        slots, vms = held.get(pool, ZERO), flying.get(pool, ZERO)
-        total += ResourceVector(
-            memory_bytes=min(slots.memory_bytes, vms.memory_bytes),
-            vcpus=min(slots.vcpus, vms.vcpus),
-        )
+    left = [(slot.vm_uuids, slot.block) for slot in failover]
+    flying: dict[tuple[str, str], ResourceVector] = {}
+    for row in in_flight:
+        rest = row.block
+        for index, (users, room) in enumerate(left):
+            if row.is_evacuation and users & row.vm_uuids:
+                shared = _smaller(rest, room)
+                left[index] = (users, room - shared)
+                rest -= shared
+                total += shared
+        flying[row.pool] = flying.get(row.pool, ZERO) + rest
+    held: dict[tuple[str, str], ResourceVector] = {}
+    for slot in committed:
+        held[slot.pool] = held.get(slot.pool, ZERO) + slot.block
+    for pool in sorted(held):
+        total += _smaller(held[pool], flying.get(pool, ZERO))
     return total
 
 
-def _sums(
-    blocks: Iterable[tuple[tuple[str, str], ResourceVector]],
-) -> dict[tuple[str, str], ResourceVector]:
-    sums: dict[tuple[str, str], ResourceVector] = {}
-    for pool, block in blocks:
-        sums[pool] = sums.get(pool, ZERO) + block
-    return sums
+def _smaller(left: ResourceVector, right: ResourceVector) -> ResourceVector:
+    return ResourceVector(
+        memory_bytes=min(left.memory_bytes, right.memory_bytes),
+        vcpus=min(left.vcpus, right.vcpus),
+    )

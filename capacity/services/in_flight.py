@@ -43,15 +43,14 @@ log = structlog.get_logger(__name__)
 CREATOR = "placement"
 ROWS_PER_TRANSACTION = 1000
 
-# What the VM's own commitments and failover slots give it, per slot at most its size (spec
-# scheduling, 7.11 step B, 15.17, 15.18); the room itself comes from the locked row. A host that
-# changed since the snapshot was filtered by facts that may not hold any more (16.2).
+# What the VM's own slots give it, per slot at most its size (spec scheduling, 7.11 step B, 15.17,
+# 15.18). VMs of its project in flight to the host use that room too: what they and the slots block
+# twice is added to what is free, and taken from what the slots give. The room comes from the locked
+# row. A host that changed since the snapshot was filtered by facts that may not hold now (16.2).
 TAKE_ROOM = """
 WITH released AS (
     SELECT asked.host_id,
-           sum(least(held.blocked_memory_bytes - due.memory_bytes, %(memory_bytes)s))
-               AS memory_bytes,
-           sum(least(held.blocked_vcpus - due.vcpus, %(vcpus)s)) AS vcpus
+           {released_columns}
       FROM unnest(%(host_ids)s::bigint[]) AS asked(host_id)
       JOIN capacity_reservation AS held
         ON held.target_host_id = asked.host_id OR held.confirmed_host_id = asked.host_id
@@ -62,10 +61,13 @@ WITH released AS (
             WHERE vm.reservation_id = held.id AND held.kind = 'committed'
               AND vm.vm_uuid <> %(vm_uuid)s AND {expected_unheld}
            ) AS due
-     WHERE held.is_ready AND held.kind <> ALL(%(ignored)s)
-       AND (held.kind = 'committed' AND NOT %(is_locked)s AND held.flavor_group_name <> ''
+     WHERE held.kind <> ALL(%(ignored)s)
+       AND (held.kind = 'committed' AND held.is_ready AND NOT %(is_locked)s
+            AND held.flavor_group_name <> ''
             AND held.project_id = %(project_id)s AND held.flavor_group_name = %(group)s
-            OR held.kind = 'failover' AND %(intent)s = 'evacuate'
+            OR held.kind = 'in_flight'
+            AND held.project_id = %(project_id)s AND held.flavor_group_name = %(group)s
+            OR held.kind = 'failover' AND held.is_ready AND %(intent)s = 'evacuate'
             AND EXISTS (SELECT FROM capacity_reservationallocation AS vm
                          WHERE vm.reservation_id = held.id AND vm.vm_uuid = %(vm_uuid)s))
      GROUP BY asked.host_id
@@ -75,8 +77,8 @@ WITH released AS (
       JOIN capacity_hostcapacity AS room ON room.host_id = asked.host_id
       JOIN hosts_host AS host ON host.id = asked.host_id
       LEFT JOIN released ON released.host_id = asked.host_id
-     WHERE {free_memory_bytes} + coalesce(released.memory_bytes, 0) >= %(memory_bytes)s
-       AND {free_vcpus} + coalesce(released.vcpus, 0) >= %(vcpus)s
+     WHERE {room_for_memory_bytes} >= %(memory_bytes)s
+       AND {room_for_vcpus} >= %(vcpus)s
        AND (%(snapshot)s = '' OR pg_visible_in_snapshot(
                 host.changed_xid::text::xid8, nullif(%(snapshot)s, '')::pg_snapshot))
      ORDER BY asked.position
@@ -89,6 +91,26 @@ UPDATE capacity_hostcapacity AS room
  WHERE room.host_id = fitting.host_id
 RETURNING room.host_id
 """
+
+RELEASED_COLUMNS = """
+coalesce(sum(held.blocked_{part} - due.{part}) FILTER (WHERE held.kind = 'committed'), 0)
+    AS slots_{part},
+coalesce(sum(least(held.blocked_{part} - due.{part}, %({part})s))
+         FILTER (WHERE held.kind = 'committed'), 0) AS given_{part},
+coalesce(sum(least(held.blocked_{part}, %({part})s)) FILTER (WHERE held.kind = 'failover'), 0)
+    AS spare_{part},
+coalesce(sum(held.blocked_{part}) FILTER (WHERE held.kind = 'in_flight'), 0) AS flying_{part}
+"""
+
+ROOM_FOR = """
+{free}
++ least(coalesce(slots_{part}, 0), coalesce(flying_{part}, 0))
++ least(coalesce(given_{part}, 0),
+        coalesce(slots_{part}, 0) - least(coalesce(slots_{part}, 0), coalesce(flying_{part}, 0)))
++ coalesce(spare_{part}, 0)
+"""
+
+PARTS = ("memory_bytes", "vcpus")
 
 DELETE_ROWS = """
 DELETE FROM capacity_reservation
@@ -212,8 +234,11 @@ def _take_room(
 ) -> set[int]:
     statement = TAKE_ROOM.format(
         expected_unheld=EXPECTED_UNHELD,
-        free_memory_bytes=_free("memory_bytes", ask.ignored_kinds),
-        free_vcpus=_free("vcpus", ask.ignored_kinds),
+        released_columns=", ".join(RELEASED_COLUMNS.format(part=part) for part in PARTS),
+        **{
+            f"room_for_{part}": ROOM_FOR.format(part=part, free=_free(part, ask.ignored_kinds))
+            for part in PARTS
+        },
     )
     with connection.cursor() as cursor:
         cursor.execute(

@@ -20,7 +20,7 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
-from capacity.locks import RETRYABLE, LockSpace, set_lock_timeout, sqlstate_of, take_lock
+from capacity.locks import RETRYABLE, LockSpace, sqlstate_of, take_lock
 from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
@@ -136,83 +136,104 @@ def place_vm(
     choice = _choice(candidates)
     if not holds_in_flight(ask.intent):
         return PlacementOutcome(placement_id=None, held=choice.host_names[: max_held or None])
+    attempt = _Attempt(
+        ask=ask, max_held=max_held, book=book, request_id=request_id, now=now or timezone.now()
+    )
+    outcome = _in_rounds(attempt, choice, choose_again)
+    if outcome.placement_id is None:
+        log.info(
+            "vm_not_placed",
+            vm_uuid=ask.vm_uuid,
+            actor=actor.name,
+            rounds=outcome.rounds,
+            refused=len(outcome.refused),
+        )
+    return outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    ask: InFlightAsk
+    max_held: int
+    book: Book | None
+    request_id: str
+    now: datetime
+
+
+def _in_rounds(
+    attempt: _Attempt, choice: Choice, choose_again: Callable[[], Sequence[str] | Choice] | None
+) -> PlacementOutcome:
+    """Try a choice, and fresh ones after it, until some host holds the VM."""
     rounds = settings.HEADROOM.in_flight.placement_rounds
     refused: dict[str, None] = {}
-    was_busy = False
     for number in range(1, rounds + 1):
         try:
-            hold, tried = _place_once(
-                ask,
-                choice,
-                max_held=max_held,
-                book=book,
-                request_id=request_id,
-                now=now or timezone.now(),
-            )
-            was_busy = False
+            hold, tried = _place_once(attempt, choice)
         except DatabaseError as error:
             if sqlstate_of(error) not in RETRYABLE | {UNIQUE_VIOLATION}:
                 raise
-            hold, tried, was_busy = None, (), True
+            if number == rounds:
+                raise _busy(attempt, rounds) from error
             _pause(number)
-        if hold is not None:
-            held = hold.host_names
-            refused.update(dict.fromkeys(name for name in tried if name not in held))
-            return PlacementOutcome(
-                placement_id=hold.placement_id, held=held, refused=tuple(refused), rounds=number
-            )
-        refused.update(dict.fromkeys(tried))
-        if was_busy:
             continue
-        if choose_again is None or number == rounds:
+        except Busy:
+            if number == rounds:
+                raise
+            continue
+        held = () if hold is None else hold.host_names
+        refused.update(dict.fromkeys(name for name in tried if name not in held))
+        if hold is not None or choose_again is None or number == rounds:
             break
         choice = _choice(choose_again())
         if not choice.host_names:
             break
-    if was_busy:
-        message = f"VM {ask.vm_uuid}: its hosts were locked by others in {rounds} rounds"
-        raise Busy(message, vm_uuid=ask.vm_uuid)
-    log.info(
-        "vm_not_placed", vm_uuid=ask.vm_uuid, actor=actor.name, rounds=number, refused=len(refused)
+    return PlacementOutcome(
+        placement_id=None if hold is None else hold.placement_id,
+        held=held,
+        refused=tuple(name for name in refused if name not in held),
+        rounds=number,
     )
-    return PlacementOutcome(placement_id=None, held=(), refused=tuple(refused), rounds=number)
 
 
-def _place_once(
-    ask: InFlightAsk,
-    choice: Choice,
-    *,
-    max_held: int,
-    book: Book | None,
-    request_id: str,
-    now: datetime,
-) -> tuple[InFlightHold | None, tuple[str, ...]]:
+def _busy(attempt: _Attempt, rounds: int) -> Busy:
+    vm_uuid = attempt.ask.vm_uuid
+    message = f"VM {vm_uuid}: its hosts were locked by others in {rounds} rounds"
+    return Busy(message, vm_uuid=vm_uuid)
+
+
+def _place_once(attempt: _Attempt, choice: Choice) -> tuple[InFlightHold | None, tuple[str, ...]]:
     """Try the candidates in windows of a few more than are wanted; return the hold and the tried.
 
     Each window is a transaction of its own, so that few rooms are locked at a time.
     """
-    names = choice.host_names
+    names, max_held = choice.host_names, attempt.max_held
     window = max_held + SPARE_CANDIDATES if max_held else max(1, len(names))
     for start in range(0, len(names), window):
         tried = names[start : start + window]
-        with transaction.atomic(durable=True):
-            set_lock_timeout()
-            take_lock(LockSpace.PLACED_VM, [ask.vm_uuid])
-            hold = hold_in_flight(
-                ask,
-                candidates=tried,
-                request_id=request_id,
-                now=now,
-                max_held=max_held,
-                snapshot=choice.snapshot,
-            )
-            if hold is None:
-                transaction.set_rollback(True)
-            elif book is not None:
-                book(hold)
+        hold = _hold_and_book(attempt, tried, choice.snapshot)
         if hold is not None:
             return hold, names[: start + _reach(tried, hold, max_held)]
     return None, names
+
+
+def _hold_and_book(
+    attempt: _Attempt, candidates: Sequence[str], snapshot: str
+) -> InFlightHold | None:
+    with transaction.atomic(durable=True):
+        take_lock(LockSpace.PLACED_VM, [attempt.ask.vm_uuid])
+        hold = hold_in_flight(
+            attempt.ask,
+            candidates=candidates,
+            request_id=attempt.request_id,
+            now=attempt.now,
+            max_held=attempt.max_held,
+            snapshot=snapshot,
+        )
+        if hold is None:
+            transaction.set_rollback(True)
+        elif attempt.book is not None:
+            attempt.book(hold)
+    return hold
 
 
 def _reach(tried: Sequence[str], hold: InFlightHold, max_held: int) -> int:

@@ -1,0 +1,183 @@
+"""After any sequence of placements, landings, bookings and ends the ledger is what its rows say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capacity.domain.blocking import AllocationView, ReservationView, unused_reservation_capacity
+from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
+from capacity.selectors.in_flight import blocked_twice_on
+from capacity.services.allocations import confirm_in_slot, expect_in_slot, forget_in_slots
+from capacity.services.in_flight import (
+    InFlightAsk,
+    after_vm_changes,
+    end_expired,
+    end_placement,
+)
+from capacity.services.ledger import rebuild_host_capacity
+from capacity.services.placement import place_vm
+from hosts.models import Host, Instance
+from journal.actors import Actor
+from scheduling.resources import GIB, ZERO, ResourceVector
+from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOSTS = ("h1", "h2", "h3")
+VMS = ("vm-a", "vm-b", "vm-c", "vm-d")
+PROJECTS = ("project-1", "project-2")
+
+sizes = st.integers(1, 6)
+operations = st.one_of(
+    st.tuples(
+        st.just("place"),
+        st.sampled_from(VMS),
+        sizes,
+        st.sampled_from(PROJECTS),
+        st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3),
+        st.sampled_from(["create", "resize", "live_migration"]),
+    ),
+    st.tuples(st.just("land"), st.sampled_from(VMS), sizes, st.sampled_from(HOSTS)),
+    st.tuples(st.just("vanish"), st.sampled_from(VMS)),
+    st.tuples(st.just("expect"), st.sampled_from(VMS), sizes, st.integers(0, 3)),
+    st.tuples(st.just("confirm"), st.sampled_from(VMS), st.integers(0, 3)),
+    st.tuples(st.just("forget"), st.sampled_from(VMS)),
+    st.tuples(st.just("end"), st.sampled_from(VMS)),
+    st.tuples(st.just("migrate"), st.integers(0, 3), st.sampled_from(HOSTS)),
+    st.tuples(st.just("expire"), st.integers(0, 4000)),
+)
+
+
+def gib(amount: int) -> ResourceVector:
+    return ResourceVector(memory_bytes=amount * GIB, vcpus=amount)
+
+
+class World:
+    def __init__(self) -> None:
+        make_group("hana_1")
+        self.hosts = {host.name: host for host in make_hosts(3, memory_gib=12, vcpus=12)}
+        self.slots = [
+            make_slot(
+                make_commitment(project_id=project),
+                self.hosts[host],
+                memory_gib=4,
+                vcpus=4,
+            )
+            for project, host in zip(PROJECTS * 2, ("h1", "h1", "h2", "h2"), strict=True)
+        ]
+
+    def place(self, vm: str, size: int, project: str, candidates: list[str], intent: str) -> None:
+        ask = InFlightAsk(
+            vm_uuid=vm,
+            resources=gib(size),
+            intent=intent,
+            project_id=project,
+            flavor_group_name="hana_1",
+        )
+        before = promised()
+        outcome = place_vm(
+            ask, candidates=candidates, actor=Actor(name="nova"), request_id="r", now=NOW
+        )
+        for host_id, after in promised().items():
+            if after != before[host_id]:
+                room = HostCapacity.objects.get(host_id=host_id)
+                grew = after.memory_bytes > before[host_id].memory_bytes
+                assert not grew or after.memory_bytes <= room.effective_memory_bytes
+        assert set(outcome.held) <= set(candidates)
+
+    def land(self, vm: str, size: int, host: str) -> None:
+        Instance.objects.filter(openstack_id=vm).delete()
+        make_vm(vm, self.hosts[host], openstack_id=vm, memory_gib=size, vcpus=size)
+        rebuild_host_capacity()
+        after_vm_changes([vm])
+
+    def vanish(self, vm: str) -> None:
+        Instance.objects.filter(openstack_id=vm).delete()
+        rebuild_host_capacity()
+        after_vm_changes()
+
+    def expect(self, vm: str, size: int, slot: int) -> None:
+        expect_in_slot(self.slots[slot].pk, vm, gib(size), now=NOW)
+
+    def confirm(self, vm: str, slot: int) -> None:
+        listed = Instance.objects.filter(openstack_id=vm).first()
+        if listed is not None:
+            size = ResourceVector(memory_bytes=listed.memory_bytes, vcpus=listed.vcpus)
+            confirm_in_slot(self.slots[slot].pk, vm, size, now=NOW)
+
+    def forget(self, vm: str) -> None:
+        forget_in_slots([vm])
+
+    def end(self, vm: str) -> None:
+        end_placement(vm)
+
+    def migrate(self, slot: int, host: str) -> None:
+        with transaction.atomic():
+            Reservation.objects.filter(pk=self.slots[slot].pk).update(target_host=self.hosts[host])
+            rebuild_host_capacity()
+
+    def expire(self, seconds: int) -> None:
+        end_expired(NOW + timedelta(seconds=seconds))
+
+
+def promised() -> dict[int, ResourceVector]:
+    """Return what is promised on each host: all blocks, what is blocked twice only once."""
+    twice = blocked_twice_on(Host.objects.values_list("pk", flat=True))
+    return {
+        room.host_id: ResourceVector(
+            memory_bytes=room.allocated_memory_bytes
+            + room.committed_memory_bytes
+            + room.in_flight_memory_bytes,
+            vcpus=room.allocated_vcpus + room.committed_vcpus + room.in_flight_vcpus,
+        )
+        - twice.get(room.host_id, ZERO)
+        for room in HostCapacity.objects.all()
+    }
+
+
+def assert_blocks_are_those_of_the_pure_rule() -> None:
+    flying: dict[int, set[str]] = {}
+    for row in Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT):
+        flying.setdefault(row.target_host_id or 0, set()).add(row.vm_uuid)
+    for row in Reservation.objects.prefetch_related("allocations"):
+        hosts = {row.target_host_id, row.confirmed_host_id} - {None}
+        held = set.intersection(*(flying.get(host or 0, set()) for host in hosts))
+        view = ReservationView(
+            reservation_id=row.pk,
+            slot=ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus),
+            is_committed=row.kind == ReservationKind.COMMITTED,
+            target_host=str(row.target_host_id),
+            host=str(row.confirmed_host_id),
+            allocations=tuple(
+                AllocationView(
+                    vm_uuid=vm.vm_uuid,
+                    resources=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
+                    is_confirmed=vm.state == AllocationState.CONFIRMED,
+                )
+                for vm in row.allocations.all()
+            ),
+        )
+        blocked = ResourceVector(memory_bytes=row.blocked_memory_bytes, vcpus=row.blocked_vcpus)
+        assert blocked == unused_reservation_capacity(view, in_flight_vm_uuids=held)
+
+
+@settings(max_examples=40)
+@given(steps=st.lists(operations, min_size=3, max_size=12))
+def test_ledger_equals_its_rows_after_every_operation(steps: list[tuple[Any, ...]]) -> None:
+    savepoint = transaction.savepoint()
+    try:
+        world = World()
+        assert rebuild_host_capacity() == 0
+        for name, *arguments in steps:
+            getattr(world, name)(*arguments)
+            assert_blocks_are_those_of_the_pure_rule()
+            assert rebuild_host_capacity() == 0, (name, arguments)
+    finally:
+        transaction.savepoint_rollback(savepoint)
