@@ -55,14 +55,13 @@ class SlotTracker:
         """
         wanted = _tracked(vm)
         commitments = _commitments(wanted)
-        own = _slots_of_group(wanted)
+        own = _slots(_of_group(wanted), vm_uuid=vm.vm_uuid)
         facts = TrackingFacts(commitments=commitments, slots=own)
         outcome = classify_placement(wanted, candidates, facts)
-        if outcome is not SlotClass.SLOT_USED or not candidates:
-            _leave_expected(vm.vm_uuid, target_host="")
-            return outcome.value
-        target_host = candidates[0]
+        target_host = candidates[0] if candidates else ""
         _leave_expected(vm.vm_uuid, target_host=target_host)
+        if outcome is not SlotClass.SLOT_USED:
+            return outcome.value
         slot = slot_to_record(wanted, target_host, facts)
         if slot is not None:
             booking = expect_in_slot(slot.slot_id, vm.vm_uuid, vm.resources, now=now)
@@ -79,10 +78,11 @@ class SlotTracker:
         commitments = _commitments(wanted)
         if not commitments:
             return SlotClass.NO_CR.value
-        hosts = {slot.host_name for slot in _slots_of_group(wanted)}
+        own = _slots(_of_group(wanted), vm_uuid=vm.vm_uuid)
+        hosts = {slot.host_name for slot in own}
         facts = TrackingFacts(
             commitments=commitments,
-            slots=_slots(Q(target_host__name__in=hosts)) if hosts else (),
+            slots=_slots(Q(target_host__name__in=hosts), vm_uuid=vm.vm_uuid) if hosts else (),
             free_bytes=_free_bytes(hosts),
         )
         return classify_refusal(wanted, input_hosts, facts).value
@@ -160,12 +160,15 @@ def _active_commitments(project_id: str, group: str, zone: str) -> tuple[Tracked
     )
 
 
-def _slots_of_group(vm: TrackedVM) -> tuple[TrackedSlot, ...]:
-    return _slots(Q(project_id=vm.project_id, flavor_group_name=vm.group))
+def _of_group(vm: TrackedVM) -> Q:
+    return Q(project_id=vm.project_id, flavor_group_name=vm.group)
 
 
-def _slots(chosen: Q) -> tuple[TrackedSlot, ...]:
-    """Return ready slots with a target host, and what their VMs take."""
+def _slots(chosen: Q, *, vm_uuid: str) -> tuple[TrackedSlot, ...]:
+    """Return ready slots with a target host, and what their VMs take.
+
+    A VM's own place does not count against it, so that a repetition finds the same slot.
+    """
     rows = (
         Reservation.objects.filter(
             chosen, kind=ReservationKind.COMMITTED, is_ready=True, target_host__isnull=False
@@ -178,10 +181,10 @@ def _slots(chosen: Q) -> tuple[TrackedSlot, ...]:
     listed = list(rows)
     vms: dict[int, list[tuple[str, int]]] = {}
     allocations = ReservationAllocation.objects.filter(reservation_id__in=[r[0] for r in listed])
-    for slot_id, vm_uuid, memory_bytes in allocations.values_list(
+    for slot_id, listed_uuid, memory_bytes in allocations.values_list(
         "reservation_id", "vm_uuid", "memory_bytes"
     ):
-        vms.setdefault(slot_id, []).append((vm_uuid, memory_bytes))
+        vms.setdefault(slot_id, []).append((listed_uuid, memory_bytes))
     return tuple(
         TrackedSlot(
             slot_id=slot_id,
@@ -190,8 +193,10 @@ def _slots(chosen: Q) -> tuple[TrackedSlot, ...]:
             project_id=project_id,
             group=group,
             memory_bytes=memory_bytes,
-            allocated_bytes=sum(taken for _, taken in vms.get(slot_id, ())),
-            vm_uuids=frozenset(vm_uuid for vm_uuid, _ in vms.get(slot_id, ())),
+            allocated_bytes=sum(
+                taken for listed_uuid, taken in vms.get(slot_id, ()) if listed_uuid != vm_uuid
+            ),
+            vm_uuids=frozenset(listed_uuid for listed_uuid, _ in vms.get(slot_id, ())),
         )
         for slot_id, uuid, host_name, project_id, group, memory_bytes in listed
     )

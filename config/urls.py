@@ -18,6 +18,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("commitments/", include("commitments.api.urls")),
     re_path(r"^commitments$", unknown_path),
     path("scheduler/", include("capacity.api.urls")),
+    path("api/v1/scheduling/", include("capacity.api.operator_urls")),
 ]
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

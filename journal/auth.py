@@ -27,10 +27,12 @@ ROLE_SCHEDULER = "cloud_resource_scheduler"
 RULE_READ_ONLY = "readonly"
 RULE_READ_WRITE = "readwrite"
 RULE_SCHEDULE = "schedule"
+RULE_EXPLAIN = "explain"
 BASE_RULES: Mapping[str, frozenset[str]] = {
     RULE_READ_ONLY: frozenset({ROLE_ADMIN, ROLE_VIEWER}),
     RULE_READ_WRITE: frozenset({ROLE_ADMIN}),
     RULE_SCHEDULE: frozenset({ROLE_ADMIN, ROLE_SCHEDULER}),
+    RULE_EXPLAIN: frozenset({ROLE_ADMIN, ROLE_SCHEDULER, ROLE_VIEWER}),
 }
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 - the name of a header

@@ -148,6 +148,8 @@ def document_changes(before: Document | None, after: Document) -> tuple[str, ...
 def _step_changes(
     role: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> list[str]:
+    if list(before) == list(after):
+        return []
     noun = role.removesuffix("s")
     old = {step["name"]: step for step in before}
     new = {step["name"]: step for step in after}

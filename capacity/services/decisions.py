@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 TOP_HOSTS_KEPT = 10
 SCORE_DIGITS = 6
+UNKNOWN_INTENT = "Unknown"
 PRUNE_CHUNK_ROWS = 5000
 LISTING_CHUNK_ROWS = 100
 LISTING_MIN_AGE = timedelta(hours=1)
@@ -228,7 +229,7 @@ def _row(record: DecisionRecord, listing_id: int | None) -> SchedulingDecision:
         request_id=record.request_id[:255],
         pipeline_name=record.pipeline_name,
         pipeline_version=record.pipeline_version,
-        intent=str(request.intent.value if request.intent is not None else ""),
+        intent=request.intent.value if request.intent is not None else UNKNOWN_INTENT,
         zone=request.zone[:255],
         flavor_name=request.flavor_name[:255],
         flavor_group_name=(record.flavor_group_name or request.commitment_group)[:255],

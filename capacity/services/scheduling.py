@@ -30,7 +30,12 @@ from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.intents import Intent
 from scheduling.record import DecisionRecord, record_run
-from scheduling.request import CallOptions, PlacementRequest, UnplaceableRequestError
+from scheduling.request import (
+    HYPERVISOR_TYPE_KEY,
+    CallOptions,
+    PlacementRequest,
+    UnplaceableRequestError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -153,7 +158,16 @@ def run_scheduling(
 
     Source: spec scheduling, 5, 12, 16.2.
     """
-    run = _prepared(request, pipeline_name, options, actor, request_id)
+    known, pipeline = prepared_request(request, pipeline_name=pipeline_name, options=options)
+    run = _Run(
+        request=known,
+        pipeline=pipeline,
+        options=options,
+        actor=actor,
+        request_id=request_id,
+        group=known.flavor_group,
+        is_group_known=bool(known.flavor_group) or resolved_group(known) is not None,
+    )
     record = _choose(run)
     if record.failure:
         _finish(run, message=record.failure)
@@ -177,13 +191,17 @@ def run_scheduling(
     )
 
 
-def _prepared(
-    request: PlacementRequest,
-    pipeline_name: str,
-    options: CallOptions,
-    actor: Actor,
-    request_id: str,
-) -> _Run:
+def prepared_request(
+    request: PlacementRequest, *, pipeline_name: str, options: CallOptions
+) -> tuple[PlacementRequest, ActivePipeline]:
+    """Return a request with what only rows know, and the pipeline that it names.
+
+    Flavor group and quota facts are looked up; nothing is written.
+
+    Raises:
+        InvalidInput: the options contradict each other, or candidates cannot be gathered.
+        UnknownPipeline: no usable pipeline has this name.
+    """
     problem = options.problem()
     if problem:
         raise InvalidInput(f"invalid options: {problem}", code="invalid_options")
@@ -191,22 +209,12 @@ def _prepared(
     if pipeline is None:
         raise UnknownPipeline(f"no usable pipeline is named {pipeline_name!r}")
     if pipeline.ignore_preselection:
-        wanted = request.extra_specs.get("capabilities:hypervisor_type", request.hypervisor_type)
+        wanted = request.extra_specs.get(HYPERVISOR_TYPE_KEY, request.hypervisor_type)
         problem = gathering_problem(wanted)
         if problem:
             raise InvalidInput(f"candidates cannot be gathered: {problem}")
-    group = resolved_group(request)
-    run = _Run(
-        request=replace(request, flavor_group=group or ""),
-        pipeline=pipeline,
-        options=options,
-        actor=actor,
-        request_id=request_id,
-        group=group or "",
-        is_group_known=group is not None,
-    )
-    run.request = with_quota_facts(run.request, pipeline.pipeline)
-    return run
+    known = replace(request, flavor_group=resolved_group(request) or "")
+    return with_quota_facts(known, pipeline.pipeline), pipeline
 
 
 def _choose(run: _Run) -> DecisionRecord:

@@ -39,13 +39,13 @@ class NovaClient:
         spec = body["spec"][DATA]
         flavor = spec["flavor"][DATA]
         flavor.update(memory_mb=4096, vcpus=1, **changes.pop("flavor", {}))
+        if "offered" in changes:
+            self.offer(body, changes.pop("offered"))
         for name in ("options", "pipeline", "weights", "hosts"):
             if name in changes:
                 body[name] = changes.pop(name)
         if "hints" in changes:
             spec["scheduler_hints"] = changes.pop("hints")
-        if "offered" in changes:
-            self.offer(body, changes.pop("offered"))
         spec.update(changes)
         return body
 

@@ -1,0 +1,84 @@
+"""Explanations of what a pipeline would decide (spec scheduling, 16.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import orjson
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from capacity.api import errors
+from capacity.api.nova_request import MAX_NAME_LENGTH, parse_nova_call
+from capacity.api.problems import problem_response
+from capacity.api.views import SchedulerView
+from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
+from capacity.services.scheduling import prepared_request
+from journal.auth import RULE_EXPLAIN
+from journal.errors import InvalidInput
+from journal.json_node import parse_json
+from scheduling.request import UnplaceableRequestError
+
+HOSTS_FIELD = "explain_hosts"
+
+
+class ExplainView(SchedulerView):
+    """``POST /api/v1/scheduling/explain``: Nova's body, and hosts to explain in detail."""
+
+    rule = RULE_EXPLAIN
+    http_method_names = ["post"]
+    path_label = "/api/v1/scheduling/explain"
+
+    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
+        """Answer errors as problem details."""
+
+        def answer(error: Exception, context: Mapping[str, object]) -> HttpResponse:
+            del context
+            response, self.error_text = problem_response(self.http_request, error)
+            return response
+
+        return answer
+
+    def post(self, request: Request) -> HttpResponse:
+        """Return per host the first filter that removes it, scores, and details; writes nothing."""
+        del request
+        body = self.body()
+        call = parse_nova_call(body)
+        options = replace(
+            call.options,
+            read_only=True,
+            skip_history=True,
+            skip_inflight=True,
+            skip_committed_resource_tracking=True,
+        )
+        offered = call.request.hosts or None
+        wanted = replace(
+            call.request,
+            hosts=offered,
+            restrict_to_hosts=None if offered is None else frozenset(offered),
+        )
+        known, pipeline = prepared_request(
+            wanted, pipeline_name=call.pipeline_name, options=options
+        )
+        try:
+            explanation = explain(
+                known, pipeline.pipeline, options=options, host_names=_detailed_hosts(body)
+            )
+        except UnplaceableRequestError as error:
+            raise InvalidInput(str(error), code="unplaceable_request") from None
+        content = orjson.dumps(explanation.as_document())
+        return HttpResponse(content, content_type="application/json")
+
+
+def _detailed_hosts(body: bytes) -> tuple[str, ...]:
+    try:
+        listed = parse_json(body).member(HOSTS_FIELD).items()
+        names = tuple(item.text(max_length=MAX_NAME_LENGTH) for item in listed)
+    except InvalidInput as error:
+        raise errors.InvalidCall(errors.DECODE, error.message) from None
+    if len(names) > MOST_HOSTS_IN_DETAIL:
+        raise errors.InvalidCall(
+            errors.DECODE, f"{HOSTS_FIELD}: at most {MOST_HOSTS_IN_DETAIL} hosts are allowed"
+        )
+    return names
