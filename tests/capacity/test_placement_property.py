@@ -129,7 +129,7 @@ class World:
 
 def promised() -> dict[int, ResourceVector]:
     """Return what is promised on each host: all blocks, what is blocked twice only once."""
-    twice = blocked_twice_on(Host.objects.values_list("pk", flat=True))
+    twice = blocked_twice_on(set(Host.objects.values_list("pk", flat=True)))
     return {
         room.host_id: ResourceVector(
             memory_bytes=room.allocated_memory_bytes
