@@ -180,6 +180,7 @@ UNFOLD = {
                     _page("Group rules", "rule", "capacity_flavorgrouprule"),
                     _page("Group capacity", "donut_large", "capacity_groupcapacity"),
                     _page("Reservations", "bookmark", "capacity_reservation"),
+                    _page("Pipelines", "account_tree", "capacity_pipeline"),
                     _page("Decisions", "filter_alt", "capacity_schedulingdecision"),
                     _page("Host capacity", "stacked_bar_chart", "capacity_hostcapacity"),
                 ],

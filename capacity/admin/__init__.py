@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from capacity.admin import decisions, groups, hosts, reservations
+from capacity.admin import decisions, groups, hosts, pipelines, reservations
 
-__all__ = ["decisions", "groups", "hosts", "reservations"]
+__all__ = ["decisions", "groups", "hosts", "pipelines", "reservations"]
