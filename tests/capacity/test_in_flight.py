@@ -28,6 +28,8 @@ from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight
 from hosts.models import Host, Instance
+from hosts.region.registry import registry
+from hosts.region.run import ImportOptions, ImportRun
 from journal.actors import Actor
 from scheduling.resources import GIB, ResourceVector
 from tests.factories import (
@@ -348,6 +350,24 @@ class TestSlots:
         assert blocked_twice_on([host.pk]) == {host.pk: gib(4, 1)}
         end_placement(VM)
         assert blocked_twice_on([host.pk]) == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "left"), [("compute.servers", []), ("compute.flavors", ["h1"])]
+)
+def test_an_import_of_servers_ends_the_rows_of_landed_vms(section: str, left: list[str]) -> None:
+    (host,) = make_hosts(1)
+    place("h1")
+    make_vm("v", host, openstack_id=VM)
+    run = ImportRun(actor=ACTOR, request_id="r", now=NOW, options=ImportOptions())
+    run.sections_seen.add(section)
+    names = [step.name for step in registry.finishers()]
+    assert names.index("rooms of hosts") < names.index("in-flight reservations")
+    for step in registry.finishers():
+        if step.name in {"rooms of hosts", "in-flight reservations"}:
+            step.run(run)
+    assert in_flight() == left
+    assert rebuild_host_capacity() == 0
 
 
 def test_rebuild_of_one_host_repairs_what_its_reservations_block() -> None:
