@@ -180,13 +180,23 @@ class Host(TrackedModel):
     provider_inventories = models.JSONField(default=dict, blank=True)
     provider_traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
     nested_providers = models.JSONField(default=list, blank=True)
-    building_block = models.CharField(max_length=255, blank=True, help_text="failure domain, rack")
-    custom_traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
+    building_block = models.CharField(
+        max_length=255, blank=True, db_default="", help_text="failure domain, rack"
+    )
+    custom_traits = ArrayField(
+        models.CharField(max_length=255), default=list, db_default=[], blank=True
+    )
     conditions = models.JSONField(
-        default=dict, blank=True, help_text="condition type to status, as the host reports them"
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="condition type to status, as the host reports them",
     )
     domain_capabilities = models.JSONField(
-        default=dict, blank=True, help_text="features, CPU modes and devices for live migration"
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="features, CPU modes and devices for live migration",
     )
     generation = models.BigIntegerField(default=1)
 
