@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from django.conf import LazySettings
 from django.db import DatabaseError, connection, connections, transaction
+from django.utils.timezone import now
 from pytest_django import DjangoAssertNumQueries
 
 from capacity.models import Reservation, ReservationAllocation
@@ -24,7 +25,6 @@ from hosts.models import Aggregate, Host, Instance
 from scheduling.table import HostTable
 from tests.capacity.host_table_moves import MOVES, Writer, add_host
 from tests.factories import (
-    make_allocation,
     make_commitment,
     make_host,
     make_reservation,
@@ -193,7 +193,14 @@ def test_vm_that_is_seen_too_early_and_gone_at_the_next_look_leaves_nothing_behi
     host = make_host("h1")
     current_host_table()
     set_zone(host, "az-b")
-    read_ahead(monkeypatch, "read_hosts", lambda: make_vm(openstack_id="vm", host=host))
+    vm = make_vm(openstack_id="vm")
+    moved = Instance.objects.filter(pk=vm.pk)
+    current_host_table()
+    set_zone(host, "az-c")
+    moved.delete()
+    vm.pk = None  # the same VM as a new row, on the host, which itself does not change again
+    vm.host = host
+    read_ahead(monkeypatch, "read_hosts", vm.save)
     assert current_host_table().instances == (("vm",),)
     Instance.objects.all().delete()
     assert current_host_table().instances == ((),)
@@ -204,12 +211,12 @@ def test_user_that_is_seen_too_early_and_gone_at_the_next_look_leaves_nothing_be
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = make_reservation(make_host("h1"))
-    vm = make_vm(openstack_id="vm")
     current_host_table()
     Reservation.objects.update(project_id="p1")
-    read_ahead(
-        monkeypatch, "read_reservations", lambda: make_allocation(held, vm, state="expected")
+    row = ReservationAllocation(
+        reservation=held, vm_uuid="vm", state="expected", memory_bytes=1, vcpus=1, since=now()
     )
+    read_ahead(monkeypatch, "read_reservations", row.save)
     assert set(current_host_table().reservations.failover_of_vm) == {"vm"}
     ReservationAllocation.objects.all().delete()
     assert set(current_host_table().reservations.failover_of_vm) == set()
