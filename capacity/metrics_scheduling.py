@@ -55,13 +55,13 @@ STEP_REMOVED = Histogram(
 )
 STEP_SHIFT = Histogram(
     metric_name("filter_weigher_pipeline_step_shift_origin"),
-    "Place before a weigher of the hosts it put on the first five places, for a sample.",
+    "Place before a weigher of the hosts it put on the first five places.",
     ["pipeline", "step", "outidx"],
     buckets=SHIFT_BUCKETS,
 )
 STEP_IMPACT = Histogram(
     metric_name("filter_weigher_pipeline_step_impact"),
-    "How far a weigher moved hosts, times the difference in a statistic, for a sample.",
+    "How far a weigher moved hosts, times the difference in a statistic.",
     ["pipeline", "step", "stat", "unit"],
     buckets=IMPACT_BUCKETS,
 )

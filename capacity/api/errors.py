@@ -47,6 +47,8 @@ class InvalidCall(InvalidInput):
         text: What is wrong in general, one of few; the label of the metric.
     """
 
+    code = "invalid_call"
+
     def __init__(self, text: str, detail: str) -> None:
         super().__init__(f"{text}: {detail}")
         self.text = text

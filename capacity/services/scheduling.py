@@ -26,6 +26,7 @@ from capacity.services.placement import SPARE_CANDIDATES, ask_of, place_vm
 from capacity.services.quota_facts import with_quota_facts
 from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
 from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
+from capacity.services.step_metrics import observe_steps
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.intents import Intent
@@ -36,6 +37,7 @@ from scheduling.request import (
     PlacementRequest,
     UnplaceableRequestError,
 )
+from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)
 
@@ -84,6 +86,7 @@ class _Run:
     request_id: str
     group: str = ""
     is_group_known: bool = True
+    table: HostTable | None = None
     record: DecisionRecord | None = None
     engine_seconds: float = 0.0
     host_names: tuple[str, ...] = ()
@@ -219,7 +222,7 @@ def prepared_request(
 
 def _choose(run: _Run) -> DecisionRecord:
     """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
-    table = current_host_table()
+    table = run.table = current_host_table()
     options = run.options
     if run.holds and options.max_candidates:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
@@ -330,11 +333,8 @@ def _count(run: _Run) -> None:
         hosts_in=hosts_in(record),
         hosts_out=hosts_out(record),
     )
-    metrics.observe_removals(
-        run.pipeline.name, ((trace.step, trace.removed_count) for trace in record.filters)
-    )
-    for event in record.events:
-        metrics.count_event(run.pipeline.name, event.step, event.event, event.labels)
+    if run.table is not None:
+        observe_steps(run.table, run.pipeline.pipeline, record)
     if run.outcome_class:
         group = run.group if run.is_group_known else "unknown"
         counter = metrics.PLACEMENTS if run.host_names else metrics.NO_HOST_FOUND

@@ -608,8 +608,11 @@ def test_requests_are_counted_without_anything_of_their_content(nova: NovaClient
         "cortex_filter_weigher_pipeline_host_number_in_count",
         "cortex_filter_weigher_pipeline_host_number_out_count",
         "cortex_filter_weigher_pipeline_step_removed_hosts_count",
+        "cortex_filter_weigher_pipeline_step_shift_origin_count",
+        "cortex_filter_weigher_pipeline_step_impact_count",
     ):
-        assert f'{name}{{pipeline="kvm-general-purpose-load-balancing"' in page
+        samples = [line for line in page.splitlines() if line.startswith(f"{name}{{")]
+        assert any('pipeline="kvm-general-purpose-load-balancing"' in line for line in samples)
 
 
 def test_the_answer_is_json_of_hosts_alone(nova: NovaClient) -> None:
@@ -617,3 +620,13 @@ def test_the_answer_is_json_of_hosts_alone(nova: NovaClient) -> None:
     response = nova.post()
     assert response["Content-Type"] == "application/json"
     assert json.loads(response.content) == {"hosts": ["h1"]}
+
+
+def test_the_time_of_filters_is_measured_for_a_sample(
+    nova: NovaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capacity.services.step_metrics.TIMED_ONCE_IN", 1)
+    make_hosts(3)
+    nova.post()
+    page = nova.send("GET", path="/metrics").content.decode()
+    assert "cortex_filter_weigher_pipeline_step_run_duration_seconds_count" in page
