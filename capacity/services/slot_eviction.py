@@ -19,6 +19,7 @@ from capacity.models import (
     ReservationKind,
 )
 from capacity.selectors.host_table import current_host_table
+from capacity.selectors.in_flight import blocked_twice_on
 from capacity.services.ledger import move_blocks
 from hosts.models import Flavor, Host
 from journal.actors import Actor
@@ -80,9 +81,16 @@ class Departures:
 
 
 def excess_of(room: HostCapacity) -> ResourceVector:
-    """Return what a host lacks for its VMs and reservations, zero where it has enough."""
+    """Return what a host lacks for its VMs and reservations, zero where it has enough.
+
+    What a slot and a VM in flight into it block together counts once (spec scheduling, 16.3).
+    """
+    shared = ZERO
+    if room.in_flight_memory_bytes or room.in_flight_vcpus:
+        shared = blocked_twice_on([room.host_id]).get(room.host_id, ZERO)
     return excess_resources(
-        ResourceVector(
+        shared
+        + ResourceVector(
             memory_bytes=room.effective_memory_bytes
             - room.allocated_memory_bytes
             - room.committed_memory_bytes

@@ -16,18 +16,20 @@ from capacity.models import (
     ReservationKind,
 )
 from capacity.services import oversubscription, slot_eviction
+from capacity.services.in_flight import InFlightAsk
 from capacity.services.oversubscription import (
     GuardPolicy,
     GuardReport,
     HostOutcome,
     check_oversubscription,
 )
+from capacity.services.placement import place_vm
 from commitments.models import Commitment
 from commitments.services.repair import repair_due_commitments
 from hosts.models import Host, HostState
 from journal.actors import Actor
 from journal.models import AuditEntry, Outbox
-from scheduling.resources import GIB
+from scheduling.resources import GIB, ResourceVector
 from tests import factories
 from tests.ledger import assert_rooms_add_up
 
@@ -160,6 +162,29 @@ class TestTimers:
         assert guard().outcomes == {HostOutcome.STUCK: 1}
         assert room_of(host).oversubscribed_since == NOW
         assert on_host(host) == [8]
+
+    def test_a_vm_in_flight_into_its_slot_is_no_violation(self, commitment: Commitment) -> None:
+        host = factories.make_host("full", memory_gib=512, vcpus=8)
+        factories.make_slot(commitment, host, memory_gib=512, vcpus=8)
+        placed = place_vm(
+            InFlightAsk(
+                vm_uuid="vm-1",
+                resources=ResourceVector(memory_bytes=4 * GIB, vcpus=1),
+                intent="create",
+                project_id=commitment.project_id,
+                flavor_group_name=commitment.flavor_group_name,
+            ),
+            candidates=["full"],
+            actor=ACTOR,
+            request_id="req-place",
+            now=NOW,
+        )
+        assert placed.held == ("full",)
+        seen(host, NOW - timedelta(minutes=30))
+
+        assert (guard().moved, guard().evicted) == (0, 0)
+        assert on_host(host) == [4, 512]
+        assert room_of(host).oversubscribed_since is None
 
     def test_a_host_with_enough_room_is_never_written(self) -> None:
         host = factories.make_host("h1", memory_gib=64)
