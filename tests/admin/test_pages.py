@@ -15,6 +15,7 @@ from capacity.models import (
     FlavorGroupRule,
     FlavorGroupSettings,
     HostCapacity,
+    Pipeline,
     Reservation,
     ReservationKind,
 )
@@ -25,7 +26,7 @@ from journal.models import AuditEntry
 from tests import factories
 from tests.admin.conftest import grow_region
 
-EDITABLE = {FlavorGroupSettings, FlavorGroupRule, User, Group}
+EDITABLE = {FlavorGroupSettings, FlavorGroupRule, Pipeline, User, Group}
 MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
 LIST_QUERY_LIMIT = 12
 PAGE_QUERY_LIMIT = 24
