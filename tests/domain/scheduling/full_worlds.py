@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -292,8 +292,7 @@ def capability_fits(host: HostRow, key: str, text: str) -> bool:
 
 def slow_verdict(step: str, world: World, host: HostRow, request: PlacementRequest) -> bool:
     """Whether a filter keeps a known host, one rule after the other as in the specification."""
-    rule = SLOW_RULES[step]
-    return rule(world, host, request)
+    return SLOW_RULES[step](world, host, request)
 
 
 def _capacity(world: World, host: HostRow, request: PlacementRequest) -> bool:
@@ -403,7 +402,7 @@ def _image(_world: World, _host: HostRow, request: PlacementRequest) -> bool:
     return request.intent in NO_VM or image_kind(request) in {None, "kvm"}
 
 
-SLOW_RULES = {
+SLOW_RULES: dict[str, Callable[[World, HostRow, PlacementRequest], bool]] = {
     "filter_status_conditions": lambda _world, host, _request: host.is_ready,
     "filter_correct_az": lambda _world, host, request: request.zone in {"", host.zone},
     "filter_host_instructions": lambda _world, host, request: (

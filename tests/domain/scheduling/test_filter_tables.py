@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ UNKNOWN = ("1", "unknown")
     ],
 )
 def test_unknown_hosts_of_a_request(
-    step: Filter, fields: Mapping[str, object], keeps_unknown: bool
+    step: Filter, fields: Mapping[str, Any], keeps_unknown: bool
 ) -> None:
     known = roomy(
         "1",
@@ -354,7 +355,7 @@ def test_excluded_hosts_are_removed_by_exact_name(excluded: tuple[str, ...], exp
         ({"image_properties": {"hw_virtio_packed_ring": True}}, "1"),
     ],
 )
-def test_packed_virtqueue_wants_hosts_with_it(fields: Mapping[str, object], expected: str) -> None:
+def test_packed_virtqueue_wants_hosts_with_it(fields: Mapping[str, Any], expected: str) -> None:
     table = table_of(roomy("1", traits=("COMPUTE_NET_VIRTIO_PACKED",)), roomy("2"))
     assert kept(table, ask(**fields), filters.filter_packed_virtqueue) == list(expected)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,7 +100,7 @@ def ask(size: Pair = (4, 8), owner: str = "B", **fields: object) -> PlacementReq
 
 
 BOTH_X = (cr("1", (8, 16), owner="X"), cr("2", (4, 8), owner="X"))
-EVACUATE = {"intent": Intent.EVACUATE}
+EVACUATE: dict[str, Any] = {"intent": Intent.EVACUATE}
 MOVING = cr("1", (8, 16), owner="X", observed="")
 
 
@@ -249,7 +250,7 @@ def test_ignored_types_of_step_and_call_are_united(
     assert kept(table, request, step) == list(expected)
 
 
-RESERVE = {"intent": Intent.RESERVE_FOR_COMMITTED_RESOURCE}
+RESERVE: dict[str, Any] = {"intent": Intent.RESERVE_FOR_COMMITTED_RESOURCE}
 TWO = {"1": (8, 16), "2": (8, 16)}
 ONE = {"1": (32, 64)}
 THREE_SLOTS = (cr("1", (8, 16)),) * 3
