@@ -246,7 +246,8 @@ EXPECTED: dict[str, tuple[bool, str, dict[str, float]]] = {
     "kvm-new-failover-reservation": (
         True,
         (
-            "status_conditions host_instructions correct_az has_enough_capacity has_requested_traits"
+            "status_conditions host_instructions correct_az has_enough_capacity"
+            " has_requested_traits"
             " has_accelerators allowed_projects capabilities instance_group_affinity"
             " instance_group_anti_affinity live_migratable requested_destination"
         ),
@@ -259,7 +260,8 @@ EXPECTED: dict[str, tuple[bool, str, dict[str, float]]] = {
     "kvm-acknowledge-failover-reservation": (
         False,
         (
-            "status_conditions host_instructions correct_az has_enough_capacity has_requested_traits"
+            "status_conditions host_instructions correct_az has_enough_capacity"
+            " has_requested_traits"
             " has_accelerators external_customer allowed_projects capabilities"
         ),
         {"kvm_failover_evacuation": 1.0},
@@ -359,3 +361,21 @@ def test_detector_reports_vms_above_the_threshold() -> None:
     found = AvoidHighSteal(threshold_percent=20.0).detect(figures)
     assert found == (Detection(vm_uuid="b", host="h", reason=reason),)
     assert AvoidHighSteal(threshold_percent=0.0).detect(figures) == ()
+
+
+def test_plug_ins_outside_the_shipped_pipelines_take_their_parameters() -> None:
+    weights = StepParam(key="resourceWeights", number_map={"cpu": 1.0})
+    definition = spec(
+        step("filter_exclude_hosts", StepParam(key="excludedHosts", strings=("1",))),
+        weighers=(
+            step(
+                "kvm_failover_reservation_consolidation",
+                StepParam(key="totalCountWeight", integer=2),
+                StepParam(key="sameSpecPenalty", number=0.5),
+            ),
+            step("vmware_binpack", weights),
+        ),
+    )
+    table = HostTable.from_rows([roomy("1"), roomy("2")])
+    decision = schedule(table, ask(), compile_pipeline(definition, KNOWLEDGE), max_candidates=0)
+    assert [one.host_name for one in decision.top] == ["2"]
