@@ -108,6 +108,8 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
 
     Requests of a batch with the same key share their columns.
     """
+    if not table.reservations.by_id:
+        return (request.ignored_kinds, request.assume_empty_hosts)
     vm_key = request.request_key if _depends_on_vm(table, request) else None
     project_key = None
     if _releases_slots(request) and _own_slots(table, request):
