@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import connection, models
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -186,7 +188,23 @@ class ReadOnlyInline(ThemeTabularInline[RowT]):
         return False
 
 
-class ThemedUserAdmin(DjangoUserAdmin, ThemeModelAdmin[User]):
+class CheckedActions(ThemeModelAdmin[RowT]):
+    """Actions that refuse forged row keys with a message; Django's own fails on them."""
+
+    def response_action(
+        self, request: HttpRequest, queryset: models.QuerySet[RowT]
+    ) -> HttpResponse | None:
+        """Run an action on the chosen rows if their keys can be keys at all."""
+        try:
+            for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
+                self.opts.pk.clean(key, None)
+        except ValidationError as error:
+            self.message_user(request, "; ".join(error.messages), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        return super().response_action(request, queryset)
+
+
+class ThemedUserAdmin(DjangoUserAdmin, CheckedActions[User]):
     """Users, with the forms of the theme."""
 
     form = UserChangeForm
@@ -196,7 +214,7 @@ class ThemedUserAdmin(DjangoUserAdmin, ThemeModelAdmin[User]):
     filter_horizontal = ()  # two lists side by side are wider than a small screen
 
 
-class ThemedGroupAdmin(GroupAdmin, ThemeModelAdmin[Group]):
+class ThemedGroupAdmin(GroupAdmin, CheckedActions[Group]):
     """Groups of users."""
 
     list_fullwidth = True

@@ -285,7 +285,7 @@ class Batch:
             request.intent,
             request.num_instances,
             request.flavor_group,
-            tuple(sorted(request.extra_specs.items())),
+            tuple(sorted(request.extra_specs.items())) if request.extra_specs else (),
             request.domain_name,
             request.domain_is_unresolved,
             request.source_host,

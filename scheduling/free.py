@@ -8,7 +8,7 @@ evacuating VM; its own in-flight blocks (16.3).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -108,6 +108,8 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
 
     Requests of a batch with the same key share their columns.
     """
+    if not table.reservations.by_id:
+        return (request.ignored_kinds, request.assume_empty_hosts)
     vm_key = request.request_key if _depends_on_vm(table, request) else None
     project_key = None
     if _releases_slots(request) and _own_slots(table, request):
@@ -120,27 +122,6 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
         project_key,
         bool(reuses),
     )
-
-
-def slots_by_row(
-    table: HostTable, cache_key: Hashable, reservations: Sequence[ReservationRow], measure: str
-) -> SlotColumns:
-    """Return reservations as columns, cached in the table as long as they stay the same.
-
-    Args:
-        table: Hosts; reservations on hosts that it does not have are left out.
-        cache_key: Name of the question; at most one answer is kept for each.
-        reservations: A tuple of the table's reservation index.
-        measure: ``blocked``; ``releasable`` for what a committed slot gives back,
-            ``releasable_full`` for the same on empty hosts; ``hidden`` for what its VMs take.
-    """
-    cached = table.slot_cache.get(cache_key)
-    if cached is not None and cached[0] is reservations:
-        columns: SlotColumns = cached[1]
-        return columns
-    columns = _slot_columns(table, reservations, measure)
-    table.slot_cache[cache_key] = (reservations, columns)
-    return columns
 
 
 def _slot_columns(
@@ -164,14 +145,49 @@ def _measured(reservation: ReservationRow, measure: str) -> ResourceVector:
     if measure == "blocked":
         return reservation.blocked
     if measure == "hidden":
-        return (reservation.full - reservation.blocked).clamped()
+        return reservation.full - reservation.blocked
     base = reservation.blocked if measure == "releasable" else reservation.full
     return (base - reservation.expected_only).clamped()
 
 
+def _cached_columns(
+    table: HostTable,
+    cache_key: Hashable,
+    reservations: Sequence[ReservationRow],
+    measure: str,
+    is_wanted: Callable[[ReservationRow], bool],
+) -> SlotColumns:
+    """Return some reservations as columns, cached in the table as long as they stay the same.
+
+    Args:
+        table: Hosts; reservations on hosts that it does not have are left out.
+        cache_key: Name of the question; at most one answer is kept for each.
+        reservations: A tuple of the table's reservation index.
+        measure: ``blocked``; ``releasable`` for what a committed slot gives back,
+            ``releasable_full`` for the same on empty hosts; ``hidden`` for what its VMs take.
+        is_wanted: Which of the reservations.
+    """
+    cached = table.slot_cache.get(cache_key)
+    if cached is None or cached[0] is not reservations:
+        wanted = (one for one in reservations if is_wanted(one))
+        cached = (reservations, _slot_columns(table, wanted, measure))
+        table.slot_cache[cache_key] = cached
+    columns: SlotColumns = cached[1]
+    return columns
+
+
 def _hidden_by_vms(table: HostTable) -> SlotColumns:
+    """Return what committed slots block more on empty hosts; negative where VMs outgrew them."""
     slots = table.reservations.all_committed
-    return slots_by_row(table, "hidden", slots, "hidden")
+    return _cached_columns(table, "hidden", slots, "hidden", _blocks)
+
+
+def _blocks(slot: ReservationRow) -> bool:
+    return bool(slot.resource_group) or not slot.is_ready
+
+
+def _is_ready(slot: ReservationRow) -> bool:
+    return slot.is_ready
 
 
 def _releases_slots(request: PlacementRequest) -> bool:
@@ -208,17 +224,12 @@ def _released(table: HostTable, request: PlacementRequest) -> Iterable[SlotColum
 
 
 def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+    measure = "releasable_full" if request.assume_empty_hosts else "releasable"
+    key = (measure, request.project_id, request.commitment_group)
     slots = _own_slots(table, request)
     if not slots:
         return
-    measure = "releasable_full" if request.assume_empty_hosts else "releasable"
-    key = (measure, request.project_id, request.commitment_group)
-    cached = table.slot_cache.get(key)
-    if cached is None or cached[0] is not slots:
-        ready = tuple(slot for slot in slots if slot.is_ready and slot.resource_group)
-        cached = (slots, _slot_columns(table, ready, measure))
-        table.slot_cache[key] = cached
-    columns: SlotColumns = cached[1]
+    columns = _cached_columns(table, key, slots, measure, _is_ready)
     yield SlotColumns(
         rows=columns.rows,
         memory_bytes=np.minimum(columns.memory_bytes, request.asked.memory_bytes),
@@ -232,13 +243,7 @@ def _released_failover(table: HostTable, request: PlacementRequest) -> Iterable[
         yield _slot_columns(table, (slot for slot in own if slot.is_ready), "blocked")
     elif request.intent is Intent.REUSE_FAILOVER_RESERVATION:
         every = table.reservations.failover
-        cached = table.slot_cache.get("ready failover")
-        if cached is None or cached[0] is not every:
-            ready = (slot for slot in every if slot.is_ready)
-            cached = (every, _slot_columns(table, ready, "blocked"))
-            table.slot_cache["ready failover"] = cached
-        columns: SlotColumns = cached[1]
-        yield columns
+        yield _cached_columns(table, "ready failover", every, "blocked", _is_ready)
 
 
 def _add(free: FreeColumns, columns: SlotColumns, *, sign: int = 1) -> None:

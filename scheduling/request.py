@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -182,12 +182,6 @@ class PlacementRequest:
             assume_empty_hosts=self.assume_empty_hosts or options.assume_empty_hosts,
             lock_reservations=self.lock_reservations or options.lock_reservations,
             ignored_kinds=self.ignored_kinds | options.ignored_reservation_types,
-        )
-
-    def extra_specs_key(self, prefix: str) -> Hashable:
-        """Return the extra specs that start with a prefix as something to look up by."""
-        return tuple(
-            sorted(item for item in self.extra_specs.items() if item[0].startswith(prefix))
         )
 
 

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
+from django.test import override_settings
 from hypothesis import HealthCheck, settings
 
 from capacity.selectors.host_table import reset_host_table
@@ -15,10 +17,12 @@ from tests.fuzz.region import Known, build_region
 DEFAULT_EXAMPLES = 100
 
 
-@pytest.fixture(autouse=True)
-def _noauth(settings: Any) -> None:
-    """Let everybody in: who may do what is tested elsewhere."""
-    settings.HEADROOM = settings.HEADROOM.model_copy(update={"auth": "noauth"})
+@pytest.fixture(scope="module", autouse=True)
+def noauth() -> Iterator[None]:
+    """Let everybody in, from the first request on: who may do what is tested elsewhere."""
+    environment = django_settings.HEADROOM.model_copy(update={"auth": "noauth"})
+    with override_settings(HEADROOM=environment):
+        yield
 
 
 @contextmanager
@@ -46,9 +50,11 @@ def rolled_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def region(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Known, ...]]:
+def region(
+    django_db_setup: None, django_db_blocker: Any, noauth: None
+) -> Iterator[tuple[Known, ...]]:
     """Build the region once for all tests of a module, each of which undoes what it writes."""
-    del django_db_setup
+    del django_db_setup, noauth
     with django_db_blocker.unblock(), without_closing_connections(), rolled_back():
         yield build_region()
 
