@@ -1,0 +1,103 @@
+"""Nova and Limes at once, each over its own API, on a nearly full zone."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.conf import settings as django_settings
+from django.test import override_settings
+from pydantic import SecretStr
+
+from capacity.models import Reservation, ReservationKind
+from capacity.selectors.host_table import current_host_table, load_host_table
+from capacity.services.ledger import rebuild_host_capacity
+from capacity.services.pipelines import active_pipelines, ensure_shipped_pipelines
+from config.environment import AccessToken
+from journal.errors import Busy
+from scheduling.table import CAPACITY_COLUMNS
+from tests.api.scheduler_client import SCHEDULER, NovaClient
+from tests.commitments.change_requests import RAM, change, decide
+from tests.concurrency.test_change_races import on_own_connection
+from tests.concurrency.test_placement_races import assert_every_row_ends
+from tests.factories import make_group, make_hosts, make_vm
+from tests.ledger import assert_ledger_holds
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+VM_CLIENTS, SLOT_CLIENTS = 16, 4
+PLACEMENTS, CHANGES = 120, 40
+HOSTS = 10
+
+
+@pytest.fixture
+def _nova_may_ask() -> Iterator[None]:
+    token = AccessToken(
+        token=SecretStr(SCHEDULER), name="nova", roles=("cloud_resource_scheduler",)
+    )
+    environment = django_settings.HEADROOM.model_copy(update={"auth": "token", "tokens": (token,)})
+    with override_settings(HEADROOM=environment):
+        yield
+
+
+@pytest.mark.usefixtures("_nova_may_ask")
+def test_16_clients_of_the_endpoint_and_4_of_limes_never_book_twice() -> None:
+    ensure_shipped_pipelines(request_id="test")
+    make_group("hana_1", flavors=[("small", 1024, 1), ("large", 4096, 4)])
+    hosts = make_hosts(HOSTS, memory_gib=8, vcpus=8)
+    names = tuple(host.name for host in hosts)
+    for host in hosts:
+        make_vm(host=host, memory_gib=2, vcpus=2)
+    nova = NovaClient(names)
+
+    def fire_vm(number: int) -> str:
+        rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
+        gib = rng.randint(1, 3)
+        body = nova.body(
+            instance_uuid=f"11111111-0000-4000-8000-{number % 60:012d}", availability_zone="az-a"
+        )
+        body["spec"]["nova_object.data"]["flavor"]["nova_object.data"].update(
+            memory_mb=gib * 1024, vcpus=gib
+        )
+        answer = nova.post(body)
+        if answer.status_code == 503:
+            return "busy"
+        assert answer.status_code == 200, answer.content
+        return "placed" if answer.json()["hosts"] else "no host"
+
+    def fire_slots(number: int) -> str:
+        rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
+        uuid = f"aaaaaaaa-0000-4000-8000-{rng.randint(0, 15):012d}"
+        wanted = (
+            change(uuid, 1, None, old="confirmed")
+            if rng.random() < 0.4
+            else change(uuid, rng.randint(1, 6))
+        )
+        try:
+            outcome = decide({"alpha": {RAM: [wanted]}})
+        except Busy:
+            return "busy"
+        return "rejected" if outcome.rejection_reason else "accepted"
+
+    with ThreadPoolExecutor(VM_CLIENTS) as vms, ThreadPoolExecutor(SLOT_CLIENTS) as slots:
+        placed = vms.map(lambda n: on_own_connection(lambda: fire_vm(n)), range(PLACEMENTS))
+        changed = slots.map(lambda n: on_own_connection(lambda: fire_slots(n)), range(CHANGES))
+        answers = Counter([*placed, *changed])
+
+    assert answers["placed"] > 0
+    assert answers["accepted"] > 0
+    assert answers["no host"] + answers["rejected"] > 0, answers
+    flying = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
+    assert set(flying.values_list("target_host__name", flat=True)) <= set(names)
+    assert_ledger_holds()
+    assert rebuild_host_capacity() == 0
+    incremental, rebuilt = current_host_table(), load_host_table()
+    for column in CAPACITY_COLUMNS:
+        for name in rebuilt.names:
+            left = getattr(incremental, column)[incremental.row_of[name]]
+            assert left == getattr(rebuilt, column)[rebuilt.row_of[name]], (column, name)
+    assert_every_row_ends()
+    assert active_pipelines()
