@@ -30,6 +30,7 @@ class LockSpace(IntEnum):
     QUOTA = 7
     IMPORT = 8
     PLACED_VM = 9
+    PIPELINE = 10
 
 
 class LockOutsideTransactionError(RuntimeError):

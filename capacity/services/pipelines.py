@@ -17,7 +17,7 @@ from capacity.domain.pipeline_document import (
     document_from_spec,
     spec_from_document,
 )
-from capacity.locks import set_lock_timeout
+from capacity.locks import LockSpace, take_lock
 from capacity.models import Pipeline, PipelineKind, PipelineVersion
 from capacity.selectors.process_cache import ProcessCache
 from journal.actors import Actor
@@ -163,7 +163,7 @@ def save_pipeline(
     Source: spec scheduling, 4 "Saving a definition".
     """
     with transaction.atomic():
-        set_lock_timeout()
+        take_lock(LockSpace.PIPELINE, [spec.name])  # two writers may both find no row to lock
         row = Pipeline.objects.select_for_update(no_key=True).filter(name=spec.name).first()
         plan = _plan(spec, row)
         if plan.problems:
@@ -187,6 +187,7 @@ def remove_pipeline(*, name: str, actor: Actor, request_id: str, reason: str = "
     removed.
     """
     with transaction.atomic():
+        take_lock(LockSpace.PIPELINE, [name])
         row = Pipeline.objects.select_for_update().filter(name=name).first()
         if row is None:
             return False

@@ -1,0 +1,86 @@
+"""Pipelines that several connections change: what runs is always what is committed."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+from django.db import transaction
+
+from capacity.models import Pipeline
+from capacity.services.pipelines import active_pipelines, remove_pipeline, save_pipeline
+from journal.actors import Actor
+from scheduling.pipelines import PipelineSpec, StepParam, StepSpec
+from tests.concurrency.test_change_races import on_own_connection
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OPERATOR = Actor(name="operator")
+NAMES = tuple(f"pipeline-{number}" for number in range(4))
+WRITERS, CHANGES = 3, 20
+
+
+def spec(name: str, excluded: str) -> PipelineSpec:
+    excluding = StepParam(key="excludedHosts", strings=(excluded,))
+    return PipelineSpec(
+        name=name, filters=(StepSpec(name="filter_exclude_hosts", params=(excluding,)),)
+    )
+
+
+def committed() -> dict[str, int]:
+    return dict(Pipeline.objects.filter(name__in=NAMES).values_list("name", "version"))
+
+
+def in_use() -> dict[str, int]:
+    return {name: active.version for name, active in active_pipelines().items() if name in NAMES}
+
+
+def test_active_pipelines_equal_the_rows_after_any_changes_of_concurrent_writers() -> None:
+    def write(seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311 - a reproducible load, nothing secret
+        for _ in range(CHANGES):
+            name = rng.choice(NAMES)
+            if rng.random() < 0.2:
+                remove_pipeline(name=name, actor=OPERATOR, request_id="race")
+            elif rng.random() < 0.3:
+                with transaction.atomic():
+                    Pipeline.objects.filter(name=name).update(version=999)
+                    transaction.set_rollback(True)
+            else:
+                save_pipeline(
+                    spec(name, f"h{rng.randint(1, 9)}"), actor=OPERATOR, request_id="race"
+                )
+
+    for round_number in range(5):
+        seeds = range(round_number * WRITERS, (round_number + 1) * WRITERS)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            running = [pool.submit(on_own_connection, lambda s=seed: write(s)) for seed in seeds]
+            while not all(future.done() for future in running):
+                assert 999 not in in_use().values()
+            for future in running:
+                future.result()
+        assert in_use() == committed()
+    assert committed()
+
+
+def test_late_commit_of_an_older_transaction_is_not_missed() -> None:
+    for name in NAMES[:2]:
+        save_pipeline(spec(name, "h1"), actor=OPERATOR, request_id="race")
+    has_written, may_commit = Event(), Event()
+
+    def write_late() -> None:
+        with transaction.atomic():
+            Pipeline.objects.filter(name=NAMES[0]).update(version=7)
+            has_written.set()
+            assert may_commit.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(on_own_connection, write_late)
+        assert has_written.wait(30)
+        Pipeline.objects.filter(name=NAMES[1]).update(version=9)
+        assert in_use() == {NAMES[0]: 1, NAMES[1]: 9}
+        may_commit.set()
+        late.result()
+    assert in_use() == {NAMES[0]: 7, NAMES[1]: 9}
