@@ -89,8 +89,10 @@ def test_shared_table_is_true_whenever_it_is_compared_while_many_write() -> None
         readers = [pool.submit(read) for _ in range(READERS)]
         verifier = pool.submit(verify)
         writers = [pool.submit(write_at_random, seed) for seed in range(WRITERS)]
-        committed = sum(writer.result() for writer in writers)
-        done.set()
+        try:
+            committed = sum(writer.result() for writer in writers)
+        finally:
+            done.set()  # whatever a writer ran into, readers must end
         for reader in (*readers, verifier):
             reader.result()
     assert committed > TRANSACTIONS // 2
