@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db.models import QuerySet
 from django.test import Client
 from django.urls import reverse
 
@@ -22,6 +23,11 @@ pytestmark = pytest.mark.django_db
 WHO: dict[str, Any] = {"actor": Actor(name="operator"), "request_id": "req-1"}
 
 
+def audited() -> QuerySet[AuditEntry]:
+    """Return the entries of group settings and rules; migrations leave entries of pipelines."""
+    return AuditEntry.objects.exclude(object_type="pipeline")
+
+
 def save(group_name: str = "hana_1", **settings: int | bool) -> FlavorGroupSettings:
     return save_group_settings(group_name=group_name, settings=settings, **WHO)
 
@@ -30,7 +36,7 @@ def test_new_settings_are_stored_audited_and_announced() -> None:
     save(ram_unit_gib=16, ram_handles_commitments=True)
 
     row = FlavorGroupSettings.objects.get(group_name="hana_1")
-    entry = AuditEntry.objects.get()
+    entry = audited().get()
     assert (row.ram_unit_gib, row.ram_handles_commitments) == (16, True)
     assert (entry.action, entry.actor) == ("flavor_group_settings_created", "operator")
     assert entry.before is None
@@ -41,7 +47,7 @@ def test_a_change_is_audited_with_before_and_after() -> None:
     save(ram_unit_gib=1)
     save(ram_unit_gib=8)
 
-    entry = AuditEntry.objects.first()
+    entry = audited().first()
     assert entry is not None
     assert entry.before is not None
     assert entry.after is not None
@@ -52,7 +58,7 @@ def test_saving_the_same_again_writes_nothing() -> None:
     save(ram_unit_gib=8)
     save(ram_unit_gib=8)
 
-    assert AuditEntry.objects.count() == 1
+    assert audited().count() == 1
 
 
 @pytest.mark.parametrize(
@@ -71,7 +77,7 @@ def test_wrong_settings_are_refused(group_name: str, settings: dict[str, int]) -
         save(group_name, **settings)
 
     assert not FlavorGroupSettings.objects.exists()
-    assert not AuditEntry.objects.exists()
+    assert not audited().exists()
 
 
 def test_removing_settings_is_audited_once() -> None:
@@ -79,7 +85,7 @@ def test_removing_settings_is_audited_once() -> None:
     remove_group_settings(group_name="*", **WHO)
     remove_group_settings(group_name="*", **WHO)
 
-    actions = list(AuditEntry.objects.values_list("action", flat=True))
+    actions = list(audited().values_list("action", flat=True))
     assert actions == ["flavor_group_settings_removed", "flavor_group_settings_created"]
 
 
@@ -91,7 +97,7 @@ def test_a_rule_is_created_changed_and_removed() -> None:
     remove_group_rule(rule_id=rule.pk, **WHO)
 
     assert not FlavorGroupRule.objects.exists()
-    assert list(AuditEntry.objects.order_by("id").values_list("action", flat=True)) == [
+    assert list(audited().order_by("id").values_list("action", flat=True)) == [
         "flavor_group_rule_created",
         "flavor_group_rule_changed",
         "flavor_group_rule_removed",
@@ -106,7 +112,7 @@ def test_an_operator_edits_settings_in_the_admin(admin_client: Client) -> None:
     assert admin_client.post(url, form).status_code == 302
 
     row.refresh_from_db()
-    entry = AuditEntry.objects.first()
+    entry = audited().first()
     assert (row.ram_unit_gib, row.cores_handles_commitments) == (4, True)
     assert entry is not None
     assert (entry.actor, entry.action) == ("admin:admin", "flavor_group_settings_changed")
@@ -123,7 +129,7 @@ def test_an_operator_adds_and_deletes_settings_in_the_admin(admin_client: Client
     assert admin_client.post(url, {"post": "yes"}).status_code == 302
 
     assert not FlavorGroupSettings.objects.exists()
-    assert AuditEntry.objects.count() == 2
+    assert audited().count() == 2
 
 
 def test_an_operator_edits_rules_in_the_admin(admin_client: Client) -> None:
@@ -133,7 +139,7 @@ def test_an_operator_edits_rules_in_the_admin(admin_client: Client) -> None:
     assert admin_client.post(add, form).status_code == 302
 
     assert FlavorGroupRule.objects.get().flavor_pattern == "m1.*"
-    assert AuditEntry.objects.get().actor == "admin:admin"
+    assert audited().get().actor == "admin:admin"
 
 
 def test_every_setting_can_be_saved_through_the_service() -> None:

@@ -122,6 +122,9 @@ def _with_reservations(
     before = [index.by_id[key] for key in touched if key in index.by_id]
     vm_uuids = {uuid for row in before if row.kind == IN_FLIGHT for uuid in row.vm_uuids}
     held, pairs = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids)
+    moved = _moved_vms(index, held, following.host_names) - vm_uuids
+    if moved:  # slots that expect them were told of another place
+        held, pairs = read_reservations(ids=touched, host_ids=renamed, vm_uuids=vm_uuids | moved)
     fresh = _new_index(index, touched, held, following.host_names)
     return replace(
         following,
@@ -130,6 +133,26 @@ def _with_reservations(
             key for vm, key in pairs if following.allocation_owners.owner_of(vm) != key
         ),
     )
+
+
+def _moved_vms(
+    index: ReservationIndex, held: Iterable[HeldRow], host_names: Mapping[int, str]
+) -> set[str]:
+    """Return the VMs of in-flight rows that are held elsewhere than the side tables say.
+
+    That is so for rows whose host got another name, and for rows that were read with others and
+    are newer than the changes that were asked for.
+    """
+    moved: set[str] = set()
+    for one in held:
+        known = index.by_id.get(one.reservation_id)
+        vm_uuid = one.in_flight_vm_uuid
+        if known is None or not vm_uuid:
+            continue
+        hosts = {name for name in one.host_names(host_names) if name}
+        if set(known.hosts()) != hosts or known.vm_uuids != (vm_uuid,):
+            moved |= {vm_uuid, *known.vm_uuids}
+    return moved
 
 
 def _by_uuid(aggregates: Mapping[int, HostAggregate]) -> Mapping[str, HostAggregate]:
