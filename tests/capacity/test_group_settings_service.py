@@ -40,7 +40,7 @@ def test_new_settings_are_stored_audited_and_announced() -> None:
     assert (row.ram_unit_gib, row.ram_handles_commitments) == (16, True)
     assert (entry.action, entry.actor) == ("flavor_group_settings_created", "operator")
     assert entry.before is None
-    assert Outbox.objects.get().object_id == "hana_1"
+    assert Outbox.objects.latest("id").object_id == "hana_1"
 
 
 def test_a_change_is_audited_with_before_and_after() -> None:
