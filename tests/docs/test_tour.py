@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from config.launcher.demo import answers_healthz
+from config.launcher.processes import wait_until
 from tests.docs.tour import ROOT, Step, differences, normalised, tour_steps
 
 README = ROOT / "README.md"
@@ -101,12 +101,9 @@ def demo(transactional_db: None, demo_environment: dict[str, str], tmp_path: Pat
 
 
 def _wait_until_it_answers(port: int, web: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and web.poll() is None:
-        if answers_healthz(port):
-            return
-        time.sleep(0.05)  # a server that starts says so in no other way
-    pytest.fail(f"the web server does not answer:\n{log.read_text()}")
+    wait_until(lambda: answers_healthz(port) or web.poll() is not None, START_SECONDS)
+    if not answers_healthz(port):
+        pytest.fail(f"the web server does not answer:\n{log.read_text()}")
 
 
 def run_steps(steps: tuple[Step, ...], address: str, environment: dict[str, str]) -> list[str]:
