@@ -7,7 +7,7 @@ as a whole or not at all. A dry run is the same plan, not applied.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -231,6 +231,7 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
     if any(row.zone not in zones for row in rows.values()):
         message = "a commitment changed its zone while the request was decided"
         raise PlanSpoiled(message)
+    _log_differences(wanted, rows)
     slots = read_slots(list(rows.values()))
     targets = tuple(
         make_target(item, rows.get(item.commitment_uuid), slots.by_commitment, context.now)
@@ -251,6 +252,23 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
         actor=context.actor,
         request_id=correlation_id(context.request_id),
     )
+
+
+def _log_differences(wanted: Sequence[WantedCommitment], rows: Mapping[str, Commitment]) -> None:
+    """Log where Limes believes another state than is stored; its request counts all the same.
+
+    Source: spec liquid, 11.3.
+    """
+    for item in wanted:
+        row = rows.get(item.commitment_uuid)
+        stored = row.state if row is not None else ""
+        if item.believed_state and item.believed_state != stored:
+            log.info(
+                "commitment_state_differs",
+                commitment=item.commitment_uuid,
+                stored=stored,
+                believed=item.believed_state,
+            )
 
 
 def nudge_after_commit(application: Application) -> None:

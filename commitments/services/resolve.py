@@ -97,6 +97,7 @@ def _wanted(
         commitment_uuid=change.uuid,
         state=None if change.new_status is None else state,
         confirm_by=change.confirm_by,
+        believed_state=change.old_status.value if change.old_status is not None else "",
     )
 
 

@@ -68,6 +68,7 @@ class WantedCommitment:
         confirm_by: Wanted start as Limes gave it.
         allow_rejection: Whether "no" may be answered; None keeps what is stored.
         request_id: Correlation id of the writer; empty keeps what is stored.
+        believed_state: State that the writer believes it has now; empty when it did not say.
     """
 
     commitment_uuid: str
@@ -75,6 +76,7 @@ class WantedCommitment:
     confirm_by: datetime | None = None
     allow_rejection: bool | None = None
     request_id: str = ""
+    believed_state: str = ""
 
 
 def desired_fields(wanted: WantedCommitment, row: Commitment | None) -> dict[str, Any]:
