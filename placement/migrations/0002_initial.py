@@ -2,9 +2,10 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
+from django.db import migrations, models
+
 import journal.models
 import placement.models.names
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
