@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from placement.domain.candidate_query import (
     UNSUFFIXED,
-    CandidateQuery,
     ProviderFilter,
     RequestGroup,
     RootFilter,
     SearchOptions,
 )
 from placement.domain.snapshot import BoolColumn, Int32Column, Int64Column, Snapshot
+
+_MOST_FILTERS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +73,30 @@ def group_filter(
     group: RequestGroup,
     root: RootFilter | None,
     options: SearchOptions,
+    *,
+    is_whole: bool,
 ) -> GroupFilter:
-    """Return which providers pass the filters of a group; remembered while nothing changes."""
-    key = (
-        group.suffix == UNSUFFIXED,
-        bool(group.resources),
-        len(group.resources) == 1,
-        group.filter,
-        root,
-        options.strict_reference,
-    )
+    """Return which providers pass the filters of a group; remembered while nothing changes.
+
+    Args:
+        snapshot: The providers.
+        group: The group.
+        root: What the roots of trees must be.
+        options: How the site searches.
+        is_whole: Whether the group is on one provider even if it is the unsuffixed one.
+    """
+    is_unsuffixed = group.suffix == UNSUFFIXED
+    ignores_tree = options.strict_reference and not group.resources
+    key = (is_unsuffixed, ignores_tree, is_whole, group.filter, root)
     known = snapshot.caches.filters.get(key)
     if known is None:
-        build = _unsuffixed_filter if group.suffix == UNSUFFIXED else _suffixed_filter
-        known = build(snapshot, group, anchors_allowed(snapshot, root), options)
+        anchors = anchors_allowed(snapshot, root)
+        if is_unsuffixed:
+            known = _unsuffixed_filter(snapshot, group.filter, anchors, is_whole=is_whole)
+        else:
+            known = _suffixed_filter(snapshot, group.filter, anchors, ignores_tree=ignores_tree)
+        if len(snapshot.caches.filters) >= _MOST_FILTERS:
+            snapshot.caches.filters.clear()
         snapshot.caches.filters[key] = known
     return cast("GroupFilter", known)
 
@@ -104,15 +115,11 @@ def anchors_allowed(snapshot: Snapshot, root: RootFilter | None) -> BoolColumn |
 
 
 def _suffixed_filter(
-    snapshot: Snapshot,
-    group: RequestGroup,
-    anchors: BoolColumn | None,
-    options: SearchOptions,
+    snapshot: Snapshot, wanted: ProviderFilter, anchors: BoolColumn | None, *, ignores_tree: bool
 ) -> GroupFilter:
     """Return the filter of a group whose provider must meet everything itself."""
-    wanted = group.filter
     in_tree = wanted.in_tree
-    if not group.resources and options.strict_reference:
+    if ignores_tree:
         in_tree = None
         if not (wanted.required or wanted.member_of):
             nothing = np.zeros(len(snapshot), dtype=np.bool_)
@@ -131,21 +138,17 @@ def _suffixed_filter(
 
 
 def _unsuffixed_filter(
-    snapshot: Snapshot,
-    group: RequestGroup,
-    anchors: BoolColumn | None,
-    _options: SearchOptions,
+    snapshot: Snapshot, wanted: ProviderFilter, anchors: BoolColumn | None, *, is_whole: bool
 ) -> GroupFilter:
     """Return the filter of a group that may be spread, and for which the root's aggregates count.
 
     Required traits are not in it, since all used providers together must have them, except where
-    one class means one provider.
+    one provider is all that is used.
     """
-    wanted = group.filter
     roots = snapshot.roots()
     passing = _tree_mask(snapshot, wanted.in_tree)
     passing = _both(passing, _without_traits(snapshot, wanted))
-    if len(group.resources) == 1:
+    if is_whole:
         for names in wanted.required:
             passing = _both(passing, snapshot.has_any_trait(names))
     shared = snapshot.sharing if wanted.in_tree is None else snapshot.sharing[:0]
@@ -188,19 +191,33 @@ def _both(one: BoolColumn | None, other: BoolColumn | None) -> BoolColumn | None
 
 
 def slot_options(
-    snapshot: Snapshot, slot: Slot, passing: GroupFilter, *, random: np.random.Generator | None
+    snapshot: Snapshot,
+    slot: Slot,
+    passing: GroupFilter,
+    *,
+    is_only: bool = False,
+    random: np.random.Generator | None = None,
 ) -> SlotOptions:
     """Return the providers that pass the filters of a slot and have room, by the tree they serve.
 
     Within a tree its own providers come first, in their order, then sharing ones of other trees.
 
     Args:
+        snapshot: The providers.
+        slot: What is asked for.
+        passing: Who may serve it.
+        is_only: Whether the request has no other slot. Then it does not matter which tree a
+            sharing provider serves, and each is listed once.
         random: Shuffles the options of each tree.
     """
     with_room = rows_with_room(snapshot, slot.resources)
     local = with_room if passing.local is None else with_room[passing.local[with_room]]
     rows, anchors = local, snapshot.trees[local]
     shared_rows, shared_anchors = _shared_pairs(snapshot, with_room, passing)
+    if is_only and len(shared_rows):
+        shared_rows, first = np.unique(shared_rows, return_index=True)
+        is_new = ~np.isin(shared_rows, local)
+        shared_rows, shared_anchors = shared_rows[is_new], shared_anchors[first[is_new]]
     if len(shared_rows):
         rows = np.concatenate((rows, shared_rows))
         anchors = np.concatenate((anchors, shared_anchors))
@@ -260,17 +277,3 @@ def _shared_pairs(
         anchors = anchors[anchors != snapshot.trees[row]]
         served.append(anchors if passing.anchors is None else anchors[passing.anchors[anchors]])
     return np.repeat(sharing, [len(anchors) for anchors in served]), np.concatenate(served)
-
-
-def slots_of(query: CandidateQuery) -> Sequence[tuple[RequestGroup, Slot]]:
-    """Return the slots of a request with their groups: the unsuffixed group has one per class."""
-    slots = []
-    for group in query.groups:
-        if group.suffix == UNSUFFIXED:
-            slots += [
-                (group, Slot(suffix=group.suffix, resources={name: amount}))
-                for name, amount in group.resources.items()
-            ]
-        else:
-            slots.append((group, Slot(suffix=group.suffix, resources=group.resources)))
-    return slots

@@ -68,6 +68,12 @@ class ClassColumns:
             return found, np.zeros(len(rows), dtype=np.bool_)
         return found, self.rows[found] == rows
 
+    def free_at(self, rows: Int64Column) -> Int64Column:
+        """Return int64[len(rows)], what all further consumers together can take, at least 0."""
+        at = np.searchsorted(self.rows, rows)
+        free: Int64Column = self.capacity[at] - self.used[at] - self.held[at]
+        return np.maximum(free, 0)
+
     def top_at(self, rows: Int32Column) -> Int64Column:
         """Return int64[len(rows)], ``top`` of providers that have the class."""
         return self.top[np.searchsorted(self.rows, rows)]
@@ -158,7 +164,7 @@ class Snapshot:
 
     def uuid_of(self, row: int) -> str:
         """Return the uuid of a provider."""
-        return self.uuids[row].tobytes().decode()
+        return str(self.uuids[row].tobytes(), "ascii")
 
     def row_of(self, uuid: str) -> int:
         """Return the row of a provider, -1 when there is none."""

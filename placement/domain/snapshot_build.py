@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,13 +54,13 @@ def build_snapshot(
     ordered, order_of = _depth_first(providers)
     ids = np.fromiter((row.provider_id for row in ordered), dtype=np.int64, count=len(ordered))
     roots = np.fromiter((row.root_id for row in ordered), dtype=np.int64, count=len(ordered))
-    root_ids, starts = np.unique(roots, return_index=True)
+    root_ids, firsts = np.unique(roots, return_index=True)
     parents = np.fromiter(
         (NO_ROW if row.parent_id is None else order_of[row.parent_id] for row in ordered),
         dtype=np.int32,
         count=len(ordered),
     )
-    starts = np.append(starts, len(ordered)).astype(np.int32)
+    starts: Int32Column = np.append(firsts, len(ordered)).astype(np.int32)
     traits = extended_bits(trait_bit or {}, (row.traits for row in ordered))
     aggregates = extended_bits(aggregate_bit or {}, (row.aggregates for row in ordered))
     return Snapshot(
@@ -226,9 +227,9 @@ def _summaries(
 ) -> list[bytes]:
     """Return the encoded summaries of each tree."""
     resources: defaultdict[int, list[str]] = defaultdict(list)
-    for row in inventories:
-        resources[row.provider_id].append(
-            f'"{row.resource_class}":{{"capacity":{capacity_of(row)},"used":{row.used}}}'
+    for one in inventories:
+        resources[one.provider_id].append(
+            f'"{one.resource_class}":{{"capacity":{capacity_of(one)},"used":{one.used}}}'
         )
     traits_text: dict[tuple[str, ...], str] = {}
     uuid_of = {row.provider_id: row.uuid for row in ordered}
@@ -248,7 +249,4 @@ def _summaries(
     bounds = starts.tolist()
     if len(bounds) == len(texts) + 1:
         return [text.encode() for text in texts]
-    return [
-        ",".join(texts[first:last]).encode()
-        for first, last in zip(bounds, bounds[1:], strict=False)
-    ]
+    return [",".join(texts[first:last]).encode() for first, last in pairwise(bounds)]
