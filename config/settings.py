@@ -186,6 +186,16 @@ UNFOLD = {
                 ],
             },
             {
+                "title": "Placement",
+                "items": [
+                    _page("Providers", "lan", "placement_resourceprovider"),
+                    _page("Consumers", "inventory_2", "placement_consumer"),
+                    _page("Traits", "label", "placement_trait"),
+                    _page("Resource classes", "view_module", "placement_resourceclass"),
+                    _page("Provider aggregates", "hub", "placement_aggregate"),
+                ],
+            },
+            {
                 "title": "Region",
                 "items": [
                     _page("Hosts", "dns", "hosts_host"),
