@@ -31,6 +31,7 @@ class AccessToken(BaseModel, extra="forbid"):
     token: SecretStr = Field(min_length=16)
     name: str = Field(min_length=1)
     roles: tuple[str, ...] = ()
+    project_id: str = ""
 
 
 class LiquidSettings(BaseModel, extra="forbid"):
@@ -165,6 +166,69 @@ class InFlightSettings(BaseModel, extra="forbid"):
     )
 
 
+class PlacementSettings(BaseModel, extra="forbid"):
+    """The Placement API (spec placement, 10.1); names as in the reference where it has them."""
+
+    policy_file: str = Field(
+        "", description="YAML file of access rules that override the defaults, oslo.policy syntax."
+    )
+    enforce_new_defaults: bool = Field(
+        default=True, description="Off: the admin role passes every rule, as in older releases."
+    )
+    randomize_allocation_candidates: bool = Field(
+        default=False, description="Shuffle candidates, so that a limit takes a fair sample."
+    )
+    max_allocation_candidates: int = Field(
+        -1, ge=-1, description="Candidates after which a search stops; -1 is no limit."
+    )
+    allocation_candidates_generation_strategy: Literal["breadth-first", "depth-first"] = Field(
+        "breadth-first", description="Candidates of one tree after another, or of all in turn."
+    )
+    incomplete_consumer_project_id: str = Field(
+        "00000000-0000-0000-0000-000000000000",
+        min_length=1,
+        max_length=255,
+        description="Project of consumers whose client names none (before 1.8).",
+    )
+    incomplete_consumer_user_id: str = Field(
+        "00000000-0000-0000-0000-000000000000",
+        min_length=1,
+        max_length=255,
+        description="User of consumers whose client names none (before 1.8).",
+    )
+    allocation_conflict_retry_count: int = Field(
+        3, ge=0, le=10, description="Times a write is run again that lost a deadlock."
+    )
+    cors_allowed_origin: tuple[str, ...] = Field(
+        (), description="Origins that browsers may call from (JSON list); none is CORS off."
+    )
+    cors_allow_headers: tuple[str, ...] = Field(
+        ("openstack-api-version",),
+        description="Headers that such calls may carry (JSON list).",
+    )
+    trusted_proxy_headers: bool = Field(
+        default=False, description="Build URLs from X-Forwarded-Proto and X-Forwarded-Host."
+    )
+    snapshot: Literal["process", "off"] = Field(
+        "process",
+        description="Where candidates are searched: in memory, or in a copy read per request.",
+    )
+    strict_reference: bool = Field(
+        default=False, description="Answer candidates with the reference's defects, to compare."
+    )
+    strict_inventory: bool = Field(
+        default=False, description="Refuse inventories whose min_unit is above max_unit."
+    )
+    max_body_mib: int = Field(8, ge=1, le=1024, description="Largest accepted request body.")
+    prepared_statements: bool = Field(
+        default=True,
+        description="Prepare statements once per connection; off behind a pooler without support.",
+    )
+    history_days: int = Field(
+        90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
+    )
+
+
 class Environment(BaseSettings):
     """All deployment settings with their defaults."""
 
@@ -192,7 +256,9 @@ class Environment(BaseSettings):
         "development). keystone is refused until it is there.",
     )
     tokens: tuple[AccessToken, ...] = Field(
-        (), description='JSON list of {"token", "name", "roles"} for HEADROOM_AUTH=token.'
+        (),
+        description='JSON list of {"token", "name", "roles", "project_id"} for '
+        "HEADROOM_AUTH=token; project_id is what Placement's rules compare.",
     )
     log_format: Literal["json", "console"] = Field("json", description="Shape of log lines.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
@@ -221,6 +287,7 @@ class Environment(BaseSettings):
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
+    placement: PlacementSettings = Field(default_factory=PlacementSettings)
 
     @model_validator(mode="before")
     @classmethod

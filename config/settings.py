@@ -77,6 +77,7 @@ INSTALLED_APPS = [
     "config",
 ]
 MIDDLEWARE = [
+    "placement.middleware.PlacementMiddleware",  # the outermost: its paths bypass all others
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
     "journal.middleware.SecurityHeadersMiddleware",

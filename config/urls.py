@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 
 from commitments.api.views import unknown_path
 from journal.views import healthz, metrics, readyz
+from placement.api.root import RootView
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/admin/"), name="home"),
@@ -18,6 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("commitments/", include("commitments.api.urls")),
     re_path(r"^commitments$", unknown_path),
     path("placement/", include("placement.api.urls")),
+    path("placement", RootView.as_view()),
     path("scheduler/", include("capacity.api.urls")),
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
 ]

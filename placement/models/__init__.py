@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from placement.models.allocations import Allocation, Consumer
 from placement.models.changes import Change
+from placement.models.history import AllocationEvent
 from placement.models.names import (
     Aggregate,
     ConsumerProject,
@@ -28,6 +29,7 @@ from placement.models.providers import (
 __all__ = [
     "Aggregate",
     "Allocation",
+    "AllocationEvent",
     "Change",
     "Consumer",
     "ConsumerProject",
