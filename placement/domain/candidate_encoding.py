@@ -7,14 +7,14 @@ uuids differ: they are made as one array of bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 
 from placement.domain.candidates import Candidates
 from placement.domain.snapshot import UUID_LENGTH, Int32Column, Int64Column, Snapshot, UInt8Column
+from placement.domain.summaries import old_summaries, tree_summaries
 
 DICT_FORM = 12
 ALL_CLASSES = 27
@@ -148,13 +148,11 @@ def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
     ]
     if minor >= TREES:
         trees = _distinct([snapshot.trees[column] for column in columns], snapshot.tree_count)
-        return b",".join(_picked(snapshot.summaries, trees))
+        return b",".join(tree_summaries(snapshot, trees))
     rows = _distinct(columns, len(snapshot))
-    names: Iterable[str] = snapshot.classes
-    if minor < ALL_CLASSES:
-        asked = {name for slot in candidates.slots for name in slot.resources}
-        names = (name for name in snapshot.classes if name in asked)
-    return b",".join(_old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS))
+    asked = {name for slot in candidates.slots for name in slot.resources}
+    names = [name for name in snapshot.classes if minor >= ALL_CLASSES or name in asked]
+    return ",".join(old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)).encode()
 
 
 def _distinct(columns: Sequence[Int32Column], count: int) -> list[int]:
@@ -163,40 +161,6 @@ def _distinct(columns: Sequence[Int32Column], count: int) -> list[int]:
     for column in columns:
         marked[column] = True
     return np.flatnonzero(marked).tolist()
-
-
-def _picked(texts: Sequence[bytes], numbers: Sequence[int]) -> Sequence[bytes]:
-    if len(numbers) == 1:
-        return (texts[numbers[0]],)
-    picked: Callable[[Sequence[bytes]], Sequence[bytes]] = itemgetter(*numbers)
-    return picked(texts)
-
-
-def _old_summaries(
-    snapshot: Snapshot, rows: Sequence[int], names: Iterable[str], *, has_traits: bool
-) -> Iterable[bytes]:
-    """Yield the summaries of providers for clients that do not know trees."""
-    chosen = np.array(rows, dtype=np.int32)
-    resources: list[list[str]] = [[] for _ in rows]
-    for name in names:
-        columns = snapshot.classes[name]
-        at, has_class = columns.positions(chosen)
-        capacity, used = columns.capacity[at].tolist(), columns.used[at].tolist()
-        for number in np.flatnonzero(has_class).tolist():
-            resources[number].append(
-                f'"{name}":{{"capacity":{capacity[number]},"used":{used[number]}}}'
-            )
-    texts: dict[bytes, str] = {}
-    uuids = snapshot.uuids[chosen].tobytes().decode()
-    for number, row in enumerate(rows):
-        uuid = uuids[number * UUID_LENGTH : (number + 1) * UUID_LENGTH]
-        traits = ""
-        if has_traits:
-            bits = snapshot.trait_bits[:, row].tobytes()
-            if bits not in texts:
-                texts[bits] = f',"traits":{_json(snapshot.traits_of(row))}'
-            traits = texts[bits]
-        yield f'"{uuid}":{{"resources":{{{",".join(resources[number])}}}{traits}}}'.encode()
 
 
 def _json(content: object) -> str:

@@ -88,14 +88,19 @@ class SnapshotCaches:
             and aggregates stay.
         anchors: Row of a sharing provider -> trees it serves; lives as long as trees and
             aggregates stay.
-        rows_by_uuid: Uuid -> row; filled at the first use.
-        commons: Resource classes -> whether their columns list the same providers.
+        rows_by_uuid: Uuid -> row; filled at the first use, lives as long as trees stay.
+        rows_by_id: int64[N] of keys ascending and int64[N] of their rows; likewise.
+        commons: Resource classes -> whether their columns list the same providers; lives as long
+            as no inventory comes or goes.
+        trait_texts: Bit set of traits -> encoded list of their names.
     """
 
     filters: dict[object, object] = field(default_factory=dict)
     anchors: dict[int, Int32Column] = field(default_factory=dict)
-    rows_by_uuid: dict[str, int] = field(default_factory=dict)
+    rows_by_uuid: dict[str, int] | None = None
+    rows_by_id: tuple[Int64Column, Int64Column] | None = None
     commons: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    trait_texts: dict[bytes, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,7 +125,7 @@ class Snapshot:
         sharing: int32[K], rows of sharing providers.
         classes: Resource class -> its inventories, for classes that some provider has.
         summaries: Per tree, the members of ``provider_summaries`` for its providers as encoded
-            JSON without the braces (versions from 1.29).
+            JSON without the braces (versions from 1.29); None until it is needed.
         known_traits: Every trait that exists.
         known_classes: Every resource class that exists.
         caches: Results worked out before.
@@ -139,7 +144,7 @@ class Snapshot:
     aggregate_bit: Mapping[str, int]
     sharing: Int32Column
     classes: Mapping[str, ClassColumns]
-    summaries: list[bytes]
+    summaries: list[bytes | None]
     known_traits: frozenset[str]
     known_classes: frozenset[str]
     caches: SnapshotCaches
@@ -169,12 +174,24 @@ class Snapshot:
     def row_of(self, uuid: str) -> int:
         """Return the row of a provider, -1 when there is none."""
         known = self.caches.rows_by_uuid
-        if not known and len(self):
+        if known is None:
             text = self.uuids.tobytes().decode()
-            known.update(
-                (text[at * UUID_LENGTH : (at + 1) * UUID_LENGTH], at) for at in range(len(self))
-            )
+            known = {
+                text[at * UUID_LENGTH : (at + 1) * UUID_LENGTH]: at for at in range(len(self))
+            }
+            self.caches.rows_by_uuid = known
         return known.get(uuid, NO_ROW)
+
+    def rows_of_ids(self, ids: Int64Column) -> Int64Column:
+        """Return int64[len(ids)], the rows of some keys, -1 for those that are not here."""
+        if self.caches.rows_by_id is None:
+            order = np.argsort(self.ids, kind="stable")
+            self.caches.rows_by_id = self.ids[order], order
+        keys, rows = self.caches.rows_by_id
+        if not len(keys):
+            return np.full(len(ids), NO_ROW, dtype=np.int64)
+        at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+        return np.where(keys[at] == ids, rows[at], NO_ROW)
 
     def has_any_trait(self, names: frozenset[str]) -> BoolColumn:
         """Return bool[N], providers with at least one of the traits."""
@@ -190,6 +207,15 @@ class Snapshot:
         return sorted(
             name for name, bit in self.trait_bit.items() if words[bit >> 6] >> (bit & 63) & 1
         )
+
+    def trait_text_of(self, row: int) -> str:
+        """Return the traits of a provider as an encoded list; many providers have the same."""
+        bits = self.trait_bits[:, row].tobytes()
+        text = self.caches.trait_texts.get(bits)
+        if text is None:
+            names = ",".join(f'"{name}"' for name in self.traits_of(row))
+            text = self.caches.trait_texts.setdefault(bits, f"[{names}]")
+        return text
 
     def anchors_of(self, row: int) -> Int32Column:
         """Return int32[K], trees that a sharing provider can serve, ascending.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -79,7 +77,7 @@ def build_snapshot(
             [at for at, row in enumerate(ordered) if SHARING_TRAIT in row.traits], dtype=np.int32
         ),
         classes=_class_columns(inventories, order_of),
-        summaries=_summaries(ordered, inventories, starts),
+        summaries=[None] * len(root_ids),
         known_traits=names.traits,
         known_classes=names.classes,
         caches=SnapshotCaches(),
@@ -111,14 +109,6 @@ def subtree_ends(parents: Int32Column) -> Int32Column:
         parent = parents[row]
         ends[parent] = max(ends[parent], ends[row])
     return ends
-
-
-def capacity_of(row: InventoryRow) -> int:
-    """Return how much of an inventory can be allocated, truncated.
-
-    Source: spec placement, section 5.3 (``capacity_int``).
-    """
-    return int((row.total - row.reserved) * row.allocation_ratio)
 
 
 def _depth_first(
@@ -220,33 +210,3 @@ def class_columns(
         held=held,
         has_units=bool((min_unit > 1).any() or (step_size > 1).any()),
     )
-
-
-def _summaries(
-    ordered: Sequence[ProviderRow], inventories: Iterable[InventoryRow], starts: Int32Column
-) -> list[bytes]:
-    """Return the encoded summaries of each tree."""
-    resources: defaultdict[int, list[str]] = defaultdict(list)
-    for one in inventories:
-        resources[one.provider_id].append(
-            f'"{one.resource_class}":{{"capacity":{capacity_of(one)},"used":{one.used}}}'
-        )
-    traits_text: dict[tuple[str, ...], str] = {}
-    uuid_of = {row.provider_id: row.uuid for row in ordered}
-    texts = []
-    for row in ordered:
-        traits = traits_text.get(row.traits)
-        if traits is None:
-            traits = traits_text.setdefault(
-                row.traits, json.dumps(list(row.traits), separators=(",", ":"))
-            )
-        parent = "null" if row.parent_id is None else f'"{uuid_of[row.parent_id]}"'
-        texts.append(
-            f'"{row.uuid}":{{"resources":{{{",".join(resources[row.provider_id])}}},'
-            f'"traits":{traits},"parent_provider_uuid":{parent},'
-            f'"root_provider_uuid":"{uuid_of[row.root_id]}"}}'
-        )
-    bounds = starts.tolist()
-    if len(bounds) == len(texts) + 1:
-        return [text.encode() for text in texts]
-    return [",".join(texts[first:last]).encode() for first, last in pairwise(bounds)]
