@@ -323,7 +323,7 @@ def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
 def _give_back(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
     """Delete the allocations of consumers that did not change since they were looked at."""
     ids = [finding.row_id for finding in findings]
-    generations = dict(fetch(GENERATIONS_SQL, [ids]))
+    generations = {row[0]: int(row[1]) for row in fetch(GENERATIONS_SQL, [ids])}
     given_back = 0
     for finding in findings:
         try:
