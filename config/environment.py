@@ -351,8 +351,8 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             message = f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
             raise ConfigurationError(message)
     for name in sorted(known):
-        if name.endswith("_FILE") and name in variables:
-            target = name.removesuffix("_FILE")
+        target = name.removesuffix("_FILE")
+        if target != name and target in known and name in variables:
             try:
                 variables[target] = Path(variables[name]).read_text(encoding="utf-8").strip()
             except OSError as error:
