@@ -99,6 +99,8 @@ def test_name(test: TestCase) -> str:
 def _error_text(error: object) -> str:
     if isinstance(error, tuple):
         kind, value, trace = error
+        if isinstance(value, AssertionError):  # the trace would only tell how the test is run
+            return str(value)[:LONGEST_TEXT]
         return "".join(traceback.format_exception(kind, value, trace))[-LONGEST_TEXT:]
     return str(error)[-LONGEST_TEXT:]
 
