@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, re_path
 
-from placement.api import allocations, inventories, links, names, providers, root
+from placement.api import allocations, candidates, inventories, links, names, providers, root
 
 app_name = "placement"
 
@@ -18,6 +18,7 @@ urlpatterns: list[URLPattern] = [
     re_path(
         r"^allocations/(?P<consumer_uuid>[^/]+)\Z", allocations.ConsumerAllocationsView.as_view()
     ),
+    re_path(r"^allocation_candidates\Z", candidates.CandidatesView.as_view()),
     re_path(rf"{PROVIDER}/allocations\Z", allocations.ProviderAllocationsView.as_view()),
     re_path(rf"{PROVIDER}/inventories\Z", inventories.InventoriesView.as_view()),
     re_path(rf"{PROVIDER}/usages\Z", inventories.ProviderUsagesView.as_view()),

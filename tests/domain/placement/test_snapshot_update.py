@@ -129,7 +129,10 @@ def changed(random: Random, rows: Rows) -> tuple[Rows, set[int]]:
 def test_a_snapshot_brought_forward_is_the_one_built_anew(random: Random) -> None:
     rows: Rows = random_forest(random)
     snapshot = build_snapshot(*rows, NAMES)
+    queries = [random_query(random, rows[0]) for _ in range(3)]
     for _ in range(8):
+        for query in queries:  # so that there is something to go stale
+            find_candidates(snapshot, query)
         roots: set[int] = set()
         for _ in range(random.randint(1, 3)):
             rows, touched = changed(random, rows)
@@ -143,13 +146,12 @@ def test_a_snapshot_brought_forward_is_the_one_built_anew(random: Random) -> Non
             trait_bit=snapshot.trait_bit,
             aggregate_bit=snapshot.aggregate_bit,
         )
-        if random.random() < 0.5 and snapshot.tree_count:  # so that there is something to go stale
+        if random.random() < 0.5 and snapshot.tree_count:
             facts(snapshot)
         snapshot = replace_trees(snapshot, sorted(roots), part)
         rebuilt = build_snapshot(*rows, NAMES)
         assert facts(snapshot) == facts(rebuilt)
-        if rows[0]:
-            query = random_query(random, rows[0])
+        for query in queries:
             assert encode_candidates(
                 snapshot, find_candidates(snapshot, query), 39
             ) == encode_candidates(rebuilt, find_candidates(rebuilt, query), 39)

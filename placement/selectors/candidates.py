@@ -1,0 +1,74 @@
+"""Answering searches for allocation candidates from the provider snapshot (spec placement, 6)."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Final
+
+from django.conf import settings
+
+from placement.domain.candidate_encoding import encode_candidates
+from placement.domain.candidate_parsing import ParsedQuery, QueryCache
+from placement.domain.candidate_query import SearchOptions, Strategy
+from placement.domain.candidates import find_candidates
+from placement.domain.errors import BadRequest
+from placement.domain.snapshot import Snapshot
+from placement.metrics_candidates import observe_candidates
+from placement.selectors.snapshot import current_snapshot
+
+_queries: Final = QueryCache()
+
+
+def candidates_body(text: str, minor: int) -> bytes:
+    """Return the encoded answer of a search.
+
+    Args:
+        text: The raw query string.
+        minor: Minor number of the microversion, from 10.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    parsed = _queries.parse(text, minor)
+    snapshot = current_snapshot()
+    started = time.perf_counter()
+    check_names(parsed, snapshot)
+    found = find_candidates(snapshot, parsed.query, search_options())
+    body = encode_candidates(snapshot, found, minor)
+    observe_candidates(
+        groups=len(parsed.query.groups),
+        is_limited=parsed.query.limit is not None,
+        found=len(found),
+        seconds=time.perf_counter() - started,
+    )
+    return body
+
+
+def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:
+    """Refuse a query that names what does not exist.
+
+    Raises:
+        BadRequest: a trait or a resource class is unknown.
+    """
+    if not parsed.traits <= snapshot.known_traits:
+        unknown = sorted(parsed.traits - snapshot.known_traits)
+        message = f"No such trait(s): {', '.join(unknown)}."
+        raise BadRequest(message)
+    if not parsed.classes <= snapshot.known_classes:
+        unknown = sorted(parsed.classes - snapshot.known_classes)
+        message = f"Invalid resource class in resources parameter: {', '.join(unknown)}"
+        raise BadRequest(message)
+
+
+def search_options() -> SearchOptions:
+    """Return how the site wants candidates to be searched."""
+    wanted = settings.HEADROOM.placement
+    most = wanted.max_allocation_candidates
+    is_random = wanted.randomize_allocation_candidates
+    return SearchOptions(
+        strategy=Strategy(wanted.allocation_candidates_generation_strategy),
+        most_candidates=None if most < 0 else most,
+        strict_reference=wanted.strict_reference,
+        seed=random.getrandbits(64) if is_random else None,
+    )
