@@ -77,8 +77,12 @@ class PlacementError(HeadroomError):
 
     @property
     def detail(self) -> str:
-        """The sentence of the status, an empty line, and the particular message."""
-        return f"{SENTENCES.get(self.status, self.title)}\n\n{self.message}".strip()
+        """The sentence of the status, an empty line, and the particular message on one line.
+
+        Clients show the last line alone.
+        """
+        message = self.message.replace("\n", " ")
+        return f"{SENTENCES.get(self.status, self.title)}\n\n{message}".strip()
 
 
 class BadRequest(PlacementError):  # noqa: N818 - named as its status

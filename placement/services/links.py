@@ -18,7 +18,6 @@ from placement.services.locking import (
 GENERATION_MOVED: Final = (
     "Resource provider's generation already changed. Please update the generation and try again."
 )
-GENERATION_CONFLICT: Final = "resource provider generation conflict"
 
 TRAIT_IDS = "SELECT name, id FROM placement_trait WHERE name = ANY (%s::text[]) FOR KEY SHARE"
 REMOVE_TRAITS = """
@@ -99,7 +98,7 @@ def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation:
     def write() -> int:
         provider = lock_provider(uuid)
         if generation is not None:
-            check_generation(provider, generation, GENERATION_CONFLICT)
+            check_generation(provider, generation, GENERATION_MOVED)
         listed = sorted(set(aggregates))
         run(NEW_AGGREGATES, [listed])
         run(REMOVE_AGGREGATES, [provider.id, listed])
