@@ -46,6 +46,8 @@ class PlacementMiddleware:
         response = _preflight(request) or self._serve(request, path)
         _allow_origin(request, response)
         response.headers["X-OpenStack-Request-ID"] = request_id
+        # Refusals are answers like others here; Django would write a warning for each.
+        response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
         if response.status_code != NO_CONTENT:
             response.headers["Content-Length"] = str(len(response.content))
         return response
