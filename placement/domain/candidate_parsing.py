@@ -131,7 +131,7 @@ def _root_filter(values: Sequence[str], minor: int) -> RootFilter | None:
 def _subtree_terms(values: Sequence[str]) -> tuple[frozenset[str], ...]:
     terms = []
     for value in values:
-        term = frozenset(value.split(","))
+        term = frozenset(suffix.strip() for suffix in value.split(","))
         if UNSUFFIXED in term:
             message = (
                 "Empty string (unsuffixed group) can not be specified in `same_subtree` queryparam."

@@ -202,10 +202,11 @@ class Snapshot:
         return _any_bit(self.aggregate_bits, self.aggregate_bit, uuids)
 
     def traits_of(self, row: int) -> list[str]:
-        """Return the traits of a provider in alphabetical order."""
+        """Return the traits of a provider, standard ones first, each kind in alphabetical order."""
         words = self.trait_bits[:, row].tolist()
         return sorted(
-            name for name, bit in self.trait_bit.items() if words[bit >> 6] >> (bit & 63) & 1
+            (name for name, bit in self.trait_bit.items() if words[bit >> 6] >> (bit & 63) & 1),
+            key=lambda name: (name.startswith("CUSTOM_"), name),
         )
 
     def trait_text_of(self, row: int) -> str:

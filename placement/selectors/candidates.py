@@ -57,7 +57,10 @@ def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:
         raise BadRequest(message)
     if not parsed.classes <= snapshot.known_classes:
         unknown = sorted(parsed.classes - snapshot.known_classes)
-        message = f"Invalid resource class in resources parameter: {', '.join(unknown)}"
+        message = (
+            "Invalid resource class in resources parameter: "
+            f"No such resource class {', '.join(unknown)}."
+        )
         raise BadRequest(message)
 
 
