@@ -7,6 +7,8 @@ most of the cost. Everything else (transactions, error classes, tests' isolation
 from __future__ import annotations
 
 import random
+import select
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -30,38 +32,60 @@ RETRYABLE = frozenset({"40001", "40P01"})
 LOCK_TIMEOUT_SQL = "SELECT set_config('lock_timeout', %s, true)"
 
 
+class _Local(threading.local):
+    """The cursor of this thread's connection: making one takes as long as a small query."""
+
+    cursor: psycopg.Cursor[Row] | None = None
+
+
+_local = _Local()
+
+
 def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
-    """Run one statement and return its cursor, rows not yet fetched.
+    """Run one statement and return its cursor, good until the next statement of this thread.
 
     Raises:
         django.db.Error: as Django's own cursors raise it.
     """
     connection.ensure_connection()
     raw = connection.connection
-    is_prepared = settings.HEADROOM.placement.prepared_statements
-    if raw.prepare_threshold is None and is_prepared:
-        raw.prepare_threshold = 0
+    cursor = _local.cursor
+    if cursor is None or cursor.connection is not raw:
+        if _is_prepared():
+            raw.prepare_threshold = 0
+        cursor = _local.cursor = psycopg.Cursor(raw)
     if connection.queries_logged:
         connection.queries_log.append({"sql": sql, "time": "0"})
-    cursor: psycopg.Cursor[Row] = psycopg.Cursor(raw)
     with connection.wrap_database_errors:
-        cursor.execute(sql, parameters, prepare=is_prepared)
-    return cursor
+        return cursor.execute(sql, parameters, prepare=_is_prepared())
 
 
 def fetch(sql: str, parameters: Parameters = ()) -> list[Row]:
-    """Return the rows of a query that writes nothing.
+    """Return the rows of a query that writes nothing."""
+    drop_dead_connection()
+    return run(sql, parameters).fetchall()
 
-    A connection that broke while it was idle is noticed here, without asking the server before
-    every request, and the query is run once more on a new one.
+
+def drop_dead_connection() -> None:
+    """Close a connection that the server ended while it was idle, so that a new one is opened.
+
+    An idle connection has nothing to read but its end, so a look at the socket takes the place of
+    a statement before every request.
     """
+    raw = connection.connection
+    if raw is None or connection.in_atomic_block:
+        return
     try:
-        return run(sql, parameters).fetchall()
-    except OperationalError:
-        if connection.in_atomic_block or not connection.connection.closed:
-            raise
+        is_readable = bool(select.select([raw.fileno()], (), (), 0)[0])
+    except (OSError, ValueError, psycopg.Error):
+        is_readable = True
+    if is_readable and not connection.is_usable():
         connection.close()
-        return run(sql, parameters).fetchall()
+    connection.health_check_done = True
+
+
+def _is_prepared() -> bool:
+    return bool(settings.HEADROOM.placement.prepared_statements)
 
 
 def lock_timeout() -> str:
@@ -73,6 +97,7 @@ def in_transaction(work: Callable[[], Result]) -> Result:
     """Run ``work`` in one transaction with bounded lock waits; see :func:`retried`."""
 
     def attempt() -> Result:
+        drop_dead_connection()
         with transaction.atomic():
             run(LOCK_TIMEOUT_SQL, [lock_timeout()])
             return work()

@@ -1,7 +1,7 @@
 """What callers may do: the reference's rule names, as oslo.policy evaluates them.
 
-Rules are parsed once; an operator's file is read again after it changed. A decision then costs a
-walk over the parsed rule and nothing else.
+Rules are parsed once; an operator's file is read again after it changed. A decision is remembered
+for the same rule, caller and project: the library spends longer on one than a small read takes.
 
 Source: spec placement, section 7.4.
 """
@@ -81,6 +81,8 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 #: Seconds for which a policy file is taken as unchanged.
 RELOAD_SECONDS: Final = 5.0
+#: Decisions that a process remembers; more than the callers of any cloud's services.
+MAX_DECISIONS: Final = 10_000
 
 
 class Policy:
@@ -92,6 +94,8 @@ class Policy:
         self._enforces_new_defaults = enforces_new_defaults
         self._checked_at = time.monotonic()
         self._modified_at = self._modification_time()
+        self._decisions: dict[tuple[str, Caller, str], bool] = {}
+        self._is_repeatable = True
         self._enforcer = self._load()
 
     def allows(self, rule: str, caller: Caller, *, project_id: str) -> bool:
@@ -105,6 +109,17 @@ class Policy:
         if caller.system_scope:
             return False
         self._reload_if_changed()
+        key = (rule, caller, project_id)
+        known = self._decisions.get(key)
+        if known is None:
+            known = self._decide(rule, caller, project_id)
+            if self._is_repeatable:
+                if len(self._decisions) >= MAX_DECISIONS:
+                    self._decisions.clear()
+                self._decisions[key] = known
+        return known
+
+    def _decide(self, rule: str, caller: Caller, project_id: str) -> bool:
         credentials = {
             "roles": list(caller.roles),
             "project_id": caller.project_id or None,
@@ -120,6 +135,8 @@ class Policy:
         if unknown:
             log.warning("placement_policy_unknown_rules", rules=unknown, file=str(self._file))
         enforcer = policy.Enforcer(cfg.ConfigOpts(), use_conf=False)
+        # A check that asks another server may answer otherwise the next time.
+        self._is_repeatable = not any("http" in check for check in overrides.values())
         checks = {**BASE_RULES, **{rule: self._default(rule) for rule in RULES}, **overrides}
         enforcer.set_rules(policy.Rules.from_dict(checks), use_conf=False)
         return enforcer
@@ -147,6 +164,7 @@ class Policy:
             return
         try:
             self._enforcer = self._load()
+            self._decisions = {}
         except (OSError, yaml.YAMLError, AttributeError) as error:
             log.error("placement_policy_unreadable", file=str(self._file), error=str(error))  # noqa: TRY400 - one line
         self._modified_at = modified_at

@@ -5,6 +5,10 @@ Lock order: consumers by uuid, then providers by id; nothing locks a consumer af
 
 from django.db import migrations
 
+# Plans are made once per connection and always use the indexes, whatever the statistics say: arrays
+# look so different to the planner that it would plan every statement of every call anew.
+PLANS = "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off"
+
 # Consumers named by a write exist afterwards and are locked. A consumer that this transaction made
 # has generation 0, every other one at least 1.
 LOCK_CONSUMERS = """
@@ -114,10 +118,10 @@ CREATE FUNCTION placement_replace_allocations(
     c_uuid uuid[], c_project text[], c_user text[], c_type text[], c_generation integer[],
     a_consumer integer[], a_provider uuid[], a_class text[], a_amount bigint[],
     p_providers_first boolean, p_actor text, p_request text, p_lock_timeout text
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql PLANS AS $$
 DECLARE
     v_bad record;
-    v_named uuid[];
+    v_other record;
     v_consumer bigint[];
     v_provider bigint[];
     v_class integer[];
@@ -128,15 +132,6 @@ DECLARE
 BEGIN
     IF p_lock_timeout IS NOT NULL THEN
         PERFORM set_config('lock_timeout', p_lock_timeout, true);
-    END IF;
-    IF p_providers_first THEN
-        SELECT a.provider INTO v_bad FROM unnest(a_provider) WITH ORDINALITY AS a (provider, place)
-         WHERE NOT EXISTS (SELECT FROM placement_provider p WHERE p.uuid = a.provider)
-         ORDER BY a.place LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION USING ERRCODE = 'HRA01', MESSAGE = 'unknown provider',
-                DETAIL = json_build_array(v_bad.provider);
-        END IF;
     END IF;
 
     PERFORM placement_lock_consumers(c_uuid, c_project, c_user, c_type);
@@ -149,7 +144,17 @@ BEGIN
           JOIN placement_consumer k ON k.uuid = c.uuid
          WHERE nullif(k.generation, 0) IS DISTINCT FROM c.generation
          ORDER BY c.place LIMIT 1;
-        IF FOUND THEN
+        IF FOUND AND p_providers_first THEN
+            SELECT a.provider INTO v_other
+              FROM unnest(a_provider) WITH ORDINALITY AS a (provider, place)
+             WHERE NOT EXISTS (SELECT FROM placement_provider p WHERE p.uuid = a.provider)
+             ORDER BY a.place LIMIT 1;
+            IF FOUND THEN
+                RAISE EXCEPTION USING ERRCODE = 'HRA01', MESSAGE = 'unknown provider',
+                    DETAIL = json_build_array(v_other.provider);
+            END IF;
+        END IF;
+        IF v_bad.uuid IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'HRA06', MESSAGE = 'consumer generation',
                 DETAIL = json_build_array(v_bad.uuid, v_bad.stored, v_bad.given);
         END IF;
@@ -264,7 +269,7 @@ $$
 DELETE = """
 CREATE FUNCTION placement_delete_allocations(
     p_consumer uuid, p_generation integer, p_actor text, p_request text, p_lock_timeout text
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql PLANS AS $$
 DECLARE
     v_consumer record;
     v_root bigint[];
@@ -313,6 +318,10 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunSQL(LOCK_CONSUMERS, "DROP FUNCTION placement_lock_consumers"),
         migrations.RunSQL(REFUSE, "DROP FUNCTION placement_refuse_allocations"),
-        migrations.RunSQL(REPLACE, "DROP FUNCTION placement_replace_allocations"),
-        migrations.RunSQL(DELETE, "DROP FUNCTION placement_delete_allocations"),
+        migrations.RunSQL(
+            REPLACE.replace("PLANS", PLANS), "DROP FUNCTION placement_replace_allocations"
+        ),
+        migrations.RunSQL(
+            DELETE.replace("PLANS", PLANS), "DROP FUNCTION placement_delete_allocations"
+        ),
     ]

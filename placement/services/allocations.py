@@ -18,7 +18,7 @@ from django.db import Error, connection, transaction
 from capacity.locks import sqlstate_of
 from journal.actors import Actor
 from placement import metrics
-from placement.database import lock_timeout, retried, run
+from placement.database import drop_dead_connection, lock_timeout, retried, run
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
@@ -194,7 +194,7 @@ def _write(
         if connection.in_atomic_block:
             with transaction.atomic():
                 return run(sql, parameters).fetchone()
-        connection.close_if_health_check_failed()
+        drop_dead_connection()
         return run(sql, parameters).fetchone()
 
     try:
