@@ -18,6 +18,7 @@ def main() -> None:
     from benchmarks import (  # noqa: PLC0415 - models need the setup
         change_bench,
         import_bench,
+        placement_bench,
         schedule_bench,
     )
     from benchmarks.measures import publish  # noqa: PLC0415 - with them
@@ -25,6 +26,7 @@ def main() -> None:
     benchmarks = {
         "change": change_bench.run,
         "import": import_bench.run,
+        "placement": placement_bench.run,
         "schedule": schedule_bench.run,
     }
     parser = argparse.ArgumentParser(prog="./run bench")
