@@ -71,9 +71,10 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
     with _one_snapshot():
         read_at = time.monotonic()
         changes = read_changes(state.moment)
-        if changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count):
-            return load_state()
         names = read_names() if changes.has_new_names else state.names
+        is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
+        if is_much or _has_renamed_classes(state.names, names):
+            return load_state()
         root_ids = sorted(changes.trees | changes.usage_trees)
         rows = read_trees(names, root_ids)
     part = build_snapshot(
@@ -89,6 +90,11 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         names=names,
         read_at=read_at,
     )
+
+
+def _has_renamed_classes(before: NamesByID, after: NamesByID) -> bool:
+    """Return whether a class bears another name, which any tree may have (before 1.7)."""
+    return any(after.classes.get(key, name) != name for key, name in before.classes.items())
 
 
 def _with_usage(state: State, changes: Changes) -> Snapshot | None:

@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidates import find_candidates
 from placement.domain.provider_rows import InventoryRow, ProviderRow
-from placement.domain.snapshot import ClassColumns, Snapshot
 from placement.domain.snapshot_build import Names, build_snapshot
 from placement.domain.snapshot_update import replace_trees, with_usage
-from placement.domain.summaries import tree_summaries
+from tests.domain.placement.facts import facts
 from tests.domain.placement.forests import (
     CLASSES,
     random_forest,
@@ -25,44 +22,6 @@ from tests.domain.placement.forests import (
 NAMES = Names(classes=frozenset(CLASSES))
 randoms = st.integers(0, 2**64).map(Random)
 Rows = tuple[list[ProviderRow], list[InventoryRow]]
-
-
-def facts(snapshot: Snapshot) -> dict[str, Any]:
-    """Return everything that a snapshot says, whatever its bit numbers."""
-    return {
-        "ids": snapshot.ids.tolist(),
-        "uuids": [snapshot.uuid_of(row) for row in range(len(snapshot))],
-        "parents": snapshot.parents.tolist(),
-        "ends": snapshot.ends.tolist(),
-        "trees": snapshot.trees.tolist(),
-        "root_ids": snapshot.root_ids.tolist(),
-        "starts": snapshot.starts.tolist(),
-        "traits": [snapshot.traits_of(row) for row in range(len(snapshot))],
-        "aggregates": [
-            sorted(
-                uuid
-                for uuid in snapshot.aggregate_bit
-                if snapshot.in_any_aggregate(frozenset((uuid,)))[row]
-            )
-            for row in range(len(snapshot))
-        ],
-        "sharing": snapshot.sharing.tolist(),
-        "anchors": [snapshot.anchors_of(row).tolist() for row in snapshot.sharing.tolist()],
-        "classes": {
-            name: {
-                column: np.asarray(getattr(columns, column)).tolist()
-                for column in ClassColumns.__slots__
-                if column != "has_units"  # may stay set, which only costs time
-            }
-            for name, columns in snapshot.classes.items()
-        },
-        "rows": [snapshot.row_of(snapshot.uuid_of(row)) for row in range(len(snapshot))],
-        "keys": snapshot.rows_of_ids(snapshot.ids).tolist(),
-        "summaries": list(tree_summaries(snapshot, range(snapshot.tree_count)))
-        if snapshot.tree_count
-        else [],
-        "names": (snapshot.known_traits, snapshot.known_classes),
-    }
 
 
 def subtree(providers: list[ProviderRow], key: int) -> set[int]:
