@@ -124,11 +124,11 @@ def update_provider(
         if not isinstance(parent_uuid, Keep):
             take_lock(LockSpace.PROVIDER_TREES, [TREES])
         provider = lock_provider(uuid)
+        if not isinstance(parent_uuid, Keep):
+            _move(provider, parent_uuid, minor=minor)
         if name != provider.name:
             _refuse_for_host(provider, "cannot change the name of a kvm hypervisor")
             run(RENAME, [name, provider.id])
-        if not isinstance(parent_uuid, Keep):
-            _move(provider, parent_uuid, minor=minor)
         log_changes([provider.root_id])
 
     try:
