@@ -81,7 +81,7 @@ def drop_dead_connection() -> None:
         is_readable = True
     if is_readable and not connection.is_usable():
         connection.close()
-    connection.health_check_done = True
+    connection.health_check_done = True  # type: ignore[attr-defined]  # Django's own flag
 
 
 def _is_prepared() -> bool:

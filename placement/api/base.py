@@ -66,7 +66,7 @@ class PlacementView(APIView):
     minor: int | None = None
     request_id: str = ""
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Serve a request and count it."""
         del args
         started = time.perf_counter()

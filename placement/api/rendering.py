@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 
 MOUNT: Final = "/placement"
 JSON_TYPE: Final = "application/json"
+DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 CACHE_HEADERS_SINCE: Final = 15
 AGGREGATES_SINCE: Final = 1
 TRAITS_SINCE: Final = 6
@@ -34,11 +35,16 @@ def absolute_url(request: HttpRequest, path: str) -> str:
     """
     meta = request.META
     scheme = request.scheme or "http"
-    host = meta.get("HTTP_HOST") or f"{meta.get('SERVER_NAME')}:{meta.get('SERVER_PORT')}"
+    host = meta.get("HTTP_HOST") or _own_host(request)
     if settings.HEADROOM.placement.trusted_proxy_headers:
         scheme = meta.get("HTTP_X_FORWARDED_PROTO", scheme)
         host = meta.get("HTTP_X_FORWARDED_HOST", host)
     return f"{scheme}://{host}{prefix_of(request)}{path}"
+
+
+def _own_host(request: HttpRequest) -> str:
+    name, port = request.META.get("SERVER_NAME"), str(request.META.get("SERVER_PORT"))
+    return f"{name}" if port == DEFAULT_PORTS.get(request.scheme or "") else f"{name}:{port}"
 
 
 def json_answer(payload: object, *, status: int = 200) -> HttpResponse:

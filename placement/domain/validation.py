@@ -24,12 +24,12 @@ BODY_FORMATS = jsonschema.FormatChecker(formats=())
 QUERY_FORMATS = jsonschema.FormatChecker(formats=())
 
 
-@BODY_FORMATS.checks("uuid")
+@BODY_FORMATS.checks("uuid")  # type: ignore[untyped-decorator]  # the library has no types
 def _is_uuid_like(value: object) -> bool:
     return not isinstance(value, str) or canonical_uuid(value) is not None
 
 
-@QUERY_FORMATS.checks("uuid")
+@QUERY_FORMATS.checks("uuid")  # type: ignore[untyped-decorator]  # the library has no types
 def _is_canonical_uuid(value: object) -> bool:
     return not isinstance(value, str) or _is_dashed(value)
 

@@ -39,7 +39,7 @@ def sync_standards() -> int:
     traits = sorted(os_traits.get_traits())
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(INSERT_CLASSES, [list(range(len(classes))), classes])
-        inserted = cursor.rowcount
+        inserted = int(cursor.rowcount)
         cursor.execute(INSERT_TRAITS, [traits])
         inserted += cursor.rowcount
         if inserted:
