@@ -12,7 +12,8 @@ class PlacementConfig(AppConfig):
     name = "placement"
 
     def ready(self) -> None:
-        """Register what runs after migrations."""
+        """Register system checks, and what runs after migrations."""
+        from placement import checks  # noqa: F401, PLC0415 - registers them; policy needs the apps
         from placement.services.standards import (  # noqa: PLC0415 - models first
             sync_standards_after_migrate,
         )
