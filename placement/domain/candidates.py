@@ -171,6 +171,8 @@ def common_anchors(
     possible = np.ones(snapshot.tree_count, dtype=np.bool_)
     for one in options:
         possible &= one.counts() > 0
+    if not possible.any():
+        return np.zeros(0, dtype=np.int32)
     _require_traits_somewhere(snapshot, query, options, possible)
     _require_enough_providers(query, options, possible)
     _require_enough_room(snapshot, options, possible)

@@ -184,8 +184,8 @@ REFUSED = (
         "1.25",
         "resources=VCPU:1&required1=CUSTOM_GOLD&required2=CUSTOM_GOLD",
         (
-            "All traits parameters must be associated with resources.  Found the following orphaned "
-            "traits keys: required1, required2"
+            "All traits parameters must be associated with resources.  Found the following "
+            "orphaned traits keys: required1, required2"
         ),
         None,
     ),
@@ -194,8 +194,8 @@ REFUSED = (
         "1.25",
         f"resources=VCPU:1&member_of1={UUID_1}",
         (
-            "All member_of parameters must be associated with resources. Found the following orphaned "
-            "member_of keys: member_of1"
+            "All member_of parameters must be associated with resources. Found the following "
+            "orphaned member_of keys: member_of1"
         ),
         None,
     ),
