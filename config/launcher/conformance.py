@@ -117,18 +117,28 @@ with psycopg.connect(address, dbname="postgres", autocommit=True) as connection:
 """
 
 
-def _fresh_database(checkout: Checkout, address: str) -> str:
-    """Make a database of its own beside the given one, whose data is never touched."""
+def database_beside(address: str) -> tuple[str, str]:
+    """Return name and address of a database of our own on the server of another.
+
+    Args:
+        address: A ``DATABASE_URL``; its own database is never touched, unless it is one of ours.
+    """
     parts = urlsplit(address)
-    own = parts.path.lstrip("/")
-    name = own if own.startswith(DATABASE) else f"{own}_conformance"
+    given = parts.path.lstrip("/")
+    name = given if given.startswith(DATABASE) else f"{given}_conformance"
+    before, _, query = address.partition("?")
+    own = f"{before.removesuffix(parts.path)}/{name}"
+    return name, f"{own}?{query}" if query else own
+
+
+def _fresh_database(checkout: Checkout, address: str) -> str:
+    name, own = database_beside(address)
     command = [str(checkout.python), "-c", _RECREATE, address, name]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:
         problem = (made.stderr.strip().splitlines() or ["no message"])[-1]
         raise LauncherError(f"database {name} could not be created: {problem}")
-    before, _, query = address.partition("?")
-    return f"{before[: len(before) - len(parts.path)]}/{name}" + (f"?{query}" if query else "")
+    return own
 
 
 def _migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
@@ -199,7 +209,7 @@ def _run_programs(
     }
     reports, codes = [], []
     for program, arguments in programs.items():
-        if not _is_wanted(program, options.only):
+        if not is_wanted(program, options.only):
             continue
         part = options.report.with_name(f"{Path(program).stem}.json")
         part.unlink(missing_ok=True)
@@ -212,10 +222,10 @@ def _run_programs(
             reports.append(json.loads(part.read_text(encoding="utf-8")))
             part.unlink()
     options.report.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
-    return _conclude(options, reports, codes)
+    return conclude(options, reports, codes)
 
 
-def _is_wanted(program: str, only: Sequence[str]) -> bool:
+def is_wanted(program: str, only: Sequence[str]) -> bool:
     """Return whether patterns can match files of a program."""
     if not only:
         return True
@@ -227,9 +237,14 @@ def _is_wanted(program: str, only: Sequence[str]) -> bool:
     )
 
 
-def _conclude(
+def conclude(
     options: ConformanceOptions, reports: Sequence[Mapping[str, object]], codes: Sequence[int]
 ) -> int:
+    """Print the totals and return the exit status: 0 only if every test program passed.
+
+    Raises:
+        LauncherError: no test was run.
+    """
     totals = dict.fromkeys(_WORD_ORDER, 0)
     for report in reports:
         counted = report["totals"]
