@@ -22,6 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("placement", RootView.as_view()),
     path("scheduler/", include("capacity.api.urls")),
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
+    path("api/v1/placement/", include("placement.api.operator_urls")),
 ]
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

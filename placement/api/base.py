@@ -34,6 +34,7 @@ from placement.domain.errors import (
     NotAcceptable,
     NotFound,
     PayloadTooLarge,
+    PlacementError,
     UnsupportedMediaType,
 )
 from placement.domain.microversion import MAJOR, negotiated_minor
@@ -77,7 +78,7 @@ class PlacementView(APIView):
             response: HttpResponse = self._handler()(**kwargs)
         except Exception as error:  # noqa: BLE001 - every error has an answer of its own
             told = as_placement_error(error, request_id=self.request_id)
-            response = error_answer(told, request, minor=self.minor, request_id=self.request_id)
+            response = self.refusal(told)
         if self.minor is not None:
             response.headers[VERSION_HEADER] = f"placement {MAJOR}.{self.minor}"
             response.headers["Vary"] = VERSION_HEADER.lower()
@@ -90,6 +91,10 @@ class PlacementView(APIView):
             seconds=time.perf_counter() - started,
         )
         return response
+
+    def refusal(self, error: PlacementError) -> HttpResponse:
+        """Return the answer to an error."""
+        return error_answer(error, self.http_request, minor=self.minor, request_id=self.request_id)
 
     @property
     def version(self) -> int:

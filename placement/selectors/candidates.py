@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Final
 
+import orjson
 from django.conf import settings
 
 from placement.domain.candidate_encoding import encode_candidates
+from placement.domain.candidate_explain import Explanation, explain_candidates
 from placement.domain.candidate_parsing import ParsedQuery, QueryCache
 from placement.domain.candidate_query import SearchOptions, Strategy
 from placement.domain.candidates import find_candidates
 from placement.domain.errors import BadRequest
+from placement.domain.hypothesis import Supposed, supposed_snapshot
 from placement.domain.snapshot import Snapshot
 from placement.metrics_candidates import observe_candidates
 from placement.selectors.snapshot import current_snapshot
@@ -43,6 +48,53 @@ def candidates_body(text: str, minor: int) -> bytes:
         seconds=time.perf_counter() - started,
     )
     return body
+
+
+def explain_query(text: str, minor: int) -> Explanation:
+    """Return which constraint of a query removes how many providers, and what would help.
+
+    Args:
+        text: The raw query string.
+        minor: Minor number of the microversion whose grammar holds, from 10.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    parsed = _queries.parse(text, minor)
+    snapshot = current_snapshot()
+    check_names(parsed, snapshot)
+    return explain_candidates(snapshot, parsed.query, search_options())
+
+
+def explanation_document(text: str, minor: int) -> Mapping[str, object]:
+    """Return :func:`explain_query` as JSON."""
+    return explain_query(text, minor).as_document()
+
+
+def simulation_body(text: str, minor: int, supposed: Supposed) -> bytes:
+    """Return the encoded answer of a search as if something were allocated or gone.
+
+    Args:
+        text: The query string.
+        minor: Minor number of the microversion, from 10.
+        supposed: What is supposed to be so.
+
+    Raises:
+        BadRequest: the query breaks a rule, or something is named that does not exist.
+    """
+    parsed = _queries.parse(text.removeprefix("?"), minor)
+    real = current_snapshot()
+    check_names(parsed, real)
+    options = search_options()
+    snapshot, over = supposed_snapshot(real, supposed)
+    found = find_candidates(snapshot, parsed.query, options)
+    facts = {
+        "candidates": len(found),
+        "candidates_now": len(find_candidates(real, parsed.query, options)),
+        "over_capacity": [asdict(one) for one in over],
+    }
+    answer = encode_candidates(snapshot, found, minor)
+    return orjson.dumps(facts)[:-1] + b"," + answer[1:]
 
 
 def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:
