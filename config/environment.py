@@ -224,6 +224,17 @@ class PlacementSettings(BaseModel, extra="forbid"):
         default=True,
         description="Prepare statements once per connection; off behind a pooler without support.",
     )
+    host_providers: bool = Field(
+        default=True, description="Keep a root provider for every host of the region."
+    )
+    host_inventories: Literal["api", "host"] = Field(
+        "api",
+        description="Who says what a new host provider has: nova-compute, or the region's hosts.",
+    )
+    host_capacity: bool = Field(
+        default=False,
+        description="Take what nova-compute reports as the capacity of the region's hosts.",
+    )
     history_days: int = Field(
         90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
     )

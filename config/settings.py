@@ -296,6 +296,21 @@ CELERY = {
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
         },
+        "placement-hosts": {
+            "task": "placement.reconcile_hosts",
+            "schedule": schedule(run_every=60),
+            "options": {"expires": 60},
+        },
+        "placement-changes": {
+            "task": "placement.prune_changes",
+            "schedule": schedule(run_every=600),
+            "options": {"expires": 600},
+        },
+        "placement-history": {
+            "task": "placement.keep_history",
+            "schedule": schedule(run_every=21600),
+            "options": {"expires": 21600},
+        },
         "commitments-due": {
             "task": "commitments.dispatch_due",
             "schedule": schedule(run_every=5),

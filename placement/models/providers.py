@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -27,6 +28,12 @@ class ResourceProvider(models.Model):
 
     Invariants: the chain of parents ends at ``root``; ``generation`` grows by one with every write
     that the specification lists (5.2). Writers: ``services``, which lock the row first.
+
+    Attributes:
+        host_traits: Traits that the host had when it was last looked at. What it gains or loses is
+            passed on; what clients write is left alone.
+        host_aggregates: Likewise its aggregates.
+        is_retiring: The host is gone; the provider goes with its last allocation.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -42,6 +49,10 @@ class ResourceProvider(models.Model):
     )
     zone = models.CharField(max_length=255, blank=True, db_default="")
     is_retiring = models.BooleanField(db_default=False)
+    host_traits = ArrayField(
+        models.CharField(max_length=255), db_default=[], default=list, blank=True
+    )
+    host_aggregates = ArrayField(models.UUIDField(), db_default=[], default=list, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 

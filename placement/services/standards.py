@@ -41,10 +41,10 @@ def sync_standards() -> int:
         cursor.execute(INSERT_CLASSES, [list(range(len(classes))), classes])
         inserted = int(cursor.rowcount)
         cursor.execute(INSERT_TRAITS, [traits])
-        inserted += cursor.rowcount
+        inserted += int(cursor.rowcount)
         if inserted:
             Change.objects.create(root_id=ALL_ROOTS, kind=Change.Kind.NAMES)
-    return inserted
+    return int(inserted)
 
 
 def sync_standards_after_migrate(**kwargs: Any) -> None:  # Any: the signal's arguments
