@@ -100,7 +100,6 @@ class ConsumerAllocationsView(PlacementView):
         request = AllocationRequest(
             consumers=[consumer_write(uuid, body, minor=self.version)],
             checks_generations=self.version >= CONSUMER_GENERATIONS_SINCE,
-            checks_providers_first=True,
             who=uuid,
         )
         replace_allocations(
