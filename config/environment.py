@@ -235,6 +235,10 @@ class PlacementSettings(BaseModel, extra="forbid"):
         default=False,
         description="Take what nova-compute reports as the capacity of the region's hosts.",
     )
+    subtract_held: bool = Field(
+        default=False,
+        description="Leave room that commitments and failover hold on hosts out of candidates.",
+    )
     history_days: int = Field(
         90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
     )

@@ -60,6 +60,33 @@ def with_usage(
     )
 
 
+def with_held(
+    snapshot: Snapshot, provider_ids: Sequence[int], name: str, held: Sequence[int]
+) -> Snapshot:
+    """Return the snapshot with other held amounts of a resource class.
+
+    Args:
+        snapshot: The providers.
+        provider_ids: Key of the provider of each amount; providers that are unknown or do not have
+            the class have nothing that could be held.
+        name: Resource class.
+        held: The amount.
+    """
+    columns = snapshot.classes.get(name)
+    rows = snapshot.rows_of_ids(np.array(provider_ids, dtype=np.int64)).astype(np.int32)
+    if columns is None:
+        return snapshot
+    at, has_class = columns.positions(rows)
+    at = at[has_class]
+    fresh = columns.held.copy()
+    fresh[at] = np.array(held, dtype=np.int64)[has_class]
+    top = columns.top.copy()
+    top[at] = np.minimum(columns.capacity[at] - columns.used[at] - fresh[at], columns.max_unit[at])
+    return replace(
+        snapshot, classes={**snapshot.classes, name: replace(columns, held=fresh, top=top)}
+    )
+
+
 def _with_used(columns: ClassColumns, at: Int64Column, amounts: Int64Column) -> ClassColumns:
     used, top = columns.used.copy(), columns.top.copy()
     used[at] = amounts

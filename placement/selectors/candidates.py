@@ -20,7 +20,9 @@ from placement.domain.errors import BadRequest
 from placement.domain.hypothesis import Supposed, supposed_snapshot
 from placement.domain.snapshot import Snapshot
 from placement.metrics_candidates import observe_candidates
+from placement.selectors.held import CORES, MEMORY, held_by_uuid
 from placement.selectors.snapshot import current_snapshot
+from placement.selectors.snapshot.cache import is_held_subtracted
 
 _queries: Final = QueryCache()
 
@@ -67,8 +69,17 @@ def explain_query(text: str, minor: int) -> Explanation:
 
 
 def explanation_document(text: str, minor: int) -> Mapping[str, object]:
-    """Return :func:`explain_query` as JSON."""
-    return explain_query(text, minor).as_document()
+    """Return :func:`explain_query` as JSON, with what is held on the hosts that come nearest."""
+    explanation = explain_query(text, minor)
+    held = held_by_uuid([tree.root for tree in explanation.nearest])
+    return {
+        **explanation.as_document(),
+        "held_capacity_is_subtracted": is_held_subtracted(),
+        "held_capacity": {
+            uuid: {CORES: amounts.vcpus, MEMORY: amounts.memory_mib}
+            for uuid, amounts in sorted(held.items())
+        },
+    }
 
 
 def simulation_body(text: str, minor: int, supposed: Supposed) -> bytes:

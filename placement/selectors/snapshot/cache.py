@@ -16,8 +16,9 @@ from django.db import connection, transaction
 from placement.database import run
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
-from placement.domain.snapshot_update import replace_trees, with_usage
+from placement.domain.snapshot_update import replace_trees, with_held, with_usage
 from placement.metrics_candidates import RELOAD_SECONDS, observe_refresh
+from placement.selectors.held import CORES, MEMORY
 from placement.selectors.snapshot.changes import Changes, read_changes, read_moment
 from placement.selectors.snapshot.rows import NamesByID, read_names, read_trees
 
@@ -53,7 +54,7 @@ def load_state() -> State:
         read_at = time.monotonic()
         now = read_moment()
         names = read_names()
-        rows = read_trees(names)
+        rows = read_trees(names, with_held=is_held_subtracted())
     return State(
         snapshot=build_snapshot(rows.providers, rows.inventories, names.as_names()),
         moment=now.moment,
@@ -67,16 +68,17 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
     if changes.is_usage_only:
         snapshot = _with_usage(state, changes)
         if snapshot is not None:
+            snapshot = _with_held(snapshot, changes)
             return replace(state, snapshot=snapshot, moment=changes.moment, read_at=read_at)
     with _one_snapshot():
         read_at = time.monotonic()
-        changes = read_changes(state.moment)
+        changes = read_changes(state.moment, with_held=is_held_subtracted())
         names = read_names() if changes.has_new_names else state.names
         is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
         if is_much or _has_renamed_classes(state.names, names):
             return load_state()
         root_ids = sorted(changes.trees | changes.usage_trees)
-        rows = read_trees(names, root_ids)
+        rows = read_trees(names, root_ids, with_held=is_held_subtracted())
     part = build_snapshot(
         rows.providers,
         rows.inventories,
@@ -85,7 +87,7 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         aggregate_bit=state.snapshot.aggregate_bit,
     )
     return State(
-        snapshot=replace_trees(state.snapshot, root_ids, part),
+        snapshot=_with_held(replace_trees(state.snapshot, root_ids, part), changes),
         moment=changes.moment,
         names=names,
         read_at=read_at,
@@ -105,6 +107,22 @@ def _with_usage(state: State, changes: Changes) -> Snapshot | None:
     if any(class_id not in names for class_id in class_ids):
         return None
     return with_usage(state.snapshot, keys, [names[one] for one in class_ids], used)
+
+
+def _with_held(snapshot: Snapshot, changes: Changes) -> Snapshot:
+    for name in (MEMORY, CORES) if changes.held else ():
+        amounts = [held.of_class(name) for held in changes.held.values()]
+        snapshot = with_held(snapshot, list(changes.held), name, amounts)
+    return snapshot
+
+
+def is_held_subtracted() -> bool:
+    """Return whether candidates leave held capacity of hosts alone."""
+    return bool(settings.HEADROOM.placement.subtract_held)
+
+
+def _read_wanted_changes(since: str) -> Changes:
+    return read_changes(since, with_held=is_held_subtracted())
 
 
 @contextmanager
@@ -128,7 +146,7 @@ class SnapshotCache:
         changes_since: Reads what changed since a snapshot of the database.
     """
 
-    def __init__(self, changes_since: Callable[[str], Changes] = read_changes) -> None:
+    def __init__(self, changes_since: Callable[[str], Changes] = _read_wanted_changes) -> None:
         self._changes_since = changes_since
         self._lock = threading.Lock()
         self._state: State | None = None

@@ -7,11 +7,12 @@ whatever the order in which they commit. Amounts that were allocated since come 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from placement.database import fetch
 from placement.models import Change
+from placement.selectors.held import HELD_AMOUNTS, HELD_ROOM, Held, held_of
 
 NOW = """
 SELECT 0 AS part, pg_current_snapshot()::text AS moment, NULL::int AS kind,
@@ -38,7 +39,14 @@ SELECT 2, NULL, NULL, i.provider_id, i.resource_class_id, i.used
         OFFSET 0) i
  WHERE c.kind = {int(Change.Kind.USAGE)}
 """  # noqa: S608 - constants only
-_IS_NOW, _IS_TREE = 0, 1
+UNSEEN = "(room.changed_xid >= %(xmax)s OR room.changed_xid = ANY (%(running)s::bigint[]))"
+CHANGES_AND_HELD = f"""
+{CHANGES}
+UNION ALL
+SELECT 3, NULL, h.vcpus::int, h.id, NULL, h.memory_mib
+  FROM (SELECT p.id, {HELD_AMOUNTS} {HELD_ROOM} WHERE {UNSEEN}) AS h (id, memory_mib, vcpus)
+"""  # noqa: S608 - constants only
+_IS_NOW, _IS_TREE, _IS_USAGE, _IS_HELD = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,7 @@ class Changes:
         usage_trees: Keys of the roots of trees of which only allocated amounts changed.
         has_new_names: Whether traits or classes came, went or were renamed.
         usage: Key of the provider, key of the class and allocated amount, of ``usage_trees``.
+        held: Key of the provider and what is held there, where that was asked for.
     """
 
     moment: str
@@ -58,6 +67,7 @@ class Changes:
     usage_trees: frozenset[int] = frozenset()
     has_new_names: bool = False
     usage: Sequence[tuple[int, int, int]] = ()
+    held: Mapping[int, Held] = field(default_factory=dict)
 
     @property
     def is_usage_only(self) -> bool:
@@ -75,15 +85,16 @@ def read_moment() -> Changes:
     return Changes(moment=fetch(NOW)[0][1])
 
 
-def read_changes(since: str) -> Changes:
+def read_changes(since: str, *, with_held: bool = False) -> Changes:
     """Return what changed since a snapshot of the database.
 
     Args:
         since: Text of the ``pg_snapshot`` that was read last.
+        with_held: Whether to read held capacity of hosts as well.
     """
     _, xmax, running = since.split(":")
     parameters = {"xmax": int(xmax), "running": [int(xid) for xid in running.split(",") if xid]}
-    rows = fetch(CHANGES, parameters)
+    rows = fetch(CHANGES_AND_HELD if with_held else CHANGES, parameters)
     moment = next(row for row in rows if row[0] == _IS_NOW)
     if len(rows) == 1:
         return Changes(moment=moment[1])
@@ -93,5 +104,6 @@ def read_changes(since: str) -> Changes:
         trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.TREE),
         usage_trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.USAGE),
         has_new_names=Change.Kind.NAMES in kinds.values(),
-        usage=[(row[3], row[4], row[5]) for row in rows if row[0] > _IS_TREE],
+        usage=[(row[3], row[4], row[5]) for row in rows if row[0] == _IS_USAGE],
+        held={row[3]: held_of((row[3], row[5], row[2])) for row in rows if row[0] == _IS_HELD},
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from placement.database import Row, fetch
 from placement.domain.provider_rows import InventoryRow, ProviderRow
 from placement.domain.snapshot_build import Names
+from placement.selectors.held import Held, held_by_provider
 
 _OF_TREES = """
  JOIN placement_provider p ON p.id = {table}.provider_id AND p.root_id = ANY (%s::bigint[])
@@ -57,13 +58,17 @@ def read_names() -> NamesByID:
     return NamesByID(traits=dict(fetch(TRAIT_NAMES)), classes=dict(fetch(CLASS_NAMES)))
 
 
-def read_trees(names: NamesByID, root_ids: Collection[int] | None = None) -> TreeRows:
+def read_trees(
+    names: NamesByID, root_ids: Collection[int] | None = None, *, with_held: bool = False
+) -> TreeRows:
     """Return whole trees.
 
     Args:
         names: Of traits and classes.
         root_ids: Keys of roots; all trees when ``None``.
+        with_held: Whether to read held capacity of hosts as well.
     """
+    held = held_by_provider(root_ids) if with_held else {}
     traits_of = _traits_by_provider(names, _fetch(TRAITS, "l", root_ids))
     aggregates_of = {key: tuple(uuids) for key, uuids in _fetch(AGGREGATES, "l", root_ids)}
     where = "" if root_ids is None else " WHERE p.root_id = ANY (%s::bigint[])"
@@ -74,12 +79,16 @@ def read_trees(names: NamesByID, root_ids: Collection[int] | None = None) -> Tre
     ]
     inventories = _fetch(INVENTORIES, "i", root_ids)
     class_of = names.classes
+    nothing = Held(0, 0)
+    of_class = [(class_of[class_id], key, figures) for key, class_id, *figures in inventories]
     return TreeRows(
         providers=providers,
         inventories=[
-            InventoryRow(key, class_of[class_id], *figures)
-            for key, class_id, *figures in inventories
-        ],
+            InventoryRow._make((key, name, *figures, held.get(key, nothing).of_class(name)))
+            for name, key, figures in of_class
+        ]
+        if held
+        else [InventoryRow(key, name, *figures) for name, key, figures in of_class],
     )
 
 
