@@ -19,10 +19,10 @@ from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
 from capacity.domain.nova_call import gathering_problem, shuffled_top
 from capacity.hooks import TrackedPlacement
-from capacity.selectors.host_table import current_host_table
+from capacity.selectors.host_table import read_host_table
 from capacity.services.in_flight import InFlightHold
 from capacity.services.pipelines import ActivePipeline, active_pipelines
-from capacity.services.placement import SPARE_CANDIDATES, ask_of, place_vm
+from capacity.services.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
 from capacity.services.quota_facts import with_quota_facts
 from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
 from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
@@ -87,6 +87,7 @@ class _Run:
     group: str = ""
     is_group_known: bool = True
     table: HostTable | None = None
+    snapshot: str = ""
     record: DecisionRecord | None = None
     engine_seconds: float = 0.0
     host_names: tuple[str, ...] = ()
@@ -222,7 +223,8 @@ def prepared_request(
 
 def _choose(run: _Run) -> DecisionRecord:
     """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
-    table = run.table = current_host_table()
+    reading = read_host_table()
+    table, run.table, run.snapshot = reading.table, reading.table, reading.snapshot
     options = run.options
     if run.holds and options.max_candidates:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
@@ -241,16 +243,24 @@ def _place(run: _Run) -> str:
     if not run.record.ordered_hosts:
         return ""
 
+    def choice() -> Choice:
+        assert run.record is not None  # noqa: S101 - _choose sets it
+        return Choice(host_names=run.record.ordered_hosts, snapshot=run.snapshot)
+
+    def choose_again() -> Choice:
+        _choose(run)
+        return choice()
+
     def book(hold: InFlightHold) -> None:
         run.host_names = run.answer(hold.host_names)
         _track_held(run)
 
     outcome = place_vm(
         ask_of(run.request, flavor_group=run.group),
-        candidates=run.record.ordered_hosts,
+        candidates=choice(),
         actor=run.actor,
         request_id=run.request_id,
-        choose_again=lambda: _choose(run).ordered_hosts,
+        choose_again=choose_again,
         max_held=run.options.max_candidates,
         book=book,
     )
@@ -259,7 +269,8 @@ def _place(run: _Run) -> str:
         run.host_names = run.answer(outcome.held)
         return ""
     run.host_names, run.outcome_class = (), ""
-    return f"{len(outcome.refused)} hosts passed every filter but were taken by others meanwhile"
+    count = len(outcome.refused)
+    return f"{count} hosts passed every filter but were taken by others or changed meanwhile"
 
 
 def _track_held(run: _Run) -> None:
