@@ -105,6 +105,13 @@ class SchedulerSettings(BaseModel, extra="forbid"):
         default=False, description="Write placed VMs into the slots of their project's commitments."
     )
     max_body_mib: int = Field(16, ge=1, le=1024, description="Largest accepted request body.")
+    weight_modification_metric: bool = Field(
+        default=False,
+        description=(
+            "Count what each weigher adds to each host of an answer; one time series per pipeline, "
+            "step and host."
+        ),
+    )
     host_table_check_seconds: int = Field(
         600,
         ge=0,

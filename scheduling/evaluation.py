@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from scheduling.request import PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
 from scheduling.weighers.base import Weigher, tie_break_hashes
+
+Clock: TypeAlias = Callable[[], float]
 
 _MASK_CACHE_LIMIT = 512
 _EVERY_HOST = ("", "every host")
@@ -74,15 +77,28 @@ class StepView:
 
 @dataclass(slots=True, kw_only=True)
 class StepNotes:
-    """Steps that could not judge and were passed over.
+    """Steps that could not judge and were passed over, and how long each step took.
 
     Attributes:
         skipped: Filter -> why; it kept all hosts.
         ignored: Weigher -> why; it had no effect.
+        seconds: Step -> duration; empty without a clock.
+        clock: Returns seconds from any origin; None measures nothing.
     """
 
     skipped: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    clock: Clock | None = None
+
+    def began(self) -> float:
+        """Return when a step begins, by the clock."""
+        return self.clock() if self.clock is not None else 0.0
+
+    def ended(self, step: str, began: float) -> None:
+        """Add the time since a step began to its duration."""
+        if self.clock is not None:
+            self.seconds[step] = self.seconds.get(step, 0.0) + self.clock() - began
 
 
 def candidate_mask(
@@ -212,6 +228,7 @@ class Evaluation:
         views: Sequence[StepView],
         free: FreeColumns,
         placed_count: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         self._table = table
         self._pipeline = pipeline
@@ -220,7 +237,7 @@ class Evaluation:
         self._closest: ClosestHost | None = None
         self.views = views
         self.free = free
-        self.notes = StepNotes()
+        self.notes = StepNotes(clock=clock)
         self.candidates = candidate_mask(
             table, request, ignore_preselection=pipeline.ignore_preselection
         )
@@ -337,7 +354,9 @@ class Evaluation:
     def _evaluate_filters(self) -> None:
         passed = self.candidates
         for view in self.views:
+            began = self.notes.began()
             mask, is_static = _judged(self._table, view, self.notes)
+            self.notes.ended(view.step.name, began)
             self._masks.append(mask if is_static else None)
             passed = passed & mask
             self._passed.append(passed)
@@ -376,7 +395,9 @@ class Evaluation:
         total = self.start_weights[free.rows].copy()
         for index, column in enumerate(self._contributions):
             if self._active_weighers[index]:
+                began = self.notes.began()
                 contribution = self._contribution(index, free)
+                self.notes.ended(self._pipeline.weighers[index].name, began)
                 column[free.rows] = contribution
                 total += contribution
         self._scores[free.rows] = np.where(survives, total, -np.inf)

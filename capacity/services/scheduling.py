@@ -230,7 +230,9 @@ def _choose(run: _Run) -> DecisionRecord:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
     started = time.perf_counter()
     try:
-        run.record = record_run(table, run.request, run.pipeline.pipeline, options)
+        run.record = record_run(
+            table, run.request, run.pipeline.pipeline, options, clock=time.perf_counter
+        )
     except UnplaceableRequestError as error:
         raise InvalidInput(str(error), code="unplaceable_request") from None
     run.engine_seconds = time.perf_counter() - started
@@ -345,7 +347,7 @@ def _count(run: _Run) -> None:
         hosts_out=hosts_out(record),
     )
     if run.table is not None:
-        observe_steps(run.table, run.pipeline.pipeline, record)
+        observe_steps(run.table, run.pipeline.name, record)
     if run.outcome_class:
         group = run.group if run.is_group_known else "unknown"
         counter = metrics.PLACEMENTS if run.host_names else metrics.NO_HOST_FOUND

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from capacity.models import HostCapacity, SchedulingDecision
+from capacity.selectors.host_table import read_host_table
 from capacity.services import placement, scheduling
 from hosts.models import Aggregate, Host, HostStatus
 from scheduling.resources import GIB
@@ -153,9 +154,9 @@ def test_what_the_own_transaction_wrote_cannot_be_told_from_later_changes(
     make_hosts(1)
     with transaction.atomic():
         Host.objects.update(zone="az-a")
-        assert scheduling.read_host_table().snapshot == ""
+        assert read_host_table().snapshot == ""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_snapshot()::text")
         row = cursor.fetchone()
-    assert (scheduling.read_host_table().snapshot,) == row
+    assert (read_host_table().snapshot,) == row
     assert nova.hosts(offered=("h1",)) == ["h1"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -64,6 +65,15 @@ def pipeline(*steps: Filter | Weigher) -> Pipeline:
 
 def table(names: str) -> HostTable:
     return HostTable.from_rows([roomy(name) for name in names])
+
+
+def test_each_step_is_timed_by_the_clock_of_the_caller() -> None:
+    ticks = itertools.count()
+    inactive = replace(weigher("w2", {}), is_active=lambda _: False)
+    steps = pipeline(keeping("f1", "ab"), keeping("f2", "a"), weigher("w1", {"a": 1.0}), inactive)
+    record = record_run(table("abc"), ask(), steps, clock=lambda: float(next(ticks) ** 2))
+    assert record.step_seconds == (("f1", 1.0), ("f2", 5.0), ("w1", 9.0))
+    assert record_run(table("abc"), ask(), steps).step_seconds == ()
 
 
 def given_weights(**weights: float) -> PlacementRequest:
