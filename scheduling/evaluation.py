@@ -256,6 +256,7 @@ class Evaluation:
             for weigher, is_active in zip(pipeline.weighers, self._active_weighers, strict=True)
             if is_active
         )
+        self._preferred = self._preferred_mask()
         self.start_weights = self._start_weights()
         self._scores: FloatColumn = np.full(len(table), -np.inf)
         self._contributions: list[FloatColumn] = [
@@ -295,8 +296,10 @@ class Evaluation:
             self._look_again(np.array(touched, dtype=np.int64))
 
     def best_rows(self, request_key: str, max_candidates: int) -> list[int]:
-        """Return the best rows in order: score, then tie-break hash, then name."""
+        """Return the best rows in order: tier, score, then tie-break hash, then name."""
         scores = self._scores
+        if self._preferred is not None:
+            return self._best_of_tiers(self._preferred, request_key, max_candidates)
         if max_candidates == 1 and len(scores):
             row = int(scores.argmax())
             if scores[row] == -np.inf:
@@ -313,9 +316,17 @@ class Evaluation:
         score = self._scores[row]
         if score == -np.inf:
             return None
-        tied = np.flatnonzero(self._scores == score)
+        peers, ahead = self._scores > -np.inf, 0
+        if self._preferred is not None:
+            ahead = 0 if self._preferred[row] else int(np.count_nonzero(peers & self._preferred))
+            peers &= self._preferred == self._preferred[row]
+        tied = np.flatnonzero(peers & (self._scores == score))
         before_in_tie = self._ordered(tied, request_key, len(tied)).index(row)
-        return int(np.count_nonzero(self._scores > score)) + before_in_tie + 1
+        return ahead + int(np.count_nonzero(peers & (self._scores > score))) + before_in_tie + 1
+
+    def is_preferred(self, row: int) -> bool:
+        """Return whether a row comes before all others, whatever the scores."""
+        return self._preferred is not None and bool(self._preferred[row])
 
     def candidate(self, row: int) -> Candidate:
         """Describe one row."""
@@ -340,6 +351,30 @@ class Evaluation:
         """Return each weigher's contribution as if the given hosts were the survivors."""
         free = self.free.at(rows)
         return [self._contribution(index, free) for index in range(len(self._active_weighers))]
+
+    def _preferred_mask(self) -> BoolColumn | None:
+        """Return the hosts that some weigher puts before all others; None if there are none."""
+        rows: list[int] = []
+        for weigher, is_active in zip(self._pipeline.weighers, self._active_weighers, strict=True):
+            if is_active and weigher.preferred_rows is not None:
+                rows.extend(weigher.preferred_rows(self._table, self._request))
+        if not rows:
+            return None
+        mask: BoolColumn = np.zeros(len(self._table), dtype=np.bool_)
+        mask[rows] = True
+        return mask
+
+    def _best_of_tiers(
+        self, preferred: BoolColumn, request_key: str, max_candidates: int
+    ) -> list[int]:
+        survives = self._scores > -np.inf
+        ranked: list[int] = []
+        for tier in (preferred, ~preferred):
+            rows = np.flatnonzero(survives & tier)
+            count = max_candidates - len(ranked) if max_candidates else len(rows)
+            if len(rows) and count:
+                ranked += self._ordered(rows, request_key, min(count, len(rows)))
+        return ranked
 
     def _start_weights(self) -> FloatColumn:
         start: FloatColumn = np.zeros(len(self._table), dtype=np.float64)

@@ -110,6 +110,8 @@ class DecisionRecord:
         start_weights: float64, the weight that each ordered host started with.
         scores: float64, score of each ordered host.
         events: What steps want counted.
+        preferred: How many hosts of the answer come first whatever their score, since a weigher
+            puts them before all others.
         failure: Why the run came to no result; empty if it did.
     """
 
@@ -125,6 +127,7 @@ class DecisionRecord:
     start_weights: FloatColumn
     scores: FloatColumn
     events: tuple[StepEvent, ...]
+    preferred: int = 0
     failure: str = ""
 
     @property
@@ -225,7 +228,8 @@ class DecisionRecord:
                     contributions=self._contributions(index),
                 )
                 for index, name in enumerate(ordered)
-            ]
+            ],
+            preferred=self.preferred,
         )
         return f"{text}\n\n{weighing}" if weighing else text
 
@@ -317,6 +321,7 @@ def _recorded(
         start_weights=evaluation.start_weights[rows],
         scores=evaluation.scores[rows],
         events=tuple(_events(table, evaluation)),
+        preferred=sum(evaluation.is_preferred(row) for row in rows),
     )
 
 

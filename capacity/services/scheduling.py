@@ -133,8 +133,14 @@ class _Run:
         """Return hosts in the order of the answer (spec scheduling, 2.6 step 2)."""
         if self.request.intent is not Intent.EVACUATE:
             return tuple(hosts)
-        count = settings.HEADROOM.scheduler.evacuation_shuffle_k
-        return shuffled_top(hosts, count, seed=self.request.request_key)
+        assert self.record is not None  # noqa: S101 - _choose sets it
+        first = set(self.record.ordered_hosts[: self.record.preferred])
+        return shuffled_top(
+            hosts,
+            settings.HEADROOM.scheduler.evacuation_shuffle_k,
+            seed=self.request.request_key,
+            preferred=sum(host in first for host in hosts),
+        )
 
 
 def run_scheduling(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from capacity.models import SchedulingDecision
+from capacity.models import ReservationKind, SchedulingDecision
 from journal.models import AuditEntry
 from tests.api.scheduler_client import (
     READ_ONLY,
@@ -13,7 +13,7 @@ from tests.api.scheduler_client import (
     in_flight,
     recorded_request,
 )
-from tests.factories import make_host, make_hosts
+from tests.factories import make_allocation, make_host, make_hosts, make_reservation, make_vm
 
 pytestmark = pytest.mark.django_db
 recorded_in_rows = pytest.mark.django_db(transaction=True)  # decisions are written on commit
@@ -192,6 +192,19 @@ def test_the_best_hosts_of_an_evacuation_are_shuffled_by_the_vm(
     for count in (0, 1):
         scheduler_settings(evacuation_shuffle_k=count)
         assert nova.hosts(**asked) == list(offered)
+
+
+def test_the_host_of_a_vms_failover_slot_stays_first_in_an_evacuation(nova: NovaClient) -> None:
+    make_hosts(3, memory_gib=64)
+    full = make_host("h4", memory_gib=64)  # spreading weighs against it
+    make_vm(host=full, memory_gib=50, vcpus=1)
+    slot = make_reservation(full, kind=ReservationKind.FAILOVER, memory_gib=4, vcpus=1)
+    make_allocation(slot, make_vm(host=make_host("h9"), openstack_id=VM_UUID), state="expected")
+    offered = ("h1", "h2", "h3", "h4")
+    hosts = nova.hosts(offered=offered, options=READ_ONLY, hints={"_nova_check_type": ["evacuate"]})
+    assert hosts[0] == "h4"
+    assert sorted(hosts) == list(offered)
+    assert nova.hosts(offered=offered, options=READ_ONLY)[-1] == "h4"
 
 
 def test_other_intents_are_not_shuffled(nova: NovaClient) -> None:
