@@ -9,6 +9,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from hosts.domain.readiness import hindering_conditions
 from journal.models import TrackedModel
 
 
@@ -228,6 +229,7 @@ class Host(TrackedModel):
             self.state == HostState.UP
             and self.status == HostStatus.ENABLED
             and self.maintenance in {Maintenance.NONE, Maintenance.HA}
+            and not hindering_conditions(self.conditions)
         )
 
 
