@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from django.conf import LazySettings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, connection, connections, transaction
 from django.utils.timezone import now
 from pytest_django import DjangoAssertNumQueries
@@ -65,7 +66,7 @@ def write_at_random(seed: int) -> int:
                         transaction.set_rollback(True)
                     else:
                         committed += 1
-            except DatabaseError:
+            except (DatabaseError, ObjectDoesNotExist):  # another one removed it meanwhile
                 continue
     return committed
 
