@@ -102,5 +102,5 @@ def test_malformed_facts_change_nothing(tmp_path: Path, facts: dict[str, Any], w
 
 
 def test_a_host_twice_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RegionFileError, match="host"):
+    with pytest.raises(RegionFileError, match="is defined twice"):
         load(write(tmp_path, FACTS, FACTS))

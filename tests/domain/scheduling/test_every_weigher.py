@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine import Pipeline, schedule
+from scheduling.explain import explain_host
 from scheduling.filters import capacity_filter, free_columns
 from scheduling.knowledge import HostContention, HostUtilisation
 from scheduling.request import InstanceGroup, Intent, PlacementRequest
@@ -236,6 +237,8 @@ def test_other_weighers_cannot_outvote_the_evacuation_preference(
     request = ask(intent=intent, hosts=("a", "b", "c"), weights=weights)
     decision = schedule(table, request, steps, max_candidates=limit)
     assert [candidate.host_name for candidate in decision.top] == expected
+    ranks = [explain_host(table, request, steps, name).rank for name in expected]
+    assert ranks == list(range(1, len(expected) + 1))
 
 
 # --- 8.6 consolidation --------------------------------------------------------------------------
