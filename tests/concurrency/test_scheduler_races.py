@@ -144,7 +144,7 @@ def test_no_vm_is_sent_to_a_host_that_was_withdrawn_before_its_placement() -> No
 
     with ThreadPoolExecutor(PLACERS + 1) as pool:
         placers = [
-            pool.submit(on_own_connection, lambda number=number: place_until_done(number))  # type: ignore[misc]
+            pool.submit(on_own_connection, lambda number=number: place_until_done(number))
             for number in range(PLACERS)
         ]
         pool.submit(on_own_connection, withdraw).result()
