@@ -201,6 +201,35 @@ class SyncRun(models.Model):
         return f"{self.source} {self.started_at:%Y-%m-%d %H:%M}"
 
 
+class SlotCheck(models.Model):
+    """The last look at the VMs in the slots of a zone: one row per zone (spec commitments, 9).
+
+    ``snapshot`` and ``snapshot_xmin`` say from which state of the database the next look follows
+    changes. ``listed_vms`` is the length of the VM list at the last run that trusted it. Writer:
+    ``commitments.services.verification``.
+    """
+
+    zone = models.CharField(max_length=255, unique=True)
+    snapshot = models.TextField(blank=True)
+    snapshot_xmin = models.BigIntegerField(default=0)
+    listed_vms = models.BigIntegerField(null=True, blank=True)
+    checked_at = models.DateTimeField(null=True, blank=True, help_text="last run that did anything")
+    fully_checked_at = models.DateTimeField(
+        null=True, blank=True, help_text="last run that looked at every slot"
+    )
+    is_refused = models.BooleanField(
+        default=False, help_text="the VM list shrank too much: nothing is taken out of slots"
+    )
+    message = models.TextField(blank=True)
+    counts = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("zone",)
+
+    def __str__(self) -> str:
+        return self.zone
+
+
 class ServiceInfoVersion(models.Model):
     """Version of the LIQUID ServiceInfo: one row of content hash and number (spec liquid, 7.2)."""
 

@@ -87,6 +87,41 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
+class SlotSettings(BaseModel, extra="forbid"):
+    """Slots of commitments over time (spec commitments, 7, 9)."""
+
+    allocation_grace_seconds: int = Field(
+        900, ge=0, description="How long a VM that is expected in a slot may take to appear."
+    )
+    migration_settle_seconds: int = Field(
+        120,
+        ge=0,
+        description="How long a VM seen in a slot may be listed nowhere before it leaves the slot.",
+    )
+    full_check_seconds: int = Field(
+        300, ge=1, description="How often every slot is looked at, not only those that changed."
+    )
+    lost_host_grace_seconds: int = Field(
+        600, ge=0, description="How long a host may be down before its empty slots move elsewhere."
+    )
+    adopt_arrivals: bool = Field(
+        default=True,
+        description="Take VMs of the same project and flavor group that came to the host of a "
+        "slot after it into the slot, although nobody booked them there.",
+    )
+    payg_pre_allocation: bool = Field(
+        default=False,
+        description="Cover running VMs of the project with new slots instead of holding fresh "
+        "room.",
+    )
+    max_drop_ratio: float = Field(
+        0.2, gt=0, le=1, description="Share of a VM or host list that may vanish at once."
+    )
+    max_drop_rows: int = Field(
+        5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
+    )
+
+
 class SchedulerSettings(BaseModel, extra="forbid"):
     """The endpoint that Nova asks, and what happens around a placement (spec scheduling, 2, 12)."""
 
@@ -217,6 +252,7 @@ class Environment(BaseSettings):
     )
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
