@@ -45,6 +45,7 @@ from commitments.services.resolve import (
     parsed_resource,
     resolve_changes,
 )
+from commitments.services.rollback import count_slot_limit_rejections
 from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
@@ -178,6 +179,7 @@ def _decide(context: ChangeContext) -> ChangeOutcome:
     except _TooLate as late:
         return _timed_out(context, str(late))
     if plan.rejections:
+        count_slot_limit_rejections(plan)
         return _rejected(context, plan)
     return ChangeOutcome()
 
@@ -241,6 +243,7 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
         rooms=slots.rooms,
         cores=read_cores(cores_keys(targets), outside=uuids, now=context.now),
         max_slots=settings.HEADROOM.liquid.max_slots_per_commitment if context.may_reject else 0,
+        targets=targets,
     )
     plan = plan_admission(snapshot, targets, may_reject=context.may_reject, now=context.now)
     return Application(
