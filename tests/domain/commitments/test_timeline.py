@@ -30,6 +30,7 @@ from commitments.domain.timeline import (
     Sweep,
     Timeline,
     first_fit,
+    later_part,
     with_host_changes,
 )
 from scheduling.resources import GIB, ZERO, ResourceVector
@@ -97,7 +98,7 @@ def timeline(
     cores: Sequence[tuple[int, int]] = (),
 ) -> Timeline:
     """Build a timeline of (day, host, GiB), (day, change) and (day, vCPUs), days ascending."""
-    days = sorted({d for d, *_ in (*releases, *hosts, *cores)})
+    days = sorted({*(r[0] for r in releases), *(h[0] for h in hosts), *(c[0] for c in cores)})
     index = {d: number for number, d in enumerate(days)}
     rows = sorted(releases)
     return Timeline(
@@ -257,6 +258,28 @@ def test_room_along_the_timeline_is_that_of_hosts_built_so(
         assert after.free_memory_bytes()[row] == effective - max(before - given_back, 0)
 
 
+@given(world=worlds(), on=st.integers(0, 9))
+def test_the_later_part_goes_on_where_the_sweep_stands(
+    world: tuple[AdmissionSnapshot, list[CommitmentTarget], Timeline], on: int
+) -> None:
+    start, _targets, known = world
+    rest = later_part(known, day(on))
+    passed = len(known.moments) - len(rest.moments)
+    assert all(moment > day(on) for moment in rest.moments)
+    assert all(moment <= day(on) for moment in known.moments[:passed])
+    assert len(rest.hosts) + sum(at < passed for at, _ in known.hosts) == len(known.hosts)
+    kept = rest.releases.memory_bytes.sum()
+    gone = known.releases.memory_bytes[known.releases.moment < passed].sum()
+    assert kept + gone == known.releases.memory_bytes.sum()
+    if rest.moments and not known.hosts:
+        middle = replace(start, hosts=Sweep(start, known).snapshot_at(passed - 1).hosts)
+        last = len(known.moments) - 1
+        assert np.array_equal(
+            Sweep(middle, rest).snapshot_at(last - passed).hosts.free_memory_bytes(),
+            Sweep(start, known).snapshot_at(last).hosts.free_memory_bytes(),
+        )
+
+
 class TestHostChanges:
     def test_what_a_drained_host_held_goes_to_the_others_and_is_in_the_way_there(self) -> None:
         start = snapshot(host(1, 8), host(2, 8))
@@ -264,6 +287,16 @@ class TestHostChanges:
         edited = with_host_changes(start, [change])
         assert edited.snapshot.hosts.free_memory_bytes().tolist() == [0, 2 * GIB]
         assert [missing.slot_name for missing in edited.unplaced] == ["too-much"]
+
+    def test_what_goes_never_goes_to_another_host_that_goes(self) -> None:
+        start = snapshot(host(1, 8), host(2, 8), host(3, 4))
+        both = [
+            replace(DRAINED, displaced=(ask(6),)),
+            HostChange(edit=HostEdit.DRAINED, host_id=2, displaced=(ask(3, "second"),)),
+        ]
+        edited = with_host_changes(start, both)
+        assert edited.snapshot.hosts.free_memory_bytes().tolist() == [0, 0, GIB]
+        assert [missing.slot_name for missing in edited.unplaced] == ["vm"]
 
     def test_a_new_host_is_an_empty_copy(self) -> None:
         hosts = with_host_changes(FULL, [ADDED]).snapshot.hosts
