@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from celery import shared_task
+from celery import current_app, shared_task
 
 from commitments.services.repair import repair_due_commitments
 from commitments.services.usage import reconcile_all_usage
+from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 DISPATCH_DUE = "commitments.dispatch_due"
+VERIFY_SLOTS = "commitments.verify_slots"
 RECONCILE_USAGE = "commitments.reconcile_usage"
 RECONCILE_CHANGED_USAGE = "commitments.reconcile_changed_usage"
 
@@ -20,6 +22,16 @@ def dispatch_due() -> dict[str, object]:
     with with_new_global_request_id() as request_id:
         report = repair_due_commitments(actor=task_actor(DISPATCH_DUE), request_id=request_id)
     return {"handled": report.handled, "skipped": list(report.skipped)}
+
+
+@shared_task(name=VERIFY_SLOTS, time_limit=600, soft_time_limit=540)
+def verify_slots() -> dict[str, object]:
+    """See which VMs are in slots, move slots off lost hosts, and nudge what is not whole."""
+    with with_new_global_request_id() as request_id:
+        report = verify(actor=task_actor(VERIFY_SLOTS), request_id=request_id)
+        if report.nudged or report.events.get("slots_revoked"):
+            current_app.send_task(DISPATCH_DUE, retry=False)
+    return {**report.events, "nudged": report.nudged, "refused": sorted(report.refused)}
 
 
 @shared_task(name=RECONCILE_USAGE, time_limit=600, soft_time_limit=540)

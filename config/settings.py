@@ -285,6 +285,11 @@ CELERY = {
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
         },
+        "slots": {
+            "task": "commitments.verify_slots",
+            "schedule": schedule(run_every=15),
+            "options": {"expires": 15},
+        },
         "commitments-due": {
             "task": "commitments.dispatch_due",
             "schedule": schedule(run_every=5),

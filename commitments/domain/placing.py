@@ -11,6 +11,7 @@ from capacity.domain.flavor_groups import FlavorSpec
 from scheduling.decision import Decision
 from scheduling.engine import schedule_many
 from scheduling.request import (
+    Intent,
     PlacementRequest,
     hypervisor_type_from_extra_specs,
     traits_from_extra_specs,
@@ -31,6 +32,7 @@ class SlotAsk:
         slot: What it takes: a remainder slot asks for its own memory, not for its flavor's.
         zone: Availability zone.
         project_id: Project it is held for.
+        ignore_hosts: Hosts that it shall not be on.
     """
 
     slot_id: int | None
@@ -40,6 +42,7 @@ class SlotAsk:
     slot: ResourceVector
     zone: str
     project_id: str
+    ignore_hosts: frozenset[str] = frozenset()
 
 
 def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | None, ...]:
@@ -98,4 +101,7 @@ def _request(ask: SlotAsk) -> PlacementRequest:
         hypervisor_type=hypervisor_type_from_extra_specs(ask.flavor.extra_specs),
         required_traits=required,
         forbidden_traits=forbidden,
+        flavor_name=ask.flavor.name,
+        intent=Intent.RESERVE_FOR_COMMITTED_RESOURCE,
+        ignore_hosts=ask.ignore_hosts or None,
     )
