@@ -22,8 +22,11 @@ class CommitmentsConfig(AppConfig):
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
+        from commitments.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
+        register_rules(RULES)
         region.register(registry)
         scrape.register()
         add_group_reference_check("commitments", region.referenced_groups)

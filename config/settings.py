@@ -79,6 +79,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
+    "journal.middleware.IdentityHeadersMiddleware",
     "journal.middleware.SecurityHeadersMiddleware",
     "journal.middleware.NoNulInAdminMiddleware",
     "django.middleware.security.SecurityMiddleware",
