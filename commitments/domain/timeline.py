@@ -7,6 +7,7 @@ the same request would fit then.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -124,26 +125,28 @@ class Fit:
 def with_host_changes(snapshot: AdmissionSnapshot, changes: Sequence[HostChange]) -> EditedSnapshot:
     """Return a snapshot after hosts came and went.
 
-    A new host is an empty copy of one that exists. A host that goes has no room any more; what was
-    on it is placed on the others, in the given order, and is in the way there. Cores of the groups
-    that the snapshot has a ledger for are counted again. Unknown host keys change nothing.
+    A new host is an empty copy of one that exists. A host that goes has no room any more; when all
+    of them are gone, what was on them is placed on the others, in the given order, and is in the
+    way there. Cores of the groups that the snapshot has a ledger for are counted again. Unknown
+    host keys change nothing.
     """
-    hosts, unplaced = snapshot.hosts, list[SlotAsk]()
+    hosts = snapshot.hosts
     row_of_id = {int(host_id): row for row, host_id in enumerate(hosts.host_ids)}
+    displaced: list[SlotAsk] = []
     for number, change in enumerate(changes, start=1):
         row = row_of_id.get(change.host_id)
         if row is None:
             continue
         if change.edit is HostEdit.ADDED:
             hosts = _with_new_host(hosts, snapshot.hosts, row, change.name, -number)
-            continue
-        hosts = hosts.replace_columns([row], {column: [0] for column in EFFECTIVE_COLUMNS})
-        hosts, missing = _rehoused(hosts, change.displaced)
-        unplaced.extend(missing)
+        else:
+            hosts = hosts.replace_columns([row], {column: [0] for column in EFFECTIVE_COLUMNS})
+            displaced.extend(change.displaced)
+    hosts, unplaced = _rehoused(hosts, displaced)
     edited = replace(snapshot, hosts=hosts)
     if changes:
         edited = replace(edited, cores=_recounted(edited))
-    return EditedSnapshot(snapshot=edited, unplaced=tuple(unplaced))
+    return EditedSnapshot(snapshot=edited, unplaced=unplaced)
 
 
 def _with_new_host(
@@ -270,7 +273,7 @@ def first_fit(
     last = len(timeline.moments) - 1
     for end in ends:
         if end is not None:
-            last = min(last, int(np.searchsorted(_stamps(timeline), end.timestamp())) - 1)
+            last = min(last, bisect_left(timeline.moments, end) - 1)
     sweep = Sweep(snapshot, timeline)
 
     def fit_at(moment: int) -> Fit | None:
@@ -298,5 +301,23 @@ def first_fit(
     return None
 
 
-def _stamps(timeline: Timeline) -> list[float]:
-    return [moment.timestamp() for moment in timeline.moments]
+def later_part(timeline: Timeline, after: datetime) -> Timeline:
+    """Return the part of a timeline that is later than a time."""
+    passed = bisect_right(timeline.moments, after)
+    releases = timeline.releases
+    kept = int(np.searchsorted(releases.moment, passed))
+    return Timeline(
+        moments=timeline.moments[passed:],
+        releases=Releases(
+            moment=releases.moment[kept:] - passed,
+            host_ids=releases.host_ids[kept:],
+            memory_bytes=releases.memory_bytes[kept:],
+            vcpus=releases.vcpus[kept:],
+        ),
+        cores=tuple(
+            replace(release, moment=release.moment - passed)
+            for release in timeline.cores
+            if release.moment >= passed
+        ),
+        hosts=tuple((at - passed, change) for at, change in timeline.hosts if at >= passed),
+    )
