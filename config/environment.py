@@ -167,6 +167,11 @@ class SlotSettings(BaseModel, extra="forbid"):
         description="Cover running VMs of the project with new slots instead of holding fresh "
         "room.",
     )
+    group_pipelines: dict[str, str] = Field(
+        {},
+        description="Pipelines that judge slots, by flavor group (JSON object, `*` is every "
+        "other); by default slots are packed tightly by a pipeline of their own.",
+    )
     max_drop_ratio: float = Field(
         0.2, gt=0, le=1, description="Share of a VM or host list that may vanish at once."
     )

@@ -170,6 +170,8 @@ def _kind_text(kind: object) -> str:
         return " or ".join(_kind_text(part) for part in get_args(kind) if part is not type(None))
     if origin is tuple:
         return "list"
+    if origin is dict:
+        return "JSON object"
     words = {
         bool: "boolean",
         int: "integer",

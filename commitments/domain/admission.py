@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -19,7 +19,13 @@ from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
 from commitments.domain.accounting import cores_decision, slots_message
 from commitments.domain.payg import PaygVm
-from commitments.domain.placing import SlotAsk, place_slots, table_with_released
+from commitments.domain.placing import (
+    NO_DOMAIN,
+    DomainHint,
+    SlotAsk,
+    place_slots,
+    table_with_released,
+)
 from commitments.domain.planner import (
     SlotLimitExceeded,
     SlotPlan,
@@ -31,6 +37,7 @@ from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
 from commitments.domain.succession import SlotHandover, hand_over_slots
 from scheduling.decision import Decision
+from scheduling.engine import Pipeline
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 
@@ -124,6 +131,8 @@ class AdmissionSnapshot:
         cores: (group, zone) to cores ledger.
         max_slots: Most new slots of one commitment; 0 is no limit.
         payg: (project, group, zone) to running VMs that new slots may be made for.
+        domains: Domain id to what is known of it.
+        pipelines: Flavor group to the pipeline that judges its slots; others use that of slots.
     """
 
     hosts: HostTable
@@ -132,6 +141,8 @@ class AdmissionSnapshot:
     cores: Mapping[tuple[str, str], CoresLedger] = field(default_factory=dict)
     max_slots: int = 0
     payg: Mapping[tuple[str, str, str], Sequence[PaygVm]] = field(default_factory=dict)
+    domains: Mapping[str, DomainHint] = field(default_factory=dict)
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +357,49 @@ class _Admission:
         for shrink in outcome.shrinks:
             smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
             self._shrink(shrink.slot_id, smaller)
-        draft.asks = _asks(draft, outcome, group, desired)
+        draft.asks = self._asks(draft, outcome, group, desired)
+
+    def _asks(
+        self, draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState
+    ) -> list[SlotAsk]:
+        """Return the slots that need a host: stored ones that have none, then the new ones."""
+        removed = set(plan.removed_ids)
+        flavors = {flavor.name: flavor for flavor in group.flavors}
+        like = SlotAsk(
+            slot_id=None,
+            slot_index=0,
+            slot_name="",
+            flavor=group.smallest,
+            slot=ZERO,
+            zone=desired.zone,
+            project_id=desired.project_id,
+            domain=self._snapshot.domains.get(desired.domain_id, NO_DOMAIN),
+            pipeline=self._snapshot.pipelines.get(group.name),
+        )
+        asks = [
+            replace(
+                like,
+                slot_id=slot.slot_id,
+                slot_index=slot.slot_index,
+                slot_name=f"{desired.slot_prefix}{slot.slot_index}",
+                flavor=flavors.get(slot.resource_name, group.smallest),
+                slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+            )
+            for slot in draft.slots
+            if slot.target_host is None and slot.slot_id not in removed
+        ]
+        asks.extend(
+            replace(
+                like,
+                slot_index=slot.slot_index,
+                slot_name=slot.name,
+                flavor=flavors[slot.resource_name],
+                slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+            )
+            for slot in plan.creates
+            if slot.vm is None
+        )
+        return asks
 
     def _payg_vms(self, desired: CommitmentState) -> list[PaygVm]:
         """Return the VMs that this commitment may cover and no other of the batch does."""
@@ -441,41 +494,6 @@ def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
 
 def _wants_slots(target: CommitmentTarget) -> bool:
     return target.desired is not None and target.desired.resource_type is ResourceType.MEMORY
-
-
-def _asks(
-    draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState
-) -> list[SlotAsk]:
-    """Return the slots that need a host: stored ones that have none, then the new ones."""
-    removed = set(plan.removed_ids)
-    flavors = {flavor.name: flavor for flavor in group.flavors}
-    asks = [
-        SlotAsk(
-            slot_id=slot.slot_id,
-            slot_index=slot.slot_index,
-            slot_name=f"{desired.slot_prefix}{slot.slot_index}",
-            flavor=flavors.get(slot.resource_name, group.smallest),
-            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            zone=desired.zone,
-            project_id=desired.project_id,
-        )
-        for slot in draft.slots
-        if slot.target_host is None and slot.slot_id not in removed
-    ]
-    asks.extend(
-        SlotAsk(
-            slot_id=None,
-            slot_index=slot.slot_index,
-            slot_name=slot.name,
-            flavor=flavors[slot.resource_name],
-            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            zone=desired.zone,
-            project_id=desired.project_id,
-        )
-        for slot in plan.creates
-        if slot.vm is None
-    )
-    return asks
 
 
 def _made_for_vms(draft: _Draft) -> tuple[SlotPlacement, ...]:

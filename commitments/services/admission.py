@@ -26,6 +26,7 @@ from commitments.domain.planner import SlotView
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, ResourceType
 from commitments.selectors.payg import payg_candidates
+from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from scheduling.resources import ResourceVector
 
 
@@ -163,4 +164,6 @@ def read_snapshot(
         cores=cores,
         max_slots=max_slots,
         payg=payg_candidates(targets, groups),
+        domains=domain_hints(t.desired.domain_id for t in targets if t.desired is not None),
+        pipelines=slot_pipelines(groups),
     )

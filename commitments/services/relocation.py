@@ -24,9 +24,10 @@ from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.names import slot_name, slot_name_prefix
-from commitments.domain.placing import SlotAsk, place_slots
+from commitments.domain.placing import NO_DOMAIN, SlotAsk, place_slots
 from commitments.domain.verification import has_shrunk_too_much
 from commitments.metrics_slots import SLOTS_MOVED
+from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
@@ -163,6 +164,8 @@ def _places(
 ) -> dict[int, Decision]:
     """Return where slots can go, by slot; those that fit nowhere are left out."""
     asks = []
+    domains = domain_hints(slot.domain_id for slot in slots)
+    pipelines = slot_pipelines(groups)
     for slot in slots:
         group = groups.get(slot.flavor_group_name)
         if group is None or not group.flavors or slot.commitment is None:
@@ -179,6 +182,8 @@ def _places(
                 zone=slot.zone,
                 project_id=slot.project_id,
                 ignore_hosts=frozenset({slot.target_host.name} if slot.target_host else ()),
+                domain=domains.get(slot.domain_id, NO_DOMAIN),
+                pipeline=pipelines.get(group.name),
             )
         )
     found = place_slots(current_host_table(), asks)
