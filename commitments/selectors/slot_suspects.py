@@ -115,34 +115,39 @@ SELECT slot.id
 """
 
 # VMs of the same project and flavor group that came to the host of a slot with room after the slot
-# was made, and that no slot lists.
+# was made, and that no slot lists: the VMs first, since a host may have many slots of one project.
 ARRIVALS = """
-SELECT slot.id AS slot_id, vm.openstack_id AS vm_uuid
-  FROM {source}
-  JOIN hosts_instance AS vm
-    ON vm.host_id = slot.target_host_id AND vm.project_id = slot.project_id
-   AND vm.status <> ALL (%(absent)s)
-  JOIN hosts_flavor AS flavor ON flavor.name = vm.flavor_name
+SELECT slot.id AS slot_id, loose.vm_uuid
+  FROM (
+        SELECT DISTINCT vm.openstack_id AS vm_uuid, vm.host_id, vm.project_id, vm.flavor_name,
+               coalesce(vm.nova_created_at, vm.created_at) AS came_at
+          FROM (SELECT DISTINCT slot.target_host_id, slot.project_id FROM {chosen}) AS place
+          JOIN hosts_instance AS vm
+            ON vm.host_id = place.target_host_id AND vm.project_id = place.project_id
+         WHERE vm.status <> ALL (%(absent)s)
+           AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS listed
+                             JOIN capacity_reservation AS other ON other.id = listed.reservation_id
+                            WHERE listed.vm_uuid = vm.openstack_id AND other.kind = 'committed')
+        OFFSET 0
+       ) AS loose
+  JOIN {chosen}
+    ON slot.target_host_id = loose.host_id AND slot.project_id = loose.project_id
+  JOIN hosts_flavor AS flavor ON flavor.name = loose.flavor_name
   JOIN capacity_flavorgroupmember AS member ON member.flavor_id = flavor.id
   JOIN capacity_flavorgroup AS flavor_group
     ON flavor_group.id = member.group_id AND flavor_group.name = slot.flavor_group_name
  WHERE slot.kind = 'committed' AND slot.zone = %(zone)s
    AND slot.confirmed_host_id = slot.target_host_id
-   AND coalesce(vm.nova_created_at, vm.created_at) >= slot.created_at
-   AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS listed
-                     JOIN capacity_reservation AS other ON other.id = listed.reservation_id
-                    WHERE listed.vm_uuid = vm.openstack_id AND other.kind = 'committed')
+   AND loose.came_at >= slot.created_at
    AND slot.memory_bytes > (SELECT coalesce(sum(listed.memory_bytes), 0)
                               FROM capacity_reservationallocation AS listed
                              WHERE listed.reservation_id = slot.id)
 """
 ARRIVALS_OF_CANDIDATES = ARRIVALS.format(
-    source="candidate JOIN capacity_reservation AS slot ON slot.id = candidate.id"
+    chosen="(candidate JOIN capacity_reservation AS slot ON slot.id = candidate.id)"
 )
-ARRIVALS_OF_SLOTS = (
-    ARRIVALS.format(source="capacity_reservation AS slot")
-    + " AND slot.id = ANY (%(slot_ids)s) ORDER BY 2, 1"
-)
+CHOSEN_SLOTS = "(SELECT * FROM capacity_reservation WHERE id = ANY (%(slot_ids)s)) AS slot"
+ARRIVALS_OF_SLOTS = f"{ARRIVALS.format(chosen=CHOSEN_SLOTS)} ORDER BY 2, 1"
 
 LISTED_VMS = """
 SELECT count(*) FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id

@@ -9,6 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
+
+from django.db.models import Manager
 
 from capacity.domain.blocking import blocked_resources
 from capacity.models import (
@@ -44,6 +47,27 @@ from hosts.models import Host, Instance
 from journal.actors import Actor
 from scheduling.resources import ZERO, ResourceVector
 
+_Row = TypeVar("_Row", Reservation, ReservationAllocation)
+
+SLOT_FIELDS = (
+    "target_host",
+    "confirmed_host",
+    "blocked_memory_bytes",
+    "blocked_vcpus",
+    "is_ready",
+    "ready_reason",
+    "ready_message",
+    "ready_changed_at",
+    "observed_parent_generation",
+)
+VM_FIELDS = (
+    "state",
+    "memory_bytes",
+    "vcpus",
+    "confirmed_host",
+    "confirmed_at",
+    "missing_since",
+)
 ADOPTED = "adopted"
 REVOKED = "slots_revoked"
 SETTLED = "slots_settled"
@@ -376,38 +400,27 @@ def _tracked(slot: Reservation, used_bytes: int, chunk: _Chunk) -> TrackedSlot:
 
 
 def _write(chunk: _Chunk) -> None:
-    Reservation.objects.bulk_update(
-        chunk.moved,
-        [
-            "target_host",
-            "confirmed_host",
-            "blocked_memory_bytes",
-            "blocked_vcpus",
-            "is_ready",
-            "ready_reason",
-            "ready_message",
-            "ready_changed_at",
-            "observed_parent_generation",
-        ],
-        batch_size=500,
-    )
-    ReservationAllocation.objects.bulk_update(
-        [*chunk.confirmed, *chunk.missing],
-        [
-            "state",
-            "memory_bytes",
-            "vcpus",
-            "confirmed_host",
-            "confirmed_at",
-            "missing_since",
-        ],
-        batch_size=500,
-    )
+    _upsert(Reservation.objects, chunk.moved, SLOT_FIELDS)
+    seen = [*chunk.confirmed, *chunk.missing]
+    _upsert(ReservationAllocation.objects, seen, VM_FIELDS)
     ReservationAllocation.objects.filter(pk__in=chunk.left).delete()
     ReservationAllocation.objects.bulk_create(chunk.created, batch_size=500)
     _leave_other_slots(chunk)
     if chunk.events:
         refresh_blocks(chunk.slots)
+
+
+def _upsert(manager: Manager[_Row], rows: Sequence[_Row], fields: Sequence[str]) -> None:
+    """Write columns of stored rows in few statements, each row once; the rows are locked."""
+    unique = {row.pk: row for row in rows}
+    if unique:
+        manager.bulk_create(
+            [unique[pk] for pk in sorted(unique)],
+            batch_size=500,
+            update_conflicts=True,
+            unique_fields=["id"],
+            update_fields=fields,
+        )
 
 
 def _leave_other_slots(chunk: _Chunk) -> None:

@@ -128,8 +128,8 @@ def verify_slots(
 
 def _zones() -> set[str]:
     """Return the zones of hosts, and those that were looked at before."""
-    of_hosts = Host.objects.exclude(zone="").values_list("zone", flat=True).distinct()
-    return {*of_hosts, *SlotCheck.objects.values_list("zone", flat=True)}
+    of_hosts = Host.objects.exclude(zone="").order_by("zone").values_list("zone", flat=True)
+    return {*of_hosts.distinct(), *SlotCheck.objects.values_list("zone", flat=True)}
 
 
 @dataclass(slots=True, kw_only=True)
