@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from celery import current_app, shared_task
 
+from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from commitments.services.repair import repair_due_commitments
+from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
@@ -14,6 +16,9 @@ DISPATCH_DUE = "commitments.dispatch_due"
 VERIFY_SLOTS = "commitments.verify_slots"
 RECONCILE_USAGE = "commitments.reconcile_usage"
 RECONCILE_CHANGED_USAGE = "commitments.reconcile_changed_usage"
+SYNC = "commitments.sync"
+RECONCILE_QUOTA = "commitments.reconcile_quota"
+RECONCILE_CHANGED_QUOTA = "commitments.reconcile_changed_quota"
 
 
 @shared_task(name=DISPATCH_DUE, time_limit=600, soft_time_limit=540)
@@ -50,3 +55,27 @@ def reconcile_changed_usage() -> dict[str, int]:
             actor=task_actor(RECONCILE_CHANGED_USAGE), request_id=request_id, only_changed=True
         )
     return {"projects": projects}
+
+
+@shared_task(name=RECONCILE_QUOTA, time_limit=600, soft_time_limit=540)
+def reconcile_quota() -> dict[str, int]:
+    """Count the usage of every project's quota."""
+    with with_new_global_request_id():
+        run = reconcile_full()
+    return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
+
+
+@shared_task(name=RECONCILE_CHANGED_QUOTA, time_limit=600, soft_time_limit=540)
+def reconcile_changed_quota() -> dict[str, int]:
+    """Count the usage of projects whose quota, VMs or commitments changed."""
+    with with_new_global_request_id():
+        run = reconcile_changed()
+    return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
+
+
+@shared_task(name=SYNC, time_limit=3300, soft_time_limit=3200)
+def sync() -> dict[str, object]:
+    """Bring commitments in line with what Limes lists."""
+    with with_new_global_request_id() as request_id:
+        report = sync_commitments(configured_cloud(), actor=task_actor(SYNC), request_id=request_id)
+    return {"outcome": report.outcome, "error_code": report.error_code}

@@ -82,6 +82,43 @@ class KeystoneSettings(BaseModel, extra="forbid"):
         return bool(self.auth_url) and (has_password or has_credential)
 
 
+class SyncSettings(BaseModel, extra="forbid"):
+    """Reading commitments from Limes (spec commitments, 16; spec liquid, 15)."""
+
+    enabled: bool = Field(
+        default=True, description="Sync periodically, once HEADROOM_KEYSTONE__... has a login."
+    )
+    interval_seconds: int = Field(3600, ge=60, description="Time between two runs.")
+    limes_url: str = Field("", description="Limes' address; empty is the one in the catalog.")
+    identity_url: str = Field(
+        "", description="Address that projects are listed at; empty is the one in the catalog."
+    )
+    concurrency: int = Field(8, ge=1, le=64, description="Projects read at a time.")
+    timeout_seconds: float = Field(30.0, gt=0, le=300, description="Longest wait for an answer.")
+    retries: int = Field(3, ge=0, le=10, description="Times a passing failure is repeated.")
+    retry_delay_seconds: float = Field(
+        0.5, ge=0, le=60, description="First delay before a repetition; it doubles each time."
+    )
+    most_failed_projects: int = Field(
+        25, ge=1, description="Unreadable projects after which a run stops asking Limes."
+    )
+    stale_threshold: int = Field(
+        3, ge=1, description="Complete runs in a row that must miss a commitment before it ends."
+    )
+    stale_grace_seconds: int = Field(
+        21_600, ge=0, description="How long it must be missing besides."
+    )
+    max_drop_ratio: float = Field(
+        0.2, ge=0, le=1, description="Share of commitments (or projects) that may vanish at once."
+    )
+    max_drop_count: int = Field(
+        5, ge=1, description="Fewer than so many may vanish whatever the share."
+    )
+    expired_retention_seconds: int = Field(
+        86_400, ge=0, description="How long an ended row outlives its slots."
+    )
+
+
 class LiquidSettings(BaseModel, extra="forbid"):
     """Switches and limits of the LIQUID API (spec liquid, 19)."""
 
@@ -138,6 +175,21 @@ class RetrySettings(BaseModel, extra="forbid"):
             message = "cap_seconds must not be below base_seconds"
             raise ValueError(message)
         return self
+
+
+class QuotaSettings(BaseModel, extra="forbid"):
+    """Usage of project quota (spec liquid, 14)."""
+
+    full_reconcile_interval_seconds: int = Field(
+        300, ge=10, description="Seconds between counts of the usage of all quota rows."
+    )
+    changes_interval_seconds: int = Field(
+        30, ge=1, description="Seconds between counts of the projects that changed."
+    )
+    commitment_states: tuple[Literal["pending", "guaranteed", "confirmed"], ...] = Field(
+        ("confirmed", "guaranteed"),
+        description="JSON list of the states in which a commitment covers usage.",
+    )
 
 
 class SlotSettings(BaseModel, extra="forbid"):
@@ -312,8 +364,10 @@ class Environment(BaseSettings):
         120, ge=10, description="Age of the last beat after which /readyz fails."
     )
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
+    sync: SyncSettings = Field(default_factory=SyncSettings)
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
