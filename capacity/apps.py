@@ -15,8 +15,11 @@ class CapacityConfig(AppConfig):
         """Register the sections of region files of this app, and what it tells at a scrape."""
         from capacity import metrics, metrics_oversubscription, region  # noqa: PLC0415 - models first
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
+        from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
+        register_rules(RULES)
         region.register(registry)
         metrics.register()
         post_migrate.connect(
