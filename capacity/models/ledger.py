@@ -185,7 +185,10 @@ class Reservation(TrackedModel):
 
 
 class ReservationAllocation(TrackedModel):
-    """A VM in a reservation: expected (placed there) or confirmed (seen there)."""
+    """A VM in a reservation: expected (placed there) or confirmed (seen there).
+
+    ``vm_host`` and ``validated_at`` are those of failover reservations, whose users run elsewhere.
+    """
 
     reservation = models.ForeignKey(
         Reservation, on_delete=models.CASCADE, related_name="allocations"
@@ -199,10 +202,26 @@ class ReservationAllocation(TrackedModel):
         Host, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     confirmed_at = models.DateTimeField(null=True, blank=True)
+    vm_host = models.ForeignKey(
+        Host,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        help_text="host the VM ran on when it joined a failover reservation",
+    )
+    validated_at = models.DateTimeField(
+        null=True, blank=True, help_text="when the scheduler last agreed to evacuate the VM here"
+    )
 
     class Meta:
         ordering = ("reservation_id", "vm_uuid")
         constraints = [
+            models.UniqueConstraint(
+                fields=["reservation", "vm_host"],
+                name="capacity_reservationallocation_vm_host_unique",
+            ),
             models.UniqueConstraint(
                 fields=["reservation", "vm_uuid"], name="capacity_reservationallocation_vm_unique"
             ),

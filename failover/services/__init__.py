@@ -1,0 +1,1 @@
+"""What writes failover reservations."""
