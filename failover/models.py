@@ -202,3 +202,6 @@ class FailoverCooldown(models.Model):
 
     def __str__(self) -> str:
         return f"{self.vm_uuid} {self.host_id}"
+
+
+from failover import drill_models  # noqa: E402, F401 - registers its models with Django
