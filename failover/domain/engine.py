@@ -229,10 +229,7 @@ class EligibilityEngine:
         for vm, slots in enumerate(self.vm_slots):
             listed = [self.vm_host[vm], *(self.slot_host[slot] for slot in slots)]
             listed += [
-                self.vm_host[user]
-                for slot in slots
-                for user in self.slot_users[slot]
-                if user != vm
+                self.vm_host[user] for slot in slots for user in self.slot_users[slot] if user != vm
             ]
             if len(set(listed)) != len(listed):
                 return False
