@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
-from capacity.domain.nova_call import gathering_problem, shuffled_top
-from capacity.hooks import TrackedPlacement
+from capacity.domain.nova_call import gathering_problem, planned_first, shuffled_top
+from capacity.hooks import TrackedPlacement, planned_evacuation_host
 from capacity.selectors.host_table import current_host_table
 from capacity.services.in_flight import InFlightHold
 from capacity.services.pipelines import ActivePipeline, active_pipelines
@@ -92,6 +92,7 @@ class _Run:
     host_names: tuple[str, ...] = ()
     placement_id: UUID | None = None
     outcome_class: str = ""
+    planned_host: str = ""
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -128,10 +129,19 @@ class _Run:
             resources=self.request.asked,
         )
 
+    def preferred(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Return hosts with the one that an evacuation plan names first, if it passed."""
+        return planned_first(hosts, self.planned_host)
+
     def answer(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2)."""
+        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2).
+
+        A host that an evacuation plan names needs no shuffling: no other VM is sent to its slot.
+        """
         if self.request.intent is not Intent.EVACUATE:
             return tuple(hosts)
+        if self.planned_host in hosts:
+            return self.preferred(hosts)
         count = settings.HEADROOM.scheduler.evacuation_shuffle_k
         return shuffled_top(hosts, count, seed=self.request.request_key)
 
@@ -171,6 +181,8 @@ def run_scheduling(
         group=known.flavor_group,
         is_group_known=bool(known.flavor_group) or resolved_group(known) is not None,
     )
+    if run.concerns_vm and known.intent is Intent.EVACUATE and known.request_key:
+        run.planned_host = planned_evacuation_host(known.request_key)
     record = _choose(run)
     if record.failure:
         _finish(run, message=record.failure)
@@ -178,7 +190,8 @@ def run_scheduling(
     if run.holds:
         message = _place(run)
     else:
-        run.host_names = run.answer(record.ordered_hosts)
+        most = run.options.max_candidates or None
+        run.host_names = run.answer(record.ordered_hosts)[:most]
         message = ""
         _track_unheld(run)
     if not run.host_names and run.is_tracked:
@@ -224,7 +237,9 @@ def _choose(run: _Run) -> DecisionRecord:
     """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
     table = run.table = current_host_table()
     options = run.options
-    if run.holds and options.max_candidates:
+    if run.planned_host:  # which may rank anywhere
+        options = replace(options, max_candidates=0)
+    elif run.holds and options.max_candidates:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
     started = time.perf_counter()
     try:
@@ -247,10 +262,10 @@ def _place(run: _Run) -> str:
 
     outcome = place_vm(
         ask_of(run.request, flavor_group=run.group),
-        candidates=run.record.ordered_hosts,
+        candidates=run.preferred(run.record.ordered_hosts),
         actor=run.actor,
         request_id=run.request_id,
-        choose_again=lambda: _choose(run).ordered_hosts,
+        choose_again=lambda: run.preferred(_choose(run).ordered_hosts),
         max_held=run.options.max_candidates,
         book=book,
     )
