@@ -45,6 +45,9 @@ class EligibilityEngine:
         self._hosts: list[int] = []
         self._blocks: list[int] = []
         self._shares: list[int] = []
+        # Sizes of the sets in _blocks, and which of them have to be counted again.
+        self._counts: Int64Column = np.zeros(64, dtype=np.int64)
+        self._uncounted: set[int] = set()
 
     @classmethod
     def from_columns(
@@ -85,6 +88,7 @@ class EligibilityEngine:
         blocks |= bit_rows(slots, host_count, np.arange(slots), slot_host)
         engine._closed = rows_as_ints(transposed_bits(blocks, host_count))
         engine._shares = rows_as_ints(_sharing_rows(slots, member_slot, member_vm))
+        engine._counts = np.array([one.bit_count() for one in engine._blocks], dtype=np.int64)
         return engine
 
     def add_vm(self, host: int) -> int:
@@ -102,6 +106,7 @@ class EligibilityEngine:
         self._hosts.append(1 << host)
         self._blocks.append(0)
         self._shares.append(0)
+        self._uncounted.add(slot)
         self._touching[host] |= bit
         self._closed[host] |= bit
         self.alive |= bit
@@ -147,6 +152,25 @@ class EligibilityEngine:
         """Return on how many hosts no VM may join a reservation any more (``K`` of 17.5)."""
         return self._blocks[slot].bit_count()
 
+    def block_counts(self, slots: Int64Column) -> Int64Column:
+        """Return int64[K], :meth:`blocked_host_count` of some reservations."""
+        if len(self._counts) < len(self._blocks):
+            fresh = np.zeros(2 * len(self._blocks), dtype=np.int64)
+            fresh[: len(self._counts)] = self._counts
+            self._counts = fresh
+        for slot in self._uncounted:
+            self._counts[slot] = self._blocks[slot].bit_count()
+        self._uncounted.clear()
+        return self._counts[slots]
+
+    def slots_at(self, host: int) -> int:
+        """Return the bit set of the reservations that a host holds."""
+        held = 0
+        for slot in set_bits(self._touching[host] & self.alive):
+            if self.slot_host[slot] == host:
+                held |= 1 << slot
+        return held
+
     def join(self, vm: int, slot: int) -> None:
         """Let a VM join a reservation; the caller has asked :meth:`eligible_slots`."""
         host, slot_host, users = self.vm_host[vm], self.slot_host[slot], self.slot_users[slot]
@@ -154,9 +178,13 @@ class EligibilityEngine:
         closed, blocks, shares = self._closed, self._blocks, self._shares
         sharing = shares[slot] | bit
         closed[host] |= sharing
+        uncounted = self._uncounted
+        uncounted.add(slot)
         for user in users:
             for other in self.vm_slots[user]:
-                blocks[other] |= host_bit
+                if other != slot:
+                    blocks[other] |= host_bit
+                    uncounted.add(other)
         gained = host_bit | (1 << slot_host)
         if self.vm_slots[vm]:
             sharing |= self._link(vm, slot)
@@ -177,6 +205,7 @@ class EligibilityEngine:
             others |= 1 << other
             self._shares[other] |= bit
             self._blocks[other] |= self._hosts[slot]
+            self._uncounted.add(other)
             closed[self.slot_host[other]] |= bit
             for user in self.slot_users[other]:
                 closed[vm_host[user]] |= bit
@@ -223,6 +252,7 @@ class EligibilityEngine:
         for host in set_bits(gone):
             self._closed[host] &= keep
         self._blocks[slot] = fresh
+        self._uncounted.add(slot)
 
     def rules_hold(self) -> bool:
         """Return whether every VM's ``L(v)`` names no host twice, looked at from scratch."""

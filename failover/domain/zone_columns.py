@@ -56,7 +56,7 @@ class HostColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VmColumns:
-    """VMs on hosts of a zone that need failover reservations or have some.
+    """VMs on hosts of a zone that need failover reservations or have some, ascending by uuid.
 
     Attributes:
         ids: int64[V], database keys of the rows, -1 for a VM that only a reservation knows.
@@ -64,10 +64,17 @@ class VmColumns:
         host: int32[V], row of the host it runs on now; -1 if it runs nowhere in this zone.
         memory_bytes: int64[V].
         vcpus: int64[V].
+        asked_memory_bytes: int64[V], size of a reservation made for it; more than ``memory_bytes``
+            where the flavor group decides.
+        asked_vcpus: int64[V], likewise.
+        label_code: int32[V], index into ``labels``.
+        labels: (flavor, resource group) of a reservation made for a VM.
         required: int32[V], reservations it must have.
+        is_owed: bool[V], whether missing ones are to be had now; false for stopped VMs.
         class_code: int32[V], index into ``classes``: VMs that may use the same hosts.
         classes: Compatibility class -> one key of what hosts depend on.
         is_listed: bool[V], whether the VM list has it now.
+        is_seen: bool[V], whether some host says that it runs there.
     """
 
     ids: Int64Column
@@ -75,10 +82,16 @@ class VmColumns:
     host: Int32Column
     memory_bytes: Int64Column
     vcpus: Int64Column
+    asked_memory_bytes: Int64Column
+    asked_vcpus: Int64Column
+    label_code: Int32Column
+    labels: tuple[tuple[str, str], ...]
     required: Int32Column
+    is_owed: BoolColumn
     class_code: Int32Column
     classes: tuple[object, ...]
     is_listed: BoolColumn
+    is_seen: BoolColumn
 
     def __len__(self) -> int:
         return len(self.uuids)
