@@ -83,6 +83,3 @@ def observe_run(figures: RunFigures, *, seconds: float, zone: str = "") -> None:
         gauge.labels(**{ZONE_LABEL: zone}).set(getattr(figures, field))
     for field, counter in COUNTERS.items():
         counter.labels(**{ZONE_LABEL: zone}).inc(getattr(figures, field))
-
-
-show_zones(("",))
