@@ -15,7 +15,8 @@ from scheduling.resources import ResourceVector
 def drill_state_of(snapshots: Iterable[ZoneSnapshot]) -> DrillState:
     """Return the state for drills of some zones.
 
-    VMs that are on no host of their zone, and slots whose host is gone, are left out.
+    VMs that are on no host of their zone, and slots whose host is gone, are left out. Nothing is
+    owed to a VM that is stopped.
     """
     hosts: list[DrillHost] = []
     vms: list[DrillVm] = []
@@ -39,7 +40,7 @@ def coverage_costs(snapshot: ZoneSnapshot) -> tuple[CoverageCost, ...]:
     Source: spec failover, 17.4 (lower bounds per AZ and compatibility class).
     """
     vms = snapshot.vms
-    owed = (vms.required > 0) & (vms.host >= 0)
+    owed = (vms.required > 0) & vms.is_owed & (vms.host >= 0)
     classes = tuple(
         _cost(f"class {code}", snapshot, owed & (vms.class_code == code), None)
         for code in np.unique(vms.class_code[owed]).tolist()
@@ -96,7 +97,7 @@ def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVm]:
         vms.host.tolist(),
         vms.memory_bytes.tolist(),
         vms.vcpus.tolist(),
-        vms.required.tolist(),
+        np.where(vms.is_owed, vms.required, 0).tolist(),
         strict=True,
     )
     for uuid, host, memory_bytes, vcpus, required in columns:
