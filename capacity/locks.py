@@ -6,7 +6,8 @@ Lock order everywhere: zone locks sorted by name, then rows parents first, then 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from django.conf import settings
@@ -92,6 +93,29 @@ def try_lock(space: LockSpace, name: str) -> bool:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock_key(space, name)])
         row = cursor.fetchone()
     return bool(row and row[0])
+
+
+@contextmanager
+def session_lock(space: LockSpace, name: str) -> Iterator[bool]:
+    """Hold a lock over several transactions if it is free now; never waits.
+
+    For work in steps, each its own transaction. The lock is the connection's: it ends with it, so
+    a worker that is killed leaves none. A pooler in transaction mode does not keep it.
+
+    Yields:
+        Whether the lock was free and is held inside the block.
+    """
+    key = lock_key(space, name)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
+        row = cursor.fetchone()
+    is_held = bool(row and row[0])
+    try:
+        yield is_held
+    finally:
+        if is_held and connection.connection is not None and not connection.needs_rollback:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
 
 
 def sqlstate_of(error: BaseException) -> str:

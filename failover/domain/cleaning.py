@@ -232,17 +232,22 @@ def _resized(snapshot: ZoneSnapshot, left: BoolColumn) -> tuple[Resize, ...]:
     np.maximum.at(vcpus, slot, vms.asked_vcpus[vm])
     is_known = np.ones(len(slots), dtype=np.bool_)
     is_known[slot[~vms.is_listed[vm]]] = False
-    has_users = np.bincount(slot, minlength=len(slots)) > 0
+    users = np.bincount(slot, minlength=len(slots))
     memory = np.minimum(memory, slots.memory_bytes)
     vcpus = np.minimum(vcpus, slots.vcpus)
     shrinks = (
         is_known
-        & has_users
+        & (users > 0)
         & slots.is_usable
         & ((memory < slots.memory_bytes) | (vcpus < slots.vcpus))
     )
     return tuple(
-        Resize(slot=row, memory_bytes=int(memory[row]), vcpus=int(vcpus[row]))
+        Resize(
+            slot=row,
+            memory_bytes=int(memory[row]),
+            vcpus=int(vcpus[row]),
+            users=int(users[row]),
+        )
         for row in np.flatnonzero(shrinks).tolist()
     )
 

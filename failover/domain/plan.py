@@ -130,11 +130,13 @@ class Resize:
         slot: Row of the reservation.
         memory_bytes: New size.
         vcpus: Likewise.
+        users: Who the new size was found for; with others it does not hold.
     """
 
     slot: int
     memory_bytes: int
     vcpus: int
+    users: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

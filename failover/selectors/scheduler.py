@@ -103,7 +103,6 @@ def class_facts(snapshot: ZoneSnapshot, table: HostTable) -> list[ClassFacts]:
                     flavor_name=key.flavor_name,
                     extra_specs={**own, HYPERVISOR_TYPE_KEY: hypervisor},
                     domain_name=domains.get(key.project_id),
-                    domain_is_unresolved=bool(key.project_id) and key.project_id not in domains,
                     instance_group=groups.get(key.server_group),
                     lock_reservations=True,
                     intent=Intent.RESERVE_FOR_FAILOVER,

@@ -285,7 +285,7 @@ def _located(
     Where hosts report their VMs, they and the list must agree, or hosts are believed (5.3). A
     stopped VM that its host reports counts as listed, so that it keeps what it has for a while.
     """
-    reading.notes["vms_listed"] = sum(row[2] in host_row for row in rows)
+    reading.notes["vms_listed"] = sum(row[2] in host_row for row in reading.vms)
     reports = reading.reports
     if not reports.lists:
         return [(host_row.get(row[2], -1), row[2] is not None) for row in rows]
