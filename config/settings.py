@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from celery.schedules import schedule
+from celery.schedules import crontab, schedule
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
@@ -284,6 +284,21 @@ CELERY = {
             "task": "commitments.reconcile_usage",
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
+        },
+        "evacuations": {
+            "task": "failover.evacuate",
+            "schedule": schedule(run_every=10),
+            "options": {"expires": 10},
+        },
+        "coverage": {
+            "task": "failover.account_coverage",
+            "schedule": schedule(run_every=60),
+            "options": {"expires": 60},
+        },
+        "drills": {
+            "task": "failover.drill_zones",
+            "schedule": crontab(hour="2", minute="17"),
+            "options": {"expires": 7200},
         },
         "commitments-due": {
             "task": "commitments.dispatch_due",
