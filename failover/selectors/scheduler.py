@@ -7,7 +7,8 @@ same hosts share the evaluation that ranks them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from django.db import connection
@@ -17,7 +18,7 @@ from capacity.selectors.host_table import current_host_table
 from capacity.services.pipelines import active_pipelines
 from failover.constants import PIPELINE_GENERAL, PIPELINE_HANA
 from failover.domain.plan import BoolColumn, FloatColumn
-from failover.domain.zone_columns import ZoneSnapshot
+from failover.domain.zone_columns import Int64Column, ZoneSnapshot
 from failover.selectors.zone import ClassKey
 from hosts.models import Instance, ServerGroup
 from scheduling.engine import Batch, Pipeline, PipelineRunError, passing_hosts
@@ -138,38 +139,52 @@ def _server_groups(ids: Collection[str], table: HostTable) -> Mapping[str, Insta
     return groups
 
 
-@dataclass(slots=True)
 class SchedulerHosts:
     """The scheduler's view of a zone during one run; implements ``HostChooser``.
 
+    Hosts, classes and pipelines are read at the first question, so a run that has nothing to place
+    reads none of them.
+
     Attributes:
+        snapshot: The zone.
         failures: Class code -> why the scheduler could not judge it; such a class has no hosts.
     """
 
-    snapshot: ZoneSnapshot
-    table: HostTable = field(default_factory=current_host_table)
-    failures: dict[int, str] = field(default_factory=dict)
-    _facts: Sequence[ClassFacts] = ()
-    _rows: np.ndarray[tuple[int], np.dtype[np.int64]] = field(
-        default_factory=lambda: np.zeros(0, dtype=np.int64)
-    )
-    _masks: dict[int, BoolColumn] = field(default_factory=dict)
-    _batches: dict[str, Batch] = field(default_factory=dict)
-    _representative: dict[tuple[str, bytes], PlacementRequest] = field(default_factory=dict)
+    def __init__(self, snapshot: ZoneSnapshot) -> None:
+        self.snapshot = snapshot
+        self.failures: dict[int, str] = {}
+        self._masks: dict[int, BoolColumn] = {}
+        self._pipelines: dict[str, Pipeline] = {}
+        self._batches: dict[str, Batch] = {}
+        self._representative: dict[tuple[str, bytes], PlacementRequest] = {}
 
-    def __post_init__(self) -> None:
-        self._facts = class_facts(self.snapshot, self.table)
+    @cached_property
+    def table(self) -> HostTable:
+        """Hosts of all zones, as of the first question."""
+        return current_host_table()
+
+    @cached_property
+    def _facts(self) -> Sequence[ClassFacts]:
+        return class_facts(self.snapshot, self.table)
+
+    @cached_property
+    def _rows(self) -> Int64Column:
         row_of = self.table.row_of
-        self._rows = np.array(
+        return np.array(
             [row_of.get(name, -1) for name in self.snapshot.hosts.names], dtype=np.int64
         )
+
+    def _pipeline(self, name: str) -> Pipeline:
+        if name not in self._pipelines:
+            self._pipelines[name] = usable_pipeline(name)
+        return self._pipelines[name]
 
     def compatible(self, class_code: int) -> BoolColumn:
         """Return bool[H], hosts that VMs of a class may run on, whatever room they have."""
         mask = self._masks.get(class_code)
         if mask is None:
             facts = self._facts[class_code]
-            pipeline = without_room(usable_pipeline(facts.pipeline_name))
+            pipeline = without_room(self._pipeline(facts.pipeline_name))
             try:
                 passing = passing_hosts(self.table, facts.request, pipeline)
             except PipelineRunError as problem:
@@ -204,7 +219,7 @@ class SchedulerHosts:
         name = self._facts[class_code].pipeline_name
         batch = self._batches.get(name)
         if batch is None:
-            batch = self._batches[name] = Batch(self.table, usable_pipeline(name))
+            batch = self._batches[name] = Batch(self.table, self._pipeline(name))
             for row, request in self._placed():
                 batch.place(row, request)
         return batch
