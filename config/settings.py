@@ -285,6 +285,21 @@ CELERY = {
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
         },
+        "failover": {
+            "task": "failover.reconcile_periodic",
+            "schedule": schedule(run_every=5),
+            "options": {"expires": 5},
+        },
+        "failover-validation": {
+            "task": "failover.validate_due",
+            "schedule": schedule(run_every=30),
+            "options": {"expires": 30},
+        },
+        "failover-retention": {
+            "task": "failover.forget_old",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
+        },
         "evacuations": {
             "task": "failover.evacuate",
             "schedule": schedule(run_every=10),

@@ -35,6 +35,11 @@ from scheduling.table import HostTable
 
 DEFAULT_HYPERVISOR = "qemu"
 SLOT_KEY = "failover-reservation"
+_IMAGE_PROPERTIES: Mapping[str, Mapping[str, object]] = {
+    **{name: {"img_hv_type": "kvm"} for name in ("QEMU", "qemu", "CH", "ch")},
+    "VMware vCenter Server": {"hypervisor_type": "vmware"},
+    "Ironic": {"hypervisor_type": "baremetal"},
+}
 
 SELECT_DOMAINS = """
 SELECT project.openstack_id, domain.name
@@ -51,6 +56,14 @@ def pipeline_name(extra_specs: Mapping[str, str]) -> str:
     """
     is_hana = extra_specs.get(HANA_TRAIT_KEY, "").lower() == "required"
     return PIPELINE_HANA if is_hana else PIPELINE_GENERAL
+
+
+def image_properties(hypervisor_type: str) -> Mapping[str, object] | None:
+    """Return what stands for an image, so that the image filter knows the hypervisor type.
+
+    Source: spec failover, 11.2 "synthesised image property".
+    """
+    return _IMAGE_PROPERTIES.get(hypervisor_type)
 
 
 def usable_pipeline(name: str) -> Pipeline:
@@ -78,7 +91,7 @@ class ClassFacts:
     pipeline_name: str
 
 
-def class_facts(snapshot: ZoneSnapshot, table: HostTable) -> list[ClassFacts]:
+def class_facts(snapshot: ZoneSnapshot, table: HostTable, intent: Intent) -> list[ClassFacts]:
     """Return what the requests of each class have in common, by class code.
 
     The hypervisor type comes from the VM's host where its flavor does not say (16.6).
@@ -106,7 +119,8 @@ def class_facts(snapshot: ZoneSnapshot, table: HostTable) -> list[ClassFacts]:
                     domain_name=domains.get(key.project_id),
                     instance_group=groups.get(key.server_group),
                     lock_reservations=True,
-                    intent=Intent.RESERVE_FOR_FAILOVER,
+                    image_properties=image_properties(hypervisor),
+                    intent=intent,
                 ),
                 pipeline_name=pipeline_name(own),
             )
@@ -147,11 +161,15 @@ class SchedulerHosts:
 
     Attributes:
         snapshot: The zone.
+        intent: What hosts are asked for.
         failures: Class code -> why the scheduler could not judge it; such a class has no hosts.
     """
 
-    def __init__(self, snapshot: ZoneSnapshot) -> None:
+    def __init__(
+        self, snapshot: ZoneSnapshot, *, intent: Intent = Intent.RESERVE_FOR_FAILOVER
+    ) -> None:
         self.snapshot = snapshot
+        self.intent = intent
         self.failures: dict[int, str] = {}
         self._masks: dict[int, BoolColumn] = {}
         self._pipelines: dict[str, Pipeline] = {}
@@ -165,7 +183,7 @@ class SchedulerHosts:
 
     @cached_property
     def _facts(self) -> Sequence[ClassFacts]:
-        return class_facts(self.snapshot, self.table)
+        return class_facts(self.snapshot, self.table, self.intent)
 
     @cached_property
     def _rows(self) -> Int64Column:
@@ -174,7 +192,12 @@ class SchedulerHosts:
             [row_of.get(name, -1) for name in self.snapshot.hosts.names], dtype=np.int64
         )
 
-    def _pipeline(self, name: str) -> Pipeline:
+    def facts(self, class_code: int) -> ClassFacts:
+        """Return what the requests of a class have in common."""
+        return self._facts[class_code]
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Return a pipeline as it was at the first question."""
         if name not in self._pipelines:
             self._pipelines[name] = usable_pipeline(name)
         return self._pipelines[name]
@@ -184,7 +207,7 @@ class SchedulerHosts:
         mask = self._masks.get(class_code)
         if mask is None:
             facts = self._facts[class_code]
-            pipeline = without_room(self._pipeline(facts.pipeline_name))
+            pipeline = without_room(self.pipeline(facts.pipeline_name))
             try:
                 passing = passing_hosts(self.table, facts.request, pipeline)
             except PipelineRunError as problem:
@@ -219,7 +242,7 @@ class SchedulerHosts:
         name = self._facts[class_code].pipeline_name
         batch = self._batches.get(name)
         if batch is None:
-            batch = self._batches[name] = Batch(self.table, self._pipeline(name))
+            batch = self._batches[name] = Batch(self.table, self.pipeline(name))
             for row, request in self._placed():
                 batch.place(row, request)
         return batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -71,7 +72,10 @@ def slots(text: str, *, vcpus: int = 4, gib: int = 8) -> None:
         held = Host.objects.get(name=host.replace("_", "-"))
         row = make_reservation(held, memory_gib=gib, vcpus=vcpus)
         FailoverReservation.objects.create(
-            reservation=row, name=name.replace("_", "-"), last_changed_at=timezone.now()
+            reservation=row,
+            name=name.replace("_", "-"),
+            last_changed_at=timezone.now(),
+            next_validation_at=timezone.now() + timedelta(minutes=30),
         )
         for user in filter(None, (part.strip() for part in users.split(","))):
             uuid, user_host = user.replace("_", "-").split("@")
