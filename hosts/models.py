@@ -199,6 +199,11 @@ class Host(TrackedModel):
         blank=True,
         help_text="features, CPU modes and devices for live migration",
     )
+    reported_instances = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="VMs as the host reports them: id, name, active; empty if it reports none at all",
+    )
     generation = models.BigIntegerField(default=1)
 
     class Meta:

@@ -201,7 +201,7 @@ class Batch:
             )
         rows = evaluation.best_rows(request.request_key, max_candidates)
         if rows:
-            self._place(rows[0], request)
+            self.place(rows[0], request)
         top = tuple(evaluation.candidate(row) for row in rows)
         return Decision(
             request=request,
@@ -263,7 +263,13 @@ class Batch:
             self._free[key] = free
         return free
 
-    def _place(self, row: int, request: PlacementRequest) -> None:
+    @property
+    def placed(self) -> Sequence[tuple[int, PlacementRequest]]:
+        """Rows and requests that were placed so far, in order."""
+        return self._placed
+
+    def place(self, row: int, request: PlacementRequest) -> None:
+        """Count a request as placed on the host of a row, as :meth:`decide` does with the best."""
         for free in self._free.values():
             _take(free, row, request)
         self._placed.append((row, request))

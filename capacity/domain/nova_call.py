@@ -67,6 +67,16 @@ def limited_to(hosts: Sequence[str], allowed: Collection[str]) -> tuple[str, ...
     return tuple(host for host in hosts if host in kept)
 
 
+def planned_first(hosts: Sequence[str], planned: str) -> tuple[str, ...]:
+    """Return the hosts with a planned one first if it is among them, the others in their order.
+
+    Source: spec failover, 17.2 (evacuation planner).
+    """
+    if planned not in hosts:
+        return tuple(hosts)
+    return (planned, *(host for host in hosts if host != planned))
+
+
 def shuffled_top(
     hosts: Sequence[str], count: int, *, seed: str, preferred: int = 0
 ) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
-from capacity.domain.nova_call import gathering_problem, shuffled_top
-from capacity.hooks import TrackedPlacement
+from capacity.domain.nova_call import gathering_problem, planned_first, shuffled_top
+from capacity.hooks import TrackedPlacement, planned_evacuation_host
 from capacity.selectors.host_table import read_host_table
 from capacity.services.in_flight import InFlightHold
 from capacity.services.pipelines import ActivePipeline, active_pipelines
@@ -93,6 +93,7 @@ class _Run:
     host_names: tuple[str, ...] = ()
     placement_id: UUID | None = None
     outcome_class: str = ""
+    planned_host: str = ""
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -129,10 +130,19 @@ class _Run:
             resources=self.request.asked,
         )
 
+    def preferred(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Return hosts with the one that an evacuation plan names first, if it passed."""
+        return planned_first(hosts, self.planned_host)
+
     def answer(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2)."""
+        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2).
+
+        A host that an evacuation plan names needs no shuffling: no other VM is sent to its slot.
+        """
         if self.request.intent is not Intent.EVACUATE:
             return tuple(hosts)
+        if self.planned_host in hosts:
+            return self.preferred(hosts)
         assert self.record is not None  # noqa: S101 - _choose sets it
         first = set(self.record.ordered_hosts[: self.record.preferred])
         return shuffled_top(
@@ -178,6 +188,8 @@ def run_scheduling(
         group=known.flavor_group,
         is_group_known=bool(known.flavor_group) or resolved_group(known) is not None,
     )
+    if run.concerns_vm and known.intent is Intent.EVACUATE and known.request_key:
+        run.planned_host = planned_evacuation_host(known.request_key)
     record = _choose(run)
     if record.failure:
         _finish(run, message=record.failure)
@@ -185,7 +197,8 @@ def run_scheduling(
     if run.holds:
         message = _place(run)
     else:
-        run.host_names = run.answer(record.ordered_hosts)
+        most = run.options.max_candidates or None
+        run.host_names = run.answer(record.ordered_hosts)[:most]
         message = ""
         _track_unheld(run)
     if not run.host_names and run.is_tracked:
@@ -232,7 +245,9 @@ def _choose(run: _Run) -> DecisionRecord:
     reading = read_host_table()
     table, run.table, run.snapshot = reading.table, reading.table, reading.snapshot
     options = run.options
-    if run.holds and options.max_candidates:
+    if run.planned_host:  # which may rank anywhere
+        options = replace(options, max_candidates=0)
+    elif run.holds and options.max_candidates:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
     started = time.perf_counter()
     try:
@@ -253,7 +268,8 @@ def _place(run: _Run) -> str:
 
     def choice() -> Choice:
         assert run.record is not None  # noqa: S101 - _choose sets it
-        return Choice(host_names=run.record.ordered_hosts, snapshot=run.snapshot)
+        hosts = run.preferred(run.record.ordered_hosts)
+        return Choice(host_names=hosts, snapshot=run.snapshot)
 
     def choose_again() -> Choice:
         _choose(run)

@@ -214,7 +214,7 @@ def test_reservations_are_found_by_project_group_and_vm() -> None:
     host = make_host("h1")
     slot = make_slot(make_commitment(project_id="p1", group="g1"), host)
     failover = make_reservation(host)
-    make_vm(host=host, openstack_id="user", slot=failover)
+    make_vm(host=make_host("h2"), openstack_id="user", slot=failover)
     flight = hold_in_flight(host, "traveller")
     index = current_host_table().reservations
     assert [row.reservation_id for row in index.committed["p1", "g1"]] == [slot.pk]
