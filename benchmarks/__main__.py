@@ -17,6 +17,7 @@ def main() -> None:
     django.setup()
     from benchmarks import (  # noqa: PLC0415 - models need the setup
         change_bench,
+        failover_bench,
         import_bench,
         placement_bench,
         schedule_bench,
@@ -25,6 +26,7 @@ def main() -> None:
 
     benchmarks = {
         "change": change_bench.run,
+        "failover": failover_bench.run,
         "import": import_bench.run,
         "placement": placement_bench.run,
         "schedule": schedule_bench.run,

@@ -6,7 +6,8 @@ Lock order everywhere: zone locks sorted by name, then rows parents first, then 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from django.conf import settings
@@ -98,3 +99,25 @@ def try_lock(space: LockSpace, name: str) -> bool:
 def sqlstate_of(error: BaseException) -> str:
     """Return the SQLSTATE behind a database error, or the empty string."""
     return str(getattr(error.__cause__, "sqlstate", "") or "")
+
+
+@contextmanager
+def session_lock(space: LockSpace, name: str) -> Iterator[bool]:
+    """Hold a lock of this database session, if it is free now; for runs of several transactions.
+
+    PostgreSQL gives it back when the session ends, however the process died. A run that loses its
+    session loses the lock without noticing, so it must be harmless beside another one.
+
+    Yields:
+        Whether the lock is ours.
+    """
+    key = lock_key(space, name)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
+        is_ours = bool((cursor.fetchone() or (False,))[0])
+    try:
+        yield is_ours
+    finally:
+        if is_ours and connection.is_usable():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [key])

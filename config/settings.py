@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from celery.schedules import schedule
+from celery.schedules import crontab, schedule
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
@@ -80,6 +80,7 @@ MIDDLEWARE = [
     "placement.middleware.PlacementMiddleware",  # the outermost: its paths bypass all others
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
+    "journal.middleware.IdentityHeadersMiddleware",
     "journal.middleware.SecurityHeadersMiddleware",
     "journal.middleware.NoNulInAdminMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -237,7 +238,7 @@ LOGGING = logging_tree(json_lines=HEADROOM.log_format == "json", level=HEADROOM.
 PROMETHEUS_EXPORT_MIGRATIONS = False
 PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))
 
-CELERY = {
+CELERY: dict[str, Any] = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
     "broker_connection_retry_on_startup": True,
     "broker_transport_options": {
@@ -311,6 +312,51 @@ CELERY = {
             "schedule": schedule(run_every=21600),
             "options": {"expires": 21600},
         },
+        "quota": {
+            "task": "commitments.reconcile_quota",
+            "schedule": schedule(run_every=HEADROOM.quota.full_reconcile_interval_seconds),
+            "options": {"expires": HEADROOM.quota.full_reconcile_interval_seconds},
+        },
+        "quota-changes": {
+            "task": "commitments.reconcile_changed_quota",
+            "schedule": schedule(run_every=HEADROOM.quota.changes_interval_seconds),
+            "options": {"expires": HEADROOM.quota.changes_interval_seconds},
+        },
+        "slots": {
+            "task": "commitments.verify_slots",
+            "schedule": schedule(run_every=15),
+            "options": {"expires": 15},
+        },
+        "failover": {
+            "task": "failover.reconcile_periodic",
+            "schedule": schedule(run_every=5),
+            "options": {"expires": 5},
+        },
+        "failover-validation": {
+            "task": "failover.validate_due",
+            "schedule": schedule(run_every=30),
+            "options": {"expires": 30},
+        },
+        "failover-retention": {
+            "task": "failover.forget_old",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
+        },
+        "evacuations": {
+            "task": "failover.evacuate",
+            "schedule": schedule(run_every=10),
+            "options": {"expires": 10},
+        },
+        "coverage": {
+            "task": "failover.account_coverage",
+            "schedule": schedule(run_every=60),
+            "options": {"expires": 60},
+        },
+        "drills": {
+            "task": "failover.drill_zones",
+            "schedule": crontab(hour="2", minute="17"),
+            "options": {"expires": 7200},
+        },
         "commitments-due": {
             "task": "commitments.dispatch_due",
             "schedule": schedule(run_every=5),
@@ -318,3 +364,9 @@ CELERY = {
         },
     },
 }
+if HEADROOM.sync.enabled and HEADROOM.keystone.is_complete:
+    CELERY["beat_schedule"]["sync"] = {
+        "task": "commitments.sync",
+        "schedule": schedule(run_every=HEADROOM.sync.interval_seconds),
+        "options": {"expires": HEADROOM.sync.interval_seconds},
+    }

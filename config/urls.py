@@ -21,8 +21,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("placement/", include("placement.api.urls")),
     path("placement", RootView.as_view()),
     path("scheduler/", include("capacity.api.urls")),
-    path("api/v1/scheduling/", include("capacity.api.operator_urls")),
+    path("api/v1/commitments/", include("commitments.api.operator_urls")),
+    path("api/v1/failover/", include("failover.api.urls")),
     path("api/v1/placement/", include("placement.api.operator_urls")),
+    path("api/v1/scheduling/", include("capacity.api.operator_urls")),
 ]
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

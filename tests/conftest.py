@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from capacity.selectors.host_table import reset_host_table
 from placement.selectors.snapshot import reset_snapshot
+from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 
 settings.register_profile(
     "default",

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from capacity.models import FlavorGroupRule, ReservationKind
 from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SyncRun
-from hosts.models import Aggregate, Image, Region, ServerGroup
+from hosts.models import Aggregate, Image, PlannedHostChange, Region, ServerGroup
 from journal.actors import Actor
 from journal.models import Heartbeat
 from journal.services import Change, record_changes
@@ -88,6 +88,7 @@ def region(db: None) -> None:
     grow_region(2)
     host = factories.make_host("failover-host")
     factories.make_reservation(host, kind=ReservationKind.FAILOVER)
+    PlannedHostChange.objects.create(edit="drain", at=timezone.now(), host=host)
     factories.make_vm("unplaced", None, status="ERROR")
     for state in CommitmentState.values:
         factories.make_commitment(state=state, is_accepted=False)

@@ -38,7 +38,16 @@ def test_every_setting_is_on_the_page_with_a_meaning() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \|(.*)\|$", page, re.MULTILINE))
     groups = {
         f"HEADROOM_{name}"
-        for name in ("DECISIONS", "IN_FLIGHT", "LIQUID", "OVERSUBSCRIPTION", "RETRY", "SCHEDULER")
+        for name in (
+            "DECISIONS",
+            "FAILOVER",
+            "IN_FLIGHT",
+            "LIQUID",
+            "OVERSUBSCRIPTION",
+            "RETRY",
+            "SCHEDULER",
+            "SLOTS",
+        )
     }
     wanted = {name for name in setting_names() if not name.endswith("_FILE")} - groups
     assert wanted | {"DATABASE_URL", "REDIS_URL", "PROMETHEUS_MULTIPROC_DIR"} == set(rows)
