@@ -52,6 +52,7 @@ class Peers:
     reference: PlacementServer
     ours: PlacementServer
     reference_database: Path
+    web: WebServer
 
     def forget_empty_consumers(self) -> None:
         """Remove consumers without allocations from the reference.
@@ -158,6 +159,7 @@ def peers(
         reference=PlacementServer(port=reference_process[0]),
         ours=PlacementServer(port=web.port, prefix=MOUNT),
         reference_database=reference_process[1],
+        web=web,
     )
     yield pair
     for server in (pair.reference, pair.ours):
@@ -188,6 +190,7 @@ def test_random_requests_are_answered_alike(peers: Peers) -> None:
 def compare_answers(request: Request, peers: Peers) -> None:
     before = picture(peers.reference) if "candidates" in request.path else None
     theirs, ours = peers.reference.send(request), peers.ours.send(request)
+    assert ours.status < 500, f"{request}\n{peers.web.log()}"
     if before is not None and comparable(theirs) != comparable(ours):
         case = disagreement(request, theirs, ours, before)
         if any(is_known(case) for is_known in DEFECTS):
