@@ -191,6 +191,11 @@ UNFOLD = {
                 "title": "Placement",
                 "items": [
                     _page("Providers", "lan", "placement_resourceprovider"),
+                    {
+                        "title": "Candidate explorer",
+                        "icon": "travel_explore",
+                        "link": reverse_lazy("admin:placement_resourceprovider_candidates"),
+                    },
                     _page("Consumers", "inventory_2", "placement_consumer"),
                     _page("Traits", "label", "placement_trait"),
                     _page("Resource classes", "view_module", "placement_resourceclass"),

@@ -14,6 +14,7 @@ from django.contrib import admin
 from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -28,6 +29,7 @@ from journal.admin_base import (
     text_link,
 )
 from journal.formatting import NOTHING, count_text, percent_text
+from placement.admin_candidates import candidate_explorer_url
 from placement.models import (
     Aggregate,
     Allocation,
@@ -197,6 +199,10 @@ class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
         "created_at",
         "updated_at",
     )
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the candidate explorer."""
+        return [candidate_explorer_url(self.admin_site), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ResourceProvider]:
         """Read providers with their inventories, in two queries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import orjson
@@ -15,7 +15,7 @@ from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidate_explain import Explanation, explain_candidates
 from placement.domain.candidate_parsing import ParsedQuery, QueryCache
 from placement.domain.candidate_query import SearchOptions, Strategy
-from placement.domain.candidates import find_candidates
+from placement.domain.candidates import Candidates, find_candidates
 from placement.domain.errors import BadRequest
 from placement.domain.hypothesis import Supposed, supposed_snapshot
 from placement.domain.snapshot import Snapshot
@@ -52,8 +52,29 @@ def candidates_body(text: str, minor: int) -> bytes:
     return body
 
 
-def explain_query(text: str, minor: int) -> Explanation:
-    """Return which constraint of a query removes how many providers, and what would help.
+def explored_query(
+    text: str, minor: int, *, limit: int
+) -> tuple[Snapshot, Explanation, Candidates]:
+    """Return the providers, the explanation of a query and the first candidates.
+
+    Args:
+        text: The query string.
+        minor: Minor number of the microversion whose grammar holds.
+        limit: Most candidates to return.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    parsed = _queries.parse(text, minor)
+    snapshot = current_snapshot()
+    check_names(parsed, snapshot)
+    options = search_options()
+    found = find_candidates(snapshot, replace(parsed.query, limit=limit), options)
+    return snapshot, explain_candidates(snapshot, parsed.query, options), found
+
+
+def explanation_document(text: str, minor: int) -> Mapping[str, object]:
+    """Return the explanation of a query as JSON, with what is held on the hosts that come nearest.
 
     Args:
         text: The raw query string.
@@ -62,15 +83,7 @@ def explain_query(text: str, minor: int) -> Explanation:
     Raises:
         BadRequest: the query breaks a rule or names what does not exist.
     """
-    parsed = _queries.parse(text, minor)
-    snapshot = current_snapshot()
-    check_names(parsed, snapshot)
-    return explain_candidates(snapshot, parsed.query, search_options())
-
-
-def explanation_document(text: str, minor: int) -> Mapping[str, object]:
-    """Return :func:`explain_query` as JSON, with what is held on the hosts that come nearest."""
-    explanation = explain_query(text, minor)
+    _, explanation, _ = explored_query(text, minor, limit=1)
     held = held_by_uuid([tree.root for tree in explanation.nearest])
     return {
         **explanation.as_document(),
