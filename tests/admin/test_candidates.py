@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 from urllib.parse import urlencode
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -24,7 +24,7 @@ URL = reverse("admin:placement_resourceprovider_candidates")
 def hosts() -> None:
     host = make_host("h1", openstack_id=str(uuid4()))
     make_reservation(host, memory_gib=16, vcpus=4)
-    row = make_provider("h1", uuid=host.openstack_id, inventories={"VCPU": 16})
+    row = make_provider("h1", uuid=UUID(host.openstack_id), inventories={"VCPU": 16})
     ResourceProvider.objects.filter(pk=row.pk).update(origin=Origin.HOST)
     make_provider("card", parent=row, inventories={"SRIOV_NET_VF": 8}, traits=("CUSTOM_NIC",))
     make_provider("h2", inventories={"VCPU": 4})

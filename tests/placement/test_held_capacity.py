@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def host() -> Host:
     host = make_host("h1", openstack_id=str(uuid4()))
     row = make_provider(
-        "h1", uuid=host.openstack_id, inventories={"VCPU": 16, "MEMORY_MB": 65536, "DISK_GB": 10}
+        "h1",
+        uuid=UUID(host.openstack_id),
+        inventories={"VCPU": 16, "MEMORY_MB": 65536, "DISK_GB": 10},
     )
     ResourceProvider.objects.filter(pk=row.pk).update(origin=Origin.HOST)
     make_provider("other", inventories={"VCPU": 16, "MEMORY_MB": 65536})
