@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from journal.actors import Actor
-from journal.auth import TokenAuthenticator, Unauthenticated, token_of
+from journal.auth import Unauthenticated, authenticate
 from placement.domain.errors import Unauthorized
 
 ADMIN = "admin"
@@ -68,23 +68,29 @@ def caller_of_open_server(request: HttpRequest) -> Caller:
 
 
 def caller_of_token(request: HttpRequest) -> Caller:
-    """Return the caller behind a static token of the settings.
+    """Return the caller behind a token of Keystone, or a static one of the settings.
 
     Raises:
-        Unauthorized: the token is missing or unknown.
+        Unauthorized: the token is missing, unknown or expired.
+        NotReady: the identity service cannot be asked now.
     """
-    tokens = settings.HEADROOM.tokens
     try:
-        actor = TokenAuthenticator(tokens=tokens).authenticate(token_of(request))
+        actor = authenticate(request)
     except Unauthenticated as error:
-        raise Unauthorized("The request you have made requires authentication.") from error
-    project_id = next((known.project_id for known in tokens if known.name == actor.name), "")
-    return Caller(user_id=actor.name, project_id=project_id, roles=actor.roles)
+        message = "The request you have made requires authentication."
+        raise Unauthorized(message, headers=error.headers) from error
+    return Caller(
+        user_id=actor.user_id or actor.name,
+        project_id=actor.project_id,
+        roles=actor.roles,
+        system_scope=actor.system_scope,
+    )
 
 
 CALLERS: Mapping[str, Callable[[HttpRequest], Caller]] = {
     "noauth": caller_of_open_server,
     "token": caller_of_token,
+    "keystone": caller_of_token,
 }
 
 

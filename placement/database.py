@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 import structlog
 from django.conf import settings
-from django.db import OperationalError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
 
 from capacity.locks import LOCK_NOT_AVAILABLE, sqlstate_of
 from journal.errors import Busy
@@ -33,12 +33,24 @@ LOCK_TIMEOUT_SQL = "SELECT set_config('lock_timeout', %s, true)"
 
 
 class _Local(threading.local):
-    """The cursor of this thread's connection: making one takes as long as a small query."""
+    """What this thread keeps: Django's wrapper of its connection, and a cursor.
 
+    Making a cursor takes as long as a small query, and finding the wrapper is not free either.
+    """
+
+    wrapper: Any = None  # Any: what Django makes of each backend
     cursor: psycopg.Cursor[Row] | None = None
+    is_prepared: bool = True
 
 
 _local = _Local()
+
+
+def _wrapper() -> Any:  # Any: as above
+    wrapper = _local.wrapper
+    if wrapper is None:
+        wrapper = _local.wrapper = connections[DEFAULT_DB_ALIAS]
+    return wrapper
 
 
 def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
@@ -47,17 +59,19 @@ def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     Raises:
         django.db.Error: as Django's own cursors raise it.
     """
-    connection.ensure_connection()
-    raw = connection.connection
+    wrapper = _wrapper()
+    wrapper.ensure_connection()
+    raw = wrapper.connection
     cursor = _local.cursor
     if cursor is None or cursor.connection is not raw:
-        if _is_prepared():
+        _local.is_prepared = bool(settings.HEADROOM.placement.prepared_statements)
+        if _local.is_prepared:
             raw.prepare_threshold = 0
         cursor = _local.cursor = psycopg.Cursor(raw)
-    if connection.queries_logged:
-        connection.queries_log.append({"sql": sql, "time": "0"})
-    with connection.wrap_database_errors:
-        return cursor.execute(sql, parameters, prepare=_is_prepared())
+    if wrapper.queries_logged:
+        wrapper.queries_log.append({"sql": sql, "time": "0"})
+    with wrapper.wrap_database_errors:
+        return cursor.execute(sql, parameters, prepare=_local.is_prepared)
 
 
 def fetch(sql: str, parameters: Parameters = ()) -> list[Row]:
@@ -72,20 +86,19 @@ def drop_dead_connection() -> None:
     An idle connection has nothing to read but its end, so a look at the socket takes the place of
     a statement before every request.
     """
-    raw = connection.connection
-    if raw is None or connection.in_atomic_block:
+    wrapper = _wrapper()
+    raw = wrapper.connection
+    if raw is None or wrapper.in_atomic_block:
         return
     try:
-        is_readable = bool(select.select([raw.fileno()], (), (), 0)[0])
+        is_doubtful = wrapper.errors_occurred or bool(select.select([raw.fileno()], (), (), 0)[0])
     except (OSError, ValueError, psycopg.Error):
-        is_readable = True
-    if is_readable and not connection.is_usable():
-        connection.close()
-    connection.health_check_done = True  # type: ignore[attr-defined]  # Django's own flag
-
-
-def _is_prepared() -> bool:
-    return bool(settings.HEADROOM.placement.prepared_statements)
+        is_doubtful = True
+    if is_doubtful:
+        wrapper.errors_occurred = False
+        if not wrapper.is_usable():
+            wrapper.close()
+    wrapper.health_check_done = True
 
 
 def lock_timeout() -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
@@ -119,7 +118,7 @@ class PlacementView(APIView):
         payload: object,
         *,
         status: int = 200,
-        modified_at: datetime | None = None,
+        modified_at: float | None = None,
         location: str = "",
     ) -> HttpResponse:
         """Return a JSON answer with the headers of its version.
@@ -127,7 +126,7 @@ class PlacementView(APIView):
         Args:
             payload: The body.
             status: HTTP status.
-            modified_at: Newest change of what is in the body; now when ``None``.
+            modified_at: Newest change of what is in the body, seconds since 1970; else now.
             location: Path of what was created.
         """
         response = json_answer(payload, status=status)

@@ -26,6 +26,7 @@ from placement.domain.errors import (
 log = structlog.get_logger(__name__)
 
 RETRY_AFTER_DATABASE_SECONDS = 5
+KEYSTONE = "Keystone"
 JSON_RANGES = frozenset({JSON_TYPE, "application/*", "*/*"})
 
 
@@ -126,8 +127,11 @@ def _html_page(error: PlacementError) -> HttpResponse:
     return HttpResponse(page, content_type="text/html; charset=UTF-8")
 
 
-def _unauthorized_body(error: PlacementError) -> dict[str, str]:
+def _unauthorized_body(error: PlacementError) -> dict[str, object]:
     status = HTTPStatus(error.status)
+    if error.headers.get("WWW-Authenticate", "").startswith(KEYSTONE):
+        described = {"code": int(status), "title": status.phrase, "message": error.message}
+        return {"error": described}
     return {
         "message": error.detail,
         "code": f"{int(status)} {status.phrase}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Any, Final
 
 from django.http import HttpResponse
@@ -173,7 +172,7 @@ def class_payload(prefix: str, name: str) -> dict[str, object]:
     return {"name": name, "links": links}
 
 
-def _newest(found: list[Named]) -> datetime | None:
+def _newest(found: list[Named]) -> float | None:
     return max((known.modified_at for known in found), default=None)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from email.utils import format_datetime
+from email.utils import formatdate
 from typing import Final
 
 import orjson
@@ -59,17 +59,16 @@ def empty_answer(*, status: int = 204) -> HttpResponse:
     return response
 
 
-def put_cache_headers(response: HttpResponse, minor: int, modified_at: datetime | None) -> None:
+def put_cache_headers(response: HttpResponse, minor: int, modified_at: float | None) -> None:
     """Say when the answer's objects changed last, in versions that do.
 
     Args:
         response: The answer.
         minor: Negotiated version.
-        modified_at: Newest change; now when ``None``.
+        modified_at: Newest change, seconds since 1970; now when ``None``.
     """
     if minor >= CACHE_HEADERS_SINCE:
-        moment = (modified_at or datetime.now(UTC)).astimezone(UTC)
-        response["Last-Modified"] = format_datetime(moment, usegmt=True)
+        response["Last-Modified"] = formatdate(modified_at or time.time(), usegmt=True)
         response["Cache-Control"] = "no-cache"
 
 

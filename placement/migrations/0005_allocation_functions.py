@@ -117,11 +117,10 @@ REPLACE = """
 CREATE FUNCTION placement_replace_allocations(
     c_uuid uuid[], c_project text[], c_user text[], c_type text[], c_generation integer[],
     a_consumer integer[], a_provider uuid[], a_class text[], a_amount bigint[],
-    p_providers_first boolean, p_actor text, p_request text, p_lock_timeout text
+    p_actor text, p_request text, p_lock_timeout text
 ) RETURNS void LANGUAGE plpgsql PLANS AS $$
 DECLARE
     v_bad record;
-    v_other record;
     v_consumer bigint[];
     v_provider bigint[];
     v_class integer[];
@@ -144,17 +143,7 @@ BEGIN
           JOIN placement_consumer k ON k.uuid = c.uuid
          WHERE nullif(k.generation, 0) IS DISTINCT FROM c.generation
          ORDER BY c.place LIMIT 1;
-        IF FOUND AND p_providers_first THEN
-            SELECT a.provider INTO v_other
-              FROM unnest(a_provider) WITH ORDINALITY AS a (provider, place)
-             WHERE NOT EXISTS (SELECT FROM placement_provider p WHERE p.uuid = a.provider)
-             ORDER BY a.place LIMIT 1;
-            IF FOUND THEN
-                RAISE EXCEPTION USING ERRCODE = 'HRA01', MESSAGE = 'unknown provider',
-                    DETAIL = json_build_array(v_other.provider);
-            END IF;
-        END IF;
-        IF v_bad.uuid IS NOT NULL THEN
+        IF FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'HRA06', MESSAGE = 'consumer generation',
                 DETAIL = json_build_array(v_bad.uuid, v_bad.stored, v_bad.given);
         END IF;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from placement.database import fetch
@@ -13,7 +12,7 @@ UNKNOWN_TYPE: Final = "unknown"
 ALL_TYPES: Final = "all"
 
 OF_CONSUMER = """
-SELECT p.uuid::text, p.generation, c.name, a.used, a.created_at,
+SELECT p.uuid::text, p.generation, c.name, a.used, extract(epoch FROM a.created_at)::float8,
        consumer.generation, project.external_id, owner.external_id, kind.name
   FROM placement_consumer consumer
   JOIN placement_allocation a ON a.consumer_id = consumer.id
@@ -26,7 +25,8 @@ SELECT p.uuid::text, p.generation, c.name, a.used, a.created_at,
  ORDER BY a.provider_id, a.resource_class_id
 """
 OF_PROVIDER = """
-SELECT p.generation, consumer.uuid::text, consumer.generation, c.name, a.used, a.created_at
+SELECT p.generation, consumer.uuid::text, consumer.generation, c.name, a.used,
+       extract(epoch FROM a.created_at)::float8
   FROM placement_provider p
   LEFT JOIN placement_allocation a ON a.provider_id = p.id
   LEFT JOIN placement_consumer consumer ON consumer.id = a.consumer_id
@@ -68,7 +68,7 @@ class ConsumerAllocations:
 
     resources: dict[str, dict[str, int]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
-    modified_at: datetime | None = None
+    modified_at: float | None = None
     project_id: str = ""
     user_id: str = ""
     consumer_generation: int = 0
@@ -88,7 +88,7 @@ class ProviderAllocations:
     generation: int
     resources: dict[str, dict[str, int]]
     consumer_generations: dict[str, int]
-    modified_at: datetime | None
+    modified_at: float | None
 
 
 def get_consumer_allocations(uuid: str) -> ConsumerAllocations:

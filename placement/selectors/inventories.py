@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from placement.database import fetch
 from placement.selectors.providers import is_canonical, missing_provider
 
 INVENTORIES = """
-SELECT p.generation, p.updated_at, c.name, i.total, i.reserved, i.min_unit, i.max_unit, i.step_size,
-       i.allocation_ratio, i.updated_at
+SELECT p.generation, extract(epoch FROM p.updated_at)::float8, c.name, i.total, i.reserved,
+       i.min_unit, i.max_unit, i.step_size, i.allocation_ratio,
+       extract(epoch FROM i.updated_at)::float8
   FROM placement_provider p
   LEFT JOIN placement_inventory i ON i.provider_id = p.id
   LEFT JOIN placement_resource_class c ON c.id = i.resource_class_id
@@ -35,7 +35,7 @@ SELECT p.generation, a.uuid::text
  ORDER BY a.id
 """
 TRAITS = """
-SELECT p.generation, t.name, t.created_at
+SELECT p.generation, t.name, extract(epoch FROM t.created_at)::float8
   FROM placement_provider p
   LEFT JOIN placement_provider_trait pt ON pt.provider_id = p.id
   LEFT JOIN placement_trait t ON t.id = pt.trait_id
@@ -61,11 +61,11 @@ class ProviderInventories:
 
     generation: int
     by_class: dict[str, InventoryFields]
-    modified_at: dict[str, datetime]
-    provider_modified_at: datetime
+    modified_at: dict[str, float]
+    provider_modified_at: float
 
     @property
-    def newest(self) -> datetime:
+    def newest(self) -> float:
         """Newest change of any inventory, else of the provider."""
         return max(self.modified_at.values(), default=self.provider_modified_at)
 
@@ -76,7 +76,7 @@ class ProviderNames:
 
     generation: int
     names: list[str]
-    modified_at: datetime | None = None
+    modified_at: float | None = None
 
 
 def get_inventories(uuid: str) -> ProviderInventories:

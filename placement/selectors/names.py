@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from placement.database import fetch
 
-TRAITS = "SELECT t.name, t.created_at FROM placement_trait t"
+TRAITS = "SELECT t.name, extract(epoch FROM t.created_at)::float8 FROM placement_trait t"
 USED = "EXISTS (SELECT FROM placement_provider_trait pt WHERE pt.trait_id = t.id)"
 ONE_TRAIT = f"{TRAITS} WHERE t.name = %s"
-CLASSES = "SELECT c.name, c.updated_at FROM placement_resource_class c"
+CLASSES = "SELECT c.name, extract(epoch FROM c.updated_at)::float8 FROM placement_resource_class c"
 
 
 class Named(NamedTuple):
     """A trait or a class, and when it was made or renamed."""
 
     name: str
-    modified_at: datetime
+    modified_at: float
 
 
 def list_traits(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from placement.database import fetch
@@ -12,7 +11,8 @@ from placement.domain.errors import BadRequest, NotFound
 from placement.domain.querystring import AggregateFilter, TraitFilter, canonical_uuid
 
 COLUMNS = """
-SELECT p.uuid::text, p.name, p.generation, parent.uuid::text, root.uuid::text, p.updated_at
+SELECT p.uuid::text, p.name, p.generation, parent.uuid::text, root.uuid::text,
+       extract(epoch FROM p.updated_at)::float8
   FROM placement_provider p
   JOIN placement_provider root ON root.id = p.root_id
   LEFT JOIN placement_provider parent ON parent.id = p.parent_id
@@ -55,7 +55,7 @@ class ProviderRow(NamedTuple):
     generation: int
     parent_uuid: str | None
     root_uuid: str
-    modified_at: datetime
+    modified_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import structlog
@@ -56,7 +55,7 @@ SELECT %s, n.* FROM unnest(%s::int[], %s::int[], %s::int[], %s::int[], %s::int[]
    SET total = excluded.total, reserved = excluded.reserved, min_unit = excluded.min_unit,
        max_unit = excluded.max_unit, step_size = excluded.step_size,
        allocation_ratio = excluded.allocation_ratio, updated_at = statement_timestamp()
-RETURNING i.resource_class_id, i.used, i.updated_at
+RETURNING i.resource_class_id, i.used, extract(epoch FROM i.updated_at)::float8
 """
 
 Inventories = Mapping[str, InventoryAmounts]
@@ -68,7 +67,7 @@ class WrittenInventories:
 
     generation: int
     by_class: Inventories
-    modified_at: datetime | None = None
+    modified_at: float | None = None
 
 
 def amounts_of(document: Mapping[str, Any]) -> InventoryAmounts:  # Any: JSON that passed its schema

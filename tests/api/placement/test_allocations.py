@@ -168,12 +168,13 @@ def test_amounts_that_are_refused(
     assert (f"for consumer {consumer}" in answer.error["detail"]) == (status == 400)
 
 
-def test_an_unknown_provider_is_told_before_a_conflict_of_generations(
+def test_a_conflict_of_generations_is_told_before_an_unknown_provider(
     placement: PlacementClient,
 ) -> None:
     provider, unknown, consumer = placement.make_provider(VCPU=1), uuid(), uuid()
     placement.allocate(consumer, {provider: {"VCPU": 1}})
-    answer = placement.allocate(consumer, {unknown: {"VCPU": 1}})
+    assert placement.allocate(consumer, {unknown: {"VCPU": 1}}).status == 409
+    answer = placement.allocate(consumer, {unknown: {"VCPU": 1}}, generation=1)
     assert answer.status == 400
     wanted = f"Allocation for resource provider '{unknown}' that does not exist."
     assert wanted in answer.error["detail"]
@@ -398,3 +399,18 @@ def test_history_tells_who_held_what(placement: PlacementClient) -> None:
     last = AllocationEvent.objects.latest("id")
     assert (last.actor, last.request_id) == ("admin", answer.headers["x-openstack-request-id"])
     assert str(last.provider_uuid) == provider
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a,b", 'quo"te', "back\\slash", "{brace}", "NULL", "null", " space ", "é\u2028", "'", "\\"],
+)
+def test_names_come_back_as_they_were_sent(placement: PlacementClient, text: str) -> None:
+    provider, consumer = placement.make_provider(VCPU=8), uuid()
+    owner = {"project_id": text, "user_id": f"{text}{text}"}
+    held = {provider: {"VCPU": 1}}
+    assert placement.allocate(consumer, held, **owner).status == 204
+    shown = placement.get(f"/allocations/{consumer}").json
+    assert {key: shown[key] for key in owner} == owner
+    listed = placement.allocate(uuid(), held, **owner, version="1.12")
+    assert listed.status == 204
