@@ -118,8 +118,12 @@ def canonical(body: Any) -> Any:
     if isinstance(body, dict):
         return {key: inner if key == "links" else canonical(inner) for key, inner in body.items()}
     if isinstance(body, list):
-        return sorted((canonical(inner) for inner in body), key=json.dumps)
+        return sorted((canonical(inner) for inner in body), key=_sorted_text)
     return body
+
+
+def _sorted_text(content: Any) -> str:
+    return json.dumps(content, sort_keys=True)
 
 
 def without_prefix(body: Any, prefix: str) -> Any:
