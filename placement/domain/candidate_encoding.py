@@ -48,6 +48,9 @@ def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) ->
 
 def _requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
     """Return the texts of the candidates, joined by commas, in their order."""
+    if len(candidates.columns) == 1:
+        template = _template(candidates, [0], minor)
+        return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
     patterns = _patterns(candidates.columns)
     kinds, kind_of = np.unique(patterns, return_inverse=True, axis=0)
     texts: list[bytes] = [b""] * len(candidates)

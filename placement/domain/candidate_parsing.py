@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from placement.domain.candidate_query import (
@@ -115,7 +115,7 @@ def _root_filter(values: Sequence[str], minor: int) -> RootFilter | None:
         return None
     if len(values) > 1:
         message = "Query parameter 'root_required' may be specified only once."
-        raise BadRequest(message, code=QUERY_DUPLICATE_KEY)
+        raise BadRequest(message, wire_code=QUERY_DUPLICATE_KEY)
     parsed = parse_required(values, minor=min(minor, ANY_TRAITS_SINCE - 1))
     required = frozenset[str]().union(*parsed.required)
     conflicts = required & parsed.forbidden
@@ -124,7 +124,7 @@ def _root_filter(values: Sequence[str], minor: int) -> RootFilter | None:
             "Conflicting required and forbidden traits found in root_required: "
             f"{', '.join(sorted(conflicts))}"
         )
-        raise BadRequest(message, code=QUERY_BAD_VALUE)
+        raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
     return RootFilter(required=required, forbidden=parsed.forbidden)
 
 
@@ -136,7 +136,7 @@ def _subtree_terms(values: Sequence[str]) -> tuple[frozenset[str], ...]:
             message = (
                 "Empty string (unsuffixed group) can not be specified in `same_subtree` queryparam."
             )
-            raise BadRequest(message, code=QUERY_BAD_VALUE)
+            raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
         terms.append(term)
     return tuple(dict.fromkeys(terms))
 
@@ -227,21 +227,21 @@ def _check_resources_somewhere(
     """Refuse groups without resources that no ``same_subtree`` names, and unknown names in it."""
     if not any(parts.resources for parts in groups.values()):
         message = "There must be at least one resources or resources[$S] parameter."
-        raise BadRequest(message, code=QUERY_MISSING_VALUE)
+        raise BadRequest(message, wire_code=QUERY_MISSING_VALUE)
     bare = {suffix for suffix, parts in groups.items() if not parts.resources}
     if bare - in_subtrees:
         message = (
             "Resourceless suffixed group request should be specified in `same_subtree` query "
             f"param: bad group(s) - {', '.join(sorted(bare - in_subtrees))}."
         )
-        raise BadRequest(message, code=QUERY_BAD_VALUE)
+        raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
     if in_subtrees - groups.keys():
         message = (
             "Real suffixes should be specified in `same_subtree`: "
             f"{', '.join(sorted(in_subtrees - groups.keys()))} not found in "
             f"{', '.join(sorted(groups))}."
         )
-        raise BadRequest(message, code=QUERY_BAD_VALUE)
+        raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
 
 
 def _check_conflicts(groups: Mapping[str, _GroupParts]) -> None:
@@ -308,7 +308,16 @@ class _Known:
             RequestGroup(suffix=group.suffix, resources=asked, filter=group.filter)
             for group, asked in zip(self.parsed.query.groups, resources, strict=True)
         )
-        return replace(self.parsed, query=replace(self.parsed.query, groups=groups))
+        known = self.parsed.query
+        query = CandidateQuery(
+            groups=groups,
+            isolate=known.isolate,
+            same_subtree=known.same_subtree,
+            root=known.root,
+            limit=known.limit,
+            one_provider_per_tree=known.one_provider_per_tree,
+        )
+        return ParsedQuery(query=query, traits=self.parsed.traits, classes=self.parsed.classes)
 
 
 class QueryCache:

@@ -47,13 +47,14 @@ class PlacementError(HeadroomError):
     """A refusal with an HTTP status, a code of Placement and the particular message.
 
     Attributes:
+        wire_code: What clients of Placement are told; ``code`` is ours, for logs.
         status: HTTP status of the answer.
         headers: Headers that the answer carries besides the usual ones.
         extra: Keys that the error object carries besides the usual ones.
         has_code: Whether the body may name a code at all.
     """
 
-    code = UNDEFINED
+    code = "placement_error"
     status: int = HTTPStatus.INTERNAL_SERVER_ERROR
     has_code = True
 
@@ -61,12 +62,13 @@ class PlacementError(HeadroomError):
         self,
         message: str = "",
         *,
-        code: str | None = None,
+        wire_code: str = UNDEFINED,
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, object] | None = None,
         **facts: object,
     ) -> None:
-        super().__init__(message, code=code, **facts)
+        super().__init__(message, **facts)
+        self.wire_code = wire_code
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
 
@@ -88,12 +90,14 @@ class PlacementError(HeadroomError):
 class BadRequest(PlacementError):  # noqa: N818 - named as its status
     """The request is malformed or says something impossible."""
 
+    code = "placement_bad_request"
     status = HTTPStatus.BAD_REQUEST
 
 
 class Unauthorized(PlacementError):  # noqa: N818 - named as its status
     """The caller did not say who it is, or nobody knows it."""
 
+    code = "placement_unauthorized"
     status = HTTPStatus.UNAUTHORIZED
     has_code = False
 
@@ -101,18 +105,21 @@ class Unauthorized(PlacementError):  # noqa: N818 - named as its status
 class PolicyDenied(PlacementError):  # noqa: N818 - a state of the caller
     """The caller is known but the policy does not let it."""
 
+    code = "placement_policy_denied"
     status = HTTPStatus.FORBIDDEN
 
 
 class NotFound(PlacementError):  # noqa: N818 - named as its status
     """No such path, or no such object."""
 
+    code = "placement_not_found"
     status = HTTPStatus.NOT_FOUND
 
 
 class MethodNotAllowed(PlacementError):  # noqa: N818 - named as its status
     """The path exists but not with this method."""
 
+    code = "placement_method_not_allowed"
     status = HTTPStatus.METHOD_NOT_ALLOWED
 
     def __init__(self, method: str, allowed: str) -> None:
@@ -130,30 +137,35 @@ class MethodNotAllowed(PlacementError):  # noqa: N818 - named as its status
 class NotAcceptable(PlacementError):  # noqa: N818 - named as its status
     """The answer cannot have the form, or the version, that was asked for."""
 
+    code = "placement_not_acceptable"
     status = HTTPStatus.NOT_ACCEPTABLE
 
 
 class Conflict(PlacementError):  # noqa: N818 - named as its status
     """The state does not allow it now, or another writer came first."""
 
+    code = "placement_conflict"
     status = HTTPStatus.CONFLICT
 
 
 class PayloadTooLarge(PlacementError):  # noqa: N818 - named as its status
     """The body is larger than the server takes."""
 
+    code = "placement_body_too_large"
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class UnsupportedMediaType(PlacementError):  # noqa: N818 - named as its status
     """The body is not JSON."""
 
+    code = "placement_unsupported_media_type"
     status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
 class Unavailable(PlacementError):  # noqa: N818 - named as its status
     """The server cannot answer now; the same request may succeed a little later."""
 
+    code = "placement_unavailable"
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
 
@@ -175,5 +187,5 @@ def error_body(error: PlacementError, *, minor: int | None, request_id: str) -> 
         **error.extra,
     }
     if minor is not None and minor >= CODES_SINCE and error.has_code:
-        described["code"] = error.code
+        described["code"] = error.wire_code
     return {"errors": [described]}

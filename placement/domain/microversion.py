@@ -24,6 +24,7 @@ VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 class VersionNotAcceptable(NotAcceptable):
     """The version asked for is not one we speak."""
 
+    code = "placement_version_not_acceptable"
     has_code = False
 
 

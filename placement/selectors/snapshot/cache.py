@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -69,7 +69,9 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         snapshot = _with_usage(state, changes)
         if snapshot is not None:
             snapshot = _with_held(snapshot, changes)
-            return replace(state, snapshot=snapshot, moment=changes.moment, read_at=read_at)
+            return State(
+                snapshot=snapshot, moment=changes.moment, names=state.names, read_at=read_at
+            )
     with _one_snapshot():
         read_at = time.monotonic()
         changes = read_changes(state.moment, with_held=is_held_subtracted())
@@ -152,6 +154,7 @@ class SnapshotCache:
         self._state: State | None = None
         self._begun = 0
         self._done = 0
+        self._has_shown_changes = True
 
     def current(self) -> Snapshot:
         """Return the providers as of now, including the caller's own uncommitted writes.
@@ -185,7 +188,9 @@ class SnapshotCache:
             return state
         changes = self._changes_since(known.moment)
         state = advance(known, changes, read_at=read_at)
-        observe_refresh(providers=len(state.snapshot), trees=changes.count)
+        if state.snapshot is not known.snapshot or self._has_shown_changes:
+            observe_refresh(providers=len(state.snapshot), trees=changes.count)
+            self._has_shown_changes = changes.count > 0
         return state
 
 
