@@ -33,6 +33,8 @@ JSON_RANGES = frozenset({JSON_TYPE, "application/*", "*/*"})
 class InternalError(PlacementError):
     """Something that must not happen; the log knows more than the answer says."""
 
+    code = "placement_internal"
+
 
 def accepted_types(request: HttpRequest) -> list[str]:
     """Return the media ranges a client accepts, as it lists them; refused ones left out."""

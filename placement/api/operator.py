@@ -67,7 +67,7 @@ class OperatorView(PlacementView):
             "title": error.title,
             "status": int(error.status),
             "detail": error.message,
-            "code": error.code,
+            "code": error.wire_code,
             "request_id": request_id_of(self.http_request),
             **error.extra,
         }

@@ -288,7 +288,7 @@ def _consumer_generation(facts: Sequence[Any], request: AllocationRequest) -> Pl
     expected = "null" if stored is None else stored
     return Conflict(
         f"consumer generation conflict - expected {expected} but got {known.get(uuid, given)}",
-        code=CONCURRENT_UPDATE,
+        wire_code=CONCURRENT_UPDATE,
         reason="consumer_generation",
     )
 

@@ -121,7 +121,7 @@ def create_inventory(
             message = (
                 f"Update conflict: inventory of {class_name} on {uuid} already exists, use PUT"
             )
-            raise Conflict(message, code=CONCURRENT_UPDATE)
+            raise Conflict(message, wire_code=CONCURRENT_UPDATE)
         return _write(provider, {class_name: amounts}, ids)
 
     return in_transaction(write)
@@ -205,7 +205,7 @@ def delete_inventory(uuid: str, *, class_name: str) -> None:
                 f"Unable to delete inventory of class {class_name}: Inventory for '{class_name}' "
                 f"on resource provider '{uuid}' in use."
             )
-            raise Conflict(message, code=CONCURRENT_UPDATE)
+            raise Conflict(message, wire_code=CONCURRENT_UPDATE)
         kept = class_ids([name for name in held if name != class_name], "")
         run(DELETE_OTHERS, [provider.id, list(kept.values())])
         _finish(provider)
@@ -329,4 +329,4 @@ def _finish(provider: LockedProvider) -> int:
 def _in_use(uuid: str, names: Sequence[str]) -> Conflict:
     listed = ", ".join(names)
     message = f"update conflict: Inventory for '{listed}' on resource provider '{uuid}' in use."
-    return Conflict(message, code=INVENTORY_IN_USE)
+    return Conflict(message, wire_code=INVENTORY_IN_USE)

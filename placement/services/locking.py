@@ -69,7 +69,7 @@ def check_generation(provider: LockedProvider, given: int, message: str) -> None
         Conflict: the generation moved on.
     """
     if provider.generation != given:
-        raise Conflict(message, code=CONCURRENT_UPDATE)
+        raise Conflict(message, wire_code=CONCURRENT_UPDATE)
 
 
 def raise_generation(provider: LockedProvider) -> int:

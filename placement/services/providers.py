@@ -135,7 +135,7 @@ def update_provider(
         in_transaction(write)
     except IntegrityError as error:
         message = f"Conflicting resource provider {name} already exists."
-        raise Conflict(message, code=DUPLICATE_NAME) from error
+        raise Conflict(message, wire_code=DUPLICATE_NAME) from error
     return get_provider(uuid)
 
 
@@ -160,7 +160,7 @@ def delete_provider(uuid: str) -> None:
             message = (
                 f"Unable to delete resource provider {uuid}: Resource provider has allocations."
             )
-            raise Conflict(message, code=PROVIDER_IN_USE)
+            raise Conflict(message, wire_code=PROVIDER_IN_USE)
         _refuse_for_host(provider, "cannot delete a kvm hypervisor")
         for statement in DELETE_LINKS:
             run(statement, [provider.id])
@@ -172,7 +172,7 @@ def delete_provider(uuid: str) -> None:
         message = (
             f"Unable to delete parent resource provider {uuid}: It has child resource providers."
         )
-        raise Conflict(message, code=PROVIDER_HAS_CHILDREN) from error
+        raise Conflict(message, wire_code=PROVIDER_HAS_CHILDREN) from error
 
 
 def _parent(uuid: str) -> tuple[int, int]:
@@ -211,11 +211,13 @@ def _refuse_for_host(provider: LockedProvider, what: str) -> None:
 
 def _has_children(uuid: str) -> Conflict:
     message = f"Unable to delete parent resource provider {uuid}: It has child resource providers."
-    return Conflict(message, code=PROVIDER_HAS_CHILDREN)
+    return Conflict(message, wire_code=PROVIDER_HAS_CHILDREN)
 
 
 def _duplicate(error: IntegrityError, *, name: str, uuid: str) -> Conflict:
     diagnostics = getattr(error.__cause__, "diag", None)
     constraint = getattr(diagnostics, "constraint_name", "") or ""
     what = f"name: {name}" if "name" in constraint else f"uuid: {uuid}"
-    return Conflict(f"Conflicting resource provider {what} already exists.", code=DUPLICATE_NAME)
+    return Conflict(
+        f"Conflicting resource provider {what} already exists.", wire_code=DUPLICATE_NAME
+    )

@@ -123,13 +123,13 @@ def _checked(uuid: str, new: NewInventories) -> LockedProvider:
         raise BadRequest(
             f"Resource provider {uuid} in inventories not found: No resource provider with uuid "
             f"{uuid} found",
-            code=PROVIDER_NOT_FOUND,
+            wire_code=PROVIDER_NOT_FOUND,
         ) from error
     if provider.generation != new.generation:
         raise Conflict(
             f"resource provider generation conflict for provider {uuid}: "
             f"actual: {provider.generation}, given: {new.generation}",
-            code=CONCURRENT_UPDATE,
+            wire_code=CONCURRENT_UPDATE,
         )
     if provider.takes_inventory_from_host:
         raise Conflict(f"The inventories of {uuid} are those of its host and cannot be written.")
