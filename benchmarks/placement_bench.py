@@ -83,11 +83,11 @@ QUICK = Scale(
 )
 FULL = Scale(
     sizes=(MIDDLE, LARGE),
-    candidates=(60, 4),
-    writes=(2400, 320),
-    reads=(2000, 200),
-    lists=(40, 6),
-    rounds=20,
+    candidates=(30, 3),
+    writes=(1600, 128),
+    reads=(1000, 80),
+    lists=(20, 3),
+    rounds=5,
 )
 _consumers = count(1 << 60)
 
