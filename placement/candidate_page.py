@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from capacity.decision_pictures import funnel_bar
 from journal.admin_base import row_url
-from journal.formatting import NOTHING, plural
+from journal.formatting import NOTHING, count_text, plural
 from placement.domain.candidate_explain import MOST_COUNTED, Explanation
 from placement.domain.candidate_funnel import FunnelStep, SlotFunnel
 from placement.domain.candidate_query import UNSUFFIXED
@@ -106,7 +106,7 @@ def candidate_page(query: str) -> CandidatePage:
     used = {int(row) for column in found.columns for row in column}
     known = _providers([*roots, *(snapshot.uuid_of(row) for row in used)])
     count = explanation.candidates
-    shown = f"{count} or more" if count >= MOST_COUNTED else str(count)
+    shown = f"{count_text(count)} or more" if count >= MOST_COUNTED else str(count)
     return CandidatePage(
         query=text,
         tone="ok" if count else "bad",
@@ -127,7 +127,7 @@ def candidate_page(query: str) -> CandidatePage:
 def _sentence(explanation: Explanation) -> str:
     trees = plural(explanation.common_trees, "tree")
     if explanation.candidates:
-        return f"{trees} of {explanation.trees} can serve every part of the request."
+        return f"{trees} of {count_text(explanation.trees)} can serve every part of the request."
     if explanation.common_trees:
         return f"{trees} could serve each part, but not all of them together."
     return f"None of {plural(explanation.trees, 'tree')} can serve every part of the request."
@@ -168,7 +168,7 @@ def _funnel(explanation: Explanation, part: SlotFunnel) -> PartFunnel:
 
 def _step_summary(step: FunnelStep) -> str:
     left = f"{plural(step.left_providers, 'provider')} in {plural(step.left_trees, 'tree')}"
-    return f"-{step.removed_providers}, {left}" if step.removed_providers else left
+    return f"-{count_text(step.removed_providers)}, {left}" if step.removed_providers else left
 
 
 def _nearest(explanation: Explanation, known: Mapping[str, NamedProvider]) -> Sequence[TreeLine]:

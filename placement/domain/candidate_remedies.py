@@ -46,11 +46,15 @@ class _Relaxation:
         text: In words.
         apply: Makes it.
         amount: Group and class whose amount it lowers as far as it goes; None if it is another.
+        group: Suffix of the group that it changes; None if it changes none.
+        is_removal: Whether it leaves out the group.
     """
 
     text: str
     apply: Callable[[CandidateQuery], CandidateQuery]
     amount: tuple[str, str] | None = None
+    group: str | None = None
+    is_removal: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +88,8 @@ def find_remedies(
     found: list[Remedy] = []
     for size in (1, 2):
         for chosen in combinations(relaxations, size):
+            if any(one.is_removal for one in chosen) and len({one.group for one in chosen}) < size:
+                continue  # no other change of a group that is left out
             remedy = _tried(trials, query, chosen)
             if remedy is not None:
                 found.append(remedy)
@@ -98,7 +104,7 @@ def _tried(trials: _Trials, query: CandidateQuery, chosen: Sequence[_Relaxation]
     relaxed = query
     for one in chosen:
         relaxed = one.apply(relaxed)
-    if not trials.count(relaxed):
+    if not any(group.resources for group in relaxed.groups) or not trials.count(relaxed):
         return None
     texts = []
     for one in chosen:
@@ -154,7 +160,15 @@ def _relaxations(snapshot: Snapshot, query: CandidateQuery) -> Iterator[_Relaxat
                         one, at, name, least
                     ),
                     amount=(group.suffix, name),
+                    group=group.suffix,
                 )
+    for group in query.groups if len(query.groups) > 1 else ():
+        yield _Relaxation(
+            text=f"leave out {_named(group.suffix)}",
+            apply=lambda one, suffix=group.suffix: _without_group(one, suffix),  # type: ignore[misc]
+            group=group.suffix,
+            is_removal=True,
+        )
 
 
 def _root_relaxations(query: CandidateQuery) -> Iterator[_Relaxation]:
@@ -195,6 +209,7 @@ def _filter_relaxations(group: RequestGroup) -> Iterator[_Relaxation]:
                     _group(one, suffix), filter=replace(_group(one, suffix).filter, in_tree=None)
                 ),
             ),
+            group=suffix,
         )
 
 
@@ -204,7 +219,7 @@ def _filter_change(suffix: str, field: str, member: str | frozenset[str], text: 
         kept = getattr(group.filter, field) - {member}
         return _with_group(one, replace(group, filter=replace(group.filter, **{field: kept})))
 
-    return _Relaxation(text=text, apply=apply)
+    return _Relaxation(text=text, apply=apply, group=suffix)
 
 
 def _amounts(snapshot: Snapshot, name: str) -> list[int]:
@@ -233,6 +248,15 @@ def _with_group(query: CandidateQuery, changed: RequestGroup) -> CandidateQuery:
 def _with_amount(query: CandidateQuery, suffix: str, name: str, amount: int) -> CandidateQuery:
     group = _group(query, suffix)
     return _with_group(query, replace(group, resources={**group.resources, name: amount}))
+
+
+def _without_group(query: CandidateQuery, suffix: str) -> CandidateQuery:
+    terms = (term - {suffix} for term in query.same_subtree)
+    return replace(
+        query,
+        groups=tuple(one for one in query.groups if one.suffix != suffix),
+        same_subtree=tuple(term for term in terms if term),
+    )
 
 
 def _without_term(query: CandidateQuery, term: frozenset[str]) -> CandidateQuery:

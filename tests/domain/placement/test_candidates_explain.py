@@ -130,7 +130,11 @@ REMEDIES: tuple[tuple[str, tuple[Any, ...], str, list[tuple[str, ...]]], ...] = 
         "no isolation",
         (a, b),
         "resources1=VCPU:2&resources2=DISK_GB:1&group_policy=isolate",
-        [("group_policy=none instead of isolate",)],
+        [
+            ("group_policy=none instead of isolate",),
+            ("leave out group 1",),
+            ("leave out group 2",),
+        ],
     ),
     (
         "another tree",
@@ -156,6 +160,28 @@ REMEDIES: tuple[tuple[str, tuple[Any, ...], str, list[tuple[str, ...]]], ...] = 
         ],
     ),
     ("nothing helps", (b,), "resources=DISK_GB:1", []),
+    (
+        "a group less",
+        (a, b),
+        "resources=VCPU:9&required=!CUSTOM_X&resources1=DISK_GB:100",
+        [("leave out the unsuffixed group",)],
+    ),
+    (
+        "no other change of a group that is left out",
+        (a, b),
+        "resources=VCPU:9&resources1=DISK_GB:101",
+        [
+            (
+                "ask for VCPU:8 instead of VCPU:9 in the unsuffixed group",
+                "ask for DISK_GB:100 instead of DISK_GB:101 in group 1",
+            ),
+            ("ask for VCPU:8 instead of VCPU:9 in the unsuffixed group", "leave out group 1"),
+            (
+                "ask for DISK_GB:100 instead of DISK_GB:101 in group 1",
+                "leave out the unsuffixed group",
+            ),
+        ],
+    ),
 )
 
 
@@ -191,6 +217,8 @@ def test_a_subtree_that_nobody_meets_is_a_remedy() -> None:
     )
     assert explanation.common_trees == 1
     assert [remedy.changes for remedy in explanation.remedies] == [
-        ("leave out same_subtree=_A,_B",)
+        ("leave out same_subtree=_A,_B",),
+        ("leave out group _A",),
+        ("leave out group _B",),
     ]
     assert explanation.remedies[0].candidates == 3
