@@ -176,9 +176,7 @@ class Snapshot:
         known = self.caches.rows_by_uuid
         if known is None:
             text = self.uuids.tobytes().decode()
-            known = {
-                text[at * UUID_LENGTH : (at + 1) * UUID_LENGTH]: at for at in range(len(self))
-            }
+            known = {text[at * UUID_LENGTH : (at + 1) * UUID_LENGTH]: at for at in range(len(self))}
             self.caches.rows_by_uuid = known
         return known.get(uuid, NO_ROW)
 
