@@ -6,18 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.utils.safestring import SafeString
 
 from hosts.models import Host, Instance
-from journal.admin_base import find_url, list_url, row_url
+from journal.admin_base import find_link, find_url, list_url, row_url, time_tag
 from journal.charts import Segment, stacked_bar
 from journal.formatting import count_text, memory_short, percent_text, plural
 from placement.domain.capacity import InventoryAmounts
 from placement.models import (
     Aggregate,
     Allocation,
+    AllocationEvent,
     Consumer,
     Inventory,
     ProviderAggregate,
@@ -26,6 +28,7 @@ from placement.models import (
 )
 
 ROWS_SHOWN = 100
+EVENTS_SHOWN = 50
 TREE_SHOWN = 200
 MIB = 1 << 20
 GIB = 1 << 30
@@ -85,6 +88,17 @@ class HeldLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """One change of what a consumer holds; ``other`` is the provider, or the consumer."""
+
+    moment: SafeString | str
+    other: SafeString | str
+    change: str
+    actor: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPage:
     """What a provider's page shows beside its columns."""
 
@@ -94,6 +108,7 @@ class ProviderPage:
     held: tuple[HeldLine, ...]
     held_note: str
     held_url: str
+    history: tuple[EventLine, ...]
     host_name: str
     host_url: str
 
@@ -103,6 +118,7 @@ class ConsumerPage:
     """What a consumer's page shows beside its columns."""
 
     held: tuple[HeldLine, ...]
+    history: tuple[EventLine, ...]
     vm_name: str
     vm_url: str
 
@@ -175,6 +191,7 @@ def provider_page(provider: ResourceProvider) -> ProviderPage:
         if total <= ROWS_SHOWN
         else f"first {ROWS_SHOWN:,} of {plural(total, 'consumer')}",
         held_url=list_url("placement.consumer", provider=provider.pk),
+        history=_history("consumer", provider_uuid=provider.uuid),
         host_name=host.name if host else "",
         host_url=row_url(host) if host else "",
     )
@@ -185,6 +202,7 @@ def consumer_page(consumer: Consumer) -> ConsumerPage:
     vm = Instance.objects.filter(openstack_id=str(consumer.uuid)).first()
     return ConsumerPage(
         held=_provider_lines(consumer),
+        history=_history("provider", consumer_uuid=consumer.uuid),
         vm_name=vm.name if vm else "",
         vm_url=row_url(vm) if vm else "",
     )
@@ -243,6 +261,29 @@ def _provider_lines(consumer: Consumer) -> tuple[HeldLine, ...]:
 def _amount(row: Allocation) -> str:
     name = row.resource_class.name
     return f"{name} {amount_text(name, row.used)}"
+
+
+def _history(other: str, **lookups: UUID) -> tuple[EventLine, ...]:
+    """Return the newest events, newest first.
+
+    Args:
+        other: ``provider`` or ``consumer``: which side of an event is linked.
+        lookups: The side whose page this is.
+    """
+    events = AllocationEvent.objects.filter(**lookups).order_by("-id")[:EVENTS_SHOWN]
+    return tuple(
+        EventLine(
+            moment=time_tag(event.created_at),
+            other=find_link(other, str(getattr(event, f"{other}_uuid"))),
+            change=(
+                f"{event.resource_class} {amount_text(event.resource_class, event.previous)} → "
+                f"{amount_text(event.resource_class, event.amount)}"
+            ),
+            actor=event.actor,
+            request_id=event.request_id,
+        )
+        for event in events
+    )
 
 
 def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[ProviderLine, ...]:
