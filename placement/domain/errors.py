@@ -67,7 +67,7 @@ class PlacementError(HeadroomError):
         extra: Mapping[str, object] | None = None,
         **facts: object,
     ) -> None:
-        super().__init__(message, **facts)
+        super().__init__(message, code=None, **facts)
         self.wire_code = wire_code
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
