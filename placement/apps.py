@@ -12,12 +12,16 @@ class PlacementConfig(AppConfig):
     name = "placement"
 
     def ready(self) -> None:
-        """Register system checks, and what runs after migrations."""
-        from placement import checks  # noqa: F401, PLC0415 - registers them; policy needs the apps
+        """Register system checks, gauges, and what runs after migrations."""
+        from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
+            checks,  # noqa: F401
+            metrics_inventories,
+        )
         from placement.services.standards import (  # noqa: PLC0415 - models first
             sync_standards_after_migrate,
         )
 
+        metrics_inventories.register()
         post_migrate.connect(
             sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"
         )
