@@ -11,29 +11,8 @@ from placement.selectors.providers import is_canonical, missing_provider
 UNKNOWN_TYPE: Final = "unknown"
 ALL_TYPES: Final = "all"
 
-OF_CONSUMER = """
-SELECT p.uuid::text, p.generation, c.name, a.used, extract(epoch FROM a.created_at)::float8,
-       consumer.generation, project.external_id, owner.external_id, kind.name
-  FROM placement_consumer consumer
-  JOIN placement_allocation a ON a.consumer_id = consumer.id
-  JOIN placement_provider p ON p.id = a.provider_id
-  JOIN placement_resource_class c ON c.id = a.resource_class_id
-  JOIN placement_project project ON project.id = consumer.project_id
-  JOIN placement_user owner ON owner.id = consumer.user_id
-  LEFT JOIN placement_consumer_type kind ON kind.id = consumer.type_id
- WHERE consumer.uuid = %s::uuid
- ORDER BY a.provider_id, a.resource_class_id
-"""
-OF_PROVIDER = """
-SELECT p.generation, consumer.uuid::text, consumer.generation, c.name, a.used,
-       extract(epoch FROM a.created_at)::float8
-  FROM placement_provider p
-  LEFT JOIN placement_allocation a ON a.provider_id = p.id
-  LEFT JOIN placement_consumer consumer ON consumer.id = a.consumer_id
-  LEFT JOIN placement_resource_class c ON c.id = a.resource_class_id
- WHERE p.uuid = %s::uuid
- ORDER BY a.consumer_id, a.resource_class_id
-"""
+OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
+OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
 PROJECT_USAGES = """
 SELECT {kind}, c.name, sum(a.used)::bigint, count(DISTINCT a.consumer_id)
   FROM placement_consumer consumer
