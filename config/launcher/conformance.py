@@ -33,7 +33,7 @@ from config.launcher.terminal import LauncherError, last_lines, say, step
 DATABASE = "headroom_conformance"
 CLIENT_PREFIX = "osc-"
 MOUNT = "placement"
-_READY_SECONDS = 90.0
+_READY_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _WORD_ORDER = ("passed", "failed", "skipped", "untestable")
 
