@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import Error, connection, transaction
 
 from capacity.locks import sqlstate_of
 from journal.actors import Actor
 from placement import metrics
+from placement.conf import headroom
 from placement.database import drop_dead_connection, lock_timeout, retried, run
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
@@ -199,7 +199,7 @@ def _generation(consumer: ConsumerWrite) -> int | None:
 
 
 def _history(actor: Actor, request_id: str) -> tuple[str, str | None]:
-    return actor.name[:255], request_id if settings.HEADROOM.placement.history_days else None
+    return actor.name[:255], request_id if headroom().placement.history_days else None
 
 
 def _write(
