@@ -102,7 +102,7 @@ def replace_allocations(
         Busy: the rows were locked for too long.
     """
     parameters = replace_parameters(request, actor=actor, request_id=request_id)
-    _observed(kind, lambda: _write(REPLACE, [*parameters, lock_timeout()], request))
+    observed_write(kind, lambda: _write(REPLACE, [*parameters, lock_timeout()], request))
 
 
 def replace_in_transaction(request: AllocationRequest, *, actor: Actor, request_id: str) -> None:
@@ -142,7 +142,7 @@ def delete_allocations(
         row = _write(DELETE, [consumer_uuid, generation, *history, lock_timeout()], request)
         return bool(row and row[0])
 
-    if not _observed("delete", delete):
+    if not observed_write("delete", delete):
         raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
 
 
@@ -218,7 +218,13 @@ def _write(
         raise _told(error, request) from error
 
 
-def _observed(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed through
+def observed_write(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed through
+    """Run a write of allocations and count it.
+
+    Args:
+        kind: ``put``, ``post``, ``delete`` or ``reshape``.
+        work: The write.
+    """
     started = time.perf_counter()
     result = "error"
     try:
