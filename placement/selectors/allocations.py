@@ -13,27 +13,28 @@ ALL_TYPES: Final = "all"
 
 OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
 OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
+# Consumers are counted by themselves: each holds something, and counting them among the allocations
+# would sort all of these.
 PROJECT_USAGES = """
-SELECT {kind}, c.name, sum(a.used)::bigint, count(DISTINCT a.consumer_id)
-  FROM placement_consumer consumer
-  JOIN placement_project project ON project.id = consumer.project_id
-  JOIN placement_user owner ON owner.id = consumer.user_id
-  LEFT JOIN placement_consumer_type kind ON kind.id = consumer.type_id
-  JOIN placement_allocation a ON a.consumer_id = consumer.id
-  JOIN placement_resource_class c ON c.id = a.resource_class_id
- WHERE project.external_id = %(project)s
-   AND (%(user)s::text IS NULL OR owner.external_id = %(user)s)
-   AND (%(type)s::text IS NULL OR coalesce(kind.name, '{unknown}') = %(type)s)
- GROUP BY GROUPING SETS (({group}c.id, c.name), ({group_total}))
- ORDER BY 1, c.id
+WITH mine AS MATERIALIZED (
+    SELECT k.id, {kind} AS kind
+      FROM placement_consumer k LEFT JOIN placement_consumer_type t ON t.id = k.type_id
+     WHERE k.project_id = (SELECT id FROM placement_project WHERE external_id = %(project)s)
+       AND (%(user)s::text IS NULL
+            OR k.user_id = (SELECT id FROM placement_user WHERE external_id = %(user)s))
+       AND (%(type)s::text IS NULL OR coalesce(t.name, '{unknown}') = %(type)s))
+SELECT u.kind, c.name, u.amount, 0::bigint, c.id
+  FROM (SELECT m.kind, a.resource_class_id, sum(a.used)::bigint AS amount
+          FROM mine m JOIN placement_allocation a ON a.consumer_id = m.id
+         GROUP BY m.kind, a.resource_class_id) u
+  JOIN placement_resource_class c ON c.id = u.resource_class_id
+ UNION ALL
+SELECT m.kind, NULL, NULL, count(*), NULL FROM mine m GROUP BY m.kind
+ ORDER BY 1, 5
 """
-KIND: Final = f"coalesce(kind.name, '{UNKNOWN_TYPE}')"
-USAGES_BY_TYPE = PROJECT_USAGES.format(
-    kind=KIND, group=f"{KIND}, ", group_total=KIND, unknown=UNKNOWN_TYPE
-)
-USAGES_IN_ALL = PROJECT_USAGES.format(
-    kind=f"'{ALL_TYPES}'::text", group="", group_total="", unknown=UNKNOWN_TYPE
-)
+KIND: Final = f"coalesce(t.name, '{UNKNOWN_TYPE}')"
+USAGES_BY_TYPE = PROJECT_USAGES.format(kind=KIND, unknown=UNKNOWN_TYPE)
+USAGES_IN_ALL = PROJECT_USAGES.format(kind=f"'{ALL_TYPES}'::text", unknown=UNKNOWN_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ def get_project_usages(
     )
     resources: dict[str, dict[str, int]] = {}
     counts: dict[str, int] = {}
-    for kind, class_name, amount, consumers in rows:
+    for kind, class_name, amount, consumers, _ in rows:
         if class_name is None:
             counts[kind] = consumers
         else:
