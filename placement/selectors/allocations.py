@@ -15,26 +15,31 @@ OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
 OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
 # Consumers are counted by themselves: each holds something, and counting them among the allocations
 # would sort all of these.
+# A consumer always holds something, so consumers are counted without their allocations.
 PROJECT_USAGES = """
-WITH mine AS MATERIALIZED (
-    SELECT k.id, {kind} AS kind
-      FROM placement_consumer k LEFT JOIN placement_consumer_type t ON t.id = k.type_id
-     WHERE k.project_id = (SELECT id FROM placement_project WHERE external_id = %(project)s)
-       AND (%(user)s::text IS NULL
-            OR k.user_id = (SELECT id FROM placement_user WHERE external_id = %(user)s))
-       AND (%(type)s::text IS NULL OR coalesce(t.name, '{unknown}') = %(type)s))
-SELECT u.kind, c.name, u.amount, 0::bigint, c.id
-  FROM (SELECT m.kind, a.resource_class_id, sum(a.used)::bigint AS amount
-          FROM mine m JOIN placement_allocation a ON a.consumer_id = m.id
-         GROUP BY m.kind, a.resource_class_id) u
-  JOIN placement_resource_class c ON c.id = u.resource_class_id
- UNION ALL
-SELECT m.kind, NULL, NULL, count(*), NULL FROM mine m GROUP BY m.kind
- ORDER BY 1, 5
+WITH chosen AS MATERIALIZED (
+    SELECT k.id, {kind} AS type_id
+      FROM placement_consumer k
+     WHERE k.project_id = (SELECT p.id FROM placement_project p WHERE p.external_id = %(project)s)
+       AND (%(user)s::text IS NULL OR k.user_id = (
+                SELECT u.id FROM placement_user u WHERE u.external_id = %(user)s))
+       AND (%(type)s::text IS NULL
+            OR (%(type)s = '{unknown}' AND k.type_id IS NULL)
+            OR k.type_id = (SELECT t.id FROM placement_consumer_type t WHERE t.name = %(type)s))),
+summed AS (
+    SELECT h.type_id, a.resource_class_id, sum(a.used)::bigint AS amount
+      FROM chosen h JOIN placement_allocation a ON a.consumer_id = h.id
+     GROUP BY h.type_id, a.resource_class_id),
+counted AS (SELECT type_id, count(*) AS consumers FROM chosen GROUP BY type_id)
+SELECT coalesce(t.name, '{rest}'), c.name, s.amount, n.consumers
+  FROM summed s
+  JOIN counted n ON n.type_id IS NOT DISTINCT FROM s.type_id
+  JOIN placement_resource_class c ON c.id = s.resource_class_id
+  LEFT JOIN placement_consumer_type t ON t.id = s.type_id
+ ORDER BY 1, c.id
 """
-KIND: Final = f"coalesce(t.name, '{UNKNOWN_TYPE}')"
-USAGES_BY_TYPE = PROJECT_USAGES.format(kind=KIND, unknown=UNKNOWN_TYPE)
-USAGES_IN_ALL = PROJECT_USAGES.format(kind=f"'{ALL_TYPES}'::text", unknown=UNKNOWN_TYPE)
+USAGES_BY_TYPE = PROJECT_USAGES.format(kind="k.type_id", rest=UNKNOWN_TYPE, unknown=UNKNOWN_TYPE)
+USAGES_IN_ALL = PROJECT_USAGES.format(kind="NULL::smallint", rest=ALL_TYPES, unknown=UNKNOWN_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +153,9 @@ def get_project_usages(
     )
     resources: dict[str, dict[str, int]] = {}
     counts: dict[str, int] = {}
-    for kind, class_name, amount, consumers, _ in rows:
-        if class_name is None:
-            counts[kind] = consumers
-        else:
-            resources.setdefault(kind, {})[class_name] = amount
+    for kind, class_name, amount, consumers in rows:
+        counts[kind] = consumers
+        resources.setdefault(kind, {})[class_name] = amount
     return {
         kind: TypeUsage(resources=amounts, consumer_count=counts[kind])
         for kind, amounts in resources.items()
