@@ -7,38 +7,45 @@ the seam where another way of telling callers apart is added.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.http import HttpRequest
 
 from journal.actors import Actor
-from journal.auth import Unauthenticated, authenticate
+from journal.auth import Credentials, Unauthenticated, authenticate, credentials_of_request
 from placement.conf import headroom
 from placement.domain.errors import Unauthorized
 
 ADMIN = "admin"
+TOKEN = "HTTP_X_AUTH_TOKEN"  # noqa: S105 - the name of a header
+SERVICE_TOKEN = "HTTP_X_SERVICE_TOKEN"  # noqa: S105 - the name of a header
+UNAUTHENTICATED = "The request you have made requires authentication."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """What a token says.
+    """Who a token belongs to, as Placement's rules look at it.
 
     Attributes:
-        user_id: Who it is.
-        project_id: Project of the token; empty for tokens of another scope.
-        roles: Roles in that scope.
-        system_scope: What of the system the token is for, such as ``all``; empty if none.
+        actor: The caller as audit entries and the history name it.
     """
 
-    user_id: str
-    project_id: str = ""
-    roles: frozenset[str] = frozenset()
-    system_scope: str = ""
+    actor: Actor
 
     @property
-    def actor(self) -> Actor:
-        """The caller as audit entries name it."""
-        return Actor(name=self.user_id, roles=self.roles)
+    def user_id(self) -> str:
+        """Who it is."""
+        return self.actor.user_id
+
+    @property
+    def project_id(self) -> str:
+        """Project of the token; empty for tokens of another scope."""
+        return self.actor.project_id
+
+    @property
+    def has_other_scope(self) -> bool:
+        """Whether the token is for the system or a domain; no rule is for such tokens."""
+        return bool(self.actor.system_scope or self.actor.domain_id)
 
 
 def caller_of_open_server(request: HttpRequest) -> Caller:
@@ -50,47 +57,74 @@ def caller_of_open_server(request: HttpRequest) -> Caller:
     Source: spec placement, section 7.3.
     """
     meta = request.META
-    token = meta.get("HTTP_X_AUTH_TOKEN")
+    token = meta.get(TOKEN)
     if not token:
-        raise Unauthorized("The request you have made requires authentication.")
+        raise Unauthorized(UNAUTHENTICATED)
     user_id, colon, project_id = token.partition(":")
     roles = meta.get("HTTP_X_ROLES")
     if roles is None:
         roles = ADMIN if user_id == ADMIN else ""
     system_scope = meta.get("HTTP_OPENSTACK_SYSTEM_SCOPE", "")
     fallback = "" if system_scope else (project_id if colon else user_id)
-    return Caller(
+    actor = Actor(
+        name=user_id,
         user_id=user_id,
         project_id=meta.get("HTTP_X_PROJECT_ID") or fallback,
         roles=frozenset(role.strip() for role in roles.split(",") if role.strip()),
         system_scope=system_scope,
     )
+    return Caller(actor)
 
 
-def caller_of_token(request: HttpRequest) -> Caller:
-    """Return the caller behind a token of Keystone, or a static one of the settings.
+def caller_of_static_token(request: HttpRequest) -> Caller:
+    """Return the caller behind a token of the settings; its name stands for the user's id.
 
     Raises:
-        Unauthorized: the token is missing, unknown or expired.
-        NotReady: the identity service cannot be asked now.
+        Unauthorized: the token is missing or unknown.
     """
     try:
         actor = authenticate(request)
     except Unauthenticated as error:
-        message = "The request you have made requires authentication."
-        raise Unauthorized(message, headers=error.headers) from error
-    return Caller(
-        user_id=actor.user_id or actor.name,
-        project_id=actor.project_id,
-        roles=actor.roles,
-        system_scope=actor.system_scope,
+        raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error
+    return Caller(replace(actor, user_id=actor.name))
+
+
+def caller_of_keystone_token(request: HttpRequest) -> Caller:
+    """Return the caller behind a token of Keystone; no other header says who it is.
+
+    Raises:
+        Unauthorized: the token is missing, unknown, revoked or expired.
+        NotReady: Keystone cannot be asked now.
+
+    Source: spec placement, section 7.2.
+    """
+    # The OpenStack libraries take half a second to load: only who uses them waits.
+    from journal.keystone import current_authenticator  # noqa: PLC0415
+
+    try:
+        return Caller(current_authenticator().authenticate(_credentials(request)))
+    except Unauthenticated as error:
+        raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error
+
+
+def _credentials(request: HttpRequest) -> Credentials:
+    """Return what a request says of its sender, without the framework's map of all headers."""
+    meta = request.META
+    token = meta.get(TOKEN)
+    if not token:
+        return credentials_of_request(request)
+    return Credentials(
+        token=token,
+        service_token=meta.get(SERVICE_TOKEN, ""),
+        method=str(request.method),
+        path=request.path,
     )
 
 
 CALLERS: Mapping[str, Callable[[HttpRequest], Caller]] = {
     "noauth": caller_of_open_server,
-    "token": caller_of_token,
-    "keystone": caller_of_token,
+    "token": caller_of_static_token,
+    "keystone": caller_of_keystone_token,
 }
 
 
@@ -99,5 +133,6 @@ def caller_of(request: HttpRequest) -> Caller:
 
     Raises:
         Unauthorized: the request carries no token, or an unknown one.
+        NotReady: the identity service cannot be asked now.
     """
     return CALLERS[headroom().auth](request)

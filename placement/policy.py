@@ -3,13 +3,17 @@
 Rules are parsed once; an operator's file is read again after it changed. A decision is remembered
 for the same rule, caller and project: the library spends longer on one than a small read takes.
 
+The file is Placement's own (``HEADROOM_PLACEMENT__POLICY_FILE``). Its rules have the names that the
+reference gives them, base rules such as ``admin_api`` included, so it shares no namespace with the
+file of the other APIs (:mod:`journal.policy`): neither ever changes a rule of the other.
+
 Source: spec placement, section 7.4.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +24,8 @@ import yaml
 from oslo_config import cfg
 from oslo_policy import policy
 
+from journal.actors import Actor
+from journal.policy import credentials_of
 from placement.access import Caller
 from placement.conf import headroom
 from placement.domain.errors import PolicyDenied
@@ -85,89 +91,135 @@ RELOAD_SECONDS: Final = 5.0
 MAX_DECISIONS: Final = 10_000
 
 
-class Policy:
-    """Default rules and what an operator's file makes of them."""
+class UnusablePolicyError(Exception):
+    """The operator's file cannot be read or understood; the message is one line."""
 
-    def __init__(self, *, policy_file: str, enforces_new_defaults: bool) -> None:
-        """Read and parse all rules."""
+
+class _Rules:
+    """Parsed rules and what they decided so far; never changed, only replaced as a whole."""
+
+    def __init__(self, overrides: Mapping[str, str], *, enforces_new_defaults: bool) -> None:
+        defaults = {rule: _default(rule, enforces_new_defaults) for rule in RULES}
+        self._enforcer = policy.Enforcer(cfg.ConfigOpts(), use_conf=False)
+        checks = {**BASE_RULES, **defaults, **overrides}
+        self._enforcer.set_rules(policy.Rules.from_dict(checks), use_conf=False)
+        try:
+            self._enforcer.check_rules(raise_on_violation=True)
+        except policy.InvalidDefinitionError as error:
+            raise UnusablePolicyError(str(error).replace("\n", " ")) from error
+        # A check that asks another server may answer otherwise the next time.
+        self._is_repeatable = not any("http" in check for check in overrides.values())
+        self._decisions: dict[tuple[str, Actor, str], bool] = {}
+
+    def allow(self, rule: str, actor: Actor, project_id: str) -> bool:
+        """Return whether a rule lets an actor pass, remembered if that may be."""
+        if not self._is_repeatable:
+            return self._decide(rule, actor, project_id)
+        key = (rule, actor, project_id)
+        known = self._decisions.get(key)
+        if known is None:
+            known = self._decide(rule, actor, project_id)
+            if len(self._decisions) >= MAX_DECISIONS:
+                self._decisions.clear()
+            self._decisions[key] = known
+        return known
+
+    def _decide(self, rule: str, actor: Actor, project_id: str) -> bool:
+        # What a token does not say is left out: an empty project equals no project.
+        credentials = {name: fact for name, fact in credentials_of(actor).items() if fact != ""}
+        target = {"project_id": project_id, "user_id": actor.user_id}
+        return bool(self._enforcer.rules[rule](target, credentials, self._enforcer))
+
+
+def _default(rule: str, enforces_new_defaults: bool) -> str:  # noqa: FBT001 - of one caller
+    check = OTHER_DEFAULTS.get(rule, "rule:admin_or_service_api")
+    return check if enforces_new_defaults else f"({check}) or rule:admin_api"
+
+
+class Policy:
+    """Default rules and what an operator's file makes of them.
+
+    Args:
+        policy_file: Path of the file; empty for none.
+        enforces_new_defaults: Whether role ``admin`` passes only the rules that name it.
+        reload_seconds: Shortest time between two looks at the file.
+        clock: Seconds that only grow.
+
+    Raises:
+        UnusablePolicyError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy_file: str,
+        enforces_new_defaults: bool,
+        reload_seconds: float = RELOAD_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._file = Path(policy_file) if policy_file else None
         self._enforces_new_defaults = enforces_new_defaults
-        self._checked_at = time.monotonic()
-        self._modified_at = self._modification_time()
-        self._decisions: dict[tuple[str, Caller, str], bool] = {}
-        self._is_repeatable = True
-        self._enforcer = self._load()
+        self._reload_seconds = reload_seconds
+        self._clock = clock
+        self._checked_at = clock()
+        self._stamp = self._file_stamp()
+        self._rules = self._load()
 
     def allows(self, rule: str, caller: Caller, *, project_id: str) -> bool:
         """Return whether a caller may do what a rule stands for.
+
+        Tokens of the system or a domain may do nothing, as every rule is for projects.
 
         Args:
             rule: One of :data:`RULES`.
             caller: Who asks.
             project_id: Project that the request is about.
         """
-        if caller.system_scope:
+        if caller.has_other_scope:
             return False
-        self._reload_if_changed()
-        key = (rule, caller, project_id)
-        known = self._decisions.get(key)
-        if known is None:
-            known = self._decide(rule, caller, project_id)
-            if self._is_repeatable:
-                if len(self._decisions) >= MAX_DECISIONS:
-                    self._decisions.clear()
-                self._decisions[key] = known
-        return known
+        if self._file is not None:
+            self._reload_if_changed()
+        return self._rules.allow(rule, caller.actor, project_id)
 
-    def _decide(self, rule: str, caller: Caller, project_id: str) -> bool:
-        credentials = {
-            "roles": list(caller.roles),
-            "project_id": caller.project_id or None,
-            "user_id": caller.user_id,
-        }
-        target = {"project_id": project_id, "user_id": caller.user_id}
-        check = self._enforcer.rules[rule]
-        return bool(check(target, credentials, self._enforcer))
-
-    def _load(self) -> policy.Enforcer:
+    def _load(self) -> _Rules:
         overrides = self._overrides()
         unknown = sorted(set(overrides) - set(RULES) - set(BASE_RULES))
         if unknown:
             log.warning("placement_policy_unknown_rules", rules=unknown, file=str(self._file))
-        enforcer = policy.Enforcer(cfg.ConfigOpts(), use_conf=False)
-        # A check that asks another server may answer otherwise the next time.
-        self._is_repeatable = not any("http" in check for check in overrides.values())
-        checks = {**BASE_RULES, **{rule: self._default(rule) for rule in RULES}, **overrides}
-        enforcer.set_rules(policy.Rules.from_dict(checks), use_conf=False)
-        return enforcer
-
-    def _default(self, rule: str) -> str:
-        check = OTHER_DEFAULTS.get(rule, "rule:admin_or_service_api")
-        return check if self._enforces_new_defaults else f"({check}) or rule:admin_api"
+        return _Rules(overrides, enforces_new_defaults=self._enforces_new_defaults)
 
     def _overrides(self) -> dict[str, str]:
         if self._file is None:
             return {}
-        rules = yaml.safe_load(self._file.read_text(encoding="utf-8")) or {}
+        try:
+            rules = yaml.safe_load(self._file.read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeError, yaml.YAMLError) as error:
+            raise UnusablePolicyError(str(error).replace("\n", " ")) from error
+        if not isinstance(rules, dict):
+            message = f"holds no rules but {type(rules).__name__}"
+            raise UnusablePolicyError(message)
         return {str(name): str(check) for name, check in rules.items()}
 
-    def _modification_time(self) -> float:
-        return self._file.stat().st_mtime if self._file and self._file.exists() else 0.0
+    def _file_stamp(self) -> tuple[int, int, int] | None:
+        try:
+            status = self._file.stat() if self._file else None
+        except OSError:
+            return None
+        return status and (status.st_mtime_ns, status.st_size, status.st_ino)
 
     def _reload_if_changed(self) -> None:
-        now = time.monotonic()
-        if self._file is None or now - self._checked_at < RELOAD_SECONDS:
+        now = self._clock()
+        if now - self._checked_at < self._reload_seconds:
             return
         self._checked_at = now
-        modified_at = self._modification_time()
-        if modified_at in {0.0, self._modified_at}:
+        stamp = self._file_stamp()
+        if stamp == self._stamp:
             return
+        self._stamp = stamp
         try:
-            self._enforcer = self._load()
-            self._decisions = {}
-        except (OSError, yaml.YAMLError, AttributeError) as error:
+            self._rules = self._load()
+        except UnusablePolicyError as error:
             log.error("placement_policy_unreadable", file=str(self._file), error=str(error))  # noqa: TRY400 - one line
-        self._modified_at = modified_at
 
 
 @cache
