@@ -123,9 +123,16 @@ class PlanWriter:
     """Writes one plan of a zone; the only mutable state, gone when the run ends."""
 
     def __init__(
-        self, snapshot: ZoneSnapshot, *, creator: str, request_id: str, now: datetime
+        self,
+        snapshot: ZoneSnapshot,
+        *,
+        creator: str,
+        request_id: str,
+        now: datetime,
+        trusts_hosts: bool = False,
     ) -> None:
         self._snapshot = snapshot
+        self._trusts_hosts = trusts_hosts
         self._creator = creator
         self._request_id = request_id
         self._now = now
@@ -340,7 +347,10 @@ class PlanWriter:
         return sizes
 
     def _locked_vms(self, step: _Step) -> set[int]:
-        """Return the rows of VMs that are where the plan saw them and have what it knew."""
+        """Return the rows of VMs that are where the plan saw them and have what it knew.
+
+        Where hosts are believed, the VM list does not say where a VM is.
+        """
         snapshot = self._snapshot
         row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
         uuids = sorted(row_of)
@@ -353,7 +363,7 @@ class PlanWriter:
         return {
             vm
             for vm, host_id in found.items()
-            if host_id == int(host_ids[snapshot.vms.host[vm]])
+            if (self._trusts_hosts or host_id == int(host_ids[snapshot.vms.host[vm]]))
             and counts.get(vm, 0) == self._have.get(vm, 0)
         }
 

@@ -190,6 +190,7 @@ def _attempts(run: _Run) -> None:
             creator=run.config.creator or settings.HEADROOM.failover.creator,
             request_id=run.request_id,
             now=run.now,
+            trusts_hosts=bool(run.config.trust_hypervisor_location),
         )
         try:
             writer.write(run.plan)
