@@ -240,3 +240,22 @@ def planned_evacuation_host(vm_uuid: str) -> str:
         if planned:
             return planned
     return ""
+
+
+HostAction = Callable[..., object]
+
+_host_actions: dict[str, HostAction] = {}
+
+
+def add_host_action(action: HostAction) -> None:
+    """Offer an admin action of a higher app on the list of hosts.
+
+    Args:
+        action: As Django's admin knows them; one of the same name is replaced.
+    """
+    _host_actions[action.__name__] = action
+
+
+def host_actions() -> tuple[HostAction, ...]:
+    """Return the actions that higher apps offer on hosts."""
+    return tuple(_host_actions.values())

@@ -186,6 +186,18 @@ UNFOLD = {
                 ],
             },
             {
+                "title": "Failover",
+                "items": [
+                    _page("Failover coverage", "health_and_safety", "failover_coverageaccount"),
+                    _page("Failure drills", "emergency", "failover_failuredrill"),
+                    _page("Evacuations", "move_up", "failover_evacuationplan"),
+                    _page("VMs without slots", "gpp_maybe", "failover_failoverdecision"),
+                    _page("Failover runs", "autorenew", "failover_failoverrun"),
+                    _page("Failover events", "event_note", "failover_failoverevent"),
+                    _page("Shadow plans", "compare_arrows", "failover_shadowplan"),
+                ],
+            },
+            {
                 "title": "Region",
                 "items": [
                     _page("Hosts", "dns", "hosts_host"),
