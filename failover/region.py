@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
@@ -29,6 +30,9 @@ def _read(run: ImportRun) -> Callable[[Node], None]:
 
     def read(node: Node) -> None:
         pattern = node.text("flavor")
+        problem = pattern_problem(pattern)
+        if problem:
+            raise node.error("flavor", problem)
         unique.check(node, pattern, "flavor")
         policies[pattern] = node.integer("count", high=MAX_COUNT)
 
