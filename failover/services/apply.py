@@ -66,7 +66,7 @@ SELECT vm.vm_uuid, count(*) FROM capacity_reservationallocation AS vm
 """
 
 
-class PlanSpoiled(Exception):  # noqa: N818 - a state of the world, not a defect
+class StepRefusedError(Exception):
     """Others changed so much meanwhile that the zone has to be planned anew."""
 
 
@@ -146,7 +146,7 @@ class PlanWriter:
         """Carry out a plan.
 
         Raises:
-            PlanSpoiled: If the database refused a step; earlier steps stay.
+            StepRefusedError: If the database refused a step; earlier steps stay.
             Busy: If the zone stayed locked.
         """
         self._clean(plan)
@@ -165,7 +165,7 @@ class PlanWriter:
                     return work()
             except IntegrityError as refused:
                 log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
-                raise PlanSpoiled from refused
+                raise StepRefusedError from refused
             except DatabaseError as error:
                 if sqlstate_of(error) not in RETRYABLE:
                     raise

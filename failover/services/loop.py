@@ -30,7 +30,7 @@ from failover.metrics import observe_run
 from failover.models import FailoverCooldown, FailoverRun, FailoverZone
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, failover_zones, load_zone
-from failover.services.apply import Applied, PlanSpoiled, PlanWriter
+from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
 from failover.services.events import Happening, record_events
 from journal.errors import HeadroomError
@@ -194,7 +194,7 @@ def _attempts(run: _Run) -> None:
         )
         try:
             writer.write(run.plan)
-        except PlanSpoiled:
+        except StepRefusedError:
             log.info("failover_plan_spoiled", zone=run.zone, attempt=attempt)
             if attempt == PLANS_PER_RUN:
                 raise

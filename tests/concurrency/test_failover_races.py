@@ -23,7 +23,7 @@ from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import place_vm
 from failover.models import FailoverDecision, FailoverReservation, FailoverRun
 from failover.services import apply
-from failover.services.apply import PlanSpoiled
+from failover.services.apply import StepRefusedError
 from failover.services.loop import reconcile_zone
 from failover.services.validation import validate_zone
 from hosts.models import Host, Instance
@@ -132,7 +132,7 @@ def start_child(work: Callable[[], None], die_at: int) -> int:
     try:
         with connection.execute_wrapper(die_at_statement(die_at)):
             work()
-    except (Busy, PlanSpoiled):
+    except (Busy, StepRefusedError):
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the child must never return into the test runner
         traceback.print_exc(file=sys.stderr)
