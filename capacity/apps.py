@@ -20,8 +20,11 @@ class CapacityConfig(AppConfig):
             region,
         )
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
+        from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
+        register_rules(RULES)
         region.register(registry)
         metrics.register()
         post_migrate.connect(

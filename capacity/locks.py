@@ -95,29 +95,28 @@ def try_lock(space: LockSpace, name: str) -> bool:
     return bool(row and row[0])
 
 
+def sqlstate_of(error: BaseException) -> str:
+    """Return the SQLSTATE behind a database error, or the empty string."""
+    return str(getattr(error.__cause__, "sqlstate", "") or "")
+
+
 @contextmanager
 def session_lock(space: LockSpace, name: str) -> Iterator[bool]:
-    """Hold a lock over several transactions if it is free now; never waits.
+    """Hold a lock of this database session, if it is free now; for runs of several transactions.
 
-    For work in steps, each its own transaction. The lock is the connection's: it ends with it, so
-    a worker that is killed leaves none. A pooler in transaction mode does not keep it.
+    PostgreSQL gives it back when the session ends, however the process died. A run that loses its
+    session loses the lock without noticing, so it must be harmless beside another one.
 
     Yields:
-        Whether the lock was free and is held inside the block.
+        Whether the lock is ours.
     """
     key = lock_key(space, name)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
-        row = cursor.fetchone()
-    is_held = bool(row and row[0])
+        is_ours = bool((cursor.fetchone() or (False,))[0])
     try:
-        yield is_held
+        yield is_ours
     finally:
-        if is_held and connection.connection is not None and not connection.needs_rollback:
+        if is_ours and connection.is_usable():
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
-
-
-def sqlstate_of(error: BaseException) -> str:
-    """Return the SQLSTATE behind a database error, or the empty string."""
-    return str(getattr(error.__cause__, "sqlstate", "") or "")

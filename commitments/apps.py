@@ -18,14 +18,18 @@ class CommitmentsConfig(AppConfig):
             add_group_reference_check,
             add_release_listener,
         )
-        from commitments import region, scrape  # noqa: PLC0415 - models first
+        from commitments import metrics_quota, region, scrape  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
+        from commitments.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
+        register_rules(RULES)
         region.register(registry)
         scrape.register()
+        metrics_quota.register()
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)

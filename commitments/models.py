@@ -74,6 +74,12 @@ class Commitment(TrackedModel):
         null=True, blank=True, help_text="the commitment as Limes described it at the last sync"
     )
     origin = models.CharField(max_length=16, default="api")
+    missing_since = models.DateTimeField(
+        null=True, blank=True, help_text="start of the first sync in a row that did not find it"
+    )
+    missed_syncs = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="complete syncs in a row that did not find it in Limes"
+    )
 
     accepted_spec = models.JSONField(null=True, blank=True)
     accepted_at = models.DateTimeField(null=True, blank=True)
@@ -183,8 +189,24 @@ class InstanceAssignment(TrackedModel):
         return self.vm_uuid
 
 
+class SyncOutcome(models.TextChoices):
+    """How a run of the syncer ended (spec commitments, 16.2, 16.7)."""
+
+    SUCCESS = "success", "success"
+    INCOMPLETE = "incomplete", "incomplete"
+    GUARDED = "guarded", "guarded"
+    FAILED = "failed", "failed"
+    NOT_READY = "not_ready", "not ready"
+    ABANDONED = "abandoned", "abandoned"
+
+
 class SyncRun(models.Model):
-    """One run of an importer or syncer: when, how it ended, what it counted."""
+    """One run of an importer or syncer: when, how it ended, what it counted.
+
+    An empty outcome says that it is running, or that it was killed; the next run of the same source
+    then calls it abandoned. A guarded run whose shrink an operator accepted is what later runs are
+    compared with. Writers: ``commitments.services.sync_runs``.
+    """
 
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -193,12 +215,43 @@ class SyncRun(models.Model):
     counts = models.JSONField(default=dict)
     error_code = models.CharField(max_length=64, blank=True)
     message = models.TextField(blank=True)
+    shrink_accepted_by = models.CharField(max_length=255, blank=True, db_default="")
+    shrink_accepted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ("-id",)
 
     def __str__(self) -> str:
         return f"{self.source} {self.started_at:%Y-%m-%d %H:%M}"
+
+
+class SlotCheck(models.Model):
+    """The last look at the VMs in the slots of a zone: one row per zone (spec commitments, 9).
+
+    ``snapshot`` and ``snapshot_xmin`` say from which state of the database the next look follows
+    changes. ``listed_vms`` is the length of the VM list at the last run that trusted it. Writer:
+    ``commitments.services.verification``.
+    """
+
+    zone = models.CharField(max_length=255, unique=True)
+    snapshot = models.TextField(blank=True)
+    snapshot_xmin = models.BigIntegerField(default=0)
+    listed_vms = models.BigIntegerField(null=True, blank=True)
+    checked_at = models.DateTimeField(null=True, blank=True, help_text="last run that did anything")
+    fully_checked_at = models.DateTimeField(
+        null=True, blank=True, help_text="last run that looked at every slot"
+    )
+    is_refused = models.BooleanField(
+        default=False, help_text="the VM list shrank too much: nothing is taken out of slots"
+    )
+    message = models.TextField(blank=True)
+    counts = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("zone",)
+
+    def __str__(self) -> str:
+        return self.zone
 
 
 class ServiceInfoVersion(models.Model):

@@ -34,6 +34,7 @@ from commitments.services.limes import (
 )
 from commitments.services.repair import repair_due_commitments
 from commitments.services.rows import spec_record
+from commitments.services.verification import verify_slots
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
@@ -67,6 +68,7 @@ def register(registry: Registry) -> None:
     # Before flavor groups are refreshed: a group that only these refer to goes with them.
     registry.add_writer(Step(order=58, name="prune commitments", run=_prune_commitments))
     registry.add_follow_up(Step(order=50, name="slots", run=_place))
+    registry.add_follow_up(Step(order=60, name="VMs in slots", run=_verify_slots))
 
 
 def _read_commitments(run: ImportRun) -> Callable[[Node], None]:
@@ -352,3 +354,12 @@ def _place(run: ImportRun) -> None:
     if report.skipped:
         zones = ", ".join(report.skipped)
         run.report.notes.append(f"zones in use by others, placed later by the workers: {zones}")
+
+
+def _verify_slots(run: ImportRun) -> None:
+    """See where VMs and hosts of slots are now, at once instead of with the next beat."""
+    if not run.options.place:
+        return
+    report = verify_slots(actor=run.actor, request_id=run.request_id)
+    run.report.placement |= {f"slot VMs {name}": count for name, count in report.events.items()}
+    run.report.notes += [f"{zone}: {reason}" for zone, reason in sorted(report.refused.items())]

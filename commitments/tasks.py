@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from celery import shared_task
+from celery import current_app, shared_task
 
+from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from commitments.services.repair import repair_due_commitments
+from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
+from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 DISPATCH_DUE = "commitments.dispatch_due"
+VERIFY_SLOTS = "commitments.verify_slots"
 RECONCILE_USAGE = "commitments.reconcile_usage"
 RECONCILE_CHANGED_USAGE = "commitments.reconcile_changed_usage"
+SYNC = "commitments.sync"
+RECONCILE_QUOTA = "commitments.reconcile_quota"
+RECONCILE_CHANGED_QUOTA = "commitments.reconcile_changed_quota"
 
 
 @shared_task(name=DISPATCH_DUE, time_limit=600, soft_time_limit=540)
@@ -20,6 +27,16 @@ def dispatch_due() -> dict[str, object]:
     with with_new_global_request_id() as request_id:
         report = repair_due_commitments(actor=task_actor(DISPATCH_DUE), request_id=request_id)
     return {"handled": report.handled, "skipped": list(report.skipped)}
+
+
+@shared_task(name=VERIFY_SLOTS, time_limit=600, soft_time_limit=540)
+def verify_slots() -> dict[str, object]:
+    """See which VMs are in slots, move slots off lost hosts, and nudge what is not whole."""
+    with with_new_global_request_id() as request_id:
+        report = verify(actor=task_actor(VERIFY_SLOTS), request_id=request_id)
+        if report.nudged or report.events.get("slots_revoked"):
+            current_app.send_task(DISPATCH_DUE, retry=False)
+    return {**report.events, "nudged": report.nudged, "refused": sorted(report.refused)}
 
 
 @shared_task(name=RECONCILE_USAGE, time_limit=600, soft_time_limit=540)
@@ -38,3 +55,27 @@ def reconcile_changed_usage() -> dict[str, int]:
             actor=task_actor(RECONCILE_CHANGED_USAGE), request_id=request_id, only_changed=True
         )
     return {"projects": projects}
+
+
+@shared_task(name=RECONCILE_QUOTA, time_limit=600, soft_time_limit=540)
+def reconcile_quota() -> dict[str, int]:
+    """Count the usage of every project's quota."""
+    with with_new_global_request_id():
+        run = reconcile_full()
+    return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
+
+
+@shared_task(name=RECONCILE_CHANGED_QUOTA, time_limit=600, soft_time_limit=540)
+def reconcile_changed_quota() -> dict[str, int]:
+    """Count the usage of projects whose quota, VMs or commitments changed."""
+    with with_new_global_request_id():
+        run = reconcile_changed()
+    return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
+
+
+@shared_task(name=SYNC, time_limit=3300, soft_time_limit=3200)
+def sync() -> dict[str, object]:
+    """Bring commitments in line with what Limes lists."""
+    with with_new_global_request_id() as request_id:
+        report = sync_commitments(configured_cloud(), actor=task_actor(SYNC), request_id=request_id)
+    return {"outcome": report.outcome, "error_code": report.error_code}

@@ -11,5 +11,18 @@ class WiringConfig(AppConfig):
     name = "config"
 
     def ready(self) -> None:
-        """Make ``current_app`` the configured application in web processes and commands too."""
+        """Make ``current_app`` the configured application in web processes and commands too.
+
+        Being the last app, it also reads the operator's policy: every rule is registered by now.
+
+        Raises:
+            SystemExit: the policy file cannot be used.
+        """
         from config import celery_app  # noqa: F401, PLC0415 - apps first
+        from journal.policy import UnusablePolicyError, current_policy  # noqa: PLC0415 - apps first
+
+        try:
+            current_policy()
+        except UnusablePolicyError as error:
+            message = f"headroom: configuration error: HEADROOM_POLICY_FILE: {error}"
+            raise SystemExit(message) from None

@@ -11,9 +11,10 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "HEADROOM_"
@@ -33,6 +34,91 @@ class AccessToken(BaseModel, extra="forbid"):
     roles: tuple[str, ...] = ()
 
 
+class KeystoneSettings(BaseModel, extra="forbid"):
+    """Our login at Keystone, and how tokens of callers are checked (spec liquid, 3, 15.1)."""
+
+    auth_url: str = Field("", description="Keystone's address, such as `https://keystone:5000/v3`.")
+    public_url: str = Field(
+        "", description="Address that refused callers are told; empty is the same."
+    )
+    username: str = Field("", description="Our user: may validate tokens and list projects.")
+    password: SecretStr | None = Field(None, description="Its password.")
+    user_domain_name: str = Field("Default", description="Domain of the user.")
+    project_name: str = Field("", description="Project that we log in to, such as `service`.")
+    project_domain_name: str = Field("Default", description="Domain of the project.")
+    application_credential_id: str = Field(
+        "", description="Log in with this application credential instead of a password."
+    )
+    application_credential_secret: SecretStr | None = Field(None, description="Its secret.")
+    region_name: str = Field("", description="Region whose endpoints are used; empty is any.")
+    interface: Literal["public", "internal", "admin"] = Field(
+        "public", description="Kind of Keystone's endpoint that tokens are checked at."
+    )
+    ca_file: str = Field("", description="Certificates to trust; empty is the system's.")
+    cert_file: str = Field("", description="Our client certificate, if Keystone wants one.")
+    key_file: str = Field("", description="Its key.")
+    timeout_seconds: float = Field(30.0, gt=0, le=300, description="Longest wait for an answer.")
+    connect_retries: int = Field(1, ge=0, le=10, description="Times a failed connect is repeated.")
+    token_cache_seconds: int = Field(
+        300, ge=0, le=3600, description="How long a validated token is remembered; 0 is never."
+    )
+    token_cache_entries: int = Field(
+        10_000, ge=1, le=1_000_000, description="Most tokens remembered by one process."
+    )
+    service_token_roles: tuple[str, ...] = Field(
+        ("service",), description="Roles of which a service token needs one (JSON list)."
+    )
+    service_type: str = Field(
+        "",
+        description="Our type in the catalog, for application credentials with access rules; "
+        "without it they are refused.",
+    )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether we can log in."""
+        has_password = bool(self.username and self.password and self.project_name)
+        has_credential = bool(self.application_credential_id and self.application_credential_secret)
+        return bool(self.auth_url) and (has_password or has_credential)
+
+
+class SyncSettings(BaseModel, extra="forbid"):
+    """Reading commitments from Limes (spec commitments, 16; spec liquid, 15)."""
+
+    enabled: bool = Field(
+        default=True, description="Sync periodically, once HEADROOM_KEYSTONE__... has a login."
+    )
+    interval_seconds: int = Field(3600, ge=60, description="Time between two runs.")
+    limes_url: str = Field("", description="Limes' address; empty is the one in the catalog.")
+    identity_url: str = Field(
+        "", description="Address that projects are listed at; empty is the one in the catalog."
+    )
+    concurrency: int = Field(8, ge=1, le=64, description="Projects read at a time.")
+    timeout_seconds: float = Field(30.0, gt=0, le=300, description="Longest wait for an answer.")
+    retries: int = Field(3, ge=0, le=10, description="Times a passing failure is repeated.")
+    retry_delay_seconds: float = Field(
+        0.5, ge=0, le=60, description="First delay before a repetition; it doubles each time."
+    )
+    most_failed_projects: int = Field(
+        25, ge=1, description="Unreadable projects after which a run stops asking Limes."
+    )
+    stale_threshold: int = Field(
+        3, ge=1, description="Complete runs in a row that must miss a commitment before it ends."
+    )
+    stale_grace_seconds: int = Field(
+        21_600, ge=0, description="How long it must be missing besides."
+    )
+    max_drop_ratio: float = Field(
+        0.2, ge=0, le=1, description="Share of commitments (or projects) that may vanish at once."
+    )
+    max_drop_count: int = Field(
+        5, ge=1, description="Fewer than so many may vanish whatever the share."
+    )
+    expired_retention_seconds: int = Field(
+        86_400, ge=0, description="How long an ended row outlives its slots."
+    )
+
+
 class LiquidSettings(BaseModel, extra="forbid"):
     """Switches and limits of the LIQUID API (spec liquid, 19)."""
 
@@ -48,6 +134,10 @@ class LiquidSettings(BaseModel, extra="forbid"):
     )
     retry_after_transient_seconds: int = Field(
         60, ge=1, description="retryAt of a rejection for a passing cause."
+    )
+    advise_on_rejection: bool = Field(
+        default=True,
+        description="Whether a rejection names its cause per filter and what would fit instead.",
     )
     dry_run_mode: Literal["net", "exact"] = Field(
         "net", description="What a dry run probes: net growth, or the full changeset."
@@ -87,6 +177,61 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
+class QuotaSettings(BaseModel, extra="forbid"):
+    """Usage of project quota (spec liquid, 14)."""
+
+    full_reconcile_interval_seconds: int = Field(
+        300, ge=10, description="Seconds between counts of the usage of all quota rows."
+    )
+    changes_interval_seconds: int = Field(
+        30, ge=1, description="Seconds between counts of the projects that changed."
+    )
+    commitment_states: tuple[Literal["pending", "guaranteed", "confirmed"], ...] = Field(
+        ("confirmed", "guaranteed"),
+        description="JSON list of the states in which a commitment covers usage.",
+    )
+
+
+class SlotSettings(BaseModel, extra="forbid"):
+    """Slots of commitments over time (spec commitments, 7, 9)."""
+
+    allocation_grace_seconds: int = Field(
+        900, ge=0, description="How long a VM that is expected in a slot may take to appear."
+    )
+    migration_settle_seconds: int = Field(
+        120,
+        ge=0,
+        description="How long a VM seen in a slot may be listed nowhere before it leaves the slot.",
+    )
+    full_check_seconds: int = Field(
+        300, ge=1, description="How often every slot is looked at, not only those that changed."
+    )
+    lost_host_grace_seconds: int = Field(
+        600, ge=0, description="How long a host may be down before its empty slots move elsewhere."
+    )
+    adopt_arrivals: bool = Field(
+        default=True,
+        description="Take VMs of the same project and flavor group that came to the host of a "
+        "slot after it into the slot, although nobody booked them there.",
+    )
+    payg_pre_allocation: bool = Field(
+        default=False,
+        description="Cover running VMs of the project with new slots instead of holding fresh "
+        "room.",
+    )
+    group_pipelines: dict[str, str] = Field(
+        {},
+        description="Pipelines that judge slots, by flavor group (JSON object, `*` is every "
+        "other); by default slots are packed tightly by a pipeline of their own.",
+    )
+    max_drop_ratio: float = Field(
+        0.2, gt=0, le=1, description="Share of a VM or host list that may vanish at once."
+    )
+    max_drop_rows: int = Field(
+        5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
+    )
+
+
 class SchedulerSettings(BaseModel, extra="forbid"):
     """The endpoint that Nova asks, and what happens around a placement (spec scheduling, 2, 12)."""
 
@@ -105,6 +250,13 @@ class SchedulerSettings(BaseModel, extra="forbid"):
         default=False, description="Write placed VMs into the slots of their project's commitments."
     )
     max_body_mib: int = Field(16, ge=1, le=1024, description="Largest accepted request body.")
+    weight_modification_metric: bool = Field(
+        default=False,
+        description=(
+            "Count what each weigher adds to each host of an answer; one time series per pipeline, "
+            "step and host."
+        ),
+    )
     host_table_check_seconds: int = Field(
         600,
         ge=0,
@@ -271,11 +423,14 @@ class Environment(BaseSettings):
     listen_address: str = Field("127.0.0.1", description="Address the web server binds.")
     auth: Literal["keystone", "token", "noauth"] = Field(
         "token",
-        description="Who may call the APIs: holders of tokens, or everybody (noauth, for "
-        "development). keystone is refused until it is there.",
+        description="Who may call the APIs: holders of Keystone's tokens, holders of static "
+        "tokens, or everybody (noauth, for development).",
     )
     tokens: tuple[AccessToken, ...] = Field(
         (), description='JSON list of {"token", "name", "roles"} for HEADROOM_AUTH=token.'
+    )
+    policy_file: Path | None = Field(
+        None, description="oslo.policy rules (YAML) that replace defaults; see running.md."
     )
     log_format: Literal["json", "console"] = Field("json", description="Shape of log lines.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
@@ -298,8 +453,12 @@ class Environment(BaseSettings):
     beat_max_age_seconds: int = Field(
         120, ge=10, description="Age of the last beat after which /readyz fails."
     )
+    keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
+    sync: SyncSettings = Field(default_factory=SyncSettings)
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    quota: QuotaSettings = Field(default_factory=QuotaSettings)
+    slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
@@ -330,8 +489,11 @@ class Environment(BaseSettings):
                 "or listen on a loopback address"
             )
             raise ValueError(message)
-        if self.auth == "keystone":
-            message = "auth: keystone is not available yet, allowed are token and noauth"
+        if self.auth == "keystone" and not self.keystone.is_complete:
+            message = (
+                "auth: keystone needs KEYSTONE__AUTH_URL, and KEYSTONE__USERNAME, "
+                "KEYSTONE__PASSWORD and KEYSTONE__PROJECT_NAME, or an application credential"
+            )
             raise ValueError(message)
         if self.allocation_source != "instances":
             message = "allocation_source: only instances is available yet"
@@ -346,8 +508,12 @@ def setting_names(model: type[BaseModel] = Environment, prefix: str = PREFIX) ->
         yield full
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from setting_names(field.annotation, full + NESTING)
-        elif name in {"secret_key", "tokens", "metrics_token"}:
+        elif name == "tokens" or _is_secret(field):
             yield f"{full}_FILE"
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return field.annotation is SecretStr or SecretStr in get_args(field.annotation)
 
 
 def load_environment(environ: Mapping[str, str] | None = None) -> Environment:

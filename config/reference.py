@@ -6,6 +6,7 @@ import json
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
@@ -169,7 +170,16 @@ def _kind_text(kind: object) -> str:
         return " or ".join(_kind_text(part) for part in get_args(kind) if part is not type(None))
     if origin is tuple:
         return "list"
-    words = {bool: "boolean", int: "integer", float: "number", str: "text", SecretStr: "secret"}
+    if origin is dict:
+        return "JSON object"
+    words = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "text",
+        SecretStr: "secret",
+        Path: "file",
+    }
     return words[kind] if isinstance(kind, type) else str(kind)
 
 
@@ -192,6 +202,8 @@ def _default_text(field: FieldInfo) -> str:
     default = field.default
     if default is None:
         return "none"
+    if default == "":
+        return "empty"
     if isinstance(default, tuple):
         return f"`{','.join(map(str, default))}`" if default else "empty"
     return f"`{json.dumps(default) if isinstance(default, bool) else default}`"

@@ -79,6 +79,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
+    "journal.middleware.IdentityHeadersMiddleware",
     "journal.middleware.SecurityHeadersMiddleware",
     "journal.middleware.NoNulInAdminMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -238,7 +239,7 @@ LOGGING = logging_tree(json_lines=HEADROOM.log_format == "json", level=HEADROOM.
 PROMETHEUS_EXPORT_MIGRATIONS = False
 PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))
 
-CELERY = {
+CELERY: dict[str, Any] = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
     "broker_connection_retry_on_startup": True,
     "broker_transport_options": {
@@ -297,6 +298,21 @@ CELERY = {
             "schedule": schedule(run_every=300),
             "options": {"expires": 300},
         },
+        "quota": {
+            "task": "commitments.reconcile_quota",
+            "schedule": schedule(run_every=HEADROOM.quota.full_reconcile_interval_seconds),
+            "options": {"expires": HEADROOM.quota.full_reconcile_interval_seconds},
+        },
+        "quota-changes": {
+            "task": "commitments.reconcile_changed_quota",
+            "schedule": schedule(run_every=HEADROOM.quota.changes_interval_seconds),
+            "options": {"expires": HEADROOM.quota.changes_interval_seconds},
+        },
+        "slots": {
+            "task": "commitments.verify_slots",
+            "schedule": schedule(run_every=15),
+            "options": {"expires": 15},
+        },
         "failover": {
             "task": "failover.reconcile_periodic",
             "schedule": schedule(run_every=5),
@@ -334,3 +350,9 @@ CELERY = {
         },
     },
 }
+if HEADROOM.sync.enabled and HEADROOM.keystone.is_complete:
+    CELERY["beat_schedule"]["sync"] = {
+        "task": "commitments.sync",
+        "schedule": schedule(run_every=HEADROOM.sync.interval_seconds),
+        "options": {"expires": HEADROOM.sync.interval_seconds},
+    }

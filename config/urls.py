@@ -17,6 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
     path("commitments/", include("commitments.api.urls")),
     re_path(r"^commitments$", unknown_path),
+    path("api/v1/commitments/", include("commitments.api.operator_urls")),
     path("scheduler/", include("capacity.api.urls")),
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
     path("api/v1/failover/", include("failover.api.urls")),

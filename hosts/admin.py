@@ -7,19 +7,36 @@ that covers them, so ``commitments`` does.
 from __future__ import annotations
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from hosts.admin_columns import CLOUD_NOTE, enabled_badge
-from hosts.models import Aggregate, Domain, Host, Image, Instance, Project, Region, ServerGroup
+from hosts.models import (
+    Aggregate,
+    Domain,
+    Host,
+    Image,
+    Instance,
+    PlannedHostChange,
+    Project,
+    Region,
+    ServerGroup,
+)
+from hosts.services.planned_changes import remove_planned_change, save_planned_change
 from journal.admin_base import (
+    BaseAdmin,
     SystemOwnedAdmin,
     find_link,
     list_url,
     register_findable,
+    request_actor,
+    row_link,
     text_link,
+    time_tag,
 )
 from journal.formatting import NOTHING
+from journal.middleware import request_id_of
 
 for _type, _model, _field in (
     ("host", Host, "name"),
@@ -28,6 +45,7 @@ for _type, _model, _field in (
     ("project", Project, "openstack_id"),
     ("domain", Domain, "openstack_id"),
     ("aggregate", Aggregate, "uuid"),
+    ("planned_host_change", PlannedHostChange, "id"),
 ):
     register_findable(_type, _model, _field)
 
@@ -183,3 +201,40 @@ class RegionAdmin(SystemOwnedAdmin[Region]):
 
     owner_note = "Written by the import."
     list_display = ("__str__", "taken_at", "source")
+
+
+@admin.register(PlannedHostChange)
+class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
+    """Hosts that will come or go; refused commitments learn from it when they would fit."""
+
+    list_display = ("edit", "when", "host_link", "host_count", "note")
+    list_filter = ("edit", "at")
+    list_select_related = ("host",)
+    search_fields = ("host__name", "note")
+    search_help_text = "Name of a host, or words of the note"
+    autocomplete_fields = ("host",)
+    fields = ("edit", "at", "host", "host_count", "note")
+    actions = None
+
+    @admin.display(description="when", ordering="at")
+    def when(self, row: PlannedHostChange) -> SafeString | str:
+        """Show the moment with a relative hint."""
+        return time_tag(row.at)
+
+    @admin.display(description="host", ordering="host__name")
+    def host_link(self, row: PlannedHostChange) -> SafeString | str:
+        """Link to the host that goes, or that the new ones are like."""
+        return row_link(row.host)
+
+    def save_model(
+        self, request: HttpRequest, obj: PlannedHostChange, form: object, change: object
+    ) -> None:
+        """Save through the service, which audits."""
+        del form, change
+        save_planned_change(obj, actor=request_actor(request), request_id=request_id_of(request))
+
+    def delete_model(self, request: HttpRequest, obj: PlannedHostChange) -> None:
+        """Remove through the service, which audits."""
+        remove_planned_change(
+            pk=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
+        )

@@ -9,6 +9,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from hosts.domain.readiness import hindering_conditions
 from journal.models import TrackedModel
 
 
@@ -233,7 +234,61 @@ class Host(TrackedModel):
             self.state == HostState.UP
             and self.status == HostStatus.ENABLED
             and self.maintenance in {Maintenance.NONE, Maintenance.HA}
+            and not hindering_conditions(self.conditions)
         )
+
+
+class PlannedHostEdit(models.TextChoices):
+    """What is planned for hosts."""
+
+    ADD = "add", "hosts will be added"
+    DRAIN = "drain", "host will be drained"
+
+
+class PlannedHostChange(models.Model):
+    """Hosts that will come or go, as operators know it; nothing is moved because of it.
+
+    Refused commitments learn from it when they would fit. A planned host is like an existing one:
+    ``host`` is its model, ``host_count`` how many come. For a drain ``host`` is the one that goes.
+    Writers: operators, through :mod:`hosts.services.planned_changes`.
+    """
+
+    edit = models.CharField(max_length=8, choices=PlannedHostEdit.choices)
+    at = models.DateTimeField(db_index=True, help_text="when it happens, UTC")
+    host = models.ForeignKey(
+        Host,
+        on_delete=models.CASCADE,
+        related_name="planned_changes",
+        help_text="the host that is drained, or the host that the new ones are like",
+    )
+    host_count = models.PositiveIntegerField(default=1, help_text="new hosts; 1 for a drain")
+    note = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "planned host change"
+        ordering = ("at", "id")
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(edit__in=PlannedHostEdit.values), name="hosts_plannedhostchange_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(edit=PlannedHostEdit.ADD, host_count__range=(1, 1000))
+                | Q(edit=PlannedHostEdit.DRAIN, host_count=1),
+                name="hosts_plannedhostchange_count",
+                violation_error_message="host count: 1 to 1000 for new hosts, 1 for a drain",
+            ),
+            models.UniqueConstraint(
+                fields=["host"],
+                condition=Q(edit=PlannedHostEdit.DRAIN),
+                name="hosts_plannedhostchange_one_drain",
+                violation_error_message="this host has a planned drain already",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.edit} {self.host}"
 
 
 class Image(TrackedModel):

@@ -9,13 +9,46 @@ from dataclasses import dataclass
 class Actor:
     """A person, service or task that changes something.
 
+    What only Keystone knows is empty for holders of static tokens, tasks and commands.
+
     Attributes:
         name: Stable name for the audit trail, such as ``limes`` or ``task:commitments.repair``.
         roles: Roles of its token; empty for tasks and commands.
+        user_id: Keystone user.
+        user_name: Its name.
+        user_domain_id: Domain the user belongs to.
+        user_domain_name: Its name.
+        project_id: Project the token is scoped to.
+        project_name: Its name.
+        project_domain_id: Domain the project belongs to.
+        project_domain_name: Its name.
+        domain_id: Domain the token is scoped to; empty for tokens of a project.
+        domain_name: Its name.
+        system_scope: ``all`` for a token of the whole system, else empty.
+        is_admin_project: Whether Keystone calls the project the administrators' one.
+        service_roles: Roles of the valid service token that came along; empty without one.
     """
 
     name: str
     roles: frozenset[str] = frozenset()
+    user_id: str = ""
+    user_name: str = ""
+    user_domain_id: str = ""
+    user_domain_name: str = ""
+    project_id: str = ""
+    project_name: str = ""
+    project_domain_id: str = ""
+    project_domain_name: str = ""
+    domain_id: str = ""
+    domain_name: str = ""
+    system_scope: str = ""
+    is_admin_project: bool = False
+    service_roles: frozenset[str] = frozenset()
+
+    @property
+    def comes_through_service(self) -> bool:
+        """Whether a service vouches for this request with a token of its own."""
+        return bool(self.service_roles)
 
 
 def task_actor(task_name: str) -> Actor:

@@ -1,8 +1,7 @@
-"""Who calls an API and what they may do (spec liquid, 3).
+"""Who calls an API and what they may do (spec liquid, 3; spec placement, 7).
 
 An :class:`Authenticator` turns a request's credentials into an :class:`~journal.actors.Actor`; a
-policy rule says which roles may pass. ``token`` and ``noauth`` exist; ``keystone`` is refused by
-the settings until its authenticator is written, and will be one more class here.
+rule of :mod:`journal.policy` says whether the actor may pass.
 """
 
 from __future__ import annotations
@@ -19,34 +18,75 @@ from pydantic import SecretStr
 
 from journal.actors import Actor
 from journal.errors import HeadroomError
-
-ROLE_ADMIN = "cloud_resource_admin"
-ROLE_VIEWER = "cloud_resource_viewer"
-ROLE_SCHEDULER = "cloud_resource_scheduler"
+from journal.policy import (
+    ROLE_ADMIN,
+    ROLE_SCHEDULER,
+    ROLE_VIEWER,
+    PolicyRule,
+    current_policy,
+)
 
 RULE_READ_ONLY = "readonly"
 RULE_READ_WRITE = "readwrite"
 RULE_SCHEDULE = "schedule"
-RULE_EXPLAIN = "explain"
-BASE_RULES: Mapping[str, frozenset[str]] = {
-    RULE_READ_ONLY: frozenset({ROLE_ADMIN, ROLE_VIEWER}),
-    RULE_READ_WRITE: frozenset({ROLE_ADMIN}),
-    RULE_SCHEDULE: frozenset({ROLE_ADMIN, ROLE_SCHEDULER}),
-    RULE_EXPLAIN: frozenset({ROLE_ADMIN, ROLE_SCHEDULER, ROLE_VIEWER}),
-}
+RULE_API_READ = "api:read"
+RULE_API_WRITE = "api:write"
+BASE_RULES = (
+    PolicyRule(
+        name=RULE_READ_WRITE,
+        check=f"role:{ROLE_ADMIN}",
+        description="Change commitments and quota; base of other rules.",
+    ),
+    PolicyRule(
+        name=RULE_READ_ONLY,
+        check=f"role:{ROLE_VIEWER} or rule:{RULE_READ_WRITE}",
+        description="Read capacity, usage and commitments; base of other rules.",
+    ),
+    PolicyRule(
+        name=RULE_SCHEDULE,
+        check=f"role:{ROLE_SCHEDULER} or rule:{RULE_READ_WRITE}",
+        description="Ask for hosts for VMs; base of other rules.",
+    ),
+    PolicyRule(
+        name=RULE_API_READ,
+        check=f"rule:{RULE_READ_ONLY}",
+        description="Read through the operators' API, what-if and simulation included.",
+    ),
+    PolicyRule(
+        name=RULE_API_WRITE,
+        check=f"rule:{RULE_READ_WRITE}",
+        description="Change something through the operators' API.",
+    ),
+)
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 - the name of a header
+SERVICE_TOKEN_HEADER = "X-Service-Token"  # noqa: S105 - the name of a header
 BEARER = "bearer"
+BEARER_CHALLENGE = "Bearer"
+NO_TARGET: Mapping[str, object] = {}
 
 
 class Unauthenticated(HeadroomError):  # noqa: N818 - a state of the caller, not a defect
-    """The caller did not say who it is, or nobody knows it."""
+    """The caller did not say who it is, or nobody knows it.
+
+    Attributes:
+        challenge: Value of ``WWW-Authenticate``: how to say who one is. Every 401 carries it.
+    """
 
     code = "unauthenticated"
 
+    def __init__(self, message: str, *, challenge: str = BEARER_CHALLENGE) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that the answer has to carry."""
+        return {"WWW-Authenticate": self.challenge}
+
 
 class Forbidden(HeadroomError):  # noqa: N818 - a state of the caller, not a defect
-    """The caller is known but has no role that allows this."""
+    """The caller is known but a rule does not let it pass; ``facts["rule"]`` names the rule."""
 
     code = "forbidden"
 
@@ -59,14 +99,28 @@ class AccessToken(Protocol):
     roles: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What a request says of its sender.
+
+    Attributes:
+        token: The token as sent; empty when the request carried none.
+        service_token: Token of the service that passes the request on; empty without one.
+        method: HTTP method; restricted application credentials are for some only.
+        path: Path, likewise.
+    """
+
+    token: str
+    service_token: str = ""
+    method: str = "GET"
+    path: str = "/"
+
+
 class Authenticator(Protocol):
-    """Turns a token into an actor."""
+    """Turns credentials into an actor."""
 
-    def authenticate(self, token: str) -> Actor:
-        """Return who the token belongs to.
-
-        Args:
-            token: The token as sent; empty when the request carried none.
+    def authenticate(self, credentials: Credentials) -> Actor:
+        """Return who the credentials belong to.
 
         Raises:
             Unauthenticated: the token is missing, unknown or expired.
@@ -81,18 +135,18 @@ class TokenAuthenticator:
 
     tokens: Sequence[AccessToken]
 
-    def authenticate(self, token: str) -> Actor:
+    def authenticate(self, credentials: Credentials) -> Actor:
         """Return the actor of a token; the time taken does not tell how much of it is right.
 
         Raises:
             Unauthenticated: the token is empty or unknown.
         """
-        offered = _digest(token)
+        offered = _digest(credentials.token)
         found: AccessToken | None = None
         for known in self.tokens:
             if hmac.compare_digest(_digest(known.token.get_secret_value()), offered):
                 found = known
-        if not token or found is None:
+        if not credentials.token or found is None:
             raise Unauthenticated("Unauthorized")
         return Actor(name=found.name, roles=frozenset(found.roles))
 
@@ -101,14 +155,19 @@ class TokenAuthenticator:
 class NoAuthenticator:
     """Everybody may do everything (``HEADROOM_AUTH=noauth``, development only)."""
 
-    def authenticate(self, token: str) -> Actor:
+    def authenticate(self, credentials: Credentials) -> Actor:
         """Return an anonymous actor with every role, whatever the token."""
-        del token
+        del credentials
         return Actor(name="anonymous", roles=frozenset({ROLE_ADMIN, ROLE_VIEWER, ROLE_SCHEDULER}))
 
 
 def configured_authenticator() -> Authenticator:
     """Return the authenticator that ``HEADROOM_AUTH`` asks for."""
+    if settings.HEADROOM.auth == "keystone":
+        # The OpenStack libraries take half a second to load: only who uses them waits.
+        from journal.keystone import current_authenticator  # noqa: PLC0415
+
+        return current_authenticator()
     if settings.HEADROOM.auth == "noauth":
         return NoAuthenticator()
     return TokenAuthenticator(tokens=settings.HEADROOM.tokens)
@@ -123,27 +182,39 @@ def token_of(request: HttpRequest) -> str:
     return credentials.strip() if scheme.lower() == BEARER else ""
 
 
+def credentials_of_request(request: HttpRequest) -> Credentials:
+    """Return what a request says of its sender."""
+    return Credentials(
+        token=token_of(request),
+        service_token=request.headers.get(SERVICE_TOKEN_HEADER, ""),
+        method=str(request.method),
+        path=request.path,
+    )
+
+
 def authenticate(request: HttpRequest) -> Actor:
     """Return who sends a request.
 
     Raises:
         Unauthenticated: it carries no token, or an unknown one.
+        NotReady: the identity service cannot be asked now.
     """
-    return configured_authenticator().authenticate(token_of(request))
+    return configured_authenticator().authenticate(credentials_of_request(request))
 
 
-def authorise(actor: Actor, rule: str) -> None:
-    """Let an actor pass a base rule, or refuse.
+def authorise(actor: Actor, rule: str, target: Mapping[str, object] = NO_TARGET) -> None:
+    """Let an actor pass a policy rule, or refuse.
 
     Args:
         actor: Who asks.
-        rule: A key of :data:`BASE_RULES`.
+        rule: Name of a rule that an app registered.
+        target: What the request is about, as far as rules may look at it (``project_id``).
 
     Raises:
-        Forbidden: none of the actor's roles is among those of the rule.
+        Forbidden: the rule does not let the actor pass.
     """
-    if not actor.roles & BASE_RULES[rule]:
-        raise Forbidden("Forbidden")
+    if not current_policy().allows(actor, rule, target):
+        raise Forbidden("Forbidden", rule=rule)
 
 
 def matches_secret(offered: str, secret: str) -> bool:

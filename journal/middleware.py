@@ -1,10 +1,11 @@
-"""Request ids end to end (spec liquid, 2.2), and what browsers may do with our pages."""
+"""Request ids end to end (spec liquid, 2.2), claimed identities, what browsers may do here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import structlog
+from django.conf import settings
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 
@@ -29,6 +30,52 @@ class RequestIDMiddleware:
         response["X-Request-ID"] = request_id
         response["X-OpenStack-Request-ID"] = request_id
         return response
+
+
+_IDENTITY_FIELDS = (
+    "ROLES",
+    "DOMAIN_ID",
+    "DOMAIN_NAME",
+    "PROJECT_ID",
+    "PROJECT_NAME",
+    "PROJECT_DOMAIN_ID",
+    "PROJECT_DOMAIN_NAME",
+    "USER_ID",
+    "USER_NAME",
+    "USER_DOMAIN_ID",
+    "USER_DOMAIN_NAME",
+)
+IDENTITY_HEADERS = (
+    *(f"HTTP_X_{name}" for name in _IDENTITY_FIELDS),
+    *(f"HTTP_X_SERVICE_{name}" for name in _IDENTITY_FIELDS),
+    "HTTP_X_IDENTITY_STATUS",
+    "HTTP_X_SERVICE_IDENTITY_STATUS",
+    "HTTP_X_SERVICE_CATALOG",
+    "HTTP_X_IS_ADMIN_PROJECT",
+    "HTTP_X_ROLE",
+    "HTTP_X_USER",
+    "HTTP_X_TENANT",
+    "HTTP_X_TENANT_ID",
+    "HTTP_X_TENANT_NAME",
+    "HTTP_OPENSTACK_SYSTEM_SCOPE",
+)
+
+
+class IdentityHeadersMiddleware:
+    """Drop headers by which a client claims an identity: with Keystone only a token does that.
+
+    Source: spec placement, 7.3.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Serve the request without them."""
+        if settings.HEADROOM.auth == "keystone":
+            for name in IDENTITY_HEADERS:
+                request.META.pop(name, None)
+        return self.get_response(request)
 
 
 ADMIN_PREFIX = "/admin/"

@@ -14,6 +14,7 @@ import numpy as np
 from scheduling.columns import BoolColumn
 from scheduling.decision import Candidate, ClosestHost, Decision, StepRemoval, explain_removals
 from scheduling.evaluation import (
+    Clock,
     Evaluation,
     Pipeline,
     PipelineRunError,
@@ -173,7 +174,8 @@ def step_views(
 class Batch:
     """Free columns and evaluations of one run; the only mutable state, gone when the run ends."""
 
-    def __init__(self, table: HostTable, pipeline: Pipeline) -> None:
+    def __init__(self, table: HostTable, pipeline: Pipeline, *, clock: Clock | None = None) -> None:
+        self._clock = clock
         self._table = table
         self._pipeline = pipeline
         self._free: dict[Hashable, FreeColumns] = {}
@@ -230,6 +232,7 @@ class Batch:
                 views=views,
                 free=measuring[-1] if measuring else self._free_columns(request),
                 placed_count=len(self._placed),
+                clock=self._clock,
             )
             self._evaluations[key] = evaluation
         else:

@@ -50,6 +50,7 @@ __all__ = [
 
 _STATIC_COLUMNS: tuple[str, ...] = ("is_known", "state_ok", *CODE_COLUMNS, *BIT_COLUMNS)
 _IDENTITY_COLUMNS: tuple[str, ...] = ("host_ids", "name_hashes")
+_EFFECTIVE_COLUMNS: tuple[str, ...] = ("eff_memory_bytes", "eff_vcpus")
 _ALL_COLUMNS: tuple[str, ...] = (*_IDENTITY_COLUMNS, *_STATIC_COLUMNS, *CAPACITY_COLUMNS)
 
 
@@ -223,6 +224,31 @@ class HostTable:
         targets = np.asarray(rows, dtype=np.int64)
         fresh = {name: np.asarray(figures, dtype=np.int64) for name, figures in columns.items()}
         return _scattered(self, targets, fresh, {})
+
+    def with_copy(self, row: int, *, name: str, host_id: int) -> HostTable:
+        """Return a table with one more host: an empty one, otherwise like an existing one.
+
+        Args:
+            row: Row of the host that the new one is like.
+            name: Name of the new host.
+            host_id: Key of the new host; negative for one that exists in no database.
+
+        Raises:
+            ValueError: If the name is taken.
+        """
+        if name in self.row_of:
+            raise ValueError("a host of this name exists")
+        table = _with_new_names(self, [name])
+        columns: dict[str, Any] = {}  # Any: columns of several dtypes
+        for column_name in _STATIC_COLUMNS + _EFFECTIVE_COLUMNS:
+            column = getattr(table, column_name).copy()
+            column[-1] = column[row]
+            columns[column_name] = frozen(column)
+        for column_name, figure in (("host_ids", host_id), ("name_hashes", text_hash(name))):
+            column = getattr(table, column_name).copy()
+            column[-1] = figure
+            columns[column_name] = frozen(column)
+        return replace(table, **columns)
 
     def with_reservations(self, reservations: ReservationIndex) -> HostTable:
         """Return a table with other reservation side tables; the blocked columns stay."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from capacity.selectors.host_table import reset_host_table
+from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 
 settings.register_profile(
     "default",

@@ -478,10 +478,10 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
 
 @admin.register(ProjectQuota)
 class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
-    """Quota of projects per zone, as Limes set it."""
+    """Quota of projects per zone, as Limes set it, and what is used of it."""
 
     owner_note = "Set by Limes through the quota endpoint. Change it in Limes."
-    list_display = ("project", "zone", "domain", "quota", "updated")
+    list_display = ("project", "zone", "domain", "quota", "usage", "reconciled", "updated")
     list_filter = (ZoneFilter,)
     search_fields = ("=project_id", "project_name", "domain_name")
     search_help_text = "Whole project id, project name, domain name"
@@ -490,7 +490,13 @@ class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
         "domain",
         "zone",
         "quota",
+        "usage",
+        "limes_quota_summary",
+        "limes_usage_summary",
         "generation",
+        "observed_generation",
+        "last_reconcile_at",
+        "last_full_reconcile_at",
         "created_at",
         "updated_at",
     )
@@ -512,6 +518,23 @@ class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
         return (
             format_html_join("", "{}<br>", ((_quota_text(*entry),) for entry in entries)) or NOTHING
         )
+
+    @admin.display(description="used, pay as you go")
+    def usage(self, row: ProjectQuota) -> SafeString | str:
+        """Show what the project uses of each resource, and how much no commitment covers."""
+        lines = (
+            (f"{_quota_text(name, used)}, {row.payg_usage.get(name, 0):,} pay as you go",)
+            for name, used in sorted(row.total_usage.items())
+            if used
+        )
+        return format_html_join("", "{}<br>", lines) or NOTHING
+
+    @admin.display(description="counted", ordering="last_reconcile_at")
+    def reconciled(self, row: ProjectQuota) -> SafeString | str:
+        """Show when the usage was counted, and whether it is of the present quota."""
+        if row.observed_generation != row.generation:
+            return badge("warn", "not counted yet")
+        return time_tag(row.last_reconcile_at)
 
     @admin.display(description="changed", ordering="updated_at")
     def updated(self, row: ProjectQuota) -> SafeString | str:

@@ -112,7 +112,9 @@ def _headroom_error(request: HttpRequest, error: HeadroomError) -> tuple[HttpRes
         ((code, words) for kind, code, words in _ERRORS if isinstance(error, kind)),
         (SERVER_ERROR, DECISION),
     )
-    headers = {}
+    headers: dict[str, str] = {}
+    if isinstance(error, Unauthenticated):
+        headers |= error.headers
     if isinstance(error, Busy):
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, InvalidCall):

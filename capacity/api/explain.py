@@ -13,9 +13,9 @@ from capacity.api import errors
 from capacity.api.nova_request import MAX_NAME_LENGTH, parse_nova_call
 from capacity.api.problems import problem_response
 from capacity.api.views import SchedulerView
+from capacity.policies import EXPLAIN
 from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
 from capacity.services.scheduling import prepared_request
-from journal.auth import RULE_EXPLAIN
 from journal.errors import InvalidInput
 from journal.json_node import parse_json
 from scheduling.request import UnplaceableRequestError
@@ -26,7 +26,7 @@ HOSTS_FIELD = "explain_hosts"
 class ExplainView(SchedulerView):
     """``POST /api/v1/scheduling/explain``: Nova's body, and hosts to explain in detail."""
 
-    rule = RULE_EXPLAIN
+    rule = EXPLAIN
     http_method_names = ["post"]
     path_label = "/api/v1/scheduling/explain"
 

@@ -28,6 +28,7 @@ def problem_response(request: HttpRequest, error: Exception) -> tuple[HttpRespon
         "request_id": request_id_of(request),
     }
     response = HttpResponse(orjson.dumps(body), content_type=PROBLEM_JSON, status=status)
-    if "Retry-After" in plain.headers:
-        response["Retry-After"] = plain["Retry-After"]
+    for name in ("Retry-After", "WWW-Authenticate"):
+        if name in plain.headers:
+            response[name] = plain[name]
     return response, text

@@ -21,9 +21,10 @@ from capacity.api import errors
 from capacity.api.nova_request import NovaCall, parse_nova_call
 from capacity.domain.in_flight import holds_in_flight
 from capacity.domain.nova_call import limited_to
+from capacity.policies import NOVA_EXTERNAL
 from capacity.services.scheduling import UNKNOWN_INTENT, run_scheduling
 from journal.actors import Actor
-from journal.auth import RULE_SCHEDULE, authenticate, authorise
+from journal.auth import authenticate, authorise
 from journal.middleware import request_id_of
 from journal.tracing import REQUEST_ID_PATTERN, with_global_request_id
 
@@ -31,7 +32,7 @@ from journal.tracing import REQUEST_ID_PATTERN, with_global_request_id
 class SchedulerView(APIView):
     """What scheduler endpoints share: authentication, size, method, error shape, metrics."""
 
-    rule: ClassVar[str] = RULE_SCHEDULE
+    rule: ClassVar[str] = NOVA_EXTERNAL
     path_label: ClassVar[str] = ""
     http_request: HttpRequest
     actor: Actor

@@ -26,5 +26,7 @@ class ReadyReason(models.TextChoices):
     ACTIVE = "ReservationActive", "active"
     PRE_ALLOCATED = "PreAllocated", "pre-allocated"
     NO_HOSTS_FOUND = "NoHostsFound", "no hosts found"
+    NO_HOSTS_AVAILABLE = "NoHostsAvailable", "no hosts known"
     REVOKED = "PlacementRevoked", "placement revoked"
     MISSING_FLAVOR = "MissingResourceName", "missing flavor name"
+    FLAVOR_NOT_FOUND = "FlavorNotFound", "flavor in no group"

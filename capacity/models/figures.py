@@ -110,9 +110,11 @@ class CapacityComputation(models.Model):
 
 
 class ProjectQuota(TrackedModel):
-    """A project's quota in a zone as Limes set it (spec commitments, 2.5).
+    """A project's quota in a zone as Limes set it, and what is used of it (spec commitments, 2.5).
 
-    ``quota_by_resource`` maps LIQUID resource names to amounts: memory in GiB, others as counts.
+    Quota and usage map LIQUID resource names to amounts: memory in GiB, others as counts. Limes
+    writes the quota, which bumps ``generation``; the quota controller writes the usage, of the
+    generation that it saw (spec liquid, 14).
     """
 
     project_id = models.CharField(max_length=64)
@@ -122,6 +124,21 @@ class ProjectQuota(TrackedModel):
     zone = models.CharField(max_length=255)
     quota_by_resource = models.JSONField(default=dict)
     generation = models.BigIntegerField(default=1)
+    total_usage = models.JSONField(default=dict, db_default={})
+    payg_usage = models.JSONField(default=dict, db_default={})
+    total_usage_summary = models.TextField(blank=True, default="", db_default="")
+    payg_usage_summary = models.TextField(blank=True, default="", db_default="")
+    limes_usage_summary = models.TextField(blank=True, default="", db_default="")
+    limes_quota_summary = models.TextField(blank=True, default="", db_default="")
+    observed_generation = models.BigIntegerField(null=True, blank=True)
+    last_reconcile_at = models.DateTimeField(null=True, blank=True)
+    last_full_reconcile_at = models.DateTimeField(null=True, blank=True)
+    counted_xmin = models.BigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="oldest transaction that was not seen when the usage was counted",
+    )
 
     class Meta:
         ordering = ("project_id", "zone")

@@ -187,6 +187,9 @@ class Reservation(TrackedModel):
 class ReservationAllocation(TrackedModel):
     """A VM in a reservation: expected (placed there) or confirmed (seen there).
 
+    A VM that was seen and is listed nowhere any more is expected again since ``missing_since``, so
+    that its slot blocks the room that the host's allocation no longer shows.
+
     ``vm_host`` and ``validated_at`` are those of failover reservations, whose users run elsewhere.
     """
 
@@ -202,6 +205,9 @@ class ReservationAllocation(TrackedModel):
         Host, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     confirmed_at = models.DateTimeField(null=True, blank=True)
+    missing_since = models.DateTimeField(
+        null=True, blank=True, help_text="when a VM that was seen was first listed nowhere"
+    )
     vm_host = models.ForeignKey(
         Host,
         null=True,
@@ -217,6 +223,13 @@ class ReservationAllocation(TrackedModel):
 
     class Meta:
         ordering = ("reservation_id", "vm_uuid")
+        indexes = [
+            models.Index(
+                fields=["since"],
+                condition=Q(state=AllocationState.EXPECTED),
+                name="capacity_reserv_expected_idx",
+            )
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["reservation", "vm_host"],
@@ -237,6 +250,10 @@ class ReservationAllocation(TrackedModel):
             models.CheckConstraint(
                 condition=Q(memory_bytes__gte=0) & Q(vcpus__gte=0),
                 name="capacity_reservationallocation_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(state=AllocationState.EXPECTED) | Q(missing_since__isnull=True),
+                name="capacity_reservationallocation_missing_is_expected",
             ),
         ]
 

@@ -19,10 +19,10 @@ from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
 from capacity.domain.nova_call import gathering_problem, planned_first, shuffled_top
 from capacity.hooks import TrackedPlacement, planned_evacuation_host
-from capacity.selectors.host_table import current_host_table
+from capacity.selectors.host_table import read_host_table
 from capacity.services.in_flight import InFlightHold
 from capacity.services.pipelines import ActivePipeline, active_pipelines
-from capacity.services.placement import SPARE_CANDIDATES, ask_of, place_vm
+from capacity.services.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
 from capacity.services.quota_facts import with_quota_facts
 from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
 from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
@@ -87,6 +87,7 @@ class _Run:
     group: str = ""
     is_group_known: bool = True
     table: HostTable | None = None
+    snapshot: str = ""
     record: DecisionRecord | None = None
     engine_seconds: float = 0.0
     host_names: tuple[str, ...] = ()
@@ -142,8 +143,14 @@ class _Run:
             return tuple(hosts)
         if self.planned_host in hosts:
             return self.preferred(hosts)
-        count = settings.HEADROOM.scheduler.evacuation_shuffle_k
-        return shuffled_top(hosts, count, seed=self.request.request_key)
+        assert self.record is not None  # noqa: S101 - _choose sets it
+        first = set(self.record.ordered_hosts[: self.record.preferred])
+        return shuffled_top(
+            hosts,
+            settings.HEADROOM.scheduler.evacuation_shuffle_k,
+            seed=self.request.request_key,
+            preferred=sum(host in first for host in hosts),
+        )
 
 
 def run_scheduling(
@@ -235,7 +242,8 @@ def prepared_request(
 
 def _choose(run: _Run) -> DecisionRecord:
     """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
-    table = run.table = current_host_table()
+    reading = read_host_table()
+    table, run.table, run.snapshot = reading.table, reading.table, reading.snapshot
     options = run.options
     if run.planned_host:  # which may rank anywhere
         options = replace(options, max_candidates=0)
@@ -243,7 +251,9 @@ def _choose(run: _Run) -> DecisionRecord:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
     started = time.perf_counter()
     try:
-        run.record = record_run(table, run.request, run.pipeline.pipeline, options)
+        run.record = record_run(
+            table, run.request, run.pipeline.pipeline, options, clock=time.perf_counter
+        )
     except UnplaceableRequestError as error:
         raise InvalidInput(str(error), code="unplaceable_request") from None
     run.engine_seconds = time.perf_counter() - started
@@ -256,16 +266,25 @@ def _place(run: _Run) -> str:
     if not run.record.ordered_hosts:
         return ""
 
+    def choice() -> Choice:
+        assert run.record is not None  # noqa: S101 - _choose sets it
+        hosts = run.preferred(run.record.ordered_hosts)
+        return Choice(host_names=hosts, snapshot=run.snapshot)
+
+    def choose_again() -> Choice:
+        _choose(run)
+        return choice()
+
     def book(hold: InFlightHold) -> None:
         run.host_names = run.answer(hold.host_names)
         _track_held(run)
 
     outcome = place_vm(
         ask_of(run.request, flavor_group=run.group),
-        candidates=run.preferred(run.record.ordered_hosts),
+        candidates=choice(),
         actor=run.actor,
         request_id=run.request_id,
-        choose_again=lambda: run.preferred(_choose(run).ordered_hosts),
+        choose_again=choose_again,
         max_held=run.options.max_candidates,
         book=book,
     )
@@ -274,7 +293,8 @@ def _place(run: _Run) -> str:
         run.host_names = run.answer(outcome.held)
         return ""
     run.host_names, run.outcome_class = (), ""
-    return f"{len(outcome.refused)} hosts passed every filter but were taken by others meanwhile"
+    count = len(outcome.refused)
+    return f"{count} hosts passed every filter but were taken by others or changed meanwhile"
 
 
 def _track_held(run: _Run) -> None:
@@ -349,7 +369,7 @@ def _count(run: _Run) -> None:
         hosts_out=hosts_out(record),
     )
     if run.table is not None:
-        observe_steps(run.table, run.pipeline.pipeline, record)
+        observe_steps(run.table, run.pipeline.name, record)
     if run.outcome_class:
         group = run.group if run.is_group_known else "unknown"
         counter = metrics.PLACEMENTS if run.host_names else metrics.NO_HOST_FOUND

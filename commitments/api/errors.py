@@ -78,7 +78,9 @@ def _framework_error(error: Exception) -> tuple[int, str]:
 def _headroom_error(error: HeadroomError) -> HttpResponse:
     status = next((code for kind, code in STATUS_OF if isinstance(error, kind)), 500)
     text = one_line(error.message)
-    headers = {}
+    headers: dict[str, str] = {}
+    if isinstance(error, Unauthenticated):
+        headers |= error.headers
     if isinstance(error, Busy):
         headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, NotReady | Busy):

@@ -86,7 +86,15 @@ def parse_change_request(body: bytes) -> ChangeRequest:
     Raises:
         InvalidInput: not a change request, or its zone is empty or a reserved word.
     """
-    node = parse_json(body)
+    return change_request(parse_json(body))
+
+
+def change_request(node: JSONNode) -> ChangeRequest:
+    """Return the change of commitments that a part of a body asks for.
+
+    Raises:
+        InvalidInput: not a change request, or its zone is empty or a reserved word.
+    """
     is_dry_run = node.member("dryRun").flag()
     info_version = node.member("infoVersion").signed()
     by_project = {

@@ -28,12 +28,19 @@ from commitments.api.parsing import (
 )
 from commitments.api.rendering import change_response, json_response
 from commitments.domain.changeset import ChangeRequest
+from commitments.policies import (
+    CHANGE_COMMITMENTS,
+    GET_CAPACITY,
+    GET_INFO,
+    GET_USAGE,
+    SET_QUOTA,
+)
 from commitments.services.change import ChangeOutcome, change_commitments
 from commitments.services.info import current_service_info
 from commitments.services.quota import set_project_quota
 from commitments.services.reports import report_capacity, report_usage
 from journal.actors import Actor
-from journal.auth import RULE_READ_ONLY, RULE_READ_WRITE, authenticate, authorise
+from journal.auth import authenticate, authorise
 from journal.middleware import request_id_of
 
 
@@ -44,7 +51,7 @@ class LiquidView(APIView):
     whose order differs by endpoint; then project id and body, which the handlers read.
     """
 
-    rule: ClassVar[str] = RULE_READ_ONLY
+    rule: ClassVar[str] = GET_INFO
     switch: ClassVar[str] = ""
     checks_method_first: ClassVar[bool] = False
     endpoint_metrics: ClassVar[metrics.EndpointMetrics | None] = None
@@ -54,7 +61,7 @@ class LiquidView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Run the checks that come before the handler; DRF itself checks the method last."""
         self.actor = authenticate(self.http_request)
-        authorise(self.actor, self.rule)
+        authorise(self.actor, self.rule, kwargs)  # the project of the path is the target
         if self.checks_method_first and str(request.method).lower() not in self.http_method_names:
             raise MethodNotAllowed(str(request.method))
         if self.switch and not getattr(settings.HEADROOM.liquid, self.switch):
@@ -94,6 +101,7 @@ class ReportCapacityView(LiquidView):
     """``POST /commitments/v1/report-capacity``."""
 
     http_method_names = ["post"]
+    rule = GET_CAPACITY
     switch = "enable_report_capacity"
     endpoint_metrics = metrics.CAPACITY
 
@@ -107,6 +115,7 @@ class ReportUsageView(LiquidView):
     """``POST /commitments/v1/projects/<project_id>/report-usage``."""
 
     http_method_names = ["post"]
+    rule = GET_USAGE
     switch = "enable_report_usage"
     endpoint_metrics = metrics.USAGE
 
@@ -121,7 +130,7 @@ class QuotaView(LiquidView):
     """``PUT /commitments/v1/projects/<project_id>/quota``."""
 
     http_method_names = ["put"]
-    rule = RULE_READ_WRITE
+    rule = SET_QUOTA
     switch = "enable_quota"
     checks_method_first = True
     endpoint_metrics = metrics.QUOTA
@@ -137,7 +146,7 @@ class ChangeCommitmentsView(LiquidView):
     """``POST /commitments/v1/change-commitments``."""
 
     http_method_names = ["post"]
-    rule = RULE_READ_WRITE
+    rule = CHANGE_COMMITMENTS
     switch = "enable_change_commitments"
     change: ChangeRequest | None = None
     outcome: ChangeOutcome | None = None

@@ -30,10 +30,18 @@ class RejectedCommitment:
     Attributes:
         commitment_uuid: Uuid of the commitment, or the name of the probe.
         message: Why, in the words of spec liquid 11.5.
+        advice: The most specific cause and what would fit, for a person; empty when unknown.
     """
 
     commitment_uuid: str
     message: str
+    advice: str = ""
+
+    @property
+    def line(self) -> str:
+        """The refusal on one line, advice in brackets after the words of the specification."""
+        told = f" ({self.advice})" if self.advice else ""
+        return f"{self.commitment_uuid}: {self.message}{told}"
 
 
 class CoresOutcome(StrEnum):
@@ -103,7 +111,7 @@ def rejection_reason(rejected: Sequence[RejectedCommitment]) -> str:
     """
     if not rejected:
         return ""
-    lines = [f"- commitment {one.commitment_uuid}: {one.message}" for one in rejected]
+    lines = [f"- commitment {one.line}" for one in rejected]
     return "\n".join([f"{len(rejected)} commitment(s) failed to apply:", *lines])
 
 
@@ -126,7 +134,7 @@ def dry_run_reason(rejected: Sequence[RejectedCommitment]) -> str:
     """
     if not rejected:
         return ""
-    lines = [f"- {one.commitment_uuid}: {one.message}" for one in rejected]
+    lines = [f"- {one.line}" for one in rejected]
     return "\n".join([f"{DRY_RUN_HEAD}: {len(rejected)} probe(s) rejected:", *lines])
 
 

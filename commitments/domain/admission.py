@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,8 +18,16 @@ import numpy as np
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
 from commitments.domain.accounting import cores_decision, slots_message
-from commitments.domain.placing import SlotAsk, place_slots, table_with_released
+from commitments.domain.payg import PaygVm
+from commitments.domain.placing import (
+    NO_DOMAIN,
+    DomainHint,
+    SlotAsk,
+    place_slots,
+    table_with_released,
+)
 from commitments.domain.planner import (
+    SlotLimitExceeded,
     SlotPlan,
     SlotView,
     count_new_slots,
@@ -29,6 +37,7 @@ from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
 from commitments.domain.succession import SlotHandover, hand_over_slots
 from scheduling.decision import Decision
+from scheduling.engine import Pipeline
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 
@@ -121,6 +130,9 @@ class AdmissionSnapshot:
         rooms: Stored slot id to what it takes.
         cores: (group, zone) to cores ledger.
         max_slots: Most new slots of one commitment; 0 is no limit.
+        payg: (project, group, zone) to running VMs that new slots may be made for.
+        domains: Domain id to what is known of it.
+        pipelines: Flavor group to the pipeline that judges its slots; others use that of slots.
     """
 
     hosts: HostTable
@@ -128,6 +140,9 @@ class AdmissionSnapshot:
     rooms: Mapping[int, SlotRoom] = field(default_factory=dict)
     cores: Mapping[tuple[str, str], CoresLedger] = field(default_factory=dict)
     max_slots: int = 0
+    payg: Mapping[tuple[str, str, str], Sequence[PaygVm]] = field(default_factory=dict)
+    domains: Mapping[str, DomainHint] = field(default_factory=dict)
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +155,7 @@ class SlotPlacement:
         resource_name: Flavor it is placed as.
         slot: What it takes.
         decision: Host chosen, or none, with the reasons; None when nothing could be asked.
+        vm: Running VM that the slot is made for; its host is the slot's, nobody is asked.
     """
 
     slot_id: int | None
@@ -147,6 +163,22 @@ class SlotPlacement:
     resource_name: str
     slot: ResourceVector
     decision: Decision | None
+    vm: PaygVm | None = None
+
+    @property
+    def host_id(self) -> int | None:
+        """Key of the host that holds the slot; None when it found none."""
+        if self.vm is not None:
+            return self.vm.host_id
+        return self.decision.host_id if self.decision is not None else None
+
+    @property
+    def block(self) -> ResourceVector:
+        """What the slot blocks on its host from then on."""
+        if self.host_id is None:
+            return ZERO
+        seen = ZERO if self.vm is None else self.vm.resources
+        return blocked_resources(slot=self.slot, confirmed=seen, expected=ZERO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +192,10 @@ class CommitmentDecision:
         cause: Why not, as a code; None for a yes.
         slot_plan: Planned slot changes; None when it holds no slots.
         placements: Hosts of new and unplaced slots.
+        exceeds_slot_limit: Whether it would need more new slots than allowed.
+        is_complete: Whether all that it shall hold is held. Only a rejected commitment that is
+            rolled back to what was accepted before may be incomplete otherwise than its outcome
+            says.
     """
 
     target: CommitmentTarget
@@ -168,6 +204,17 @@ class CommitmentDecision:
     cause: Cause | None = None
     slot_plan: SlotPlan | None = None
     placements: tuple[SlotPlacement, ...] = ()
+    exceeds_slot_limit: bool = False
+    is_complete: bool = True
+
+    @property
+    def changes_slots(self) -> bool:
+        """Whether slots are made, shrunk, given up or find a host."""
+        plan = self.slot_plan
+        return plan is not None and (
+            bool(plan.removed_ids or plan.creates or plan.shrinks)
+            or any(placement.host_id is not None for placement in self.placements)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +273,7 @@ class _Draft:
     asks: list[SlotAsk] = field(default_factory=list)
     refusal: str = ""
     cause: Cause | None = None
+    exceeds_slot_limit: bool = False
 
 
 class _Admission:
@@ -244,6 +292,7 @@ class _Admission:
         self._now = now
         self._deltas: defaultdict[int, ResourceVector] = defaultdict(ResourceVector)
         self._released: set[int] = set()
+        self._adopted: set[str] = set()
         succession = hand_over_slots(targets, now)
         self._handovers = succession.handovers
         self._drafts = [_Draft(target=t, slots=succession.kept[t.commitment_uuid]) for t in targets]
@@ -289,19 +338,74 @@ class _Admission:
             draft.cause = Cause.CAPACITY
             return
         outcome = plan_slots(
-            draft.slots, desired, group, now=self._now, max_slots=self._snapshot.max_slots
+            draft.slots,
+            desired,
+            group,
+            now=self._now,
+            max_slots=self._snapshot.max_slots,
+            payg=self._payg_vms(desired),
         )
         if not isinstance(outcome, SlotPlan):
             draft.refusal = outcome.message
             draft.cause = Cause.STRUCTURAL
+            draft.exceeds_slot_limit = isinstance(outcome, SlotLimitExceeded)
             return
         draft.slot_plan = outcome
+        self._adopted.update(new.vm.vm_uuid for new in outcome.creates if new.vm is not None)
         for slot_id in outcome.removed_ids:
             self._release(slot_id)
         for shrink in outcome.shrinks:
             smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
             self._shrink(shrink.slot_id, smaller)
-        draft.asks = _asks(draft, outcome, group, desired)
+        draft.asks = self._asks(draft, outcome, group, desired)
+
+    def _asks(
+        self, draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState
+    ) -> list[SlotAsk]:
+        """Return the slots that need a host: stored ones that have none, then the new ones."""
+        removed = set(plan.removed_ids)
+        flavors = {flavor.name: flavor for flavor in group.flavors}
+        like = SlotAsk(
+            slot_id=None,
+            slot_index=0,
+            slot_name="",
+            flavor=group.smallest,
+            slot=ZERO,
+            zone=desired.zone,
+            project_id=desired.project_id,
+            domain=self._snapshot.domains.get(desired.domain_id, NO_DOMAIN),
+            pipeline=self._snapshot.pipelines.get(group.name),
+        )
+        asks = [
+            replace(
+                like,
+                slot_id=slot.slot_id,
+                slot_index=slot.slot_index,
+                slot_name=f"{desired.slot_prefix}{slot.slot_index}",
+                flavor=flavors.get(slot.resource_name, group.smallest),
+                slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+            )
+            for slot in draft.slots
+            if slot.target_host is None and slot.slot_id not in removed
+        ]
+        asks.extend(
+            replace(
+                like,
+                slot_index=slot.slot_index,
+                slot_name=slot.name,
+                flavor=flavors[slot.resource_name],
+                slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+            )
+            for slot in plan.creates
+            if slot.vm is None
+        )
+        return asks
+
+    def _payg_vms(self, desired: CommitmentState) -> list[PaygVm]:
+        """Return the VMs that this commitment may cover and no other of the batch does."""
+        key = (desired.project_id, desired.flavor_group_name, desired.zone)
+        vms = self._snapshot.payg.get(key, ())
+        return [vm for vm in vms if vm.vm_uuid not in self._adopted]
 
     def _zone_memory_bytes(self, zone: str) -> int:
         hosts = self._snapshot.hosts
@@ -325,15 +429,18 @@ class _Admission:
         cores = _CoresAccount(self._snapshot.cores)
         decisions = []
         for draft in self._drafts:
-            placements = tuple(
-                SlotPlacement(
-                    slot_id=ask.slot_id,
-                    slot_index=ask.slot_index,
-                    resource_name=ask.flavor.name,
-                    slot=ask.slot,
-                    decision=next(found),
-                )
-                for ask in draft.asks
+            placements = (
+                *_made_for_vms(draft),
+                *(
+                    SlotPlacement(
+                        slot_id=ask.slot_id,
+                        slot_index=ask.slot_index,
+                        resource_name=ask.flavor.name,
+                        slot=ask.slot,
+                        decision=next(found),
+                    )
+                    for ask in draft.asks
+                ),
             )
             decision = self._decide(draft, placements, cores)
             if decision.outcome in {Outcome.ACCEPTED, Outcome.RESERVING}:
@@ -343,8 +450,8 @@ class _Admission:
 
     def _hold(self, placements: Sequence[SlotPlacement]) -> None:
         for placement in placements:
-            if placement.decision is not None and placement.decision.host_id is not None:
-                self._deltas[placement.decision.host_id] += placement.slot
+            if placement.host_id is not None:
+                self._deltas[placement.host_id] += placement.block
 
     def _decide(
         self, draft: _Draft, placements: tuple[SlotPlacement, ...], cores: _CoresAccount
@@ -358,7 +465,7 @@ class _Admission:
         if not _wants_slots(target):
             draft.refusal, draft.cause = cores.ask(target, target.desired)
         elif not draft.refusal:
-            missing = sum(1 for p in placements if p.decision is None or p.decision.host_id is None)
+            missing = sum(1 for placement in placements if placement.host_id is None)
             total = draft.slot_plan.total_slots if draft.slot_plan else 0
             if missing:
                 draft.refusal = slots_message(total - missing, total)
@@ -373,6 +480,7 @@ class _Admission:
             cause=draft.cause,
             slot_plan=draft.slot_plan,
             placements=placements,
+            exceeds_slot_limit=draft.exceeds_slot_limit,
         )
 
 
@@ -388,38 +496,21 @@ def _wants_slots(target: CommitmentTarget) -> bool:
     return target.desired is not None and target.desired.resource_type is ResourceType.MEMORY
 
 
-def _asks(
-    draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState
-) -> list[SlotAsk]:
-    """Return the slots that need a host: stored ones that have none, then the new ones."""
-    removed = set(plan.removed_ids)
-    flavors = {flavor.name: flavor for flavor in group.flavors}
-    asks = [
-        SlotAsk(
-            slot_id=slot.slot_id,
-            slot_index=slot.slot_index,
-            slot_name=f"{desired.slot_prefix}{slot.slot_index}",
-            flavor=flavors.get(slot.resource_name, group.smallest),
-            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            zone=desired.zone,
-            project_id=desired.project_id,
-        )
-        for slot in draft.slots
-        if slot.target_host is None and slot.slot_id not in removed
-    ]
-    asks.extend(
-        SlotAsk(
+def _made_for_vms(draft: _Draft) -> tuple[SlotPlacement, ...]:
+    """Return the placements that nobody has to be asked for: slots of running VMs."""
+    creates = draft.slot_plan.creates if draft.slot_plan is not None else ()
+    return tuple(
+        SlotPlacement(
             slot_id=None,
-            slot_index=slot.slot_index,
-            slot_name=slot.name,
-            flavor=flavors[slot.resource_name],
-            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            zone=desired.zone,
-            project_id=desired.project_id,
+            slot_index=new.slot_index,
+            resource_name=new.resource_name,
+            slot=ResourceVector(memory_bytes=new.memory_bytes, vcpus=new.vcpus),
+            decision=None,
+            vm=new.vm,
         )
-        for slot in plan.creates
+        for new in creates
+        if new.vm is not None
     )
-    return asks
 
 
 class _CoresAccount:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
 from capacity.domain.flavor_groups import FlavorSpec
 from scheduling.decision import Decision
-from scheduling.engine import schedule_many
+from scheduling.engine import SLOT_PIPELINE, Pipeline, schedule_many
 from scheduling.request import (
+    Intent,
     PlacementRequest,
     hypervisor_type_from_extra_specs,
     traits_from_extra_specs,
 )
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainHint:
+    """The domain of a project, as far as it is known.
+
+    Attributes:
+        name: Its name; None when there is none to tell.
+        is_unresolved: Whether it has a domain whose name is not known: what keeps customers apart
+            must not guess then.
+    """
+
+    name: str | None = None
+    is_unresolved: bool = False
+
+
+NO_DOMAIN = DomainHint()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +50,9 @@ class SlotAsk:
         slot: What it takes: a remainder slot asks for its own memory, not for its flavor's.
         zone: Availability zone.
         project_id: Project it is held for.
+        ignore_hosts: Hosts that it shall not be on.
+        domain: Domain of the project, for pipelines that keep customers apart.
+        pipeline: Which pipeline judges; None is the one of slots.
     """
 
     slot_id: int | None
@@ -40,21 +62,43 @@ class SlotAsk:
     slot: ResourceVector
     zone: str
     project_id: str
+    ignore_hosts: frozenset[str] = frozenset()
+    domain: DomainHint = NO_DOMAIN
+    pipeline: Pipeline | None = None
 
 
 def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | None, ...]:
     """Choose hosts for slots one after the other, each seeing the blocks of those before.
+
+    Slots next to each other that the same pipeline judges are placed as one batch.
 
     Returns:
         One decision per ask, in order; None for a slot without memory or vCPUs, which no host can
         be asked for.
     """
     askable = [ask for ask in asks if ask.slot.memory_bytes > 0 and ask.slot.vcpus > 0]
-    decisions = iter(schedule_many(hosts, [_request(ask) for ask in askable], max_candidates=3))
+    found: list[Decision] = []
+    for _, run in groupby(askable, key=lambda ask: ask.pipeline.name if ask.pipeline else ""):
+        batch = list(run)
+        requests = [_request(ask) for ask in batch]
+        pipeline = batch[0].pipeline or SLOT_PIPELINE
+        chosen = schedule_many(hosts, requests, pipeline, max_candidates=3)
+        if len(batch) < len(askable):
+            hosts = table_with_released(hosts, _taken(batch, chosen))
+        found.extend(chosen)
+    decisions = iter(found)
     return tuple(
         next(decisions) if ask.slot.memory_bytes > 0 and ask.slot.vcpus > 0 else None
         for ask in asks
     )
+
+
+def _taken(asks: Sequence[SlotAsk], decisions: Sequence[Decision]) -> dict[int, ResourceVector]:
+    taken: dict[int, ResourceVector] = {}
+    for ask, decision in zip(asks, decisions, strict=True):
+        if decision.host_id is not None:
+            taken[decision.host_id] = taken.get(decision.host_id, ZERO) + ask.slot
+    return taken
 
 
 def table_with_released(hosts: HostTable, deltas: Mapping[int, ResourceVector]) -> HostTable:
@@ -98,4 +142,11 @@ def _request(ask: SlotAsk) -> PlacementRequest:
         hypervisor_type=hypervisor_type_from_extra_specs(ask.flavor.extra_specs),
         required_traits=required,
         forbidden_traits=forbidden,
+        flavor_name=ask.flavor.name,
+        intent=Intent.RESERVE_FOR_COMMITTED_RESOURCE,
+        ignore_hosts=ask.ignore_hosts or None,
+        extra_specs=ask.flavor.extra_specs,
+        domain_name=ask.domain.name,
+        domain_is_unresolved=ask.domain.is_unresolved,
+        lock_reservations=True,
     )

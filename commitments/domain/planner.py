@@ -8,6 +8,7 @@ from datetime import datetime
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.names import slot_name
+from commitments.domain.payg import Adoption, PaygVm, adopt_vms
 from commitments.domain.state import CommitmentState
 from commitments.domain.subsets import PieceClass, ReachableSums
 
@@ -63,6 +64,7 @@ class NewSlot:
         resource_name: Flavor it is placed as.
         memory_bytes: Its memory in bytes.
         vcpus: Its vCPUs.
+        vm: Running VM that it is made for, on the host of which it is; None asks for a host.
     """
 
     slot_index: int
@@ -70,6 +72,7 @@ class NewSlot:
     resource_name: str
     memory_bytes: int
     vcpus: int
+    vm: PaygVm | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +256,7 @@ def plan_slots(
     *,
     now: datetime,
     max_slots: int = 0,
+    payg: Sequence[PaygVm] = (),
 ) -> PlanOutcome:
     """Plan the slots of one commitment so that their memory adds up to what it claims now.
 
@@ -266,12 +270,13 @@ def plan_slots(
         desired: The commitment; cores commitments want no slots.
         group: Its flavor group, None if unknown. Not needed when nothing is claimed.
         now: The present, decides what is claimed.
-        max_slots: Most slots to create; 0 means no limit.
+        max_slots: Most slots to create; 0 means no limit. Those made for running VMs do not count.
+        payg: Running VMs of the project that may be covered instead of holding fresh room.
 
     Returns:
         The plan, or why there is none.
 
-    Source: spec commitments, 6.3, 6.7.
+    Source: spec commitments, 6.3, 6.7, 7.2.
     """
     desired_bytes = desired.effective_memory_bytes(now)
     ordered = sorted(existing, key=lambda slot: (slot.slot_index, slot.slot_id))
@@ -286,11 +291,15 @@ def plan_slots(
     missing_bytes = desired_bytes - sum(kept_bytes.values())
     creates: tuple[NewSlot, ...] = ()
     if missing_bytes > 0 and group is not None:
+        adoptions = adopt_vms(payg, missing_bytes)
+        missing_bytes -= sum(adoption.memory_bytes for adoption in adoptions)
         new_slots = count_new_slots(group, missing_bytes)
         if 0 < max_slots < new_slots:
             return SlotLimitExceeded(new_slots=new_slots, limit=max_slots)
         next_index = max((slot.slot_index for slot in ordered), default=-1) + 1
-        creates = _new_slots(group, missing_bytes, next_index, desired.slot_prefix)
+        adopted = _slots_of_vms(adoptions, next_index, desired.slot_prefix)
+        next_index += len(adopted)
+        creates = adopted + _new_slots(group, missing_bytes, next_index, desired.slot_prefix)
     usable_ids = {slot.slot_id for slot in usable}
     survivors = [slot for slot in usable if kept_bytes[slot.slot_id] > 0]
     updates = (_synced_metadata(slot, desired) for slot in survivors)
@@ -398,6 +407,22 @@ def _take_from_slots_with_vms(
 def _shrunk(slot: SlotView, memory_bytes: int) -> SlotShrink:
     vcpus = -(-slot.vcpus * memory_bytes // slot.memory_bytes)
     return SlotShrink(slot_id=slot.slot_id, memory_bytes=memory_bytes, vcpus=vcpus)
+
+
+def _slots_of_vms(
+    adoptions: Sequence[Adoption], next_index: int, prefix: str
+) -> tuple[NewSlot, ...]:
+    return tuple(
+        NewSlot(
+            slot_index=slot_index,
+            name=slot_name(prefix, slot_index),
+            resource_name=adoption.vm.flavor_name,
+            memory_bytes=adoption.memory_bytes,
+            vcpus=adoption.vm.flavor_vcpus,
+            vm=adoption.vm,
+        )
+        for slot_index, adoption in enumerate(adoptions, start=next_index)
+    )
 
 
 def _new_slots(

@@ -6,7 +6,7 @@ Everything here runs inside the transaction of its caller, which holds the zone 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,10 +16,17 @@ from capacity.models import GroupCapacity, Reservation
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.services.allocations import NO_VMS, SlotVmSums, slot_vm_sums
-from commitments.domain.admission import AdmissionSnapshot, CoresLedger, SlotRoom
+from commitments.domain.admission import (
+    AdmissionSnapshot,
+    CommitmentTarget,
+    CoresLedger,
+    SlotRoom,
+)
 from commitments.domain.planner import SlotView
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, ResourceType
+from commitments.selectors.payg import payg_candidates
+from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from scheduling.resources import ResourceVector
 
 
@@ -135,6 +142,7 @@ def read_snapshot(
     cores: Mapping[tuple[str, str], CoresLedger],
     max_slots: int = 0,
     include_retired_groups: bool = False,
+    targets: Sequence[CommitmentTarget] = (),
 ) -> AdmissionSnapshot:
     """Put together what an admission is decided on; the host table is of this moment.
 
@@ -143,14 +151,19 @@ def read_snapshot(
         cores: Cores ledgers in question.
         max_slots: Most new slots of one commitment; 0 is no limit.
         include_retired_groups: Whether commitments of vanished groups keep being served.
+        targets: Commitments to plan, for the running VMs that they may cover.
 
     Raises:
         NotReady: flavor groups were not extracted yet.
     """
+    groups = load_group_definitions(include_retired=include_retired_groups)
     return AdmissionSnapshot(
         hosts=current_host_table(),
-        groups=load_group_definitions(include_retired=include_retired_groups),
+        groups=groups,
         rooms=rooms,
         cores=cores,
         max_slots=max_slots,
+        payg=payg_candidates(targets, groups),
+        domains=domain_hints(t.desired.domain_id for t in targets if t.desired is not None),
+        pipelines=slot_pipelines(groups),
     )

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from capacity.models import ReadyReason, Reservation, ReservationKind
+from django.db.models import Count, Q
+
+from capacity.models import (
+    AllocationState,
+    ReadyReason,
+    Reservation,
+    ReservationAllocation,
+    ReservationKind,
+)
 from capacity.services.allocations import NO_VMS, slot_vm_sums
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.admission import (
@@ -19,11 +27,14 @@ from commitments.domain.admission import (
     shrunk_block,
 )
 from commitments.domain.planner import SlotPlan
-from commitments.models import Commitment, CommitmentEvent
+from commitments.domain.state import CommitmentState
+from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
+from commitments.selectors.payg import still_running_alone
 from commitments.services.admission import slot_room
 from commitments.services.rows import (
     WRITTEN_FIELDS,
     WantedCommitment,
+    Written,
     spec_record,
     write_decision,
 )
@@ -34,6 +45,7 @@ from scheduling.decision import Decision, explain_removals
 from scheduling.resources import ResourceVector
 
 CREATOR = "committed-resource-controller"
+ROLLBACK_CREATOR = "committed-resource-controller-rollback"
 TOPIC = "commitments"
 
 
@@ -73,7 +85,19 @@ class _Written:
     row: Commitment
     decision: CommitmentDecision
     before: dict[str, Any] | None
-    is_changed: bool
+    written: Written
+
+    @property
+    def is_news(self) -> bool:
+        """Whether something happened that its story tells, not only a timer."""
+        return self.written is Written.NEWS or self.decision.changes_slots
+
+    @property
+    def slots_follow(self) -> CommitmentState:
+        """What the slots are held for: what was accepted before, when it is rolled back."""
+        state = self.decision.target.desired
+        assert state is not None  # noqa: S101 - only a deleted commitment has none
+        return state
 
 
 def apply_admission(application: Application) -> None:
@@ -84,13 +108,14 @@ def apply_admission(application: Application) -> None:
             rolls back and plans again.
     """
     plan = application.plan
+    _require_same_vms(plan)
     _require_same_rooms(plan, application.rooms)
     refused = move_blocks(ReservationKind.COMMITTED, plan.block_deltas)
     if refused:
         message = f"{len(refused)} host(s) filled up while the request was planned"
         raise PlanSpoiled(message, hosts=refused)
     written, gone = _decide_rows(application)
-    _save_commitments([item.row for item in written if item.is_changed])
+    _save_commitments([item.row for item in written if item.written is not Written.UNCHANGED])
     Reservation.objects.filter(pk__in=plan.released_slot_ids).delete()
     owners = {item.row.commitment_uuid: item.row for item in written}
     _hand_over(plan, owners)
@@ -99,6 +124,19 @@ def apply_admission(application: Application) -> None:
     _create_slots(written, application)
     Commitment.objects.filter(pk__in=[row.pk for row in gone]).delete()
     _record(application, written, gone)
+
+
+def _require_same_vms(plan: AdmissionPlan) -> None:
+    """Lock the running VMs that get slots, and see that they run where they did and are in none."""
+    wanted = {
+        placement.vm.vm_uuid: placement.vm.host_id
+        for decision in plan.decisions
+        for placement in decision.placements
+        if placement.vm is not None
+    }
+    if wanted and still_running_alone(wanted) != wanted:
+        message = "a running VM moved or came into a slot while the request was planned"
+        raise PlanSpoiled(message, vms=sorted(wanted))
 
 
 def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> None:
@@ -141,6 +179,7 @@ def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> N
 def _decide_rows(application: Application) -> tuple[list[_Written], list[Commitment]]:
     written: list[_Written] = []
     gone: list[Commitment] = []
+    vm_counts = _assigned_vm_counts(application.rows.values())
     for wanted, decision in zip(application.wanted, application.plan.decisions, strict=True):
         stored = application.rows.get(wanted.commitment_uuid)
         if decision.outcome is Outcome.DELETED:
@@ -149,9 +188,26 @@ def _decide_rows(application: Application) -> tuple[list[_Written], list[Commitm
             continue
         before = spec_record(stored) if stored is not None else None
         row = stored or Commitment(commitment_uuid=wanted.commitment_uuid)
-        is_changed = write_decision(row, decision, wanted, application.now)
-        written.append(_Written(row=row, decision=decision, before=before, is_changed=is_changed))
+        outcome = write_decision(
+            row,
+            decision,
+            wanted,
+            application.now,
+            assigned_vm_count=vm_counts.get(row.pk, 0),
+        )
+        written.append(_Written(row=row, decision=decision, before=before, written=outcome))
     return written, gone
+
+
+def _assigned_vm_counts(rows: Iterable[Commitment]) -> dict[int, int]:
+    """Return how many VMs each stored commitment covers."""
+    ids = [row.pk for row in rows]
+    if not ids:
+        return {}
+    counts = InstanceAssignment.objects.filter(commitment_id__in=ids).order_by()
+    return dict(
+        counts.values("commitment_id").annotate(vms=Count("pk")).values_list("commitment_id", "vms")
+    )
 
 
 def _save_commitments(rows: Sequence[Commitment]) -> None:
@@ -188,27 +244,48 @@ def _update_slots(item: _Written, application: Application) -> None:
     if plan.shrinks:
         _shrink(plan, application.rooms)
     if item.decision.target.slots or application.plan.handovers:
-        Reservation.objects.filter(commitment=row).exclude(
-            parent_generation=row.generation, project_id=row.project_id, domain_id=row.domain_id
-        ).update(
-            parent_generation=row.generation,
-            observed_parent_generation=row.generation,
-            project_id=row.project_id,
-            domain_id=row.domain_id,
-            start_time=row.start_time,
-            end_time=row.end_time,
-        )
+        held_for = item.slots_follow
+        wanted = {
+            "parent_generation": row.generation,
+            "observed_parent_generation": row.generation,
+            "project_id": held_for.project_id,
+            "domain_id": held_for.domain_id,
+            "start_time": held_for.start_time,
+            "end_time": held_for.end_time,
+        }
+        differs = Q()
+        for name, entry in wanted.items():
+            differs |= ~Q(**{name: entry}) if entry is not None else Q(**{f"{name}__isnull": False})
+        Reservation.objects.filter(differs, commitment=row).update(**wanted)
     _place_stored(item.decision.placements, application.now)
 
 
 def _create_slots(written: Sequence[_Written], application: Application) -> None:
-    """Write the new slots of all commitments in one statement per thousand."""
-    Reservation.objects.bulk_create(
+    """Write the new slots of all commitments, and the VMs they are made for, in few statements."""
+    placements = [
+        (item, placement)
+        for item in written
+        for placement in item.decision.placements
+        if placement.slot_id is None
+    ]
+    slots = Reservation.objects.bulk_create(
+        [_new_slot(item, placement, application) for item, placement in placements],
+        batch_size=1000,
+    )
+    ReservationAllocation.objects.bulk_create(
         [
-            _new_slot(item.row, placement, application)
-            for item in written
-            for placement in item.decision.placements
-            if placement.slot_id is None
+            ReservationAllocation(
+                reservation=slot,
+                vm_uuid=placement.vm.vm_uuid,
+                state=AllocationState.CONFIRMED,
+                memory_bytes=placement.vm.resources.memory_bytes,
+                vcpus=placement.vm.resources.vcpus,
+                since=application.now,
+                confirmed_host_id=placement.vm.host_id,
+                confirmed_at=application.now,
+            )
+            for slot, (_, placement) in zip(slots, placements, strict=True)
+            if placement.vm is not None
         ],
         batch_size=1000,
     )
@@ -254,21 +331,23 @@ def _place_stored(placements: Sequence[SlotPlacement], now: datetime) -> None:
     )
 
 
-def _new_slot(row: Commitment, placement: SlotPlacement, application: Application) -> Reservation:
+def _new_slot(item: _Written, placement: SlotPlacement, application: Application) -> Reservation:
+    row, held_for = item.row, item.slots_follow
+    is_rollback = item.decision.outcome is Outcome.REJECTED
     slot = Reservation(
         kind=ReservationKind.COMMITTED,
-        zone=row.zone,
-        flavor_group_name=row.flavor_group_name,
+        zone=held_for.zone,
+        flavor_group_name=held_for.flavor_group_name,
         resource_name=placement.resource_name,
-        project_id=row.project_id,
-        domain_id=row.domain_id,
+        project_id=held_for.project_id,
+        domain_id=held_for.domain_id,
         memory_bytes=placement.slot.memory_bytes,
         vcpus=placement.slot.vcpus,
         commitment=row,
         slot_index=placement.slot_index,
-        start_time=row.start_time,
-        end_time=row.end_time,
-        creator=CREATOR,
+        start_time=held_for.start_time,
+        end_time=held_for.end_time,
+        creator=ROLLBACK_CREATOR if is_rollback else CREATOR,
         creator_request_id=application.request_id,
         parent_generation=row.generation,
         observed_parent_generation=row.generation,
@@ -280,17 +359,34 @@ def _new_slot(row: Commitment, placement: SlotPlacement, application: Applicatio
 def _set_host(slot: Reservation, placement: SlotPlacement, now: datetime) -> None:
     """Put a slot on the host that was chosen for it, or note why there is none."""
     decision = placement.decision
-    host_id = decision.host_id if decision is not None else None
     was_ready = slot.is_ready
-    slot.target_host_id = slot.confirmed_host_id = host_id
-    slot.is_ready = host_id is not None
-    slot.ready_reason = ReadyReason.ACTIVE if slot.is_ready else ReadyReason.NO_HOSTS_FOUND
-    slot.blocked_memory_bytes = placement.slot.memory_bytes if slot.is_ready else 0
-    slot.blocked_vcpus = placement.slot.vcpus if slot.is_ready else 0
-    slot.ready_message = explain_removals(decision) if decision is not None else "nothing to place"
+    slot.target_host_id = slot.confirmed_host_id = placement.host_id
+    slot.is_ready = placement.host_id is not None
+    slot.ready_reason = _ready_reason(placement)
+    block = placement.block
+    slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
+    slot.ready_message = _placement_text(placement)
     slot.decision = decision_record(decision) if decision is not None else None
     if was_ready != slot.is_ready or slot.ready_changed_at is None:
         slot.ready_changed_at = now
+
+
+def _ready_reason(placement: SlotPlacement) -> ReadyReason:
+    if placement.vm is not None:
+        return ReadyReason.PRE_ALLOCATED
+    if placement.host_id is not None:
+        return ReadyReason.ACTIVE
+    decision = placement.decision
+    knows_no_host = decision is not None and not decision.candidates_in
+    return ReadyReason.NO_HOSTS_AVAILABLE if knows_no_host else ReadyReason.NO_HOSTS_FOUND
+
+
+def _placement_text(placement: SlotPlacement) -> str:
+    if placement.vm is not None:
+        return f"made for VM {placement.vm.vm_uuid}, which runs on {placement.vm.host_name}"
+    if placement.decision is None:
+        return "nothing to place"
+    return explain_removals(placement.decision)
 
 
 def decision_record(decision: Decision) -> dict[str, Any]:
@@ -319,7 +415,7 @@ def _record(
     application: Application, written: Sequence[_Written], gone: Sequence[Commitment]
 ) -> None:
     """Write event, audit and outbox rows of what changed, each in one statement."""
-    changes = [_change(item) for item in written if item.is_changed]
+    changes = [_change(item) for item in written if item.is_news]
     changes += [
         Change(
             action="commitment_deleted",

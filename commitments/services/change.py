@@ -31,12 +31,14 @@ from commitments.domain.accounting import (
     timeout_reason,
 )
 from commitments.domain.admission import AdmissionPlan, CommitmentTarget, Outcome, plan_admission
+from commitments.domain.advice import Advice, advice_lines
 from commitments.domain.changeset import ChangeRequest, find_contradictions, net_demand
 from commitments.domain.confirmation import requires_confirmation
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment
 from commitments.services.admission import read_cores, read_slots, read_snapshot
+from commitments.services.advice import advise_rejection, whole_second_at_or_after
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.info import current_info_version
 from commitments.services.resolve import (
@@ -45,6 +47,7 @@ from commitments.services.resolve import (
     parsed_resource,
     resolve_changes,
 )
+from commitments.services.rollback import count_slot_limit_rejections
 from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
@@ -170,15 +173,20 @@ def _decide(context: ChangeContext) -> ChangeOutcome:
         return _timed_out(context, "no time left before the decision")
     try:
         know_cores(wanted)
-        plan = _with_attempts(lambda: _plan_and_apply(context, wanted))
+        application = _with_attempts(lambda: _plan_and_apply(context, wanted))
     except Busy as busy:
         if not context.may_reject:
             raise
         return _timed_out(context, busy.message)
     except _TooLate as late:
         return _timed_out(context, str(late))
-    if plan.rejections:
-        return _rejected(context, plan)
+    if application.plan.rejections:
+        count_slot_limit_rejections(application.plan)
+        advice = _advice(context, application)
+        return ChangeOutcome(
+            rejection_reason=rejection_reason(_rejected_commitments(application.plan, advice)),
+            retry_at=_retry_at(context, application.plan, advice),
+        )
     return ChangeOutcome()
 
 
@@ -186,7 +194,7 @@ class _TooLate(Exception):  # noqa: N818 - private signal that rolls the transac
     """The deadline passed inside the transaction."""
 
 
-def _with_attempts(decide: Callable[[], AdmissionPlan]) -> AdmissionPlan:
+def _with_attempts(decide: Callable[[], Application]) -> Application:
     """Run a transaction again when somebody spoiled its plan, at most three times."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -201,19 +209,18 @@ def _with_attempts(decide: Callable[[], AdmissionPlan]) -> AdmissionPlan:
     raise Busy(message)
 
 
-def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> AdmissionPlan:
+def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
     with transaction.atomic(durable=True):
         application = plan_locked(context, wanted)
-        plan = application.plan
-        if plan.rejections:
+        if application.plan.rejections:
             transaction.set_rollback(True)
-            return plan
+            return application
         if context.may_reject and context.is_late:
             message = f"{len(wanted)} commitment(s) planned, not written"
             raise _TooLate(message)
         apply_admission(application)
         nudge_after_commit(application)
-    return plan
+    return application
 
 
 def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
@@ -241,6 +248,7 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
         rooms=slots.rooms,
         cores=read_cores(cores_keys(targets), outside=uuids, now=context.now),
         max_slots=settings.HEADROOM.liquid.max_slots_per_commitment if context.may_reject else 0,
+        targets=targets,
     )
     plan = plan_admission(snapshot, targets, may_reject=context.may_reject, now=context.now)
     return Application(
@@ -308,11 +316,11 @@ def nudge(*, needs_repair: bool) -> None:
         current_app.send_task("commitments.dispatch_due", retry=False)
 
 
-def _plan_only(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> AdmissionPlan:
+def _plan_only(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
     with transaction.atomic(durable=True):
-        plan = plan_locked(context, wanted).plan
+        application = plan_locked(context, wanted)
         transaction.set_rollback(True)
-    return plan
+    return application
 
 
 def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
@@ -327,14 +335,15 @@ def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
         return _transient(context, dry_run_timeout_reason(["no time left before the decision"]))
     try:
         know_cores(wanted)
-        plan = _with_attempts(lambda: _plan_only(context, wanted))
+        application = _with_attempts(lambda: _plan_only(context, wanted))
     except Busy as busy:
         return _transient(context, dry_run_timeout_reason([busy.message]))
-    if not plan.rejections:
+    if not application.plan.rejections:
         return ChangeOutcome()
+    advice = _advice(context, application)
     return ChangeOutcome(
-        rejection_reason=dry_run_reason(_rejected_commitments(plan)),
-        retry_at=_retry_at(context, plan),
+        rejection_reason=dry_run_reason(_rejected_commitments(application.plan, advice)),
+        retry_at=_retry_at(context, application.plan, advice),
     )
 
 
@@ -388,26 +397,38 @@ def _probes(context: ChangeContext) -> tuple[WantedCommitment, ...]:
     )
 
 
-def _rejected_commitments(plan: AdmissionPlan) -> list[RejectedCommitment]:
+def _advice(context: ChangeContext, application: Application) -> Advice:
+    """Look for what would fit, unless that is switched off or the time is over."""
+    if not settings.HEADROOM.liquid.advise_on_rejection or context.is_late:
+        return Advice()
+    return advise_rejection(
+        [decision.target for decision in application.plan.decisions],
+        zone=context.request.zone,
+        rooms=application.rooms,
+        now=context.now,
+    )
+
+
+def _rejected_commitments(plan: AdmissionPlan, advice: Advice) -> list[RejectedCommitment]:
+    lines = advice_lines(advice)
     return [
-        RejectedCommitment(commitment_uuid=d.target.commitment_uuid, message=d.message)
+        RejectedCommitment(
+            commitment_uuid=d.target.commitment_uuid,
+            message=d.message,
+            advice=lines.get(d.target.commitment_uuid, ""),
+        )
         for d in plan.rejections
     ]
 
 
-def _retry_at(context: ChangeContext, plan: AdmissionPlan) -> datetime | None:
+def _retry_at(context: ChangeContext, plan: AdmissionPlan, advice: Advice) -> datetime | None:
+    if advice.fit is not None:
+        return whole_second_at_or_after(advice.fit.at)
     return retry_at(
         [d.cause.value for d in plan.rejections if d.cause is not None],
         now=context.now,
         after_capacity_seconds=settings.HEADROOM.liquid.retry_after_capacity_seconds,
         after_transient_seconds=settings.HEADROOM.liquid.retry_after_transient_seconds,
-    )
-
-
-def _rejected(context: ChangeContext, plan: AdmissionPlan) -> ChangeOutcome:
-    return ChangeOutcome(
-        rejection_reason=rejection_reason(_rejected_commitments(plan)),
-        retry_at=_retry_at(context, plan),
     )
 
 

@@ -37,6 +37,29 @@ UPDATED_FIELDS = (
     "confirmed_at",
     "next_reconcile_at",
 )
+COMPARED_FIELDS = (
+    "commitment_uuid",
+    *(name for name in SPEC_FIELDS if name != "allow_rejection"),
+    "limes_id",
+    "limes_record",
+    "confirmed_at",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRows:
+    """Stored commitments at a moment.
+
+    Generations tell what others changed exactly, without a clock; ``updated_at`` moves with every
+    count of usage.
+
+    Attributes:
+        generations: Mapping uuid -> generation.
+        last_event_id: Number of the newest event.
+    """
+
+    generations: Mapping[str, int]
+    last_event_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +71,15 @@ class Intake:
         request_id: Correlation id.
         now: The present.
         with_ended: Keep ended commitments without a row as history; they hold nothing.
-        fetched_at: When reading from Limes began: rows that others changed since are left alone.
+        seen: Rows as they were when reading from Limes began: those that others changed, made or
+            removed since are left alone. None takes everything in.
     """
 
     actor: Actor
     request_id: str
     now: datetime
     with_ended: bool = False
-    fetched_at: datetime | None = None
+    seen: SeenRows | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,9 +141,10 @@ def take_in_commitments(
     zone_lock({converted.state.zone for converted, _ in commitments})
     rows = _lock_rows([converted.state.commitment_uuid for converted, _ in commitments])
     result, writes = IntakeResult(), _Writes()
+    touched = _touched_since(commitments, rows, intake.seen)
     for converted, record in commitments:
         row = rows.get(converted.state.commitment_uuid)
-        refusal = _refusal(converted, row, intake)
+        refusal = _refusal(converted, row, intake, touched)
         if refusal is not None:
             result.skipped.append((converted.state.commitment_uuid, *refusal))
         elif row is None:
@@ -153,10 +178,36 @@ def _lock_rows(uuids: Sequence[str]) -> dict[str, Commitment]:
     return rows
 
 
+def _touched_since(
+    commitments: Sequence[tuple[Converted, Mapping[str, Any]]],
+    rows: Mapping[str, Commitment],
+    seen: SeenRows | None,
+) -> frozenset[str]:
+    """Return which of the commitments others made, changed or removed since they were seen."""
+    if seen is None:
+        return frozenset()
+    uuids = [converted.state.commitment_uuid for converted, _ in commitments]
+    touched = {
+        uuid
+        for uuid in uuids
+        if seen.generations.get(uuid, 0) != (rows[uuid].generation if uuid in rows else 0)
+    }
+    unheard = [uuid for uuid in uuids if uuid not in rows and uuid not in touched]
+    if unheard:  # made and removed again in between
+        touched |= set(
+            CommitmentEvent.objects.filter(
+                commitment_uuid__in=unheard, pk__gt=seen.last_event_id
+            ).values_list("commitment_uuid", flat=True)
+        )
+    return frozenset(touched)
+
+
 def _refusal(
-    converted: Converted, row: Commitment | None, intake: Intake
+    converted: Converted, row: Commitment | None, intake: Intake, touched: frozenset[str]
 ) -> tuple[str, str] | None:
     state = converted.state
+    if state.commitment_uuid in touched:
+        return REASON_CHANGED_SINCE, "its row changed after the fetch began"
     if row is None:
         if is_terminal(state, intake.now) and not intake.with_ended:
             status = state.status.value if state.status else ""
@@ -171,8 +222,6 @@ def _refusal(
             limes=state.zone,
         )
         return REASON_ZONE_MISMATCH, f"stored in {row.zone}, Limes says {state.zone}"
-    if intake.fetched_at is not None and row.updated_at >= intake.fetched_at:
-        return REASON_CHANGED_SINCE, "its row changed after the fetch began"
     return None
 
 
@@ -227,17 +276,10 @@ def _change_row(
     intake: Intake,
     writes: _Writes,
 ) -> bool:
-    desired = _desired(converted)
-    observed: dict[str, Any] = {"limes_record": dict(record)}
-    if converted.limes_id is not None:
-        observed["limes_id"] = converted.limes_id
-    if converted.confirmed_at is not None:
-        observed["confirmed_at"] = _moment(converted.confirmed_at)
-    generation = next_generation(row, desired)
-    if generation == row.generation and all(
-        getattr(row, name) == entry for name, entry in observed.items()
-    ):
+    desired, observed = _desired(converted), _observed(converted, record)
+    if not _differs(row, desired, observed):
         return False
+    generation = next_generation(row, desired)
     writes.before[row.commitment_uuid] = spec_record(row)
     if generation != row.generation:
         row.next_reconcile_at = intake.now
@@ -245,6 +287,48 @@ def _change_row(
     for name, entry in (*desired.items(), *observed.items()):
         setattr(row, name, entry)
     return True
+
+
+def _observed(converted: Converted, record: Mapping[str, Any]) -> dict[str, Any]:
+    observed: dict[str, Any] = {"limes_record": dict(record)}
+    if converted.limes_id is not None:
+        observed["limes_id"] = converted.limes_id
+    if converted.confirmed_at is not None:
+        observed["confirmed_at"] = _moment(converted.confirmed_at)
+    return observed
+
+
+def _differs(row: object, desired: Mapping[str, Any], observed: Mapping[str, Any]) -> bool:
+    return any(getattr(row, name) != entry for name, entry in desired.items()) or any(
+        getattr(row, name) != entry for name, entry in observed.items()
+    )
+
+
+def changed_commitments(
+    commitments: Sequence[tuple[Converted, Mapping[str, Any]]],
+) -> list[tuple[Converted, Mapping[str, Any]]]:
+    """Return those commitments that :func:`take_in_commitments` would not find as they are.
+
+    Reads without locks, so that an unchanged set costs one scan and disturbs nobody.
+
+    Args:
+        commitments: Converted commitments, each with the record that Limes returned.
+    """
+    changed: list[tuple[Converted, Mapping[str, Any]]] = []
+    for start in range(0, len(commitments), READ_UUIDS):
+        part = commitments[start : start + READ_UUIDS]
+        uuids = [converted.state.commitment_uuid for converted, _ in part]
+        rows = {
+            row.commitment_uuid: row
+            for row in Commitment.objects.filter(commitment_uuid__in=uuids)
+            .order_by()
+            .values_list(*COMPARED_FIELDS, named=True)
+        }
+        for converted, record in part:
+            row = rows.get(converted.state.commitment_uuid)
+            if row is None or _differs(row, _desired(converted), _observed(converted, record)):
+                changed.append((converted, record))
+    return changed
 
 
 def _update(rows: Sequence[Commitment]) -> None:

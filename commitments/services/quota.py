@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from celery import current_app
 from django.conf import settings
 
 from capacity.domain.flavor_groups import FlavorGroupDef
@@ -98,6 +99,7 @@ def set_project_quota(request: QuotaRequest, *, actor: Actor, request_id: str) -
         actor=actor,
         request_id=correlation_id(request_id),
     )
+    current_app.send_task("commitments.reconcile_changed_quota", retry=False)
 
 
 def _declared_resources(

@@ -7,7 +7,7 @@ not is tried again with a growing delay.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -18,23 +18,38 @@ from django.utils import timezone
 from capacity.locks import LockSpace, try_lock, zone_lock
 from capacity.selectors.groups import load_group_definitions
 from capacity.services.group_capacity import ensure_totals
-from commitments.domain.admission import Outcome, plan_admission
+from commitments.domain.admission import (
+    AdmissionPlan,
+    AdmissionSnapshot,
+    CommitmentTarget,
+    Outcome,
+    plan_admission,
+)
 from commitments.domain.state import (
     CommitmentFormatError,
     CommitmentRecord,
     from_committed_resource,
 )
-from commitments.models import Commitment, Condition, ResourceType
+from commitments.metrics_slots import REPAIR_SET_ASIDE
+from commitments.models import Commitment, CommitmentEvent, Condition, ResourceType
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
-from commitments.services.change import cores_keys
-from commitments.services.rows import WantedCommitment, make_target
+from commitments.services.change import cores_keys, nudge
+from commitments.services.rollback import may_be_rejected, plan_rejectable
+from commitments.services.rows import (
+    WantedCommitment,
+    is_rejected,
+    make_target,
+    spec_record,
+    summary_of,
+)
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
 
 log = structlog.get_logger(__name__)
 
 CHUNK_ROWS = 200
+NEWS_FOR_USAGE = {Outcome.ACCEPTED.value, Outcome.RELEASED.value, Outcome.REJECTED.value}
 ATTEMPTS = 3
 
 
@@ -47,21 +62,24 @@ class RepairReport:
         reserving: Commitments that wait for capacity.
         released: Commitments that ended and hold nothing any more.
         other: Commitments that need nothing (planned).
+        rejected: Commitments that were answered no and hold what was accepted before.
         skipped: Zones that another run was working on, or whose lock was not free.
-        invalid: Commitments that cannot be converted.
+        invalid: Commitments that cannot be converted, or on which the repair failed.
     """
 
     accepted: int = 0
     reserving: int = 0
     released: int = 0
     other: int = 0
+    rejected: int = 0
     skipped: tuple[str, ...] = ()
     invalid: int = 0
 
     @property
     def handled(self) -> int:
         """How many commitments were looked at."""
-        return self.accepted + self.reserving + self.released + self.other + self.invalid
+        held = self.accepted + self.reserving + self.rejected
+        return held + self.released + self.other + self.invalid
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,6 +98,7 @@ class _Run:
             reserving=self.counts.get(Outcome.RESERVING, 0),
             released=self.counts.get(Outcome.RELEASED, 0),
             other=self.counts.get(Outcome.PLANNED, 0),
+            rejected=self.counts.get(Outcome.REJECTED, 0),
             invalid=self.counts.get("invalid", 0),
             skipped=tuple(self.skipped),
         )
@@ -136,16 +155,50 @@ def repair_due_commitments(
 
 
 def _repair_chunk(run: _Run, zone: str, size: int) -> int:
-    """Repair some due commitments of a zone; 0 when there is none or the zone is taken."""
+    """Repair some due commitments of a zone; 0 when there is none or the zone is taken.
+
+    Those that may be rejected are decided one by one: what a no plans must not be in the way of
+    the next.
+    """
+    due = _due_rows(zone, size, run.now)
+    alone = {row.pk for row in due if may_be_rejected(row)}
+    together = [row.pk for row in due if row.pk not in alone]
+    handled = _repair_safely(run, zone, together) if together else 0
+    if zone in run.skipped:
+        return handled
+    for row_id in sorted(alone):
+        handled += _repair_safely(run, zone, [row_id])
+        if zone in run.skipped:
+            break
+    return handled
+
+
+def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
+    """Repair rows in one transaction; when that fails, each in its own.
+
+    So one bad row harms itself alone: it is logged, counted and looked at again much later.
+    """
+    try:
+        return _repair_some(run, zone, row_ids)
+    except Exception:
+        log.exception("repair_failed", zone=zone, row_ids=list(row_ids))
+    if len(row_ids) > 1:
+        return sum(_repair_safely(run, zone, [row_id]) for row_id in row_ids)
+    _postpone(row_ids[0], run)
+    return 1
+
+
+def _repair_some(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _know_cores(zone, run.now)
             with transaction.atomic(durable=True):
                 if not try_lock(LockSpace.TASK, f"commitments.repair:{zone}"):
-                    run.skipped.append(zone)
-                    return 0
+                    break
                 zone_lock([zone])
-                outcomes = _repair_rows(_due_rows(zone, size, run.now), run)
+                outcomes = _repair_rows(_still_due(row_ids, run.now), run)
+                if NEWS_FOR_USAGE & set(outcomes):
+                    transaction.on_commit(lambda: nudge(needs_repair=False), robust=True)
         except PlanSpoiled as spoiled:
             log.info("repair_plan_spoiled", zone=zone, attempt=attempt, **spoiled.facts)
             continue
@@ -157,6 +210,15 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
         return len(outcomes)
     run.skipped.append(zone)
     return 0
+
+
+def _postpone(row_id: int, run: _Run) -> None:
+    """Look at a commitment that the repair failed on again after the longest delay."""
+    REPAIR_SET_ASIDE.inc()
+    run.counts["invalid"] = run.counts.get("invalid", 0) + 1
+    Commitment.objects.filter(pk=row_id).update(
+        next_reconcile_at=run.now + timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
+    )
 
 
 def _know_cores(zone: str, now: datetime) -> None:
@@ -175,45 +237,80 @@ def _due_rows(zone: str, size: int, now: datetime) -> list[Commitment]:
     )
 
 
+def _still_due(row_ids: Sequence[int], now: datetime) -> list[Commitment]:
+    return list(
+        Commitment.objects.filter(pk__in=row_ids, next_reconcile_at__lte=now).order_by(
+            "next_reconcile_at", "pk"
+        )
+    )
+
+
 def _repair_rows(rows: Sequence[Commitment], run: _Run) -> list[str]:
-    now = run.now
-    wanted: list[WantedCommitment] = []
-    valid: list[Commitment] = []
+    wanted: list[tuple[Commitment, WantedCommitment]] = []
     invalid = 0
     for row in rows:
         try:
-            wanted.append(wanted_as_stored(row))
+            wanted.append((row, wanted_as_stored(row)))
         except CommitmentFormatError as error:
-            _set_aside(row, str(error), now)
+            _set_aside(row, str(error), run)
             invalid += 1
-        else:
-            valid.append(row)
-    if not valid:
-        return ["invalid"] * invalid
-    slots = read_slots(valid)
-    targets = tuple(
-        make_target(item, row, slots.by_commitment, now)
-        for item, row in zip(wanted, valid, strict=True)
-    )
-    uuids = [item.commitment_uuid for item in wanted]
+    outcomes = ["invalid"] * invalid
+    if wanted:
+        may_reject = len(wanted) == 1 and may_be_rejected(wanted[0][0])
+        outcomes += _apply(wanted, run, _plan_rejectable if may_reject else _plan_together)
+    return outcomes
+
+
+Planned = Sequence[tuple[Commitment, WantedCommitment]]
+Plan = Callable[[AdmissionSnapshot, Planned, Sequence[CommitmentTarget], datetime], AdmissionPlan]
+
+
+def _plan_together(
+    snapshot: AdmissionSnapshot, _: Planned, targets: Sequence[CommitmentTarget], now: datetime
+) -> AdmissionPlan:
+    return plan_admission(snapshot, targets, may_reject=False, now=now)
+
+
+def _plan_rejectable(
+    snapshot: AdmissionSnapshot,
+    pairs: Planned,
+    targets: Sequence[CommitmentTarget],
+    now: datetime,
+) -> AdmissionPlan:
+    limited = replace(snapshot, max_slots=settings.HEADROOM.liquid.max_slots_per_commitment)
+    return plan_rejectable(limited, pairs[0][0], targets[0], now=now)
+
+
+def _apply(pairs: Planned, run: _Run, plan_them: Plan) -> list[str]:
+    """Plan commitments on what is stored now, and apply the plan."""
+    now = run.now
+    rows = [row for row, _ in pairs]
+    slots = read_slots(rows)
+    targets = tuple(make_target(item, row, slots.by_commitment, now) for row, item in pairs)
+    keys = cores_keys(targets) | {
+        (str(row.accepted_spec["flavorGroupName"]), str(row.accepted_spec["availabilityZone"]))
+        for row in rows
+        if row.accepted_spec and row.accepted_spec.get("resourceType") == ResourceType.CORES
+    }
     snapshot = read_snapshot(
         rooms=slots.rooms,
-        cores=read_cores(cores_keys(targets), outside=uuids, now=now),
+        cores=read_cores(keys, outside=[row.commitment_uuid for row in rows], now=now),
         include_retired_groups=True,
+        targets=targets,
     )
-    plan = plan_admission(snapshot, targets, may_reject=False, now=now)
+    plan = plan_them(snapshot, pairs, targets, now)
     apply_admission(
         Application(
             plan=plan,
-            wanted=tuple(wanted),
-            rows={row.commitment_uuid: row for row in valid},
+            wanted=tuple(item for _, item in pairs),
+            rows={row.commitment_uuid: row for row in rows},
             rooms=slots.rooms,
             now=now,
             actor=run.actor,
             request_id=run.request_id,
         )
     )
-    return [decision.outcome.value for decision in plan.decisions] + ["invalid"] * invalid
+    return [decision.outcome.value for decision in plan.decisions]
 
 
 def wanted_as_stored(row: Commitment) -> WantedCommitment:
@@ -241,13 +338,24 @@ def wanted_as_stored(row: Commitment) -> WantedCommitment:
     )
 
 
-def _set_aside(row: Commitment, problem: str, now: datetime) -> None:
-    """Note that a row cannot be processed, and look at it again after the longest delay."""
+def _set_aside(row: Commitment, problem: str, run: _Run) -> None:
+    """Reject a row that cannot be processed, and look at it again after the longest delay.
+
+    Its slots stay: a row that nobody understands must not release what was promised.
+    """
     log.error("commitment_invalid", commitment=row.commitment_uuid, problem=problem)
-    Commitment.objects.filter(pk=row.pk).update(
-        ready_status=False,
-        ready_reason=Condition.REJECTED,
-        ready_message=problem,
-        ready_observed_generation=row.generation,
-        next_reconcile_at=now + timedelta(seconds=settings.HEADROOM.retry.cap_seconds),
-    )
+    is_news = not (is_rejected(row) and row.ready_message == problem)
+    row.next_reconcile_at = run.now + timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
+    if is_news:
+        row.ready_status, row.ready_reason, row.ready_message = False, Condition.REJECTED, problem
+        row.ready_observed_generation, row.ready_changed_at = row.generation, run.now
+        row.status_summary = summary_of(row, run.now)
+        CommitmentEvent.objects.create(
+            commitment_uuid=row.commitment_uuid,
+            actor=run.actor.name,
+            request_id=run.request_id,
+            action="commitment_rejected",
+            after=spec_record(row),
+            reason=problem,
+        )
+    row.save()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from django.conf import settings
@@ -48,6 +49,15 @@ OBSERVED_FIELDS = (
     "status_summary",
 )
 WRITTEN_FIELDS = (*SPEC_FIELDS, *OBSERVED_FIELDS)
+SILENT_FIELDS = frozenset({"next_reconcile_at", "last_reconcile_at", "status_summary"})
+"""Columns whose change is no news: it makes no event and is announced to nobody."""
+
+ACCEPTED_IDENTITY = {
+    "projectID": "project_id",
+    "flavorGroupName": "flavor_group_name",
+    "availabilityZone": "zone",
+    "resourceType": "resource_type",
+}
 
 CONDITION_OF_OUTCOME = {
     Outcome.ACCEPTED: (True, Condition.ACCEPTED, "commitment successfully reserved"),
@@ -152,16 +162,34 @@ def make_target(
         commitment_uuid=wanted.commitment_uuid,
         desired=desired,
         is_holding=desired.effective_amount(now) > 0,
-        is_planned=desired.status is CommitmentStatus.PLANNED,
+        is_planned=desired.status is CommitmentStatus.PLANNED and not has_ended(desired, now),
         slots=stored,
         accepted_cores=held_cores,
         previous_project_id=row.project_id if row is not None else "",
     )
 
 
+def has_ended(state: CommitmentState, now: datetime) -> bool:
+    """Return whether the end of a commitment has come, whatever its state says (8.2)."""
+    return state.end_time is not None and state.end_time <= now
+
+
+class Written(StrEnum):
+    """What a decision did to the row of a commitment."""
+
+    UNCHANGED = "unchanged"
+    SILENTLY = "silently"
+    NEWS = "news"
+
+
 def write_decision(
-    row: Commitment, decision: CommitmentDecision, wanted: WantedCommitment, now: datetime
-) -> bool:
+    row: Commitment,
+    decision: CommitmentDecision,
+    wanted: WantedCommitment,
+    now: datetime,
+    *,
+    assigned_vm_count: int = 0,
+) -> Written:
     """Set the columns of a commitment to what was decided; the caller saves.
 
     Args:
@@ -169,25 +197,28 @@ def write_decision(
         decision: What was decided.
         wanted: What was asked.
         now: Time of the decision.
+        assigned_vm_count: VMs that it covers, for the summary.
 
     Returns:
-        Whether any column differs from before; an unchanged row must not be written.
+        Whether any column differs from before, an unchanged row must not be written; and whether
+        more than a timer does, which makes an event.
     """
+    is_new = row.pk is None
     before = {name: getattr(row, name) for name in WRITTEN_FIELDS}
-    fields = desired_fields(wanted, None if row.pk is None else row)
-    row.generation = next_generation(None if row.pk is None else row, fields)
+    fields = desired_fields(wanted, None if is_new else row)
+    row.generation = next_generation(None if is_new else row, fields)
     for name, new in fields.items():
         setattr(row, name, new)
     _set_condition(row, decision, now)
     _set_acceptance(row, decision, now)
     row.next_reconcile_at = _next_reconcile_at(row, decision, now)
-    differs = any(before[name] != getattr(row, name) for name in WRITTEN_FIELDS)
-    if differs or row.pk is None:
-        row.status_summary = summary_of(row, now)
-        row.last_reconcile_at = now
-        row.creator_request_id = wanted.request_id or row.creator_request_id
-        return True
-    return False
+    differing = {name for name in WRITTEN_FIELDS if before[name] != getattr(row, name)}
+    if not differing and not is_new:
+        return Written.UNCHANGED
+    row.status_summary = summary_of(row, now, assigned_vm_count=assigned_vm_count)
+    row.last_reconcile_at = now
+    row.creator_request_id = wanted.request_id or row.creator_request_id
+    return Written.NEWS if is_new or differing - SILENT_FIELDS else Written.SILENTLY
 
 
 def _set_condition(row: Commitment, decision: CommitmentDecision, now: datetime) -> None:
@@ -221,23 +252,62 @@ def _set_acceptance(row: Commitment, decision: CommitmentDecision, now: datetime
         row.accepted_amount = row.requested_amount
         if row.state == CommitmentStatus.CONFIRMED and row.confirmed_at is None:
             row.confirmed_at = now
+    elif decision.outcome is Outcome.REJECTED and keeps_acceptance(row):
+        row.accepted_amount = (row.accepted_spec or {}).get("amount")
     elif decision.outcome is not Outcome.RESERVING:
         row.accepted_amount = None
+
+
+def keeps_acceptance(row: Commitment) -> bool:
+    """Return whether a rejected commitment goes on holding what was accepted before.
+
+    Source: spec commitments, 8.3 (pending: gives up everything), 8.4 (rolled back).
+    """
+    return CommitmentStatus(row.state).is_active and row.accepted_spec is not None
+
+
+def asks_for_more(row: Commitment) -> bool:
+    """Return whether a commitment asks for more, or for other capacity, than was accepted.
+
+    What was accepted is a promise: it may be late, it is never taken back.
+    """
+    accepted = row.accepted_spec
+    if accepted is None:
+        return True
+    return row.requested_amount > accepted.get("amount", 0) or any(
+        accepted.get(key) != getattr(row, name) for key, name in ACCEPTED_IDENTITY.items()
+    )
+
+
+def is_rejected(row: Commitment) -> bool:
+    """Return whether a commitment was already rejected for its present generation (8.4)."""
+    return (
+        row.ready_reason == Condition.REJECTED and row.ready_observed_generation == row.generation
+    )
 
 
 def _next_reconcile_at(
     row: Commitment, decision: CommitmentDecision, now: datetime
 ) -> datetime | None:
-    if decision.outcome is Outcome.RESERVING:
+    """Return when to look again: at a retry, else at the next start or end that is known."""
+    is_incomplete = decision.outcome is Outcome.REJECTED and not decision.is_complete
+    if decision.outcome is Outcome.RESERVING or is_incomplete:
+        elapsed = now - (row.ready_changed_at or now)
         delay_seconds = retry_delay_seconds(
-            elapsed_seconds=int((now - (row.ready_changed_at or now)).total_seconds()),
+            elapsed_seconds=int(elapsed.total_seconds()),
             base_seconds=settings.HEADROOM.retry.base_seconds,
             cap_seconds=settings.HEADROOM.retry.cap_seconds,
         )
         return now + timedelta(seconds=delay_seconds)
-    if decision.outcome in {Outcome.ACCEPTED, Outcome.PLANNED}:
-        return row.end_time
-    return None
+    if decision.outcome not in {Outcome.ACCEPTED, Outcome.PLANNED, Outcome.REJECTED}:
+        return None
+    start_time = row.start_time if decision.outcome is Outcome.ACCEPTED else None
+    ahead = [moment for moment in (start_time, row.end_time) if moment and moment > now]
+    if decision.outcome is Outcome.REJECTED and keeps_acceptance(row):
+        accepted_end = (row.accepted_spec or {}).get("endTime")
+        ends = datetime.fromisoformat(accepted_end) if accepted_end else None
+        ahead += [ends] if ends and ends > now else []
+    return min(ahead, default=None)
 
 
 def spec_record(row: Commitment) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from failover.drill_models import (
     ShadowPlan,
 )
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
-from hosts.models import Aggregate, Host, Image, Instance, Region, ServerGroup
+from hosts.models import Aggregate, Host, Image, Instance, PlannedHostChange, Region, ServerGroup
 from journal.actors import Actor
 from journal.models import Heartbeat
 from journal.services import Change, record_changes
@@ -132,6 +132,7 @@ def region(db: None) -> None:
     grow_region(2)
     host = factories.make_host("failover-host")
     factories.make_reservation(host, kind=ReservationKind.FAILOVER)
+    PlannedHostChange.objects.create(edit="drain", at=timezone.now(), host=host)
     factories.make_vm("unplaced", None, status="ERROR")
     for state in CommitmentState.values:
         factories.make_commitment(state=state, is_accepted=False)

@@ -153,9 +153,10 @@ def hold_in_flight(host: Host, vm_uuid: str) -> Reservation:
 def test_host_takes_vms_only_where_service_and_conditions_allow_it(
     fields: Mapping[str, Any], is_ready: bool
 ) -> None:
-    make_host("h1", **fields)
+    host = make_host("h1", **fields)
     table = current_host_table()
     assert table.state_ok[table.row_of["h1"]] == is_ready
+    assert host.is_ready is is_ready, "the admin says what the scheduler does"
 
 
 def test_host_shows_what_filters_need() -> None:

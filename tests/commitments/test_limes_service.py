@@ -11,7 +11,7 @@ from commitments.domain.limes_intake import Converted
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment, CommitmentEvent
-from commitments.services.limes import Intake, IntakeResult, take_in_commitments
+from commitments.services.limes import Intake, IntakeResult, SeenRows, take_in_commitments
 from journal.actors import Actor
 from journal.models import Outbox
 from scheduling.resources import GIB
@@ -118,8 +118,50 @@ def test_allow_rejection_is_kept() -> None:
     assert (row.allow_rejection, row.requested_amount) == (True, 4 * GIB)
 
 
+def seen_now() -> SeenRows:
+    rows = Commitment.objects.values_list("commitment_uuid", "generation")
+    newest = CommitmentEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
+    return SeenRows(generations=dict(rows), last_event_id=newest or 0)
+
+
+def reasons(result: IntakeResult) -> list[str]:
+    return [reason for _, reason, _ in result.skipped]
+
+
 def test_a_row_changed_after_the_fetch_began_is_left_alone() -> None:
     take()
-    result = take(requested_amount=GIB, options={"fetched_at": datetime(2000, 1, 1, tzinfo=UTC)})
+    seen = seen_now()
+    take(requested_amount=4 * GIB)
+    result = take(requested_amount=GIB, options={"seen": seen})
+    assert Commitment.objects.get().requested_amount == 4 * GIB
+    assert reasons(result) == ["changed_since_fetch"]
+
+
+def test_a_row_made_after_the_fetch_began_is_left_alone() -> None:
+    seen = seen_now()
+    take()
+    assert reasons(take(requested_amount=GIB, options={"seen": seen})) == ["changed_since_fetch"]
     assert Commitment.objects.get().requested_amount == 2 * GIB
-    assert [reason for _, reason, _ in result.skipped] == ["changed_since_fetch"]
+
+
+def test_a_row_removed_after_the_fetch_began_does_not_come_back() -> None:
+    take()
+    seen = seen_now()
+    Commitment.objects.all().delete()
+    assert reasons(take(options={"seen": seen})) == ["changed_since_fetch"]
+    assert not Commitment.objects.exists()
+
+
+def test_a_row_made_and_removed_after_the_fetch_began_does_not_come_back() -> None:
+    seen = seen_now()
+    take()
+    Commitment.objects.all().delete()
+    assert reasons(take(options={"seen": seen})) == ["changed_since_fetch"]
+    assert not Commitment.objects.exists()
+
+
+def test_counting_usage_does_not_keep_a_row_from_being_repaired() -> None:
+    take()
+    seen = seen_now()
+    Commitment.objects.update(used_vcpus=7)
+    assert take(requested_amount=GIB, options={"seen": seen}).updated == 1

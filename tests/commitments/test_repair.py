@@ -68,7 +68,7 @@ class TestRepair:
         repair()
         Commitment.objects.update(next_reconcile_at=NOW)
         repair(NOW + timedelta(minutes=1))
-        assert CommitmentEvent.objects.count() == 2
+        assert CommitmentEvent.objects.count() == 1
         slots = set(Reservation.objects.values_list("parent_generation", flat=True))
         assert slots == {row.generation}
 

@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from django.db import connection, connections
 from django.utils import timezone
 
-from capacity.models import HostCapacity, Reservation
+from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from commitments.models import Commitment, CommitmentEvent
 from commitments.services.repair import repair_due_commitments
 from journal.actors import task_actor
 from journal.models import AuditEntry, Outbox
 from scheduling.resources import GIB
-from tests.commitments.change_requests import RAM, change, decide
-from tests.factories import make_group, make_hosts
+from tests.commitments.change_requests import NOW, RAM, change, decide
+from tests.commitments.slot_worlds import accepted_slot, delete, move, put_into, verify, vm_on
+from tests.factories import make_group, make_host, make_hosts
+from tests.killing import die_at_every_statement, run_in_child
+from tests.ledger import assert_rooms_add_up
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OLD, NEW, OTHER = "aaaaaaaa-0000", "bbbbbbbb-0000", "cccccccc-0000"
-MOST_STATEMENTS = 200
-
-
-def die_at_statement(number: int) -> Callable[..., Any]:
-    """Return an execute wrapper that kills its process just before statement ``number``."""
-    seen = 0
-
-    def wrapper(execute: Callable[..., Any], *arguments: Any) -> Any:
-        nonlocal seen
-        seen += 1
-        if seen == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return execute(*arguments)
-
-    return wrapper
-
-
-def run_in_child(work: Callable[[], None], die_at: int) -> bool:
-    """Run ``work`` in a forked process that dies at a statement; return whether it finished."""
-    connections.close_all()
-    child = os.fork()
-    if child == 0:
-        try:
-            with connection.execute_wrapper(die_at_statement(die_at)):
-                work()
-        except BaseException:  # noqa: BLE001 - the child must never return into the test runner
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return False
-    assert os.WEXITSTATUS(status) == 0, "the work failed by itself"
-    return True
 
 
 def state_of_everything() -> tuple[object, ...]:
@@ -67,22 +31,17 @@ def state_of_everything() -> tuple[object, ...]:
                 "commitment__commitment_uuid", "slot_index", "target_host__name", "memory_bytes"
             )
         ),
+        sorted(
+            ReservationAllocation.objects.values_list(
+                "vm_uuid", "state", "reservation__slot_index", "confirmed_host__name"
+            ),
+            key=str,
+        ),
         sorted(HostCapacity.objects.values_list("host__name", "committed_memory_bytes")),
         sorted(CommitmentEvent.objects.values_list("commitment_uuid", "action")),
         sorted(AuditEntry.objects.values_list("object_id", "action")),
         sorted(Outbox.objects.values_list("object_id", "topic")),
     )
-
-
-def die_at_every_statement(work: Callable[[], None]) -> list[tuple[object, ...]]:
-    """Kill ``work`` at its first, second, ... statement until it finishes; return the states."""
-    states = [state_of_everything()]
-    for number in range(1, MOST_STATEMENTS):
-        has_finished = run_in_child(work, number)
-        states.append(state_of_everything())
-        if has_finished:
-            return states
-    pytest.fail(f"not finished after {MOST_STATEMENTS} statements")
 
 
 def test_killed_change_request_leaves_the_whole_change_or_nothing() -> None:
@@ -100,7 +59,7 @@ def test_killed_change_request_leaves_the_whole_change_or_nothing() -> None:
             {"alpha": {RAM: changes}, "beta": {RAM: [change("dddddddd", 5)]}}
         ).rejection_reason
 
-    states = die_at_every_statement(work)
+    states = die_at_every_statement(work, state_of_everything)
     before, after = states[0], states[-1]
     assert before != after
     assert len(states) > 10
@@ -120,7 +79,7 @@ def test_killed_repair_run_leaves_whole_commitments_and_the_next_run_finishes() 
     def work() -> None:
         repair_due_commitments(actor=task_actor("test"), request_id="repair")
 
-    states = die_at_every_statement(work)
+    states = die_at_every_statement(work, state_of_everything)
     assert states[0] != states[-1]
     assert set(map(repr, states)) == {repr(states[0]), repr(states[-1])}
     for row in Commitment.objects.all():
@@ -128,3 +87,77 @@ def test_killed_repair_run_leaves_whole_commitments_and_the_next_run_finishes() 
         assert sum(slot.memory_bytes for slot in row.slots.all()) == row.requested_amount
     held = sum(HostCapacity.objects.values_list("committed_memory_bytes", flat=True))
     assert held == 12 * GIB
+
+
+def test_killed_rejection_leaves_the_whole_rollback_or_nothing() -> None:
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_hosts(2, memory_gib=4, vcpus=4)
+    decide({"alpha": {RAM: [change(NEW, 4)]}})
+    Commitment.objects.update(
+        requested_amount=40 * GIB, allow_rejection=True, generation=2, next_reconcile_at=NOW
+    )
+    Reservation.objects.filter(slot_index=0).delete()
+
+    def work() -> None:
+        repair_due_commitments(actor=task_actor("test"), request_id="repair", now=NOW)
+
+    states = die_at_every_statement(work, state_of_everything)
+    assert states[0] != states[-1]
+    assert set(map(repr, states)) == {repr(states[0]), repr(states[-1])}
+    row = Commitment.objects.get()
+    assert (row.ready_reason, row.accepted_amount) == ("Rejected", 4 * GIB)
+    assert row.slots.count() == 4
+
+
+def test_killed_verification_leaves_whole_chunks_and_the_next_run_finishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("commitments.services.verification.CHUNK_SLOTS", 2)
+    make_group("hana_1", flavors=[("small", 4096, 1)])
+    old = make_host("old", memory_gib=4000, vcpus=400)
+    new = make_host("new", memory_gib=4000, vcpus=400)
+    slots = [accepted_slot(old) for _ in range(4)]
+    vms = [vm_on(old, openstack_id=f"vm-{n}") for n in range(4)]
+    for slot, vm in zip(slots, vms, strict=True):
+        put_into(slot, vm.openstack_id, minutes=60, is_confirmed=vm is not vms[0])
+    move(vms[1], new)
+    delete(vms[2])
+    vm_on(old, openstack_id="extra")
+    put_into(slots[3], "never", minutes=60)
+
+    def work() -> None:
+        verify(60)
+
+    states = die_at_every_statement(work, state_of_everything)
+    distinct = list(dict.fromkeys(map(repr, states)))
+    assert 2 <= len(distinct) <= 4  # nothing, one chunk, both chunks
+    assert_rooms_add_up()
+    assert verify(63).events == {"gone": 1}
+    in_slots = ReservationAllocation.objects.order_by("vm_uuid")
+    assert list(in_slots.values_list("vm_uuid", "confirmed_host__name")) == [
+        ("vm-0", "old"),
+        ("vm-1", "new"),
+        ("vm-3", "old"),
+    ]
+    verify(120)
+    settled = state_of_everything()
+    run_in_child(work, die_at=10_000)
+    assert state_of_everything() == settled
+
+
+def test_killed_move_off_a_lost_host_leaves_every_slot_on_one_host() -> None:
+    make_group("hana_1", flavors=[("small", 4096, 1)])
+    lost = make_host("lost", memory_gib=960, vcpus=80)
+    make_host("other", memory_gib=960, vcpus=80)
+    for _ in range(2):
+        accepted_slot(lost)
+    lost.state = "down"
+    lost.save(update_fields=["state"])
+
+    def work() -> None:
+        verify(60)
+
+    states = die_at_every_statement(work, state_of_everything)
+    assert set(map(repr, states)) == {repr(states[0]), repr(states[-1])}
+    assert set(Reservation.objects.values_list("target_host__name", flat=True)) == {"other"}
+    assert_rooms_add_up()

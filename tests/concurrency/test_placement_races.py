@@ -25,8 +25,8 @@ from journal.errors import Busy
 from scheduling.resources import GIB, ResourceVector
 from tests.commitments.change_requests import RAM, change, decide
 from tests.concurrency.test_change_races import on_own_connection
-from tests.concurrency.test_killed_halfway import run_in_child
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
+from tests.killing import run_in_child
 from tests.ledger import assert_ledger_holds
 
 pytestmark = pytest.mark.django_db(transaction=True)

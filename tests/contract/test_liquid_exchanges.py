@@ -14,7 +14,7 @@ from capacity.models import FlavorGroupSettings, ProjectQuota
 from commitments.models import Commitment
 from commitments.services.change import change_commitments
 from scheduling.resources import GIB, MIB
-from tests.api.conftest import configure, liquid, no_refresh
+from tests.api.conftest import Configure, configure, liquid, no_refresh
 from tests.api.liquid_client import PROJECT, LiquidClient
 from tests.factories import (
     make_assignment,
@@ -155,7 +155,10 @@ def test_change_accepted(liquid: LiquidClient) -> None:
     )
 
 
-def test_change_rejected(liquid: LiquidClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_rejected(
+    liquid: LiquidClient, monkeypatch: pytest.MonkeyPatch, configure: Configure
+) -> None:
+    configure(liquid={"advise_on_rejection": False})
     make_hana_fixed(flavors=HANA_FIXED[1:])
     make_host(memory_gib=48, vcpus=16)
 

@@ -46,6 +46,7 @@ def test_every_setting_is_on_the_page_with_a_meaning() -> None:
             "OVERSUBSCRIPTION",
             "RETRY",
             "SCHEDULER",
+            "SLOTS",
         )
     }
     wanted = {name for name in setting_names() if not name.endswith("_FILE")} - groups

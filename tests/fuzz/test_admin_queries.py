@@ -39,7 +39,7 @@ QUERIES = (
 @pytest.fixture
 def operator() -> Client:
     client = Client(raise_request_exception=False)
-    client.force_login(get_user_model().objects.create_superuser("root", password="not-used"))  # noqa: S106
+    client.force_login(get_user_model().objects.create_superuser("root", password="not-used"))
     return client
 
 

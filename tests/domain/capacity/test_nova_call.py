@@ -129,6 +129,15 @@ def test_a_shuffle_keeps_the_hosts_and_the_place_of_the_rest(
     assert shuffled == shuffled_top(hosts, count, seed=seed)
 
 
+@pytest.mark.parametrize("preferred", [1, 2, 3, 5])
+def test_preferred_hosts_stay_before_the_others(preferred: int) -> None:
+    shuffles = {
+        shuffled_top("abcdef", 4, seed=f"vm-{number}", preferred=preferred) for number in range(50)
+    }
+    assert len(shuffles) > 1
+    assert {frozenset(hosts[:preferred]) for hosts in shuffles} == {frozenset("abcdef"[:preferred])}
+
+
 def test_different_requests_spread_over_the_best_hosts() -> None:
     first = Counter(shuffled_top("abcdef", 3, seed=f"vm-{number}")[0] for number in range(300))
     assert set(first) == set("abc")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -9,6 +9,7 @@ from commitments.domain.conditions import (
     ReadyCondition,
     commitment_changed_at,
     is_allowed_transition,
+    is_nudge_damped,
     reservation_changed_at,
 )
 from commitments.domain.statuses import CommitmentStatus
@@ -114,3 +115,32 @@ def test_commitments_may_appear_and_disappear_in_any_state(status: CommitmentSta
 
 def test_every_state_is_in_the_table() -> None:
     assert set(NEXT_STATUSES) == set(CommitmentStatus)
+
+
+HALF_AN_HOUR = timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    ("reason", "age", "observed", "child", "is_damped"),
+    [
+        pytest.param("Reserving", timedelta(minutes=31), 2, 2, True, id="waits for long"),
+        pytest.param("Reserving", HALF_AN_HOUR, 2, 2, False, id="waits for half an hour"),
+        pytest.param("Accepted", timedelta(hours=9), 2, 2, False, id="does not wait"),
+        pytest.param("Reserving", timedelta(hours=9), 1, 2, False, id="new generation"),
+        pytest.param("Reserving", timedelta(hours=9), 2, 1, False, id="slot of an old generation"),
+    ],
+)
+def test_news_of_slots_are_damped_while_a_commitment_waits_for_long(
+    reason: str, age: timedelta, observed: int, child: int, is_damped: bool
+) -> None:
+    condition = ReadyCondition(status=False, reason=reason, changed_at=NOW - age)
+    damped = is_nudge_damped(
+        condition, observed_generation=observed, generation=2, child_generation=child, now=NOW
+    )
+    assert damped is is_damped
+
+
+def test_news_of_slots_count_before_there_is_a_condition() -> None:
+    assert not is_nudge_damped(
+        None, observed_generation=None, generation=1, child_generation=1, now=NOW
+    )

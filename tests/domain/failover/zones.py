@@ -32,10 +32,7 @@ class OpenChooser:
             - hosts.used_memory_bytes
             - hosts.held_memory_bytes
             - hosts.failover_memory_bytes,
-            hosts.effective_vcpus
-            - hosts.used_vcpus
-            - hosts.held_vcpus
-            - hosts.failover_vcpus,
+            hosts.effective_vcpus - hosts.used_vcpus - hosts.held_vcpus - hosts.failover_vcpus,
         ]
 
     def compatible(self, class_code: int) -> BoolColumn:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduling.engine import SLOT_PIPELINE, passing_hosts, schedule_many
 from scheduling.request import PlacementRequest
-from scheduling.resources import GIB
+from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import CAPACITY_COLUMNS, HostRow, HostTable
 
 from .worlds import TRAITS, ask, gib, host_rows, requests, roomy, worlds
@@ -165,3 +165,26 @@ def test_unknown_removed_host_is_ignored() -> None:
     table = HostTable.from_rows([roomy("a")])
     assert table.replace_rows([], removed=["x"]) is table
     assert table.replace_rows([], removed=["a"]).names == ()
+
+
+def test_a_copy_is_an_empty_host_that_passes_and_fails_as_its_model() -> None:
+    model = HostRow(
+        name="h1",
+        host_id=1,
+        zone="az",
+        traits=("CUSTOM_A",),
+        effective=ResourceVector(memory_bytes=8, vcpus=4),
+        allocated=ResourceVector(memory_bytes=3, vcpus=1),
+        instances=("vm",),
+    )
+    table = HostTable.from_rows([model])
+    wider = table.with_copy(0, name="h2", host_id=-1)
+    expected = HostTable.from_rows(
+        [model, replace(model, name="h2", host_id=-1, allocated=ZERO, instances=())]
+    )
+    for column in (*CAPACITY_COLUMNS, "host_ids", "name_hashes", "zone", "state_ok", "traits"):
+        assert np.array_equal(getattr(wider, column), getattr(expected, column)), column
+    assert wider.instances == (("vm",), ())
+    assert len(table) == 1
+    with pytest.raises(ValueError, match="exists"):
+        wider.with_copy(0, name="h1", host_id=-2)

@@ -1,0 +1,141 @@
+"""``POST /api/v1/commitments/what-if``: a batch on an edited region, nothing written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+from django.utils import timezone
+from rest_framework.request import Request
+
+from capacity.api.problems import problem_response
+from capacity.api.views import SchedulerView
+from commitments.api.parsing import MAX_NAME_LENGTH, MAX_TEXT_LENGTH, change_request
+from commitments.api.rendering import rfc3339
+from commitments.domain.admission import AdmissionPlan, CommitmentDecision
+from commitments.domain.advice import Advice
+from commitments.domain.placing import SlotAsk
+from commitments.domain.what_if import WhatIfAnswer
+from commitments.policies import WHAT_IF
+from commitments.services.advice import whole_second_at_or_after
+from commitments.services.what_if import AddedHosts, WhatIfQuestion, answer_what_if
+from journal.json_node import JSONNode, parse_json
+
+MOST_NEW_HOSTS = 1_000
+MOST_NAMES = 10_000
+
+
+class WhatIfView(SchedulerView):
+    """Decides a change request on the region as it would be."""
+
+    rule = WHAT_IF
+    http_method_names = ["post"]
+    path_label = "/api/v1/commitments/what-if"
+
+    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
+        """Answer errors as problem details."""
+
+        def answer(error: Exception, context: Mapping[str, object]) -> HttpResponse:
+            del context
+            response, self.error_text = problem_response(self.http_request, error)
+            return response
+
+        return answer
+
+    def post(self, request: Request) -> HttpResponse:
+        """Return the decisions, and for a refusal what would fit."""
+        del request
+        answer = answer_what_if(parse_question(self.body()), now=timezone.now())
+        content = orjson.dumps(answer_document(answer))
+        return HttpResponse(content, content_type="application/json")
+
+
+def parse_question(body: bytes) -> WhatIfQuestion:
+    """Return the question that a body asks.
+
+    Raises:
+        InvalidInput: a field is malformed, or a number is out of range.
+    """
+    node = parse_json(body)
+    edit = node.member("edit")
+    added = edit.member("commitments_added")
+    return WhatIfQuestion(
+        batch=change_request(node.member("batch")),
+        at=node.member("at").time(),
+        hosts_added=tuple(_added_hosts(item) for item in edit.member("hosts_added").items()),
+        hosts_drained=_names(edit.member("hosts_drained")),
+        hosts_failed=_names(edit.member("hosts_failed")),
+        added=change_request(added) if added.is_set else None,
+        expired=_names(edit.member("commitments_expired"), max_length=MAX_TEXT_LENGTH),
+    )
+
+
+def _added_hosts(node: JSONNode) -> AddedHosts:
+    like = node.member("like").text(max_length=MAX_NAME_LENGTH)
+    if not like:
+        raise node.member("like").wrong("must name the host that the new ones are like")
+    count_node = node.member("count")
+    count = count_node.unsigned() if count_node.is_set else 1
+    if not 1 <= count <= MOST_NEW_HOSTS:
+        raise count_node.wrong(f"must be 1 to {MOST_NEW_HOSTS}")
+    return AddedHosts(like=like, count=count)
+
+
+def _names(node: JSONNode, *, max_length: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
+    names = tuple(item.text(max_length=max_length) for item in node.items())
+    if len(names) > MOST_NAMES:
+        raise node.wrong(f"at most {MOST_NAMES} names are allowed")
+    return names
+
+
+def answer_document(answer: WhatIfAnswer) -> dict[str, Any]:
+    """Return an answer as plain values: memory in bytes, amounts in declared units."""
+    fit = answer.advice.fit
+    return {
+        "accepted": not answer.plan.rejections,
+        "decisions": _decisions(answer.plan, answer.advice),
+        "commitments_added": _decisions(answer.added, Advice()),
+        "unplaced": [_unplaced(ask) for ask in answer.unplaced],
+        "fits_in_zones": list(answer.advice.zones),
+        "retry_at": None if fit is None else rfc3339(whole_second_at_or_after(fit.at)),
+    }
+
+
+def _decisions(plan: AdmissionPlan, advice: Advice) -> list[dict[str, Any]]:
+    return [_decision(decision, advice) for decision in plan.decisions]
+
+
+def _decision(decision: CommitmentDecision, advice: Advice) -> dict[str, Any]:
+    uuid, desired = decision.target.commitment_uuid, decision.target.desired
+    hosts = Counter(
+        placement.decision.host_name
+        for placement in decision.placements
+        if placement.decision is not None and placement.decision.host_name is not None
+    )
+    missing = sum(placement.host_id is None for placement in decision.placements)
+    return {
+        "commitment_uuid": uuid,
+        "project_id": None if desired is None else desired.project_id,
+        "zone": None if desired is None else desired.zone,
+        "flavor_group": None if desired is None else desired.flavor_group_name,
+        "resource_type": None if desired is None else desired.resource_type.value,
+        "outcome": decision.outcome.value,
+        "message": decision.message,
+        "cause": advice.causes.get(uuid, ""),
+        "fits_now_units": advice.smaller_units.get(uuid),
+        "new_slots_by_host": dict(sorted(hosts.items())),
+        "slots_without_host": missing,
+    }
+
+
+def _unplaced(ask: SlotAsk) -> dict[str, Any]:
+    return {
+        "what": ask.slot_name,
+        "project_id": ask.project_id,
+        "zone": ask.zone,
+        "memory_bytes": ask.slot.memory_bytes,
+        "vcpus": ask.slot.vcpus,
+    }

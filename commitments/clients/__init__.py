@@ -1,0 +1,1 @@
+"""Clients of the remote systems that tell which commitments there are."""

@@ -1,0 +1,245 @@
+"""Which VMs are in a slot: seen, expected, moved on or gone (spec commitments, 9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from scheduling.resources import ResourceVector
+
+
+class Fate(StrEnum):
+    """What becomes of a VM in a slot."""
+
+    KEPT = "kept"
+    CONFIRMED = "confirmed"
+    FOLLOWED = "followed"
+    MISSING = "missing"
+    NEVER_ARRIVED = "never_arrived"
+    MOVED_AWAY = "moved_away"
+    GONE = "gone"
+    HELD_BACK = "held_back"
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the VM leaves the slot."""
+        return self in LEAVING
+
+
+LEAVING = frozenset({Fate.NEVER_ARRIVED, Fate.MOVED_AWAY, Fate.GONE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """Where the VM list has a VM.
+
+    Attributes:
+        host_id: Key of its host; None while it is listed without one.
+        is_moving: Whether Nova works on it, so that it may be on no host for a moment.
+        resources: What it takes now.
+    """
+
+    host_id: int | None
+    resources: ResourceVector
+    is_moving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedVm:
+    """A VM in a slot as it is stored.
+
+    Attributes:
+        vm_uuid: The VM.
+        is_confirmed: Whether it was seen there at the last look.
+        since: When it was placed there.
+        resources: What it took at the last look.
+        missing_since: When a VM that had been seen was first listed nowhere.
+        is_in_flight: Whether an in-flight reservation still waits for it.
+    """
+
+    vm_uuid: str
+    is_confirmed: bool
+    since: datetime
+    resources: ResourceVector
+    missing_since: datetime | None = None
+    is_in_flight: bool = False
+
+    @property
+    def was_seen(self) -> bool:
+        """Whether it was ever seen in the slot."""
+        return self.is_confirmed or self.missing_since is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotVms:
+    """A placed slot with its VMs.
+
+    Attributes:
+        slot_id: Key of its row.
+        host_id: Key of the host it is on.
+        vms: The VMs in it.
+    """
+
+    slot_id: int
+    host_id: int
+    vms: tuple[ListedVm, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmVerdict:
+    """What becomes of one VM of a slot.
+
+    Attributes:
+        vm: The VM as it was stored.
+        fate: What becomes of it.
+        host_id: Where it was seen; None when nowhere.
+        resources: What it takes, as seen or else as stored.
+    """
+
+    vm: ListedVm
+    fate: Fate
+    host_id: int | None
+    resources: ResourceVector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotVerdict:
+    """What becomes of a slot and its VMs.
+
+    Attributes:
+        slot_id: Key of its row.
+        vms: One verdict per VM, in the order of the slot's VMs.
+        follows_to: Key of the host the slot follows its only VM to; None when it stays.
+        is_in_grace: Whether a VM is still given time to appear.
+    """
+
+    slot_id: int
+    vms: tuple[VmVerdict, ...]
+    follows_to: int | None = None
+    is_in_grace: bool = False
+
+    @property
+    def newly_confirmed(self) -> tuple[str, ...]:
+        """VMs that are seen there and were not at the last look; other slots lose them (9.4)."""
+        return tuple(
+            verdict.vm.vm_uuid
+            for verdict in self.vms
+            if verdict.fate is Fate.CONFIRMED and not verdict.vm.is_confirmed
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long what is not seen is waited for.
+
+    Attributes:
+        grace: For a VM that was placed and never seen.
+        settle: For a VM that was seen and is listed nowhere; zero drops it at once.
+        may_drop: Whether what the VM list lacks is believed to be gone. A list that shrank too much
+            is not: then nothing leaves a slot for not being listed.
+    """
+
+    grace: timedelta
+    settle: timedelta
+    may_drop: bool = True
+
+
+def verify_slot(
+    slot: SlotVms,
+    sightings: Mapping[str, Sighting],
+    *,
+    now: datetime,
+    patience: Patience,
+    can_follow: Callable[[int], bool],
+) -> SlotVerdict:
+    """Compare the VMs of a slot with where the VM list has them.
+
+    A VM on the slot's host is confirmed, in whatever state it is and however long it has been
+    there. One that was never seen has the grace period to appear. One that was seen and is on
+    another host leaves, or takes the slot along if it is alone in it and there is room. One that is
+    listed nowhere leaves once that has lasted.
+
+    Args:
+        slot: The slot, placed.
+        sightings: Where VMs are listed; missing ones are listed nowhere.
+        now: The present.
+        patience: How long to wait for what is not seen.
+        can_follow: Whether a host has room for the slot and is one that it may be on.
+
+    Source: spec commitments, 9.3 with its product rules.
+    """
+    verdicts: list[VmVerdict] = []
+    follows_to: int | None = None
+    is_in_grace = False
+    for vm in slot.vms:
+        sighting = sightings.get(vm.vm_uuid)
+        fate = _fate(vm, sighting, slot.host_id, now, patience)
+        host_id = sighting.host_id if sighting is not None else None
+        is_alone = fate is Fate.MOVED_AWAY and len(slot.vms) == 1
+        if is_alone and host_id is not None and can_follow(host_id):
+            fate, follows_to = Fate.FOLLOWED, host_id
+        is_in_grace |= fate is Fate.KEPT and not vm.was_seen
+        verdicts.append(
+            VmVerdict(
+                vm=vm,
+                fate=fate,
+                host_id=host_id,
+                resources=sighting.resources if sighting is not None else vm.resources,
+            )
+        )
+    return SlotVerdict(
+        slot_id=slot.slot_id,
+        vms=tuple(verdicts),
+        follows_to=follows_to,
+        is_in_grace=is_in_grace,
+    )
+
+
+def _fate(
+    vm: ListedVm, sighting: Sighting | None, slot_host_id: int, now: datetime, patience: Patience
+) -> Fate:
+    host_id = sighting.host_id if sighting is not None else None
+    if sighting is not None and host_id == slot_host_id:
+        is_known = vm.is_confirmed and vm.resources == sighting.resources
+        return Fate.KEPT if is_known else Fate.CONFIRMED
+    if not vm.was_seen:
+        return _fate_of_unseen(vm, now, patience)
+    if host_id is not None:
+        return Fate.MOVED_AWAY
+    if sighting is not None and sighting.is_moving:
+        return Fate.KEPT
+    return _fate_of_absent(vm, now, patience)
+
+
+def _fate_of_unseen(vm: ListedVm, now: datetime, patience: Patience) -> Fate:
+    if vm.is_in_flight or now - vm.since < patience.grace:
+        return Fate.KEPT
+    return Fate.NEVER_ARRIVED if patience.may_drop else Fate.HELD_BACK
+
+
+def _fate_of_absent(vm: ListedVm, now: datetime, patience: Patience) -> Fate:
+    if vm.missing_since is None and (patience.settle or not patience.may_drop):
+        return Fate.MISSING
+    if not patience.may_drop:
+        return Fate.HELD_BACK
+    has_settled = vm.missing_since is None or now - vm.missing_since >= patience.settle
+    return Fate.GONE if has_settled else Fate.KEPT
+
+
+def has_shrunk_too_much(before: int | None, now: int, *, max_ratio: float, max_rows: int) -> bool:
+    """Return whether a list lost more at once than may be believed.
+
+    Args:
+        before: Its length when it was last believed; None when it never was.
+        now: Its length.
+        max_ratio: Share of it that may go.
+        max_rows: Fewer rows than this may always go.
+
+    Source: spec commitments, 16.7 (the same thresholds as for Limes' lists).
+    """
+    if before is None:
+        return False
+    lost = before - now
+    return lost >= max_rows and lost > before * max_ratio

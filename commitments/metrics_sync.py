@@ -1,0 +1,69 @@
+"""Metrics of the syncer (spec commitments, 20.1; spec liquid, 18), all present from the start."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from commitments.domain.limes_intake import (
+    SKIP_REASON_EMPTY_UUID,
+    SKIP_REASON_INVALID_COMMITMENT,
+    SKIP_REASON_INVALID_RESOURCE,
+    SKIP_REASON_NON_COMPUTE,
+    SKIP_REASON_UNIT_MISMATCH,
+    SKIP_REASON_UNKNOWN_FLAVOR_GROUP,
+    SKIP_REASON_UNKNOWN_STATUS,
+)
+from commitments.models import SyncOutcome
+from journal.metrics import metric_name
+
+SKIP_REASONS = (
+    SKIP_REASON_UNIT_MISMATCH,
+    SKIP_REASON_UNKNOWN_FLAVOR_GROUP,
+    SKIP_REASON_INVALID_RESOURCE,
+    SKIP_REASON_EMPTY_UUID,
+    SKIP_REASON_NON_COMPUTE,
+    SKIP_REASON_UNKNOWN_STATUS,
+    SKIP_REASON_INVALID_COMMITMENT,
+)
+
+ERRORS = Counter(
+    metric_name("committed_resource_syncer_errors_total"),
+    "Runs of the syncer that failed, could not read everything, or refused what they read.",
+)
+RUNS = Counter(
+    metric_name("committed_resource_syncer_runs_total"), "Runs of the syncer.", ["outcome"]
+)
+DURATION_SECONDS = Histogram(
+    metric_name("committed_resource_syncer_duration_seconds"),
+    "Duration of runs of the syncer, failed ones too.",
+    buckets=(0.5, 1, 5, 10, 30, 60, 120),
+)
+LIMES_COMMITMENTS = Gauge(
+    metric_name("committed_resource_syncer_limes_commitments_active"),
+    "Commitments of the last run that are understood.",
+    multiprocess_mode="mostrecent",
+)
+UNMATCHED = Gauge(
+    metric_name("committed_resource_syncer_crd_unmatched"),
+    "Commitments here that Limes did not list in the last run and that are not over.",
+    multiprocess_mode="mostrecent",
+)
+SKIPPED = Counter(
+    metric_name("committed_resource_syncer_commitments_skipped_total"),
+    "Listed commitments that are not understood.",
+    ["reason"],
+)
+CREATES = Counter(
+    metric_name("committed_resource_syncer_cr_creates_total"), "Commitments created by the syncer."
+)
+UPDATES = Counter(
+    metric_name("committed_resource_syncer_cr_updates_total"), "Commitments changed by the syncer."
+)
+DELETES = Counter(
+    metric_name("committed_resource_syncer_cr_deletes_total"),
+    "Rows of expired commitments removed by the syncer.",
+)
+for _reason in SKIP_REASONS:
+    SKIPPED.labels(reason=_reason)
+for _outcome in SyncOutcome.values:
+    RUNS.labels(outcome=_outcome)

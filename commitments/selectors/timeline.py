@@ -1,0 +1,184 @@
+"""Reading what is known about future room: ends of commitments, planned host changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from django.db.models import F, Q, QuerySet, Sum
+
+from capacity.domain.flavor_groups import FlavorSpec
+from capacity.models import Reservation, ReservationKind
+from commitments.domain.placing import SlotAsk
+from commitments.domain.statuses import LIVE_STATUSES, ResourceType
+from commitments.domain.timeline import (
+    CoresRelease,
+    HostChange,
+    HostEdit,
+    Releases,
+    Timeline,
+)
+from commitments.models import Commitment
+from hosts.models import Flavor, Instance, PlannedHostChange, PlannedHostEdit
+from scheduling.resources import ResourceVector
+
+LIVE_STATES = [status.value for status in LIVE_STATUSES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    at: datetime
+    host_id: int
+    memory_bytes: int
+    vcpus: int
+
+
+def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Timeline:
+    """Return every known change of room in a zone after ``now``.
+
+    Four statements, whatever the size of the zone; the rows read are (end, host) pairs.
+
+    Args:
+        zone: Availability zone.
+        outside: Uuids of commitments whose end does not count: those that are being decided.
+        now: The present.
+    """
+    slots = Reservation.objects.filter(
+        commitment__zone=zone, commitment__state__in=LIVE_STATES, commitment__end_time__gt=now
+    ).exclude(commitment__commitment_uuid__in=outside)
+    moving = slots.filter(confirmed_host__isnull=False).exclude(confirmed_host=F("target_host"))
+    releases = sorted(
+        [*_releases(slots, "target_host_id"), *_releases(moving, "confirmed_host_id")],
+        key=lambda release: (release.at, release.host_id),
+    )
+    cores = list(
+        Commitment.objects.filter(
+            zone=zone,
+            state__in=LIVE_STATES,
+            end_time__gt=now,
+            resource_type=ResourceType.CORES,
+            accepted_amount__gt=0,
+        )
+        .exclude(commitment_uuid__in=outside)
+        .order_by("end_time", "flavor_group_name")
+        .values_list("end_time", "flavor_group_name")
+        .annotate(vcpus=Sum("accepted_amount"))
+    )
+    planned = list(
+        PlannedHostChange.objects.filter(host__zone=zone, at__gt=now)
+        .select_related("host")
+        .order_by("at", "pk")
+    )
+    moments = sorted(
+        {*(r.at for r in releases), *(row[0] for row in cores), *(row.at for row in planned)}
+    )
+    index = {moment: number for number, moment in enumerate(moments)}
+    return Timeline(
+        moments=tuple(moments),
+        releases=Releases(
+            moment=_column(index[r.at] for r in releases),
+            host_ids=_column(r.host_id for r in releases),
+            memory_bytes=_column(r.memory_bytes for r in releases),
+            vcpus=_column(r.vcpus for r in releases),
+        ),
+        cores=tuple(
+            CoresRelease(moment=index[end], flavor_group_name=group, zone=zone, vcpus=int(vcpus))
+            for end, group, vcpus in cores
+        ),
+        hosts=tuple((index[row.at], change) for row in planned for change in _planned_changes(row)),
+    )
+
+
+def _releases(slots: QuerySet[Reservation], host_column: str) -> list[_Release]:
+    rows = (
+        slots.filter(
+            Q(blocked_memory_bytes__gt=0) | Q(blocked_vcpus__gt=0),
+            **{f"{host_column}__isnull": False},
+        )
+        .order_by("commitment__end_time", host_column)
+        .values_list("commitment__end_time", host_column)
+        .annotate(memory_bytes=Sum("blocked_memory_bytes"), vcpus=Sum("blocked_vcpus"))
+    )
+    return [
+        _Release(at, host_id, int(memory_bytes), int(vcpus))
+        for at, host_id, memory_bytes, vcpus in rows
+        if at is not None
+    ]
+
+
+def _column(numbers: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.fromiter(numbers, dtype=np.int64)
+
+
+def _planned_changes(row: PlannedHostChange) -> list[HostChange]:
+    if row.edit == PlannedHostEdit.DRAIN:
+        return [
+            HostChange(
+                edit=HostEdit.DRAINED, host_id=row.host_id, displaced=displaced_by([row.host_id])
+            )
+        ]
+    return added_hosts(row.host_id, row.host_count, prefix=f"planned {row.pk}")
+
+
+def added_hosts(like_host_id: int, count: int, *, prefix: str) -> list[HostChange]:
+    """Return ``count`` new hosts like an existing one; ``prefix`` makes their names unique."""
+    return [
+        HostChange(edit=HostEdit.ADDED, host_id=like_host_id, name=f"{prefix}.{number}")
+        for number in range(1, count + 1)
+    ]
+
+
+def displaced_by(host_ids: Sequence[int]) -> tuple[SlotAsk, ...]:
+    """Return what needs another host when hosts go: slots by what they block, then VMs.
+
+    The largest come first within each kind, which wastes the least room.
+    """
+    flavors = {
+        row.name: FlavorSpec(
+            name=row.name,
+            vcpus=row.vcpus,
+            memory_bytes=row.memory_bytes,
+            extra_specs=row.extra_specs,
+        )
+        for row in Flavor.objects.filter(
+            Q(name__in=Instance.objects.filter(host__in=host_ids).values("flavor_name"))
+            | Q(name__in=_slots_on(host_ids).values("resource_name"))
+        )
+    }
+    slots = [
+        SlotAsk(
+            slot_id=slot.pk,
+            slot_index=slot.slot_index or 0,
+            slot_name=f"slot {slot.pk}",
+            flavor=flavors.get(slot.resource_name) or _unknown_flavor(slot.resource_name),
+            slot=ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus),
+            zone=slot.zone,
+            project_id=slot.project_id,
+        )
+        for slot in _slots_on(host_ids).order_by("-blocked_memory_bytes", "pk")
+    ]
+    vms = [
+        SlotAsk(
+            slot_id=None,
+            slot_index=0,
+            slot_name=f"VM {vm.openstack_id}",
+            flavor=flavors.get(vm.flavor_name) or _unknown_flavor(vm.flavor_name),
+            slot=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
+            zone=vm.zone,
+            project_id=vm.project_id,
+        )
+        for vm in Instance.objects.filter(host__in=host_ids).order_by("-memory_bytes", "pk")
+    ]
+    return (*slots, *vms)
+
+
+def _slots_on(host_ids: Sequence[int]) -> QuerySet[Reservation]:
+    return Reservation.objects.filter(
+        kind=ReservationKind.COMMITTED, target_host__in=host_ids, blocked_memory_bytes__gt=0
+    )
+
+
+def _unknown_flavor(name: str) -> FlavorSpec:
+    return FlavorSpec(name=name, vcpus=0, memory_bytes=0)

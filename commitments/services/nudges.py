@@ -1,0 +1,71 @@
+"""Making commitments due for repair when their slots changed (spec commitments, 8.9, 9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import F
+
+from capacity.models import Reservation
+from commitments.domain.conditions import MAX_RESERVING_AGE_FOR_SLOWDOWN
+from commitments.models import Commitment, Condition
+
+# Accepted, or rejected and rolled back: then the slots must add up to what was accepted, placed.
+BROKEN = """
+WITH broken AS (
+    SELECT held.id
+      FROM commitments_commitment AS held
+      LEFT JOIN (
+            SELECT commitment_id, sum(memory_bytes) AS memory_bytes,
+                   bool_or(target_host_id IS NULL) AS has_unplaced
+              FROM capacity_reservation
+             WHERE kind = 'committed' AND zone = %(zone)s
+             GROUP BY commitment_id
+           ) AS slots ON slots.commitment_id = held.id
+     WHERE held.zone = %(zone)s AND held.resource_type = 'memory'
+       AND held.ready_reason IN ('Accepted', 'Rejected') AND held.accepted_amount IS NOT NULL
+       AND held.state IN ('pending', 'guaranteed', 'confirmed')
+       AND (held.end_time IS NULL OR held.end_time > %(now)s)
+       AND (held.ready_reason = 'Accepted' OR held.next_reconcile_at IS NULL
+            OR held.next_reconcile_at = held.end_time)
+       AND (held.next_reconcile_at IS NULL OR held.next_reconcile_at > %(now)s)
+       AND (coalesce(slots.memory_bytes, 0) <> held.accepted_amount OR slots.has_unplaced)
+     ORDER BY held.id FOR NO KEY UPDATE OF held SKIP LOCKED
+)
+UPDATE commitments_commitment AS held SET next_reconcile_at = %(now)s
+  FROM broken WHERE held.id = broken.id
+"""
+
+
+def nudge_owners(slot_ids: Collection[int], now: datetime) -> None:
+    """Make the commitments of slots due for repair, unless they have been waiting for long.
+
+    Locks them by primary key. One that waits for capacity for more than half an hour is left to its
+    timer, as long as slot and condition are of its present generation.
+    """
+    owners = list(
+        Reservation.objects.filter(pk__in=slot_ids, commitment__isnull=False)
+        .exclude(
+            commitment__ready_reason=Condition.RESERVING,
+            commitment__ready_observed_generation=F("commitment__generation"),
+            commitment__ready_changed_at__lt=now - MAX_RESERVING_AGE_FOR_SLOWDOWN,
+            parent_generation=F("commitment__generation"),
+        )
+        .values_list("commitment_id", flat=True)
+    )
+    due = Commitment.objects.filter(pk__in=owners).order_by("pk")
+    locked = due.select_for_update(of=("self",), no_key=True).values_list("pk", flat=True)
+    Commitment.objects.filter(pk__in=list(locked)).update(next_reconcile_at=now)
+
+
+def nudge_broken(zone: str, now: datetime) -> int:
+    """Make the commitments of a zone due whose slots do not add up to what was accepted.
+
+    Returns:
+        How many.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(BROKEN, {"zone": zone, "now": now})
+        return int(cursor.rowcount)

@@ -1,0 +1,267 @@
+"""Slots whose host is lost find another one (spec commitments, 9; issue: slots over time).
+
+A host is lost when it has been down, or is being taken out of service for good, for longer than a
+grace period. Its empty slots move where there is room, in one transaction; where there is none they
+stay, since a host that comes back is better than a promise without any. A slot on a host that is of
+another zone now is worth nothing: it moves, or loses its host and is placed again by the repair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.locks import zone_lock
+from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
+from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.host_table import current_host_table
+from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
+from commitments.domain.names import slot_name, slot_name_prefix
+from commitments.domain.placing import NO_DOMAIN, SlotAsk, place_slots
+from commitments.domain.verification import has_shrunk_too_much
+from commitments.metrics_slots import SLOTS_MOVED
+from commitments.selectors.slot_requests import domain_hints, slot_pipelines
+from commitments.services.apply import decision_record
+from commitments.services.nudges import nudge_owners
+from commitments.services.slot_story import SlotNews, record_slot_news
+from hosts.models import Host, HostState, Maintenance
+from journal.actors import Actor
+from journal.errors import NotReady
+from scheduling.decision import Decision, explain_removals
+from scheduling.resources import ZERO, ResourceVector
+
+log = structlog.get_logger(__name__)
+
+CHUNK_SLOTS = 500
+MOVED = "slots_moved"
+REVOKED = "slots_revoked"
+WRITTEN_FIELDS = (
+    "target_host",
+    "confirmed_host",
+    "blocked_memory_bytes",
+    "blocked_vcpus",
+    "is_ready",
+    "ready_reason",
+    "ready_message",
+    "ready_changed_at",
+    "decision",
+)
+
+
+def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) -> Counter[str]:
+    """Move the empty slots of lost and misplaced hosts of a zone, in chunks under its lock.
+
+    When more hosts of the zone are down at once than may be believed, none counts as lost: then
+    rather nobody hears from them.
+
+    Returns:
+        How many slots moved, and how many lost their host.
+
+    Raises:
+        Busy: a planner has the zone for longer than the lock timeout.
+    """
+    events: Counter[str] = Counter()
+    lost = _lost_hosts(zone, now)
+    waiting = sorted(_empty_slots(zone, lost).values_list("pk", flat=True))
+    if not waiting:
+        return events
+    try:
+        groups = load_group_definitions(include_retired=True)
+    except NotReady as not_ready:
+        log.info("relocation_not_ready", message=not_ready.message)
+        return events
+    for start in range(0, len(waiting), CHUNK_SLOTS):
+        with transaction.atomic(durable=True):
+            zone_lock([zone])
+            chunk = list(
+                _empty_slots(zone, lost)
+                .filter(pk__in=waiting[start : start + CHUNK_SLOTS])
+                .select_related("target_host", "commitment")
+                .order_by("-memory_bytes", "pk")
+            )
+            found = _relocate(chunk, groups, now=now, actor=actor, request_id=request_id)
+        for name, count in found.items():
+            SLOTS_MOVED.labels(result=name.removeprefix("slots_")).inc(count)
+        events.update(found)
+    return events
+
+
+def lost_hosts_of(zone: str, now: datetime) -> QuerySet[Host]:
+    """Return the hosts of a zone that have been down, or on their way out, for the grace period."""
+    grace = timedelta(seconds=settings.HEADROOM.slots.lost_host_grace_seconds)
+    return Host.objects.filter(
+        Q(state=HostState.DOWN) | Q(maintenance=Maintenance.TERMINATION),
+        zone=zone,
+        updated_at__lte=now - grace,
+    )
+
+
+def _lost_hosts(zone: str, now: datetime) -> list[int]:
+    lost = list(lost_hosts_of(zone, now).values_list("pk", flat=True))
+    chosen = settings.HEADROOM.slots
+    total = Host.objects.filter(zone=zone).count()
+    if has_shrunk_too_much(
+        total, total - len(lost), max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
+    ):
+        log.error("host_losses_not_believed", zone=zone, lost=len(lost), hosts=total)
+        return []
+    return lost
+
+
+def _empty_slots(zone: str, lost: Sequence[int]) -> QuerySet[Reservation]:
+    """Return the slots of a zone without VMs that are on a lost host or on one elsewhere."""
+    listed = ReservationAllocation.objects.filter(reservation=OuterRef("pk"))
+    return Reservation.objects.filter(
+        Q(target_host_id__in=lost) | ~Q(target_host__zone=F("zone")),
+        ~Exists(listed),
+        kind=ReservationKind.COMMITTED,
+        zone=zone,
+        target_host__isnull=False,
+    )
+
+
+def _relocate(
+    slots: Sequence[Reservation],
+    groups: Mapping[str, FlavorGroupDef],
+    *,
+    now: datetime,
+    actor: Actor,
+    request_id: str,
+) -> Counter[str]:
+    decisions = _places(slots, groups)
+    # Only what found a place, and what is worth nothing where it is, is written at all.
+    leaving = _still_empty(
+        [slot for slot in slots if slot.pk in decisions or _is_misplaced(slot)], decisions
+    )
+    if not leaving:
+        return Counter()
+    taken = _moved_blocks(leaving, decisions)
+    events: Counter[str] = Counter()
+    news = []
+    for slot in leaving:
+        decision = decisions.get(slot.pk) if slot.pk in taken else None
+        if decision is None and not _is_misplaced(slot):
+            continue
+        events[REVOKED if decision is None else MOVED] += 1
+        news.append(SlotNews(slot=slot, lines=[_leave(slot, decision, now)]))
+    Reservation.objects.bulk_update(
+        [one.slot for one in news], WRITTEN_FIELDS, batch_size=CHUNK_SLOTS
+    )
+    nudge_owners([one.slot.pk for one in news if one.slot.target_host_id is None], now)
+    record_slot_news(news, actor=actor, request_id=request_id, action="slot_left_lost_host")
+    return events
+
+
+def _places(
+    slots: Sequence[Reservation], groups: Mapping[str, FlavorGroupDef]
+) -> dict[int, Decision]:
+    """Return where slots can go, by slot; those that fit nowhere are left out."""
+    asks = []
+    domains = domain_hints(slot.domain_id for slot in slots)
+    pipelines = slot_pipelines(groups)
+    for slot in slots:
+        group = groups.get(slot.flavor_group_name)
+        if group is None or not group.flavors or slot.commitment is None:
+            continue
+        flavors = {flavor.name: flavor for flavor in group.flavors}
+        prefix = slot_name_prefix(slot.commitment.commitment_uuid)
+        asks.append(
+            SlotAsk(
+                slot_id=slot.pk,
+                slot_index=slot.slot_index or 0,
+                slot_name=slot_name(prefix, slot.slot_index or 0),
+                flavor=flavors.get(slot.resource_name, group.smallest),
+                slot=_size(slot),
+                zone=slot.zone,
+                project_id=slot.project_id,
+                ignore_hosts=frozenset({slot.target_host.name} if slot.target_host else ()),
+                domain=domains.get(slot.domain_id, NO_DOMAIN),
+                pipeline=pipelines.get(group.name),
+            )
+        )
+    found = place_slots(current_host_table(), asks)
+    return {
+        ask.slot_id: decision
+        for ask, decision in zip(asks, found, strict=True)
+        if ask.slot_id is not None and decision is not None and decision.host_id is not None
+    }
+
+
+def _still_empty(
+    slots: Sequence[Reservation], decisions: Mapping[int, Decision]
+) -> list[Reservation]:
+    """Lock the rooms of old and new hosts and the slots; return those that no VM came into.
+
+    VMs are booked into slots without the zone lock.
+    """
+    hosts = {decision.host_id for decision in decisions.values()}
+    hosts |= {
+        host_id for slot in slots for host_id in (slot.target_host_id, slot.confirmed_host_id)
+    }
+    lock_rooms(host_id for host_id in hosts if host_id is not None)
+    locked = lock_reservations(slot.pk for slot in slots)
+    listed = ReservationAllocation.objects.filter(reservation_id__in=locked)
+    taken = set(listed.values_list("reservation_id", flat=True))
+    return [slot for slot in slots if slot.pk in locked and slot.pk not in taken]
+
+
+def _moved_blocks(leaving: Sequence[Reservation], decisions: Mapping[int, Decision]) -> set[int]:
+    """Take room at the new hosts and give it back at the old ones; return the slots that have it.
+
+    Where a host filled up meanwhile the slots that chose it stay where they are, if they can.
+    """
+    wanted: dict[int, ResourceVector] = {}
+    for slot in leaving:
+        decision = decisions.get(slot.pk)
+        if decision is not None and decision.host_id is not None:
+            wanted[decision.host_id] = wanted.get(decision.host_id, ZERO) + _size(slot)
+    full = set(move_blocks(ReservationKind.COMMITTED, wanted))
+    taken = {
+        slot.pk
+        for slot in leaving
+        if slot.pk in decisions and decisions[slot.pk].host_id not in full
+    }
+    given_back: dict[int, ResourceVector] = {}
+    for slot in leaving:
+        if slot.pk not in taken and not _is_misplaced(slot):
+            continue
+        block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
+        for host_id in {slot.target_host_id, slot.confirmed_host_id}:
+            if host_id is not None:
+                given_back[host_id] = given_back.get(host_id, ZERO) - block
+    move_blocks(ReservationKind.COMMITTED, given_back)
+    return taken
+
+
+def _leave(slot: Reservation, decision: Decision | None, now: datetime) -> str:
+    """Set a slot's columns to where it goes, and return what to tell of it."""
+    before = slot.target_host.name if slot.target_host is not None else ""
+    why = "is of another zone" if _is_misplaced(slot) else "is lost"
+    slot.target_host_id = slot.confirmed_host_id = decision.host_id if decision else None
+    size = _size(slot) if decision is not None else ZERO
+    slot.blocked_memory_bytes, slot.blocked_vcpus = size.memory_bytes, size.vcpus
+    if slot.is_ready != (decision is not None) or slot.ready_changed_at is None:
+        slot.ready_changed_at = now
+    slot.is_ready = decision is not None
+    slot.ready_reason = ReadyReason.ACTIVE if slot.is_ready else ReadyReason.REVOKED
+    if decision is None:
+        slot.ready_message = f"host {before} {why}; it is placed again"
+        return f"lost its host {before}, which {why}"
+    slot.ready_message = explain_removals(decision)
+    slot.decision = decision_record(decision)
+    return f"moved to {decision.host_name}: host {before} {why}"
+
+
+def _is_misplaced(slot: Reservation) -> bool:
+    return slot.target_host is not None and slot.target_host.zone != slot.zone
+
+
+def _size(slot: Reservation) -> ResourceVector:
+    return ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)

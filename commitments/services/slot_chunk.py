@@ -1,0 +1,438 @@
+"""Writing what became of the VMs in some slots, inside the caller's transaction (commitments, 9).
+
+Locks rooms of all hosts concerned by primary key, then the slots; the caller holds the zone lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from django.db.models import Manager
+
+from capacity.domain.blocking import blocked_resources
+from capacity.models import (
+    AllocationState,
+    ReadyReason,
+    Reservation,
+    ReservationAllocation,
+    ReservationKind,
+)
+from capacity.selectors.zone_sums import ABSENT_STATUSES
+from capacity.services.ledger import (
+    lock_reservations,
+    lock_rooms,
+    move_blocks,
+    refresh_blocks,
+    shift_blocks,
+)
+from commitments.domain.classify import TrackedSlot, pick_slot
+from commitments.domain.verification import (
+    Fate,
+    ListedVm,
+    Patience,
+    Sighting,
+    SlotVerdict,
+    SlotVms,
+    VmVerdict,
+    verify_slot,
+)
+from commitments.selectors.slot_suspects import arrivals_at
+from commitments.services.nudges import nudge_owners
+from commitments.services.slot_story import SlotNews, record_slot_news
+from hosts.models import Host, Instance
+from journal.actors import Actor
+from scheduling.resources import ZERO, ResourceVector
+
+_Row = TypeVar("_Row", Reservation, ReservationAllocation)
+
+SLOT_FIELDS = (
+    "target_host",
+    "confirmed_host",
+    "blocked_memory_bytes",
+    "blocked_vcpus",
+    "is_ready",
+    "ready_reason",
+    "ready_message",
+    "ready_changed_at",
+    "observed_parent_generation",
+)
+VM_FIELDS = (
+    "state",
+    "memory_bytes",
+    "vcpus",
+    "confirmed_host",
+    "confirmed_at",
+    "missing_since",
+)
+ADOPTED = "adopted"
+REVOKED = "slots_revoked"
+SETTLED = "slots_settled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkContext:
+    """How slots are looked at.
+
+    Attributes:
+        zone: Their zone.
+        now: The present.
+        patience: How long to wait for VMs that are not seen.
+        adopts: Whether VMs that nobody booked may enter.
+        actor: Who looks.
+        request_id: Correlation id.
+    """
+
+    zone: str
+    now: datetime
+    patience: Patience
+    adopts: bool
+    actor: Actor
+    request_id: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chunk:
+    """What is read, decided and written for some slots; gone when the transaction ends."""
+
+    context: ChunkContext
+    slots: dict[int, Reservation]
+    vms: dict[int, list[ReservationAllocation]]
+    sightings: Mapping[str, Sighting]
+    hosts: Mapping[int, Host]
+    in_flight: frozenset[str]
+    events: Counter[str] = field(default_factory=Counter)
+    news: dict[int, SlotNews] = field(default_factory=dict)
+    confirmed: list[ReservationAllocation] = field(default_factory=list)
+    missing: list[ReservationAllocation] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    created: list[ReservationAllocation] = field(default_factory=list)
+    moved: list[Reservation] = field(default_factory=list)
+    newly: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def tell(self, slot: Reservation, line: str) -> None:
+        """Add a line to the story of a slot."""
+        news = self.news.setdefault(slot.pk, SlotNews(slot=slot))
+        news.lines.append(line)
+
+    def host(self, host_id: int | None) -> str:
+        """Return the name of a host."""
+        host = self.hosts.get(host_id or 0)
+        return "no host" if host is None else host.name
+
+    def is_awaited_at(self, vm_uuid: str, host_id: int) -> bool:
+        """Whether some slot on a host lists a VM."""
+        return any(
+            row.vm_uuid == vm_uuid
+            for slot_id, rows in self.vms.items()
+            if self.slots[slot_id].target_host_id == host_id
+            for row in rows
+        )
+
+
+def settle_chunk(slot_ids: Sequence[int], context: ChunkContext) -> Counter[str]:
+    """Verify slots and write what differs.
+
+    Args:
+        slot_ids: Slots of one zone.
+        context: How.
+
+    Returns:
+        What happened, to how many VMs or slots; empty when everything was as it should be.
+    """
+    chunk = _read(slot_ids, context)
+    revoked = [slot for slot in _chosen(chunk, slot_ids) if slot.target_host_id is None]
+    for slot in revoked:
+        _revoke(chunk, slot)
+    placed = [slot for slot in _chosen(chunk, slot_ids) if slot.target_host_id is not None]
+    for slot in placed:
+        _settle_host(chunk, slot)
+        _apply(chunk, slot, _judge(chunk, slot))
+    if context.adopts:
+        _adopt_arrivals(chunk, [slot.pk for slot in placed])
+    _write(chunk)
+    nudge_owners([slot.pk for slot in revoked if slot.pk in chunk.news], context.now)
+    record_slot_news(list(chunk.news.values()), actor=context.actor, request_id=context.request_id)
+    return chunk.events
+
+
+def _read(slot_ids: Sequence[int], context: ChunkContext) -> _Chunk:
+    uuids = set(
+        ReservationAllocation.objects.filter(reservation_id__in=slot_ids).values_list(
+            "vm_uuid", flat=True
+        )
+    )
+    if context.adopts:
+        uuids.update(arrivals_at(context.zone, list(slot_ids)))
+    others = ReservationAllocation.objects.filter(
+        vm_uuid__in=uuids, reservation__kind=ReservationKind.COMMITTED
+    ).values_list("reservation_id", flat=True)
+    ids = {*slot_ids, *others}
+    pairs = Reservation.objects.filter(pk__in=ids).values_list(
+        "target_host_id", "confirmed_host_id"
+    )
+    seen_on = Instance.objects.filter(openstack_id__in=uuids, host__isnull=False)
+    wanted = {host_id for pair in pairs for host_id in pair if host_id is not None}
+    wanted.update(h for h in seen_on.values_list("host_id", flat=True) if h is not None)
+    lock_rooms(wanted)
+    slots = lock_reservations(ids)
+    vms: defaultdict[int, list[ReservationAllocation]] = defaultdict(list)
+    for row in ReservationAllocation.objects.filter(reservation_id__in=slots).order_by("vm_uuid"):
+        vms[row.reservation_id].append(row)
+    uuids.update(row.vm_uuid for rows in vms.values() for row in rows)
+    sightings, host_ids = _sightings(uuids)
+    in_flight = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT, vm_uuid__in=uuids)
+    hosts = Host.objects.in_bulk(wanted | host_ids)
+    return _Chunk(
+        context=context,
+        slots=slots,
+        vms=dict(vms),
+        sightings=sightings,
+        hosts=hosts,
+        in_flight=frozenset(in_flight.values_list("vm_uuid", flat=True)),
+    )
+
+
+def _sightings(uuids: Collection[str]) -> tuple[dict[str, Sighting], set[int]]:
+    rows = (
+        Instance.objects.filter(openstack_id__in=uuids)
+        .exclude(status__in=ABSENT_STATUSES)
+        .values_list("openstack_id", "host_id", "memory_bytes", "vcpus", "task_state")
+    )
+    sightings = {
+        uuid: Sighting(
+            host_id=host_id,
+            resources=ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus),
+            is_moving=bool(task_state),
+        )
+        for uuid, host_id, memory_bytes, vcpus, task_state in rows
+    }
+    return sightings, {s.host_id for s in sightings.values() if s.host_id is not None}
+
+
+def _chosen(chunk: _Chunk, slot_ids: Iterable[int]) -> list[Reservation]:
+    return [chunk.slots[slot_id] for slot_id in slot_ids if slot_id in chunk.slots]
+
+
+def _revoke(chunk: _Chunk, slot: Reservation) -> None:
+    """Clear a slot whose host was taken away (spec commitments, 9.2 step 4a)."""
+    if slot.confirmed_host_id is not None:
+        block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
+        shift_blocks(ReservationKind.COMMITTED, {slot.confirmed_host_id: ZERO - block})
+    vms = chunk.vms.get(slot.pk, [])
+    if slot.confirmed_host_id is None and not slot.is_ready and not vms:
+        return
+    before = chunk.host(slot.confirmed_host_id)
+    chunk.left.extend(row.pk for row in vms)
+    slot.confirmed_host_id = None
+    slot.blocked_memory_bytes = slot.blocked_vcpus = 0
+    if slot.is_ready or slot.ready_changed_at is None:
+        slot.ready_changed_at = chunk.context.now
+    slot.is_ready, slot.ready_reason = False, ReadyReason.REVOKED
+    slot.ready_message = "its host was taken away; it is placed again"
+    slot.observed_parent_generation = slot.parent_generation
+    chunk.moved.append(slot)
+    chunk.events[REVOKED] += 1
+    chunk.tell(slot, f"lost its host {before}")
+
+
+def _settle_host(chunk: _Chunk, slot: Reservation) -> None:
+    """Let a slot be where it was told to go (spec commitments, 9.2 step 6)."""
+    before = slot.confirmed_host_id
+    if before == slot.target_host_id:
+        return
+    if before is not None:
+        block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
+        shift_blocks(ReservationKind.COMMITTED, {before: ZERO - block})
+    slot.confirmed_host_id = slot.target_host_id
+    if not slot.is_ready:
+        slot.ready_changed_at = chunk.context.now
+    slot.is_ready, slot.ready_reason = True, ReadyReason.ACTIVE
+    slot.observed_parent_generation = slot.parent_generation
+    chunk.moved.append(slot)
+    chunk.events[SETTLED] += 1
+    chunk.tell(slot, f"is on {chunk.host(slot.target_host_id)} now, was on {chunk.host(before)}")
+
+
+def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
+    assert slot.target_host_id is not None  # noqa: S101 - only placed slots are judged
+    vms = tuple(_listed(chunk, row) for row in chunk.vms.get(slot.pk, ()))
+    return verify_slot(
+        SlotVms(slot_id=slot.pk, host_id=slot.target_host_id, vms=vms),
+        chunk.sightings,
+        now=chunk.context.now,
+        patience=chunk.context.patience,
+        can_follow=lambda host_id: _take_room(chunk, slot, vms[0].vm_uuid, host_id),
+    )
+
+
+def _listed(chunk: _Chunk, row: ReservationAllocation) -> ListedVm:
+    return ListedVm(
+        vm_uuid=row.vm_uuid,
+        is_confirmed=row.state == AllocationState.CONFIRMED,
+        since=row.since,
+        resources=ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus),
+        missing_since=row.missing_since,
+        is_in_flight=row.vm_uuid in chunk.in_flight,
+    )
+
+
+def _take_room(chunk: _Chunk, slot: Reservation, vm_uuid: str, host_id: int) -> bool:
+    """Take the room that a slot blocks beyond its VM on another host of its zone, if it is there.
+
+    Asked once per slot, for its only VM; the room of the old host is given back. A slot does not
+    follow where another one waits for the VM.
+    """
+    host = chunk.hosts.get(host_id)
+    if host is None or host.zone != slot.zone or slot.target_host_id is None:
+        return False
+    if chunk.is_awaited_at(vm_uuid, host_id):
+        return False
+    size = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
+    seen = chunk.sightings[vm_uuid].resources
+    block = blocked_resources(slot=size, confirmed=seen, expected=ZERO)
+    if move_blocks(ReservationKind.COMMITTED, {host_id: block}):
+        return False
+    before = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
+    shift_blocks(ReservationKind.COMMITTED, {slot.target_host_id: ZERO - before})
+    slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
+    return True
+
+
+def _apply(chunk: _Chunk, slot: Reservation, verdict: SlotVerdict) -> None:
+    if verdict.follows_to is not None:
+        before = chunk.host(slot.target_host_id)
+        slot.target_host_id = slot.confirmed_host_id = verdict.follows_to
+        chunk.moved.append(slot)
+        chunk.tell(slot, f"followed its VM from {before} to {chunk.host(verdict.follows_to)}")
+    for row, vm in zip(chunk.vms.get(slot.pk, ()), verdict.vms, strict=True):
+        _apply_fate(chunk, slot, row, vm)
+    chunk.newly[slot.pk].update(verdict.newly_confirmed)
+
+
+def _apply_fate(
+    chunk: _Chunk, slot: Reservation, row: ReservationAllocation, verdict: VmVerdict
+) -> None:
+    fate, now = verdict.fate, chunk.context.now
+    if fate is Fate.KEPT:
+        return
+    chunk.events[fate.value] += 1
+    if fate in {Fate.CONFIRMED, Fate.FOLLOWED}:
+        was_confirmed = row.state == AllocationState.CONFIRMED
+        _confirm(row, slot, verdict.resources, now)
+        chunk.confirmed.append(row)
+        if not was_confirmed:
+            chunk.tell(slot, f"VM {row.vm_uuid} was seen on {chunk.host(slot.target_host_id)}")
+    elif fate is Fate.MISSING:
+        row.state, row.missing_since = AllocationState.EXPECTED, now
+        row.confirmed_host_id, row.confirmed_at = None, None
+        chunk.missing.append(row)
+        chunk.tell(slot, f"VM {row.vm_uuid} is listed nowhere")
+    elif fate.leaves:
+        chunk.left.append(row.pk)
+        why = LEFT_BECAUSE[fate].format(chunk.host(verdict.host_id))
+        chunk.tell(slot, f"VM {row.vm_uuid} {why}")
+
+
+LEFT_BECAUSE = {
+    Fate.NEVER_ARRIVED: "never arrived",
+    Fate.MOVED_AWAY: "moved away to {}",
+    Fate.GONE: "is gone",
+}
+
+
+def _confirm(
+    row: ReservationAllocation, slot: Reservation, resources: ResourceVector, now: datetime
+) -> None:
+    if row.state != AllocationState.CONFIRMED or row.confirmed_host_id != slot.target_host_id:
+        row.confirmed_at = now
+    row.state, row.missing_since = AllocationState.CONFIRMED, None
+    row.confirmed_host_id = slot.target_host_id
+    row.memory_bytes, row.vcpus = resources.memory_bytes, resources.vcpus
+
+
+def _adopt_arrivals(chunk: _Chunk, slot_ids: list[int]) -> None:
+    """Take VMs that came to the host of a slot of theirs into it, though nobody booked them there.
+
+    A VM that a verdict of this run sent away from another slot waits for the next run.
+    """
+    used = {slot_id: _used_bytes(chunk, slot_id) for slot_id in slot_ids}
+    for vm_uuid, chosen_ids in sorted(arrivals_at(chunk.context.zone, slot_ids).items()):
+        sighting = chunk.sightings.get(vm_uuid)
+        here = [
+            chunk.slots[slot_id]
+            for slot_id in chosen_ids
+            if sighting is not None and chunk.slots[slot_id].target_host_id == sighting.host_id
+        ]
+        picked = pick_slot(
+            [_tracked(slot, used[slot.pk], chunk) for slot in here],
+            sighting.resources.memory_bytes if sighting is not None else 0,
+        )
+        if picked is None or sighting is None:
+            continue
+        slot = chunk.slots[picked.slot_id]
+        row = ReservationAllocation(reservation=slot, vm_uuid=vm_uuid, since=chunk.context.now)
+        _confirm(row, slot, sighting.resources, chunk.context.now)
+        chunk.created.append(row)
+        used[slot.pk] += sighting.resources.memory_bytes
+        chunk.events[ADOPTED] += 1
+        chunk.tell(slot, f"VM {vm_uuid} came to {chunk.host(slot.target_host_id)} and is in it now")
+
+
+def _used_bytes(chunk: _Chunk, slot_id: int) -> int:
+    left = set(chunk.left)
+    return sum(row.memory_bytes for row in chunk.vms.get(slot_id, ()) if row.pk not in left)
+
+
+def _tracked(slot: Reservation, used_bytes: int, chunk: _Chunk) -> TrackedSlot:
+    return TrackedSlot(
+        slot_id=slot.pk,
+        name=str(slot.uuid),
+        host_name=chunk.host(slot.target_host_id),
+        project_id=slot.project_id,
+        group=slot.flavor_group_name,
+        memory_bytes=slot.memory_bytes,
+        allocated_bytes=used_bytes,
+    )
+
+
+def _write(chunk: _Chunk) -> None:
+    _upsert(Reservation.objects, chunk.moved, SLOT_FIELDS)
+    seen = [*chunk.confirmed, *chunk.missing]
+    _upsert(ReservationAllocation.objects, seen, VM_FIELDS)
+    ReservationAllocation.objects.filter(pk__in=chunk.left).delete()
+    ReservationAllocation.objects.bulk_create(chunk.created, batch_size=500)
+    _leave_other_slots(chunk)
+    if chunk.events:
+        refresh_blocks(chunk.slots)
+
+
+def _upsert(manager: Manager[_Row], rows: Sequence[_Row], fields: Sequence[str]) -> None:
+    """Write columns of stored rows in few statements, each row once; the rows are locked."""
+    unique = {row.pk: row for row in rows}
+    if unique:
+        manager.bulk_create(
+            [unique[pk] for pk in sorted(unique)],
+            batch_size=500,
+            update_conflicts=True,
+            unique_fields=["id"],
+            update_fields=fields,
+        )
+
+
+def _leave_other_slots(chunk: _Chunk) -> None:
+    """Take VMs that were seen in one slot in this run out of all others (spec commitments, 9.4)."""
+    holder: dict[str, int] = {}
+    for slot_id, uuids in sorted(chunk.newly.items()):
+        for uuid in uuids:
+            holder.setdefault(uuid, slot_id)
+    doomed = []
+    for slot_id, rows in chunk.vms.items():
+        for row in rows:
+            if holder.get(row.vm_uuid, slot_id) != slot_id:
+                doomed.append(row.pk)
+                chunk.tell(chunk.slots[slot_id], f"VM {row.vm_uuid} was seen in another slot")
+    ReservationAllocation.objects.filter(pk__in=doomed).delete()

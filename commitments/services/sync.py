@@ -1,0 +1,433 @@
+"""The syncer: what Limes says is repaired here (spec commitments, 16; spec liquid, 15).
+
+It writes commitments only. Whether capacity is held, moved or given back is decided by the repair
+that a changed row calls for. A run that is killed leaves whole chunks of repaired rows; counting
+what is missing, and ending it, is one last transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from capacity.locks import RETRYABLE, LockSpace, session_lock, sqlstate_of
+from commitments import metrics_sync as metrics
+from commitments.clients.cloud import Cloud, CloudProject, CloudUnavailable
+from commitments.domain.limes_intake import Converted, Skipped, take_in
+from commitments.domain.limes_wire import kept_record, read_record
+from commitments.domain.sync_guard import SyncRules, shrank_too_far
+from commitments.models import Commitment, CommitmentEvent, SyncOutcome, SyncRun
+from commitments.selectors.live import live_commitments
+from commitments.services.limes import (
+    Intake,
+    SeenRows,
+    changed_commitments,
+    ram_units_of_known_groups,
+    take_in_commitments,
+)
+from commitments.services.sync_missing import MissingResult, live_rows, settle_missing
+from commitments.services.sync_runs import KNOWN, PROJECTS, begin_run, finish_run, last_good_run
+from journal.actors import Actor
+from journal.errors import Busy, HeadroomError, NotReady
+from journal.tracing import current_global_request_id
+
+log = structlog.get_logger(__name__)
+
+TASK = "commitments.sync"
+CHUNK_ROWS = 500
+ATTEMPTS = 3
+SHOWN_PROBLEMS = 20
+ALREADY_RUNNING = "already_running"
+Listed = list[tuple[Converted, Mapping[str, Any]]]  # Any: the record as Limes sent it
+
+
+class SyncProblem(HeadroomError):  # noqa: N818 - why a run is not a success
+    """What a run could not do; the code is that of its row."""
+
+    code = "sync_incomplete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    """What a run did, or would do.
+
+    Attributes:
+        outcome: How it ended; empty when another one was running.
+        error_code: Why it is not a success.
+        message: The same, for a person.
+        counts: What it counted.
+    """
+
+    outcome: str
+    error_code: str = ""
+    message: str = ""
+    counts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fetched:
+    """What Keystone and Limes said.
+
+    Attributes:
+        projects: How many projects there are.
+        listed: What is understood, by uuid.
+        known: Uuids of everything listed, understood or not.
+        skipped: Counts by reason.
+        problems: Projects that could not be read, with the cause.
+        unasked: Projects that were not asked about, since too many others failed.
+    """
+
+    projects: int
+    listed: dict[str, tuple[Converted, Mapping[str, Any]]] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: dict[str, str] = field(default_factory=dict)
+    unasked: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.problems and not self.unasked
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    actor: Actor
+    request_id: str
+    now: datetime
+    counts: dict[str, object] = field(default_factory=dict)
+    row: SyncRun | None = None
+    is_settled: bool = False
+
+    @property
+    def is_dry(self) -> bool:
+        return self.row is None
+
+    def add(self, name: str, more: int) -> None:
+        before = self.counts.get(name, 0)
+        self.counts[name] = (before if isinstance(before, int) else 0) + more
+
+
+def configured_rules() -> SyncRules:
+    """Return the thresholds of ``HEADROOM_SYNC__...``."""
+    sync = settings.HEADROOM.sync
+    return SyncRules(
+        stale_threshold=sync.stale_threshold,
+        stale_grace=timedelta(seconds=sync.stale_grace_seconds),
+        max_drop_ratio=sync.max_drop_ratio,
+        max_drop_count=sync.max_drop_count,
+        expired_retention=timedelta(seconds=sync.expired_retention_seconds),
+    )
+
+
+def sync_commitments(
+    cloud: Cloud,
+    *,
+    actor: Actor,
+    request_id: str = "",
+    now: datetime | None = None,
+    dry_run: bool = False,
+) -> SyncReport:
+    """Bring commitments in line with what Limes lists.
+
+    One at a time; a second one says so and does nothing. Holds a session lock while it asks
+    Keystone and Limes, and zone and row locks only while it writes.
+
+    Args:
+        cloud: Keystone and Limes.
+        actor: Who syncs.
+        request_id: Correlation id; that of the context when left out.
+        now: The present.
+        dry_run: Find out what would change, and write nothing.
+    """
+    run = _Run(
+        actor=actor,
+        request_id=request_id or current_global_request_id(),
+        now=now or timezone.now(),
+    )
+    with session_lock(LockSpace.TASK, TASK) as is_ours:
+        if not is_ours:
+            log.info("sync_already_running")
+            return SyncReport(outcome="", error_code=ALREADY_RUNNING, message="another run is on")
+        if not dry_run:
+            run.row = begin_run(run.now)
+        return _observed(run, cloud)
+
+
+def _observed(run: _Run, cloud: Cloud) -> SyncReport:
+    """Run, and tell how it went in the run's row, the log and the metrics."""
+    started = time.monotonic()
+    report = SyncReport(outcome=SyncOutcome.FAILED, error_code="internal", message="it failed")
+    try:
+        report = _tried(run, cloud)
+    finally:
+        if run.row is not None:
+            if not run.is_settled:
+                _finish(run, report)
+            metrics.DURATION_SECONDS.observe(time.monotonic() - started)
+            metrics.RUNS.labels(outcome=report.outcome).inc()
+            if report.error_code and report.outcome != SyncOutcome.NOT_READY:
+                metrics.ERRORS.inc()
+                log.error("sync_failed", code=report.error_code, message=report.message)
+            else:
+                log.info("sync_finished", outcome=report.outcome, **run.counts)
+    return report
+
+
+def _finish(run: _Run, report: SyncReport) -> None:
+    if run.row is not None:
+        finish_run(
+            run.row,
+            outcome=SyncOutcome(report.outcome),
+            counts=run.counts,
+            error_code=report.error_code,
+            message=report.message,
+        )
+
+
+def _tried(run: _Run, cloud: Cloud) -> SyncReport:
+    try:
+        return _sync(run, cloud)
+    except NotReady as not_ready:
+        return SyncReport(
+            outcome=SyncOutcome.NOT_READY,
+            error_code=not_ready.code,
+            message=not_ready.message,
+            counts=run.counts,
+        )
+    except (CloudUnavailable, SyncProblem, Busy) as problem:
+        return SyncReport(
+            outcome=SyncOutcome.FAILED,
+            error_code=problem.code,
+            message=problem.message,
+            counts=run.counts,
+        )
+
+
+def _sync(run: _Run, cloud: Cloud) -> SyncReport:
+    units = ram_units_of_known_groups()
+    seen = _see_rows()
+    fetched = _fetch(cloud, units, run)
+    if not fetched.listed and fetched.problems and len(fetched.problems) == _asked(fetched):
+        raise SyncProblem(_shown(fetched), code="limes_unavailable")
+    _repair(run, list(fetched.listed.values()), seen)
+    problem = _why_missing_is_not_judged(run, fetched)
+    if problem is not None:
+        unmatched = sum(
+            row.commitment_uuid not in fetched.known for row in live_rows(seen, run.now)
+        )
+        run.counts["missing"] = unmatched
+        metrics.UNMATCHED.set(unmatched)
+        is_guarded = problem.code != SyncProblem.code
+        return SyncReport(
+            outcome=SyncOutcome.GUARDED if is_guarded else SyncOutcome.INCOMPLETE,
+            error_code=problem.code,
+            message=problem.message,
+            counts=run.counts,
+        )
+    return _settle(run, fetched, seen)
+
+
+def _asked(fetched: _Fetched) -> int:
+    return fetched.projects - fetched.unasked
+
+
+def _see_rows() -> SeenRows:
+    newest = CommitmentEvent.objects.aggregate(newest=Max("pk"))["newest"]
+    rows = Commitment.objects.order_by().values_list("commitment_uuid", "generation")
+    return SeenRows(generations=dict(rows), last_event_id=newest or 0)
+
+
+def _fetch(cloud: Cloud, units: Mapping[str, int], run: _Run) -> _Fetched:
+    projects = cloud.list_projects()
+    fetched = _Fetched(projects=len(projects))
+    answered = 0
+    for answer in cloud.list_commitments(projects):
+        answered += 1
+        if answer.error:
+            fetched.problems[answer.project.project_id] = answer.error
+            continue
+        for raw in answer.commitments:
+            _take(fetched, raw, answer.project, units)
+    fetched.unasked = len(projects) - answered
+    run.counts |= {
+        PROJECTS: len(projects),
+        KNOWN: len(fetched.known),
+        "understood": len(fetched.listed),
+        "unreadable_projects": len(fetched.problems) + fetched.unasked,
+        **{f"skipped_{reason}": count for reason, count in sorted(fetched.skipped.items())},
+    }
+    if not run.is_dry:
+        metrics.LIMES_COMMITMENTS.set(len(fetched.listed))
+        for reason, count in fetched.skipped.items():
+            metrics.SKIPPED.labels(reason=reason).inc(count)
+    return fetched
+
+
+def _take(
+    fetched: _Fetched, raw: Mapping[str, Any], project: CloudProject, units: Mapping[str, int]
+) -> None:
+    """Convert one listed commitment, or count why it is not understood; both make it known."""
+    identity = {"project_id": project.project_id, "domain_id": project.domain_id}
+    outcome: Converted | Skipped
+    record = read_record(raw, **identity)
+    if isinstance(record, Skipped):
+        outcome = record
+    else:
+        service_type = settings.HEADROOM.liquid.limes_service_type
+        outcome = take_in(record, units, service_type=service_type)
+    if isinstance(outcome, Skipped):
+        fetched.skipped[outcome.reason] += 1
+        if outcome.uuid:
+            fetched.known.add(outcome.uuid)
+        log.debug("commitment_skipped", uuid=outcome.uuid, reason=outcome.reason)
+        return
+    uuid = outcome.state.commitment_uuid
+    fetched.known.add(uuid)
+    fetched.listed[uuid] = (outcome, kept_record(raw, **identity))
+
+
+def _repair(run: _Run, listed: Listed, seen: SeenRows) -> None:
+    """Take in what differs, chunk by chunk; each is one transaction."""
+    changed = changed_commitments(listed)
+    changed.sort(key=lambda item: item[0].state.commitment_uuid)
+    run.counts |= {"created": 0, "updated": 0, "unchanged": len(listed) - len(changed)}
+    for start in range(0, len(changed), CHUNK_ROWS):
+        _repair_chunk(run, changed[start : start + CHUNK_ROWS], seen)
+
+
+def _repair_chunk(run: _Run, part: Listed, seen: SeenRows) -> None:
+    intake = Intake(actor=run.actor, request_id=run.request_id, now=run.now, seen=seen)
+
+    def take() -> None:
+        with transaction.atomic(durable=True):
+            result = take_in_commitments(part, intake)
+            if run.is_dry:
+                transaction.set_rollback(True)
+        run.add("created", result.created)
+        run.add("updated", result.updated)
+        run.add("unchanged", result.unchanged)
+        for _, reason, _ in result.skipped:
+            run.add(f"left_{reason}", 1)
+        if not run.is_dry:
+            metrics.CREATES.inc(result.created)
+            metrics.UPDATES.inc(result.updated)
+
+    try:
+        _with_retries(take)
+    except (Busy, DatabaseError) as error:
+        if len(part) == 1:
+            log.exception("commitment_not_synced", commitment=part[0][0].state.commitment_uuid)
+            run.add("failed", 1)
+            return
+        log.warning("sync_chunk_divided", rows=len(part), error=type(error).__name__)
+        middle = len(part) // 2
+        for half in (part[:middle], part[middle:]):
+            _repair_chunk(run, half, seen)
+
+
+def _with_retries(work: Callable[[], None]) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            work()
+        except Busy:
+            if attempt == ATTEMPTS:
+                raise
+        except DatabaseError as error:
+            if attempt == ATTEMPTS or sqlstate_of(error) not in RETRYABLE:
+                raise
+        else:
+            return
+
+
+def _why_missing_is_not_judged(run: _Run, fetched: _Fetched) -> SyncProblem | None:
+    """Return why this run may not say that something is gone, or None when it may."""
+    if not fetched.is_complete:
+        return SyncProblem(_shown(fetched))
+    rules = configured_rules()
+    good = last_good_run()
+    counts = good.counts if good is not None else {}
+    before = int(counts.get(KNOWN, live_commitments(run.now).count()))
+    if shrank_too_far(known=len(fetched.known), before=before, rules=rules):
+        message = f"Limes lists {len(fetched.known)} commitments, {before} in the last good run"
+        return SyncProblem(message, code="commitments_shrank")
+    projects = int(counts.get(PROJECTS, 0))
+    if shrank_too_far(known=fetched.projects, before=projects, rules=rules):
+        message = f"Keystone lists {fetched.projects} projects, {projects} in the last good run"
+        return SyncProblem(message, code="projects_shrank")
+    return None
+
+
+def _shown(fetched: _Fetched) -> str:
+    shown = sorted(fetched.problems.items())[:SHOWN_PROBLEMS]
+    unread = len(fetched.problems) + fetched.unasked
+    lines = [f"{unread} of {fetched.projects} projects could not be read"]
+    lines += [f"{project_id}: {problem}" for project_id, problem in shown]
+    return "\n".join(lines)
+
+
+def _settle(run: _Run, fetched: _Fetched, seen: SeenRows) -> SyncReport:
+    """Judge what is missing and end the run, in one transaction."""
+    rules = configured_rules()
+    result = MissingResult()
+
+    def settle() -> None:
+        nonlocal result
+        with transaction.atomic(durable=True):
+            result = settle_missing(
+                fetched.known,
+                seen,
+                rules=rules,
+                now=run.now,
+                actor=run.actor,
+                request_id=run.request_id,
+            )
+            run.counts |= {
+                "missing": result.missed,
+                "ended": result.ended,
+                "deleted": result.deleted,
+            }
+            _finish(run, report)
+            if run.is_dry:
+                transaction.set_rollback(True)
+
+    failed = run.counts.get("failed", 0)
+    report = SyncReport(outcome=SyncOutcome.SUCCESS, counts=run.counts)
+    if failed:
+        report = SyncReport(
+            outcome=SyncOutcome.SUCCESS,
+            error_code="rows_failed",
+            message=f"{failed} commitments could not be written; the log has the causes",
+            counts=run.counts,
+        )
+    _with_retries(settle)
+    run.is_settled = True
+    if not run.is_dry:
+        metrics.UNMATCHED.set(result.missed)
+        metrics.DELETES.inc(result.deleted)
+    return report
+
+
+def configured_cloud() -> Cloud:
+    """Return Keystone and Limes as the settings name them.
+
+    Raises:
+        SyncProblem: the settings have no login.
+    """
+    keystone = settings.HEADROOM.keystone
+    if not keystone.is_complete:
+        message = "HEADROOM_KEYSTONE__... has no login to read commitments with"
+        raise SyncProblem(message, code="sync_not_configured")
+    # The OpenStack libraries take half a second to load: only who syncs waits.
+    from commitments.clients.http_cloud import HTTPCloud  # noqa: PLC0415
+
+    return HTTPCloud(keystone, settings.HEADROOM.sync)

@@ -1,0 +1,197 @@
+"""Ending commitments that Limes stopped listing, and forgetting rows that are long over.
+
+Source: spec commitments, 16.7; spec liquid, 15.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Exists, OuterRef
+
+from capacity.locks import zone_lock
+from capacity.models import Reservation
+from commitments.domain.statuses import CommitmentStatus
+from commitments.domain.sync_guard import MissingPlan, StoredRow, SyncRules, plan_missing
+from commitments.models import Commitment, CommitmentEvent, Condition, InstanceAssignment
+from commitments.selectors.live import live_commitments
+from commitments.services.limes import BATCH_ROWS, TOPIC, SeenRows
+from commitments.services.rows import spec_record
+from journal.actors import Actor
+from journal.models import Outbox
+
+ORIGIN_SYNC = "sync"
+ENDED_REASON = "Limes does not list it any more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingResult:
+    """What was done about commitments that Limes does not list.
+
+    Attributes:
+        missed: Missing, those that were ended included.
+        ended: Missing long enough: superseded now.
+        deleted: Rows that were over for long and are gone.
+    """
+
+    missed: int = 0
+    ended: int = 0
+    deleted: int = 0
+
+
+def live_rows(seen: SeenRows, now: datetime) -> Iterator[StoredRow]:
+    """Yield stored commitments that are not over, with what they missed so far."""
+    rows = live_commitments(now).order_by("pk")
+    for pk, uuid, generation, missed_syncs, missing_since in rows.values_list(
+        "pk", "commitment_uuid", "generation", "missed_syncs", "missing_since"
+    ).iterator(chunk_size=5000):
+        yield StoredRow(
+            pk=pk,
+            commitment_uuid=uuid,
+            missed_syncs=missed_syncs,
+            missing_since=missing_since,
+            is_untouched=seen.generations.get(uuid) == generation,
+        )
+
+
+def settle_missing(
+    known: Collection[str],
+    seen: SeenRows,
+    *,
+    rules: SyncRules,
+    now: datetime,
+    actor: Actor,
+    request_id: str,
+) -> MissingResult:
+    """Count, end and forget commitments that Limes does not list. Runs in the caller's transaction.
+
+    Takes the zone locks of commitments that it ends, then rows in order of primary key. Nothing is
+    released here: an ended commitment is due for repair, which gives its capacity back.
+
+    Args:
+        known: Uuids that Limes lists.
+        seen: Rows as they were when reading from Limes began.
+        rules: Thresholds.
+        now: Start of the run.
+        actor: Who does it.
+        request_id: Correlation id.
+    """
+    plan = plan_missing(live_rows(seen, now), known, rules=rules, now=now)
+    ended = _end(plan, seen, now, actor, request_id)
+    _count(plan, {row.pk for row in ended}, now)
+    deleted = _forget(known, rules, now, actor, request_id)
+    return MissingResult(missed=len(plan.missed), ended=len(ended), deleted=deleted)
+
+
+def _end(
+    plan: MissingPlan, seen: SeenRows, now: datetime, actor: Actor, request_id: str
+) -> list[Commitment]:
+    zones = Commitment.objects.filter(pk__in=plan.ended).order_by().values_list("zone").distinct()
+    zone_lock(zone for (zone,) in zones)
+    rows = [
+        row
+        for row in _locked(plan.ended)
+        if seen.generations.get(row.commitment_uuid) == row.generation
+    ]
+    before = {row.pk: spec_record(row) for row in rows}
+    for row in rows:
+        row.state, row.origin = CommitmentStatus.SUPERSEDED.value, ORIGIN_SYNC
+        row.generation += 1
+        row.next_reconcile_at = now
+        row.missed_syncs, row.missing_since = 0, None
+    Commitment.objects.bulk_update(
+        rows,
+        ("state", "origin", "generation", "next_reconcile_at", "missed_syncs", "missing_since"),
+        batch_size=BATCH_ROWS,
+    )
+    events = [
+        CommitmentEvent(
+            commitment_uuid=row.commitment_uuid,
+            actor=actor.name,
+            request_id=request_id,
+            action="commitment_missing_ended",
+            before=before[row.pk],
+            after=spec_record(row),
+            reason=ENDED_REASON,
+        )
+        for row in rows
+    ]
+    _tell(events)
+    return rows
+
+
+def _count(plan: MissingPlan, ended: set[int], now: datetime) -> None:
+    found_again, missed = list(plan.found_again), [pk for pk in plan.missed if pk not in ended]
+    if not found_again and not missed:
+        return
+    rows = {row.pk: row for row in _locked([*found_again, *missed])}
+    for pk in found_again:
+        if pk in rows:
+            rows[pk].missed_syncs, rows[pk].missing_since = 0, None
+    for pk in missed:
+        if pk in rows:
+            rows[pk].missed_syncs += 1
+            rows[pk].missing_since = rows[pk].missing_since or now
+    Commitment.objects.bulk_update(
+        rows.values(), ("missed_syncs", "missing_since"), batch_size=BATCH_ROWS
+    )
+
+
+def _forget(
+    known: Collection[str], rules: SyncRules, now: datetime, actor: Actor, request_id: str
+) -> int:
+    """Delete rows past their end whose slots went long ago; Limes hides them, so nothing misses."""
+    over = (
+        Commitment.objects.filter(
+            end_time__lte=now,
+            ready_reason__in=(Condition.EXPIRED, Condition.SUPERSEDED),
+            ready_changed_at__lte=now - rules.expired_retention,
+            next_reconcile_at__isnull=True,
+        )
+        .exclude(Exists(Reservation.objects.filter(commitment=OuterRef("pk"))))
+        .values_list("pk", "commitment_uuid")
+    )
+    rows = _locked([pk for pk, uuid in over if uuid not in known])
+    pks = [row.pk for row in rows]
+    if not pks:
+        return 0
+    InstanceAssignment.objects.filter(commitment_id__in=pks).delete()
+    Commitment.objects.filter(pk__in=pks).delete()
+    events = [
+        CommitmentEvent(
+            commitment_uuid=row.commitment_uuid,
+            actor=actor.name,
+            request_id=request_id,
+            action="commitment_forgotten",
+            before=spec_record(row),
+            reason=f"ended {row.end_time:%Y-%m-%d}, its slots went {row.ready_changed_at:%Y-%m-%d}",
+        )
+        for row in rows
+    ]
+    _tell(events)
+    return len(pks)
+
+
+def _locked(pks: Sequence[int]) -> list[Commitment]:
+    if not pks:
+        return []
+    rows = Commitment.objects.filter(pk__in=pks).order_by("pk")
+    return list(rows.select_for_update(of=("self",), no_key=True))
+
+
+def _tell(events: Sequence[CommitmentEvent]) -> None:
+    CommitmentEvent.objects.bulk_create(events, batch_size=BATCH_ROWS)
+    Outbox.objects.bulk_create(
+        (
+            Outbox(
+                topic=TOPIC,
+                object_type="Commitment",
+                object_id=event.commitment_uuid,
+                payload=event.after or {},
+            )
+            for event in events
+        ),
+        batch_size=BATCH_ROWS,
+    )

@@ -1,0 +1,91 @@
+"""Rows that tell of the syncer's runs (spec commitments, 16.2, 16.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from commitments.models import SyncOutcome, SyncRun
+from journal.actors import Actor
+from journal.errors import InvalidInput
+from journal.services import Change, record_changes
+
+SOURCE = "limes"
+KNOWN = "known"
+PROJECTS = "projects"
+
+
+def begin_run(now: datetime) -> SyncRun:
+    """Write the row of a run that starts; the caller holds the syncer's lock.
+
+    Runs that have no end yet died, since no other may be running.
+    """
+    with transaction.atomic(durable=True):
+        SyncRun.objects.filter(source=SOURCE, finished_at__isnull=True).update(
+            finished_at=now,
+            outcome=SyncOutcome.ABANDONED,
+            error_code="abandoned",
+            message="the process died in the middle; the next run did the work again",
+        )
+        return SyncRun.objects.create(source=SOURCE, started_at=now)
+
+
+def finish_run(
+    run: SyncRun,
+    *,
+    outcome: SyncOutcome,
+    counts: Mapping[str, object],
+    error_code: str = "",
+    message: str = "",
+) -> None:
+    """Write how a run ended."""
+    run.finished_at = timezone.now()
+    run.outcome, run.counts = outcome.value, dict(counts)
+    run.error_code, run.message = error_code, message
+    run.save(update_fields=["finished_at", "outcome", "counts", "error_code", "message"])
+
+
+def last_good_run() -> SyncRun | None:
+    """Return the last run that was believed: a success, or one whose shrink was accepted."""
+    runs = SyncRun.objects.filter(source=SOURCE)
+    good = runs.filter(outcome=SyncOutcome.SUCCESS) | runs.exclude(shrink_accepted_by="")
+    return good.order_by("-id").first()
+
+
+def accept_shrink(run_id: int, *, actor: Actor, request_id: str) -> SyncRun:
+    """Say that a guarded run was right: so many commitments, or projects, really went.
+
+    Later runs are compared with this one, so that the missing ones are counted and end in time.
+
+    Raises:
+        InvalidInput: the run was not guarded, or a later run was good.
+    """
+    with transaction.atomic(durable=True):
+        run = SyncRun.objects.select_for_update().get(pk=run_id)
+        if run.source != SOURCE or run.outcome != SyncOutcome.GUARDED:
+            message = f"run {run.pk} was not stopped by the guard"
+            raise InvalidInput(message, code="run_not_guarded")
+        good = last_good_run()
+        if good is not None and good.pk > run.pk:
+            message = f"run {good.pk}, later than run {run.pk}, was good already"
+            raise InvalidInput(message, code="run_superseded")
+        run.shrink_accepted_by, run.shrink_accepted_at = actor.name, timezone.now()
+        run.save(update_fields=["shrink_accepted_by", "shrink_accepted_at"])
+        record_changes(
+            [
+                Change(
+                    action="sync_shrink_accepted",
+                    object_type="SyncRun",
+                    object_id=str(run.pk),
+                    before=None,
+                    after=dict(run.counts),
+                    reason=run.message,
+                )
+            ],
+            actor=actor,
+            request_id=request_id,
+        )
+    return run

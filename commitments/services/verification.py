@@ -1,0 +1,269 @@
+"""Seeing the VMs in slots, zone by zone (spec commitments, 9).
+
+A run follows what changed since the last one and looks at every slot now and then. It works in
+chunks, each one transaction under the zone lock; a run that dies leaves whole chunks, and the next
+one follows the same changes again. Running it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from capacity.locks import LockSpace, try_lock, zone_lock
+from commitments.domain.verification import Patience, has_shrunk_too_much
+from commitments.metrics_slots import count_vm_events
+from commitments.models import SlotCheck
+from commitments.selectors.slot_suspects import (
+    Deadlines,
+    Look,
+    WhatChanged,
+    count_listed_vms,
+    current_look,
+    suspect_slots,
+    what_changed,
+)
+from commitments.services.nudges import nudge_broken
+from commitments.services.relocation import move_lost_slots
+from commitments.services.slot_chunk import ChunkContext, settle_chunk
+from hosts.models import Host
+from journal.actors import Actor
+from journal.errors import Busy, HeadroomError
+
+log = structlog.get_logger(__name__)
+
+CHUNK_SLOTS = 500
+LOCK_NAME = "commitments.verify_slots"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationReport:
+    """What a run did.
+
+    Attributes:
+        events: What happened to VMs and slots, to how many; nothing when all was at rest.
+        nudged: Commitments that were made due for repair.
+        skipped: Zones that another run or a planner was working on.
+        refused: Zones whose VM list shrank too much, with the reason.
+    """
+
+    events: dict[str, int] = field(default_factory=dict)
+    nudged: int = 0
+    skipped: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One run: who, when, how."""
+
+    actor: Actor
+    request_id: str
+    now: datetime
+    is_full: bool
+    believes_list: bool
+
+
+class _ZoneTaken(HeadroomError):  # noqa: N818 - says what is the case
+    """Somebody else verifies this zone."""
+
+    code = "zone_taken"
+
+
+def verify_slots(
+    *,
+    actor: Actor,
+    request_id: str,
+    now: datetime | None = None,
+    zones: Collection[str] | None = None,
+    is_full: bool = False,
+    believes_list: bool = False,
+) -> VerificationReport:
+    """Bring slots in line with where VMs and hosts are.
+
+    Args:
+        actor: Who does it.
+        request_id: Correlation id of the run.
+        now: The present; the clock's when left out.
+        zones: Zones to look at; all that have hosts or slots when left out.
+        is_full: Look at every slot, not only at what changed.
+        believes_list: Believe the VM list however much it shrank (an operator said so).
+    """
+    run = _Run(
+        actor=actor,
+        request_id=request_id,
+        now=now or timezone.now(),
+        is_full=is_full or believes_list,
+        believes_list=believes_list,
+    )
+    events: Counter[str] = Counter()
+    skipped: list[str] = []
+    refused: dict[str, str] = {}
+    nudged = 0
+    for zone in sorted(_zones() if zones is None else zones):
+        try:
+            done = _verify_zone(zone, run)
+        except (Busy, _ZoneTaken) as busy:
+            log.info("slot_check_skipped", zone=zone, message=busy.message)
+            skipped.append(zone)
+            continue
+        events.update(done.events)
+        nudged += done.nudged
+        if done.refusal:
+            refused[zone] = done.refusal
+    return VerificationReport(
+        events={name: count for name, count in sorted(events.items()) if count},
+        nudged=nudged,
+        skipped=tuple(skipped),
+        refused=refused,
+    )
+
+
+def _zones() -> set[str]:
+    """Return the zones of hosts, and those that were looked at before."""
+    of_hosts = Host.objects.exclude(zone="").order_by("zone").values_list("zone", flat=True)
+    return {*of_hosts.distinct(), *SlotCheck.objects.values_list("zone", flat=True)}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Done:
+    events: Counter[str] = field(default_factory=Counter)
+    nudged: int = 0
+    refusal: str = ""
+
+
+def _verify_zone(zone: str, run: _Run) -> _Done:
+    check = SlotCheck.objects.filter(zone=zone).first() or SlotCheck(zone=zone)
+    look = current_look()
+    is_full = run.is_full or _is_full_due(check, run.now)
+    since = Look() if is_full else Look(snapshot=check.snapshot, snapshot_xmin=check.snapshot_xmin)
+    changed = what_changed(zone, since)
+    done = _Done()
+    suspects = _suspects(zone, since, changed, run, may_drop=True)
+    listed = count_listed_vms(zone) if suspects or is_full else None
+    if listed is not None and not run.believes_list:
+        done.refusal = _refusal(check.listed_vms, listed)
+    if done.refusal:
+        log.error("vm_list_not_believed", zone=zone, reason=done.refusal)
+        suspects = _suspects(zone, since, changed, run, may_drop=False)
+    for chunk in _chunks(suspects):
+        done.events.update(_verify_chunk(zone, chunk, run, may_drop=not done.refusal))
+    if is_full or changed.slots or changed.hosts or done.events:
+        done.events.update(
+            move_lost_slots(zone, now=run.now, actor=run.actor, request_id=run.request_id)
+        )
+        done.nudged = _nudge(zone, run)
+    if is_full or not changed.is_nothing or done.events:
+        _remember(check, look, run, done, listed=listed, is_full=is_full)
+    return done
+
+
+def _is_full_due(check: SlotCheck, now: datetime) -> bool:
+    interval = timedelta(seconds=settings.HEADROOM.slots.full_check_seconds)
+    last = check.fully_checked_at
+    return last is None or now - last >= interval
+
+
+def _suspects(
+    zone: str, since: Look, changed: WhatChanged, run: _Run, *, may_drop: bool
+) -> list[int]:
+    chosen = settings.HEADROOM.slots
+    grace = timedelta(seconds=chosen.allocation_grace_seconds)
+    settle = timedelta(seconds=chosen.migration_settle_seconds)
+    deadlines = Deadlines(
+        overdue=run.now - grace if may_drop else None,
+        settled=run.now - settle if may_drop else None,
+    )
+    return suspect_slots(zone, since, changed, deadlines, adopts=chosen.adopt_arrivals)
+
+
+def _refusal(before: int | None, listed: int) -> str:
+    """Return why a VM list is not believed; empty when it is."""
+    chosen = settings.HEADROOM.slots
+    if not has_shrunk_too_much(
+        before, listed, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
+    ):
+        return ""
+    return (
+        f"the VM list shrank from {before} to {listed} VMs: nothing leaves a slot for not being "
+        "listed until the list is back or an operator accepts it"
+    )
+
+
+def _chunks(slot_ids: Sequence[int]) -> Iterator[list[int]]:
+    for start in range(0, len(slot_ids), CHUNK_SLOTS):
+        yield list(slot_ids[start : start + CHUNK_SLOTS])
+
+
+def _verify_chunk(zone: str, slot_ids: list[int], run: _Run, *, may_drop: bool) -> Counter[str]:
+    chosen = settings.HEADROOM.slots
+    context = ChunkContext(
+        zone=zone,
+        now=run.now,
+        patience=Patience(
+            grace=timedelta(seconds=chosen.allocation_grace_seconds),
+            settle=timedelta(seconds=chosen.migration_settle_seconds),
+            may_drop=may_drop,
+        ),
+        adopts=chosen.adopt_arrivals,
+        actor=run.actor,
+        request_id=run.request_id,
+    )
+    with transaction.atomic(durable=True):
+        _lock_zone(zone)
+        events = settle_chunk(slot_ids, context)
+        transaction.on_commit(lambda: count_vm_events(_vm_events(events)), robust=True)
+    return events
+
+
+def _vm_events(events: Counter[str]) -> dict[str, int]:
+    return {name: count for name, count in events.items() if not name.startswith("slots_")}
+
+
+def _nudge(zone: str, run: _Run) -> int:
+    with transaction.atomic(durable=True):
+        _lock_zone(zone)
+        return nudge_broken(zone, run.now)
+
+
+def _lock_zone(zone: str) -> None:
+    """Take the lock of this task and of the zone's planners.
+
+    Raises:
+        _ZoneTaken: another run has the task's lock.
+        Busy: a planner has the zone for longer than the lock timeout.
+    """
+    if not try_lock(LockSpace.TASK, f"{LOCK_NAME}:{zone}"):
+        message = f"slots of {zone} are being verified by another run"
+        raise _ZoneTaken(message)
+    zone_lock([zone])
+
+
+def _remember(
+    check: SlotCheck, look: Look, run: _Run, done: _Done, *, listed: int | None, is_full: bool
+) -> None:
+    """Write from where the next run follows changes, and what this one did.
+
+    The length of the VM list is remembered only when it was believed.
+    """
+    wanted: dict[str, object] = {
+        "snapshot": look.snapshot,
+        "snapshot_xmin": look.snapshot_xmin,
+        "checked_at": run.now,
+    }
+    if is_full:
+        wanted["fully_checked_at"] = run.now
+    if listed is not None:
+        wanted |= {"is_refused": bool(done.refusal), "message": done.refusal}
+        if not done.refusal:
+            wanted["listed_vms"] = listed
+    if done.events or done.nudged:
+        wanted["counts"] = {**dict(sorted(done.events.items())), "nudged": done.nudged}
+    SlotCheck.objects.update_or_create(zone=check.zone, defaults=wanted)

@@ -1,0 +1,172 @@
+"""What if: loading the region, editing it in memory, planning; nothing is written or locked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from commitments.domain.admission import CommitmentTarget
+from commitments.domain.changeset import ChangeRequest, find_contradictions
+from commitments.domain.timeline import HostChange, HostEdit
+from commitments.domain.what_if import RegionEdit, WhatIfAnswer, what_if
+from commitments.models import Commitment
+from commitments.selectors.timeline import added_hosts, displaced_by, known_timeline
+from commitments.services.admission import StoredSlots, read_slots
+from commitments.services.advice import advice_snapshot, unit_amounts
+from commitments.services.change import know_cores
+from commitments.services.resolve import StructuralProblem, resolve_changes
+from commitments.services.rows import WantedCommitment, make_target
+from hosts.models import Host
+from journal.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedHosts:
+    """New hosts like an existing one."""
+
+    like: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfQuestion:
+    """What an operator asks.
+
+    Attributes:
+        batch: The change request in question.
+        at: When it is asked for; None is now.
+        hosts_added: New hosts.
+        hosts_drained: Names of hosts that are emptied.
+        hosts_failed: Names of hosts that die.
+        added: What others commit to before.
+        expired: Uuids of commitments that are over.
+    """
+
+    batch: ChangeRequest
+    at: datetime | None = None
+    hosts_added: tuple[AddedHosts, ...] = ()
+    hosts_drained: tuple[str, ...] = ()
+    hosts_failed: tuple[str, ...] = ()
+    added: ChangeRequest | None = None
+    expired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    rows: Mapping[str, Commitment] = field(default_factory=dict)
+    slots: StoredSlots
+
+
+def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
+    """Answer a what-if question with the planner that decides change requests.
+
+    Raises:
+        InvalidInput: a host or commitment is unknown, the time has passed, or the batch is wrong.
+        NotReady: flavor groups were not extracted yet.
+        Busy: the zone's capacity is being counted for longer than the lock timeout.
+    """
+    at = question.at or now
+    if at < now:
+        raise InvalidInput("at: must not be in the past")
+    wanted = _resolved(question.batch, "batch", at)
+    others = _resolved(question.added, "edit.commitments_added", at) if question.added else ()
+    asked = [item.commitment_uuid for item in (*wanted, *others)]
+    _check_distinct(asked, question.expired)
+    know_cores((*wanted, *others))
+    stored = _read([*asked, *question.expired])
+    unknown = sorted(set(question.expired) - set(stored.rows))
+    if unknown:
+        raise InvalidInput(f"edit.commitments_expired: no commitment {unknown[0]}")
+    targets = _targets(wanted, stored, at)
+    other_targets = _targets(others, stored, at)
+    outside = [*asked, *question.expired]
+    return what_if(
+        advice_snapshot(
+            (*targets, *other_targets), rooms=stored.slots.rooms, outside=outside, now=now
+        ),
+        targets,
+        edit=RegionEdit(
+            expired=_expired(question.expired, stored),
+            hosts=_host_changes(question),
+            added=other_targets,
+        ),
+        timeline=known_timeline(question.batch.zone, outside=outside, now=now),
+        unit_amounts=unit_amounts(targets),
+        at=at,
+    )
+
+
+def _resolved(request: ChangeRequest, path: str, at: datetime) -> tuple[WantedCommitment, ...]:
+    contradictions = find_contradictions(request)
+    if contradictions:
+        raise InvalidInput(f"{path}: {contradictions[0]}")
+    try:
+        return resolve_changes(request, now=at, request_id="")
+    except StructuralProblem as problem:
+        raise InvalidInput(f"{path}: {problem.message}", code="structural_problem") from None
+
+
+def _check_distinct(asked: Sequence[str], expired: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for uuid in (*asked, *dict.fromkeys(expired)):
+        if uuid in seen:
+            raise InvalidInput(f"commitment {uuid}: occurs in more than one part of the question")
+        seen.add(uuid)
+
+
+def _read(uuids: Collection[str]) -> _Stored:
+    rows = {
+        row.commitment_uuid: row
+        for row in Commitment.objects.filter(commitment_uuid__in=uuids).order_by("pk")
+    }
+    return _Stored(rows=rows, slots=read_slots(list(rows.values())))
+
+
+def _targets(
+    wanted: Sequence[WantedCommitment], stored: _Stored, at: datetime
+) -> tuple[CommitmentTarget, ...]:
+    return tuple(
+        make_target(item, stored.rows.get(item.commitment_uuid), stored.slots.by_commitment, at)
+        for item in wanted
+    )
+
+
+def _expired(uuids: Sequence[str], stored: _Stored) -> tuple[CommitmentTarget, ...]:
+    return tuple(
+        CommitmentTarget(
+            commitment_uuid=uuid,
+            desired=None,
+            is_holding=False,
+            slots=stored.slots.by_commitment.get(stored.rows[uuid].pk, ()),
+        )
+        for uuid in dict.fromkeys(uuids)
+    )
+
+
+def _host_changes(question: WhatIfQuestion) -> tuple[HostChange, ...]:
+    parts = {
+        "edit.hosts_added": [item.like for item in question.hosts_added],
+        "edit.hosts_drained": list(question.hosts_drained),
+        "edit.hosts_failed": list(question.hosts_failed),
+    }
+    named = {name for names in parts.values() for name in names}
+    known = dict(Host.objects.filter(name__in=named).values_list("name", "pk"))
+    for path, names in parts.items():
+        for name in names:
+            if name not in known:
+                raise InvalidInput(f"{path}: no host {name}")
+    changes = [
+        change
+        for number, item in enumerate(question.hosts_added)
+        for change in added_hosts(known[item.like], item.count, prefix=f"new {number}")
+    ]
+    going = {
+        **dict.fromkeys(question.hosts_failed, HostEdit.FAILED),
+        **dict.fromkeys(question.hosts_drained, HostEdit.DRAINED),
+    }
+    displaced = displaced_by([known[name] for name in going])
+    for number, name in enumerate(sorted(going)):
+        change = HostChange(edit=going[name], host_id=known[name])
+        changes.append(change if number else replace(change, displaced=displaced))
+    return tuple(changes)

@@ -1,0 +1,289 @@
+"""Tokens that Keystone issued (``HEADROOM_AUTH=keystone``; spec liquid, 3; placement, 7.2).
+
+keystonemiddleware asks Keystone; it is built here from our settings and gets a request that holds
+nothing but the tokens, the method and the path. So no header of a client can claim an identity.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+import webob
+from django.conf import settings
+from keystoneauth1 import loading
+from keystoneauth1.exceptions import ClientException
+from keystonemiddleware.auth_token import AuthProtocol
+from oslo_config import cfg
+
+from journal.actors import Actor
+from journal.auth import SERVICE_TOKEN_HEADER, TOKEN_HEADER, Credentials, Unauthenticated
+from journal.errors import NotReady
+from journal.keystone_options import KeystoneOptions, login_options
+from journal.token_cache import TokenCache, cache_key
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_TOKEN_SECONDS = 10.0
+LONGEST_ACTOR_NAME = 255
+UNAUTHORIZED = 401
+OK = 200
+SECTION = "keystone_authtoken"
+CACHE = "headroom.no_token_cache"
+TOKEN_TEXT = re.compile(r"[!-~]+")
+WSGIEnvironment = dict[str, Any]  # Any: as WSGI has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidToken:
+    """What Keystone says of a token it accepts.
+
+    Attributes:
+        actor: Who it is.
+        expires_at: Seconds since the epoch at which it ends.
+        is_restricted: It is for some requests only (an application credential with access rules),
+            so that the answer to one request says nothing about the next.
+    """
+
+    actor: Actor
+    expires_at: float
+    is_restricted: bool = False
+
+
+class TokenValidator(Protocol):
+    """Asks Keystone about tokens."""
+
+    def validate(self, credentials: Credentials) -> ValidToken | None:
+        """Return what Keystone says of the credentials, None when it does not accept them.
+
+        Raises:
+            NotReady: Keystone cannot be asked.
+        """
+        ...
+
+
+class KeystoneAuthenticator:
+    """Keystone's answers, remembered for a bounded time.
+
+    Args:
+        validator: Who asks Keystone.
+        challenge: Value of ``WWW-Authenticate`` in refusals.
+        cache_seconds: Longest time an answer is kept; 0 asks every time.
+        cache_entries: Most tokens remembered.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        validator: TokenValidator,
+        *,
+        challenge: str,
+        cache_seconds: int,
+        cache_entries: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._validator = validator
+        self._challenge = challenge
+        self._cache_seconds = cache_seconds
+        self._clock = clock
+        self._known: TokenCache[Actor] = TokenCache(cache_entries, clock)
+        self._unknown: TokenCache[bool] = TokenCache(cache_entries, clock)
+
+    def authenticate(self, credentials: Credentials) -> Actor:
+        """Return who the credentials belong to.
+
+        Of several threads with one new token, one asks Keystone. Failures to ask are not kept.
+
+        Raises:
+            Unauthenticated: there is no token, or Keystone does not accept it.
+            NotReady: Keystone cannot be asked.
+        """
+        if not _may_be_tokens(credentials):
+            raise self._refusal()
+        key = cache_key(credentials.token, credentials.service_token)
+        actor = self._remembered(key)
+        if actor is not None:
+            return actor
+        if not self._cache_seconds:
+            return self._asked(credentials, key)
+        with self._known.one_at_a_time(key):
+            return self._remembered(key) or self._asked(credentials, key)
+
+    def _remembered(self, key: bytes) -> Actor | None:
+        actor = self._known.get(key)
+        if actor is None and self._unknown.get(key):
+            raise self._refusal()
+        return actor
+
+    def _asked(self, credentials: Credentials, key: bytes) -> Actor:
+        asked_at = self._clock()
+        valid = self._validator.validate(credentials)
+        if valid is None:
+            kept_seconds = min(UNKNOWN_TOKEN_SECONDS, self._cache_seconds)
+            self._unknown.put(key, entry=True, until=asked_at + kept_seconds)
+            raise self._refusal()
+        if not valid.is_restricted:
+            self._known.put(key, valid.actor, min(asked_at + self._cache_seconds, valid.expires_at))
+        return valid.actor
+
+    def _refusal(self) -> Unauthenticated:
+        return Unauthenticated("Unauthorized", challenge=self._challenge)
+
+
+def _may_be_tokens(credentials: Credentials) -> bool:
+    """Return whether Keystone may be asked: other text could not even be sent in a header."""
+    has_token = TOKEN_TEXT.fullmatch(credentials.token) is not None
+    service_token = credentials.service_token
+    return has_token and (not service_token or TOKEN_TEXT.fullmatch(service_token) is not None)
+
+
+class _NoCache:
+    """What keystonemiddleware keeps tokens in: nothing, since its own memory has no bound."""
+
+    def get(self, key: str) -> None:
+        """Know nothing."""
+        del key
+
+    def set(self, key: str, entry: object, time: float = 0) -> None:
+        """Keep nothing."""
+        del key, entry, time
+
+
+class MiddlewareValidator:
+    """keystonemiddleware, configured in code; it remembers nothing, the authenticator does."""
+
+    def __init__(self, options: KeystoneOptions) -> None:
+        # An oslo.config object of our own: the global one would read files of its own choice.
+        conf = cfg.ConfigOpts()
+        conf([], project="headroom", default_config_files=[], default_config_dirs=[])
+        plugin, login = login_options(options)
+        loader: Any = loading.get_plugin_loader(plugin)  # Any: the library has no types
+        conf.register_opts(loading.get_auth_plugin_conf_options(loader), group=SECTION)
+        for name, entry in login.items():
+            conf.set_override(name, entry, group=SECTION)
+        self._protocol = AuthProtocol(
+            _accepted,
+            {"oslo_config_config": conf, "auth_type": plugin, **_middleware_options(options)},
+        )
+
+    def validate(self, credentials: Credentials) -> ValidToken | None:
+        """Return what Keystone says of the credentials, None when it does not accept them.
+
+        Raises:
+            NotReady: Keystone cannot be asked, or does not accept ourselves.
+        """
+        request = webob.Request.blank("/", method=credentials.method)
+        request.path_info = credentials.path
+        request.environ[CACHE] = _NoCache()
+        request.headers[TOKEN_HEADER] = credentials.token
+        if credentials.service_token:
+            request.headers[SERVICE_TOKEN_HEADER] = credentials.service_token
+        try:
+            response = request.get_response(self._protocol)
+        except ClientException as error:
+            log.error("keystone_unusable", error=type(error).__name__, detail=str(error))  # noqa: TRY400
+            raise NotReady("Keystone cannot be asked about the token") from error
+        if response.status_int == UNAUTHORIZED:
+            return None
+        if response.status_int != OK:
+            log.error("keystone_unusable", status=response.status_int)
+            raise NotReady("Keystone cannot be asked about the token")
+        return _valid_token(request.environ)
+
+
+def _accepted(environ: WSGIEnvironment, start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer a request that the middleware let through."""
+    del environ
+    start_response("200 OK", [("Content-Length", "0")])
+    return [b""]
+
+
+def _valid_token(environ: WSGIEnvironment) -> ValidToken:
+    token: Mapping[str, Any] = environ["keystone.token_info"]["token"]
+    user, project = token["user"], token.get("project") or {}
+    domain, user_domain = token.get("domain") or {}, user.get("domain") or {}
+    project_domain = project.get("domain") or {}
+    application_credential = token.get("application_credential") or {}
+    name = f"{user.get('name', '')}@{user_domain.get('name', '')} {user['id']}"
+    actor = Actor(
+        name=name if len(name) <= LONGEST_ACTOR_NAME else str(user["id"]),
+        roles=frozenset(role["name"] for role in token.get("roles") or ()),
+        user_id=str(user["id"]),
+        user_name=str(user.get("name", "")),
+        user_domain_id=str(user_domain.get("id", "")),
+        user_domain_name=str(user_domain.get("name", "")),
+        project_id=str(project.get("id", "")),
+        project_name=str(project.get("name", "")),
+        project_domain_id=str(project_domain.get("id", "")),
+        project_domain_name=str(project_domain.get("name", "")),
+        domain_id=str(domain.get("id", "")),
+        domain_name=str(domain.get("name", "")),
+        system_scope="all" if (token.get("system") or {}).get("all") else "",
+        is_admin_project=bool(token.get("is_admin_project")),
+        service_roles=_service_roles(environ),
+    )
+    return ValidToken(
+        actor=actor,
+        expires_at=datetime.fromisoformat(token["expires_at"]).timestamp(),
+        is_restricted=application_credential.get("access_rules") is not None,
+    )
+
+
+def _service_roles(environ: WSGIEnvironment) -> frozenset[str]:
+    if environ.get("HTTP_X_SERVICE_IDENTITY_STATUS") != "Confirmed":
+        return frozenset()
+    roles = str(environ.get("HTTP_X_SERVICE_ROLES", "")).split(",")
+    return frozenset(role for role in roles if role)
+
+
+def _middleware_options(options: KeystoneOptions) -> dict[str, object]:
+    """Return the options of ``[keystone_authtoken]`` that our settings stand for."""
+    return {
+        "www_authenticate_uri": options.public_url or options.auth_url,
+        "auth_version": "v3",
+        "interface": options.interface,
+        "region_name": options.region_name or None,
+        "cafile": options.ca_file or None,
+        "certfile": options.cert_file or None,
+        "keyfile": options.key_file or None,
+        "http_connect_timeout": max(1, round(options.timeout_seconds)),
+        "http_request_max_retries": options.connect_retries,
+        "cache": CACHE,
+        "include_service_catalog": bool(options.service_type),
+        "service_token_roles": list(options.service_token_roles),
+        "service_token_roles_required": True,
+        "service_type": options.service_type or None,
+    }
+
+
+_current: tuple[KeystoneOptions, KeystoneAuthenticator] | None = None
+_current_lock = threading.Lock()
+
+
+def current_authenticator() -> KeystoneAuthenticator:
+    """Return the authenticator of this process for the present settings, made when first needed."""
+    global _current  # noqa: PLW0603 - one per process
+    options: KeystoneOptions = settings.HEADROOM.keystone
+    known = _current
+    if known is not None and known[0] is options:
+        return known[1]
+    with _current_lock:
+        if _current is None or _current[0] is not options:
+            _current = (options, make_authenticator(options))
+        return _current[1]
+
+
+def make_authenticator(options: KeystoneOptions) -> KeystoneAuthenticator:
+    """Return an authenticator that asks the Keystone of some settings."""
+    return KeystoneAuthenticator(
+        MiddlewareValidator(options),
+        challenge=f'Keystone uri="{options.public_url or options.auth_url}"',
+        cache_seconds=options.token_cache_seconds,
+        cache_entries=options.token_cache_entries,
+    )

@@ -1,0 +1,564 @@
+"""Slots over time: VMs seen, followed, missing and gone (spec commitments, 9)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.utils import timezone
+
+from capacity.locks import LockSpace, take_lock
+from capacity.models import AllocationState, HostCapacity, Reservation, ReservationAllocation
+from capacity.services.ledger import rebuild_host_capacity
+from commitments.models import Commitment, CommitmentEvent, SlotCheck
+from commitments.services.verification import VerificationReport
+from commitments.tasks import verify_slots as verify_slots_task
+from hosts.models import Host, Instance
+from journal.models import AuditEntry, Outbox
+from scheduling.resources import GIB
+from tests.commitments.slot_worlds import (
+    PROJECT,
+    SLOT_GIB,
+    VM_GIB,
+    accepted_slot,
+    commitment_of,
+    delete,
+    in_slot,
+    move,
+    put_into,
+    verify,
+    vm_on,
+)
+from tests.factories import make_commitment, make_group, make_host, make_reservation, make_slot
+from tests.ledger import assert_rooms_add_up, fingerprint
+
+pytestmark = pytest.mark.django_db
+
+# What a transaction wrote itself is no change to it: looks at changes need real commits.
+follows_changes = pytest.mark.django_db(transaction=True)
+
+CONFIRMED, EXPECTED = AllocationState.CONFIRMED, AllocationState.EXPECTED
+
+
+@pytest.fixture(autouse=True)
+def _settle_at_once(settings: Any) -> None:
+    use_slots(settings, migration_settle_seconds=0)
+
+
+def use_slots(settings: Any, **changes: Any) -> None:
+    changed = settings.HEADROOM.slots.model_copy(update=changes)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"slots": changed})
+
+
+@pytest.fixture
+def host_1() -> Host:
+    make_group("hana_1", flavors=[("small", 4096, 1), ("half", VM_GIB * 1024, 20)])
+    return make_host("host-1", memory_gib=960, vcpus=80)
+
+
+@pytest.fixture
+def host_new(host_1: Host) -> Host:
+    return make_host("host-new", memory_gib=960, vcpus=80)
+
+
+class TestTable:
+    """The table of 9.3; ages against the grace period of 15 minutes."""
+
+    @pytest.mark.parametrize("status", ["ACTIVE", "SHUTOFF"], ids=["active", "inactive"])
+    def test_30_min_on_host_1(self, host_1: Host, status: str) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1, status=status)
+        put_into(slot, vm.openstack_id, minutes=30)
+        assert verify().events == {"confirmed": 1}
+        assert in_slot(slot) == [(vm.openstack_id, CONFIRMED, "host-1")]
+        assert_rooms_add_up()
+        slot.refresh_from_db()
+        assert slot.blocked_memory_bytes == (SLOT_GIB - VM_GIB) * GIB
+
+    @follows_changes
+    def test_vm_that_was_there_before_it_was_booked(self, host_1: Host) -> None:
+        vm = vm_on(host_1)
+        slot = accepted_slot(host_1)
+        verify()
+        put_into(slot, vm.openstack_id, minutes=0)
+        assert verify(is_full=False).events == {"confirmed": 1}
+
+    def test_30_min_nowhere(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        put_into(slot, "nowhere", minutes=30)
+        assert verify().events == {"never_arrived": 1}
+        assert in_slot(slot) == []
+        assert_rooms_add_up()
+
+    def test_5_min_nowhere(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        put_into(slot, "nowhere", minutes=5)
+        assert verify() == VerificationReport()
+        assert in_slot(slot) == [("nowhere", EXPECTED, None)]
+
+    def test_5_min_new_and_30_min_old_on_host_1(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1, openstack_id="old")
+        put_into(slot, vm.openstack_id, minutes=30)
+        put_into(slot, "new", minutes=5)
+        verify()
+        assert in_slot(slot) == [("new", EXPECTED, None), ("old", CONFIRMED, "host-1")]
+
+    def test_confirmed_and_nowhere_is_removed_at_once(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=2, is_confirmed=True)
+        delete(vm)
+        assert verify().events == {"gone": 1}
+        assert in_slot(slot) == []
+        slot.refresh_from_db()
+        assert slot.blocked_memory_bytes == SLOT_GIB * GIB
+        assert_rooms_add_up()
+
+    def test_only_vm_moved_to_a_host_with_room(self, host_1: Host, host_new: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(vm, host_new)
+        assert verify().events == {"followed": 1}
+        slot.refresh_from_db()
+        assert (slot.target_host, slot.confirmed_host) == (host_new, host_new)
+        assert in_slot(slot) == [(vm.openstack_id, CONFIRMED, "host-new")]
+        assert HostCapacity.objects.get(host=host_1).committed_memory_bytes == 0
+        assert_rooms_add_up()
+        assert verify() == VerificationReport()
+
+    def test_only_vm_moved_to_a_host_that_is_blocked(self, host_1: Host) -> None:
+        host_new = make_host("host-new", memory_gib=VM_GIB + SLOT_GIB, vcpus=80)
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        accepted_slot(host_new)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(vm, host_new)
+        assert verify().events == {"moved_away": 1}
+        slot.refresh_from_db()
+        assert (slot.target_host, in_slot(slot)) == (host_1, [])
+        assert_rooms_add_up()
+
+    def test_two_confirmed_one_moved(self, host_1: Host, host_new: Host) -> None:
+        slot = accepted_slot(host_1)
+        stays, moves = vm_on(host_1, openstack_id="a"), vm_on(host_1, openstack_id="b")
+        for vm in (stays, moves):
+            put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(moves, host_new)
+        verify()
+        slot.refresh_from_db()
+        assert slot.target_host == host_1
+        assert in_slot(slot) == [("a", CONFIRMED, "host-1")]
+        assert_rooms_add_up()
+
+    def test_confirmed_on_no_host(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(vm, None)
+        verify()
+        assert in_slot(slot) == []
+
+    def test_slot_does_not_follow_into_another_zone(self, host_1: Host) -> None:
+        elsewhere = make_host("far", zone="az-b", memory_gib=960, vcpus=80)
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(vm, elsewhere)
+        assert verify().events == {"moved_away": 1}
+        slot.refresh_from_db()
+        assert slot.target_host == host_1
+
+
+class TestWaiting:
+    @follows_changes
+    def test_missing_vm_gives_its_room_back_to_the_slot_while_it_is_waited_for(
+        self, settings: Any, host_1: Host
+    ) -> None:
+        use_slots(settings, migration_settle_seconds=120)
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        delete(vm)
+        assert verify().events == {"missing": 1}
+        slot.refresh_from_db()
+        assert slot.blocked_memory_bytes == SLOT_GIB * GIB
+        assert in_slot(slot) == [(vm.openstack_id, EXPECTED, None)]
+        assert verify(1) == VerificationReport()
+        assert verify(3, is_full=False).events == {"gone": 1}
+        assert_rooms_add_up()
+
+    def test_vm_that_comes_back_is_seen_again(self, settings: Any, host_1: Host) -> None:
+        use_slots(settings, migration_settle_seconds=120)
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(vm, None)
+        verify()
+        move(vm, host_1)
+        assert verify(60).events == {"confirmed": 1}
+        row = ReservationAllocation.objects.get()
+        assert (row.state, row.missing_since) == (CONFIRMED, None)
+
+    def test_vm_that_nova_works_on_is_not_missed(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        Instance.objects.filter(pk=vm.pk).update(task_state="migrating")
+        move(vm, None)
+        assert verify() == VerificationReport()
+
+    def test_vm_in_flight_is_waited_for_past_the_grace_period(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        put_into(slot, "flying", minutes=30)
+        make_reservation(
+            host_1,
+            kind="in_flight",
+            vm_uuid="flying",
+            end_time=timezone.now() + timedelta(hours=1),
+            placement_id="00000000-0000-4000-8000-000000000001",
+        )
+        assert verify() == VerificationReport()
+
+    def test_resized_vm_counts_with_its_new_size(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        Instance.objects.filter(pk=vm.pk).update(memory_bytes=SLOT_GIB * GIB, vcpus=40)
+        rebuild_host_capacity()
+        assert verify().events == {"confirmed": 1}
+        slot.refresh_from_db()
+        assert (slot.blocked_memory_bytes, slot.blocked_vcpus) == (0, 0)
+        assert not CommitmentEvent.objects.exists()
+        assert_rooms_add_up()
+
+
+class TestCandidates:
+    """Spec commitments, 9.4."""
+
+    def test_vm_on_three_slots_stays_in_the_one_where_it_is_seen(self, host_1: Host) -> None:
+        others = [make_host(f"other-{n}", memory_gib=960, vcpus=80) for n in (1, 2)]
+        slots = [accepted_slot(host) for host in (*others, host_1)]
+        vm = vm_on(host_1)
+        for slot in slots:
+            put_into(slot, vm.openstack_id, minutes=1)
+        verify()
+        assert [len(in_slot(slot)) for slot in slots] == [0, 0, 1]
+        assert_rooms_add_up()
+
+    def test_slots_of_a_vm_that_was_seen_before_are_left_alone(
+        self, host_1: Host, host_new: Host
+    ) -> None:
+        seen, candidate = accepted_slot(host_1), accepted_slot(host_new)
+        vm = vm_on(host_1)
+        put_into(seen, vm.openstack_id, minutes=30, is_confirmed=True)
+        put_into(candidate, vm.openstack_id, minutes=1)
+        assert verify() == VerificationReport()
+        assert len(in_slot(candidate)) == 1
+
+    def test_two_slots_of_one_host_hold_a_vm_once(self, host_1: Host) -> None:
+        slots = [accepted_slot(host_1, gib=240, vcpus=20) for _ in range(2)]
+        vm = vm_on(host_1)
+        for slot in slots:
+            put_into(slot, vm.openstack_id, minutes=1)
+        verify()
+        assert [len(in_slot(slot)) for slot in slots] == [1, 0]
+
+    def test_slot_does_not_follow_where_another_waits(self, host_1: Host, host_new: Host) -> None:
+        old, new = accepted_slot(host_1), accepted_slot(host_new)
+        vm = vm_on(host_1)
+        put_into(old, vm.openstack_id, minutes=30, is_confirmed=True)
+        put_into(new, vm.openstack_id, minutes=1)
+        move(vm, host_new)
+        verify()
+        old.refresh_from_db()
+        assert (old.target_host, in_slot(old)) == (host_1, [])
+        assert in_slot(new) == [(vm.openstack_id, CONFIRMED, "host-new")]
+        assert_rooms_add_up()
+
+
+class TestArrivals:
+    """VMs that nobody booked, on the host of a slot of their project and group."""
+
+    def later(self) -> dict[str, Any]:
+        return {"nova_created_at": timezone.now() + timedelta(seconds=1), "flavor_name": "half"}
+
+    def test_vm_that_came_after_the_slot_enters_it(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        vm = vm_on(host_1, **self.later())
+        assert verify().events == {"adopted": 1}
+        assert in_slot(slot) == [(vm.openstack_id, CONFIRMED, "host-1")]
+        assert_rooms_add_up()
+        assert verify() == VerificationReport()
+
+    def test_vm_goes_where_it_fits_tightest(self, host_1: Host) -> None:
+        large, small = accepted_slot(host_1), accepted_slot(host_1, gib=VM_GIB, vcpus=20)
+        vm_on(host_1, **self.later())
+        verify()
+        assert (len(in_slot(large)), len(in_slot(small))) == (0, 1)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            pytest.param({"nova_created_at": timezone.now() - timedelta(days=9)}, id="older"),
+            pytest.param({"project_id": "beta"}, id="other project"),
+            pytest.param({"flavor_name": "unknown"}, id="other group"),
+            pytest.param({"status": "DELETED"}, id="deleted"),
+        ],
+    )
+    def test_vm_does_not_enter(self, host_1: Host, fields: dict[str, Any]) -> None:
+        accepted_slot(host_1)
+        vm_on(host_1, **{**self.later(), **fields})
+        assert verify() == VerificationReport()
+
+    def test_full_slot_takes_no_other(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1, gib=VM_GIB, vcpus=20)
+        first = vm_on(host_1, **self.later())
+        verify()
+        vm_on(host_1, **self.later())
+        assert verify() == VerificationReport()
+        assert [uuid for uuid, _, _ in in_slot(slot)] == [first.openstack_id]
+
+    @follows_changes
+    def test_freed_slot_takes_one_that_waited(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1, gib=VM_GIB, vcpus=20)
+        first, second = vm_on(host_1, **self.later()), None
+        verify()
+        second = vm_on(host_1, **self.later())
+        verify(is_full=False)
+        delete(first)
+        verify(is_full=False)
+        verify(is_full=False)
+        assert [uuid for uuid, _, _ in in_slot(slot)] == [second.openstack_id]
+
+    def test_nobody_enters_when_switched_off(self, host_1: Host, settings: Any) -> None:
+        use_slots(settings, adopt_arrivals=False)
+        accepted_slot(host_1)
+        vm_on(host_1, **self.later())
+        assert verify() == VerificationReport()
+
+
+class TestHosts:
+    @follows_changes
+    def test_slot_whose_host_was_taken_away_is_cleared_and_placed_again(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        Reservation.objects.filter(pk=slot.pk).update(target_host=None)
+        assert verify(is_full=False).events == {"slots_revoked": 1}
+        slot.refresh_from_db()
+        assert (slot.confirmed_host, slot.ready_reason) == (None, "PlacementRevoked")
+        assert in_slot(slot) == []
+        assert HostCapacity.objects.get(host=host_1).committed_memory_bytes == 0
+        due_at = commitment_of(slot).next_reconcile_at
+        assert due_at is not None
+        assert due_at <= timezone.now()
+
+    def test_slot_that_was_sent_elsewhere_is_there(self, host_1: Host, host_new: Host) -> None:
+        slot = accepted_slot(host_1)
+        Reservation.objects.filter(pk=slot.pk).update(target_host=host_new)
+        rebuild_host_capacity()
+        assert verify().events == {"slots_settled": 1}
+        slot.refresh_from_db()
+        assert (slot.confirmed_host, slot.ready_reason) == (host_new, "ReservationActive")
+        assert HostCapacity.objects.get(host=host_1).committed_memory_bytes == 0
+        assert_rooms_add_up()
+
+    @pytest.mark.parametrize(
+        "fields", [{"state": "down"}, {"maintenance": "termination"}], ids=["down", "leaving"]
+    )
+    def test_empty_slot_leaves_a_lost_host(
+        self, host_1: Host, host_new: Host, fields: dict[str, str]
+    ) -> None:
+        slot = accepted_slot(host_1)
+        Host.objects.filter(pk=host_1.pk).update(**fields)
+        assert verify(9) == VerificationReport()
+        assert verify(11).events == {"slots_moved": 1}
+        slot.refresh_from_db()
+        assert (slot.target_host, slot.is_ready) == (host_new, True)
+        assert_rooms_add_up()
+        event = CommitmentEvent.objects.get()
+        assert event.action == "slot_left_lost_host"
+        assert event.reason == "slot 0: moved to host-new: host host-1 is lost"
+
+    def test_slot_stays_when_there_is_no_other_place(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        Host.objects.update(state="down")
+        assert verify(60) == VerificationReport()
+        slot.refresh_from_db()
+        assert slot.target_host == host_1
+
+    def test_slot_with_vms_stays_with_them(self, host_1: Host, host_new: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        Host.objects.filter(pk=host_1.pk).update(state="down")
+        assert verify(60) == VerificationReport()
+
+    def test_many_lost_hosts_at_once_are_not_believed(self, host_1: Host, host_new: Host) -> None:
+        slot = accepted_slot(host_1)
+        for number in range(8):
+            make_host(f"more-{number}", memory_gib=960, vcpus=80)
+        Host.objects.exclude(pk=host_new.pk).exclude(name__in=["more-1", "more-2"]).update(
+            state="down"
+        )
+        assert verify(60) == VerificationReport()
+        slot.refresh_from_db()
+        assert slot.target_host == host_1
+
+    def test_slot_on_a_host_of_another_zone_moves(self, host_1: Host, host_new: Host) -> None:
+        slot = accepted_slot(host_1)
+        Host.objects.filter(pk=host_1.pk).update(zone="az-b")
+        rebuild_host_capacity()
+        assert verify().events == {"slots_moved": 1}
+        slot.refresh_from_db()
+        assert slot.target_host == host_new
+
+    def test_slot_on_a_host_of_another_zone_is_worth_nothing(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        Host.objects.filter(pk=host_1.pk).update(zone="az-b")
+        rebuild_host_capacity()
+        verify()
+        assert verify(zones=["az-a"]).events in ({}, {"slots_revoked": 1})
+        slot.refresh_from_db()
+        assert (slot.target_host, slot.ready_reason) == (None, "PlacementRevoked")
+        assert_rooms_add_up()
+
+
+class TestNudges:
+    @follows_changes
+    def test_commitment_whose_slot_is_gone_becomes_due(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        row = commitment_of(slot)
+        verify()
+        slot.delete()
+        rebuild_host_capacity()
+        assert verify(is_full=False).nudged == 1
+        row.refresh_from_db()
+        assert row.next_reconcile_at is not None
+
+    def test_whole_commitment_stays_as_it_is(self, host_1: Host) -> None:
+        accepted_slot(host_1)
+        assert verify().nudged == 0
+
+    def test_commitment_that_waits_for_long_is_left_to_its_timer(self, host_1: Host) -> None:
+        slot = accepted_slot(host_1)
+        later = timezone.now() + timedelta(hours=1)
+        Commitment.objects.update(
+            ready_status=False,
+            ready_reason="Reserving",
+            ready_changed_at=timezone.now() - timedelta(hours=2),
+            next_reconcile_at=later,
+        )
+        Reservation.objects.filter(pk=slot.pk).update(target_host=None)
+        verify()
+        assert Commitment.objects.get().next_reconcile_at == later
+
+
+class TestGuard:
+    """A VM list that lost too much takes nothing out of slots."""
+
+    @pytest.fixture
+    def vms(self, host_1: Host) -> list[Instance]:
+        host = make_host("big", memory_gib=9600, vcpus=800)
+        vms = [vm_on(host, openstack_id=f"vm-{number}") for number in range(10)]
+        for vm in vms:
+            slot = accepted_slot(host, gib=VM_GIB, vcpus=20)
+            put_into(slot, vm.openstack_id, minutes=60, is_confirmed=True)
+        verify()
+        return vms
+
+    def test_half_a_list_releases_nothing_and_says_why(self, vms: list[Instance]) -> None:
+        delete(*vms[:5])
+        report = verify(60)
+        assert report.events == {"missing": 5}
+        assert "shrank from 10 to 5 VMs" in report.refused["az-a"]
+        assert verify(120).events == {}
+        assert ReservationAllocation.objects.count() == 10
+        check = SlotCheck.objects.get()
+        assert (check.is_refused, check.listed_vms) == (True, 10)
+        assert "until the list is back or an operator accepts it" in check.message
+        held = HostCapacity.objects.get(host__name="big").committed_memory_bytes
+        assert held == 5 * VM_GIB * GIB
+        assert_rooms_add_up()
+
+    def test_list_that_is_back_ends_the_refusal(self, vms: list[Instance]) -> None:
+        delete(*vms[:5])
+        verify(60)
+        for vm in vms[:5]:
+            vm_on(Host.objects.get(name="big"), openstack_id=vm.openstack_id)
+        assert verify(120).events == {"confirmed": 5}
+        assert not SlotCheck.objects.get().is_refused
+
+    def test_operator_accepts_the_shorter_list(self, vms: list[Instance]) -> None:
+        delete(*vms[:5])
+        verify(60)
+        assert verify(120, believes_list=True).events == {"gone": 5}
+        check = SlotCheck.objects.get()
+        assert (check.is_refused, check.listed_vms) == (False, 5)
+
+    def test_few_vms_may_always_go(self, vms: list[Instance]) -> None:
+        delete(*vms[:4])
+        assert verify(60).events == {"gone": 4}
+
+
+class TestRuns:
+    @follows_changes
+    def test_second_run_writes_nothing(self, host_1: Host, host_new: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        vm_on(host_new, nova_created_at=timezone.now(), flavor_name="half")
+        accepted_slot(host_new)
+        move(vm, host_new)
+        verify()
+        before = fingerprint()
+        assert verify() == VerificationReport()
+        assert verify(is_full=False) == VerificationReport()
+        assert fingerprint() == before
+
+    def test_changes_are_told_to_the_commitment_and_the_world(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30)
+        verify()
+        event = CommitmentEvent.objects.get()
+        assert event.commitment_uuid == commitment_of(slot).commitment_uuid
+        assert event.reason == f"slot 0: VM {vm.openstack_id} was seen on host-1"
+        entry = AuditEntry.objects.get(action="slot_vms_changed")
+        assert entry.object_id == str(slot.uuid)
+        assert Outbox.objects.get(object_id=entry.object_id).topic == "reservations"
+
+    @follows_changes
+    def test_only_what_changed_is_looked_at(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        verify()
+        first = SlotCheck.objects.get()
+        assert verify(is_full=False) == VerificationReport()
+        delete(vm)
+        assert verify(is_full=False).events == {"gone": 1}
+        assert SlotCheck.objects.get().snapshot != first.snapshot
+
+    def test_task_verifies(self, host_1: Host) -> None:
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30)
+        assert verify_slots_task() == {"confirmed": 1, "nudged": 0, "refused": []}
+
+    def test_many_slots_are_seen_in_chunks(
+        self, host_1: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("commitments.services.verification.CHUNK_SLOTS", 2)
+        row = make_commitment(amount_gib=20, project_id=PROJECT)
+        for number in range(5):
+            slot = make_slot(row, host_1, index=number, memory_gib=4)
+            vm = vm_on(host_1, memory_gib=4, vcpus=1)
+            put_into(slot, vm.openstack_id, minutes=30)
+        assert verify().events == {"confirmed": 5}
+        assert_rooms_add_up()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_zone_that_another_run_verifies_is_skipped(host_1: Host) -> None:
+    slot, vm = accepted_slot(host_1), vm_on(host_1)
+    put_into(slot, vm.openstack_id, minutes=30)
+    other = connections.create_connection("default")
+    try:
+        connections["default"], mine = other, connections["default"]
+        with transaction.atomic():
+            take_lock(LockSpace.TASK, ["commitments.verify_slots:az-a"])
+            connections["default"] = mine
+            assert verify().skipped == ("az-a",)
+            connections["default"] = other
+    finally:
+        connections["default"] = mine
+        other.close()
+    assert verify().events == {"confirmed": 1}

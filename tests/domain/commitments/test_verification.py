@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commitments.domain.verification import (
+    Fate,
+    ListedVm,
+    Patience,
+    Sighting,
+    SlotVms,
+    has_shrunk_too_much,
+    verify_slot,
+)
+from scheduling.resources import GIB, ResourceVector
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOST_1, HOST_NEW = 1, 2
+SIZE = ResourceVector(memory_bytes=240 * GIB, vcpus=20)
+GRACE = timedelta(minutes=15)
+AT_ONCE = Patience(grace=GRACE, settle=timedelta(0))
+PATIENT = Patience(grace=GRACE, settle=timedelta(minutes=2))
+
+
+def vm(uuid: str, minutes: int, *, is_confirmed: bool = False, **fields: object) -> ListedVm:
+    return ListedVm(
+        vm_uuid=uuid,
+        is_confirmed=is_confirmed,
+        since=NOW - timedelta(minutes=minutes),
+        resources=SIZE,
+        **fields,  # type: ignore[arg-type]  # the rest of the dataclass
+    )
+
+
+def on(host_id: int | None, *, is_moving: bool = False) -> Sighting:
+    return Sighting(host_id=host_id, resources=SIZE, is_moving=is_moving)
+
+
+def fates(
+    vms: list[ListedVm],
+    sightings: dict[str, Sighting],
+    *,
+    patience: Patience = AT_ONCE,
+    has_room: bool = True,
+) -> tuple[list[Fate], bool, int | None]:
+    verdict = verify_slot(
+        SlotVms(slot_id=9, host_id=HOST_1, vms=tuple(vms)),
+        sightings,
+        now=NOW,
+        patience=patience,
+        can_follow=lambda _: has_room,
+    )
+    return [one.fate for one in verdict.vms], verdict.is_in_grace, verdict.follows_to
+
+
+NEW, OLD = vm("new", 5), vm("old", 30)
+SEEN = vm("vm", 2, is_confirmed=True)
+
+
+@pytest.mark.parametrize(
+    ("vms", "sightings", "expected", "is_in_grace"),
+    [
+        pytest.param([OLD], {"old": on(HOST_1)}, [Fate.CONFIRMED], False, id="30 min, on host-1"),
+        pytest.param([OLD], {}, [Fate.NEVER_ARRIVED], False, id="30 min, nowhere"),
+        pytest.param([NEW], {}, [Fate.KEPT], True, id="5 min, nowhere"),
+        pytest.param(
+            [NEW, OLD],
+            {"old": on(HOST_1)},
+            [Fate.KEPT, Fate.CONFIRMED],
+            True,
+            id="5 min new, 30 min old on host-1",
+        ),
+        pytest.param([SEEN], {}, [Fate.GONE], False, id="2 min, confirmed, nowhere: at once"),
+        pytest.param(
+            [vm("a", 30, is_confirmed=True), vm("b", 30, is_confirmed=True)],
+            {"a": on(HOST_1), "b": on(HOST_NEW)},
+            [Fate.KEPT, Fate.MOVED_AWAY],
+            False,
+            id="two confirmed, one moved",
+        ),
+        pytest.param(
+            [vm("vm", 30, is_confirmed=True)],
+            {"vm": on(None)},
+            [Fate.GONE],
+            False,
+            id="confirmed, on no host",
+        ),
+        pytest.param(
+            [NEW], {"new": on(HOST_1)}, [Fate.CONFIRMED], False, id="5 min, there: not waited for"
+        ),
+        pytest.param(
+            [vm("vm", 60, is_in_flight=True)], {}, [Fate.KEPT], True, id="still in flight"
+        ),
+        pytest.param(
+            [SEEN],
+            {"vm": Sighting(host_id=HOST_1, resources=SIZE + SIZE)},
+            [Fate.CONFIRMED],
+            False,
+            id="resized in place",
+        ),
+        pytest.param(
+            [OLD], {"old": on(HOST_NEW)}, [Fate.NEVER_ARRIVED], False, id="arrived elsewhere"
+        ),
+    ],
+)
+def test_vms_of_a_slot_are_judged_as_the_table_says(
+    vms: list[ListedVm],
+    sightings: dict[str, Sighting],
+    expected: list[Fate],
+    is_in_grace: bool,
+) -> None:
+    assert fates(vms, sightings) == (expected, is_in_grace, None)
+
+
+@pytest.mark.parametrize(
+    ("has_room", "fate", "follows_to"),
+    [
+        pytest.param(True, Fate.FOLLOWED, HOST_NEW, id="host-new has room: slot moves"),
+        pytest.param(False, Fate.MOVED_AWAY, None, id="host-new is blocked: slot stays"),
+    ],
+)
+def test_slot_follows_its_only_vm_where_there_is_room(
+    has_room: bool, fate: Fate, follows_to: int | None
+) -> None:
+    assert fates([SEEN], {"vm": on(HOST_NEW)}, has_room=has_room) == ([fate], False, follows_to)
+
+
+@pytest.mark.parametrize(
+    ("missing_minutes", "fate"),
+    [
+        pytest.param(None, Fate.MISSING, id="just lost: noted"),
+        pytest.param(1, Fate.KEPT, id="a minute ago: waited for"),
+        pytest.param(2, Fate.GONE, id="two minutes ago: gone"),
+    ],
+)
+def test_seen_vm_that_is_listed_nowhere_gets_time_to_settle(
+    missing_minutes: int | None, fate: Fate
+) -> None:
+    if missing_minutes is None:
+        lost = SEEN
+    else:
+        lost = vm("vm", 30, missing_since=NOW - timedelta(minutes=missing_minutes))
+    assert fates([lost], {}, patience=PATIENT)[0] == [fate]
+
+
+def test_vm_that_nova_is_moving_stays() -> None:
+    assert fates([SEEN], {"vm": on(None, is_moving=True)})[0] == [Fate.KEPT]
+
+
+def test_vm_that_comes_back_is_confirmed_again() -> None:
+    lost = vm("vm", 30, missing_since=NOW - timedelta(minutes=1))
+    assert fates([lost], {"vm": on(HOST_1)}, patience=PATIENT)[0] == [Fate.CONFIRMED]
+
+
+@given(
+    minutes=st.lists(st.integers(min_value=0, max_value=60), min_size=1, max_size=4),
+    places=st.lists(st.sampled_from([None, HOST_1, HOST_NEW]), min_size=4, max_size=4),
+    seen=st.lists(st.sampled_from(["never", "now", "lost"]), min_size=4, max_size=4),
+    settle=st.sampled_from([0, 2]),
+)
+def test_a_list_that_is_not_believed_takes_nothing_out_of_slots(
+    minutes: list[int], places: list[int | None], seen: list[str], settle: int
+) -> None:
+    vms = [
+        vm(
+            f"vm-{number}",
+            age,
+            is_confirmed=seen[number] == "now",
+            missing_since=NOW - timedelta(minutes=age) if seen[number] == "lost" else None,
+        )
+        for number, age in enumerate(minutes)
+    ]
+    absent = {one.vm_uuid for number, one in enumerate(vms) if places[number] is None}
+    sightings = {
+        one.vm_uuid: on(places[number])
+        for number, one in enumerate(vms)
+        if one.vm_uuid not in absent
+    }
+    wary = Patience(grace=GRACE, settle=timedelta(minutes=settle), may_drop=False)
+    found, _, _ = fates(vms, sightings, patience=wary, has_room=False)
+    left = {one.vm_uuid for one, fate in zip(vms, found, strict=True) if fate.leaves}
+    assert not left & absent
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_too_much"),
+    [
+        pytest.param(None, 0, False, id="never believed"),
+        pytest.param(100, 80, False, id="a fifth"),
+        pytest.param(100, 79, True, id="more than a fifth"),
+        pytest.param(8, 4, False, id="half, but few"),
+        pytest.param(10, 5, True, id="half"),
+        pytest.param(100, 0, True, id="everything"),
+        pytest.param(10, 20, False, id="it grew"),
+    ],
+)
+def test_a_list_may_lose_few_rows_or_a_small_share(
+    before: int | None, now: int, is_too_much: bool
+) -> None:
+    assert has_shrunk_too_much(before, now, max_ratio=0.2, max_rows=5) is is_too_much

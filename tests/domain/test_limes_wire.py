@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commitments.domain.limes_intake import LimesRecord, Skipped
+from commitments.domain.limes_wire import kept_record, read_record
+from tests.peers.fake_cloud import CONFIRMED_AT, limes_commitment
+
+UUID = "6a1d3c52-0d1c-4a7a-9d7e-1a2b3c4d5e6f"
+IDENTITY = {"project_id": "p1", "domain_id": "d1"}
+
+
+def test_a_listed_commitment_is_read_with_the_project_that_was_asked_about() -> None:
+    record = read_record(limes_commitment(UUID, confirm_by=5), **IDENTITY)
+    assert isinstance(record, LimesRecord)
+    assert (record.limes_id, record.service_type, record.unit) == (17, "compute", "GiB")
+    commitment = record.commitment
+    assert (commitment.uuid, commitment.project_id, commitment.domain_id) == (UUID, "p1", "d1")
+    assert (commitment.amount_units, commitment.zone, commitment.status) == (2, "az-a", "confirmed")
+    assert (commitment.confirmed_at, commitment.confirm_by) == (CONFIRMED_AT, 5)
+
+
+def test_what_limes_may_leave_out_may_be_missing() -> None:
+    raw = limes_commitment(UUID)
+    for key in ("unit", "confirmed_at", "id", "status"):
+        del raw[key]
+    record = read_record(raw, **IDENTITY)
+    assert isinstance(record, LimesRecord)
+    assert (record.limes_id, record.unit, record.commitment.confirmed_at) == (None, "", None)
+    assert record.commitment.status == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"amount": -1},
+        {"amount": 1.5},
+        {"amount": True},
+        {"amount": "2"},
+        {"amount": 2**64},
+        {"amount": None},
+        {"id": -1},
+        {"id": 2**63},
+        {"status": 7},
+        {"availability_zone": "a" * 256},
+        {"availability_zone": "a\x00"},
+        {"resource_name": ["x"]},
+        {"expires_at": "tomorrow"},
+        {"expires_at": 10**18},
+        {"confirm_by": -5},
+    ],
+)
+def test_a_malformed_commitment_is_skipped_and_its_uuid_is_known(fields: dict[str, Any]) -> None:
+    outcome = read_record(limes_commitment(UUID, **fields), **IDENTITY)
+    assert isinstance(outcome, Skipped)
+    assert (outcome.uuid, outcome.reason) == (UUID, "invalid_commitment")
+    assert outcome.detail.startswith(next(iter(fields)))
+
+
+@pytest.mark.parametrize("uuid", [7, None, ["x"]])
+def test_a_uuid_that_is_no_text_is_not_known(uuid: Any) -> None:
+    raw = limes_commitment(UUID, uuid=uuid)
+    outcome = read_record(raw, **IDENTITY)
+    known = outcome.uuid if isinstance(outcome, Skipped) else outcome.commitment.uuid
+    assert known == ""
+
+
+def test_what_is_kept_is_everything_but_secrets() -> None:
+    raw = limes_commitment(UUID, transfer_status="public", transfer_token="secret", new_field=1)
+    kept = kept_record(raw, **IDENTITY)
+    assert "transfer_token" not in kept
+    del raw["transfer_token"]
+    assert kept == raw | IDENTITY

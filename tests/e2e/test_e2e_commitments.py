@@ -1,0 +1,237 @@
+"""``manage.py e2e_commitments`` against a served Headroom and against servers that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from capacity.models import Reservation
+from commitments.models import Commitment
+from tests.e2e.processes import ADMIN, VIEWER, WebServer
+from tests.factories import make_group, make_hosts
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+RESOURCES = ("hw_version_g_cores", "hw_version_g_ram")
+CHECKS = ("dry run", "round trip", "batch", "transfer")
+
+
+def run(url: str, *arguments: str, token: str = ADMIN, folder: Path) -> list[dict[str, Any]]:
+    """Run the command; return its lines, whether or not a check failed."""
+    token_file = folder / "token"
+    token_file.write_text(token)
+    output = io.StringIO()
+    options = ("--json", f"--url={url}", f"--token-file={token_file}", *arguments)
+    with contextlib.suppress(CommandError):
+        call_command("e2e_commitments", *options, stdout=output)
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def outcomes(lines: list[dict[str, Any]]) -> set[str]:
+    return {line["outcome"] for line in lines}
+
+
+def url_of(web: WebServer) -> str:
+    return f"http://127.0.0.1:{web.port}"
+
+
+def test_every_check_passes_on_a_cloud_with_room(web: WebServer, tmp_path: Path) -> None:
+    make_group("g", flavors=[("g-small", 16384, 4), ("g-large", 32768, 8)])
+    for zone in ("az-a", "az-b"):
+        make_hosts(3, zone=zone, prefix=f"{zone}-h")
+
+    lines = run(url_of(web), "--zone=az-a", "--zone=az-b", folder=tmp_path)
+
+    assert outcomes(lines) == {"passed"}, lines
+    assert [line["check"] for line in lines[:3]] == ["info", "capacity report", "usage report"]
+    wanted = [(c, z, r) for c in CHECKS for z in ("az-a", "az-b") for r in RESOURCES]
+    assert [(line["check"], line["zone"], line["resource"]) for line in lines[3:]] == wanted
+    assert not Commitment.objects.exists()
+    assert not Reservation.objects.exists()
+
+
+def test_a_full_cloud_rejects_and_keeps_nothing(web: WebServer, tmp_path: Path) -> None:
+    make_group("g", flavors=[("g-small", 16384, 4)])
+    make_hosts(1, zone="az-a", memory_gib=8, vcpus=1)
+
+    lines = run(url_of(web), "--zone=az-a", folder=tmp_path)
+
+    by_check = {(line["check"], line["outcome"]) for line in lines[3:]}
+    assert by_check == {(check, "rejected") for check in CHECKS}, lines
+    assert all("insufficient" in line["detail"] for line in lines[3:])
+    assert not Commitment.objects.exists()
+
+
+def test_accepted_commitments_stay_when_asked(web: WebServer, tmp_path: Path) -> None:
+    make_group("g", flavors=[("g-small", 16384, 4)], handles=("ram",))
+    make_hosts(3, zone="az-a")
+
+    lines = run(url_of(web), "--zone=az-a", "--no-cleanup", folder=tmp_path)
+
+    assert outcomes(lines) == {"passed"}, lines
+    kept = Commitment.objects.filter(state="confirmed")
+    assert sorted(uuid.split("-")[1] for uuid in kept.values_list("commitment_uuid", flat=True))[
+        1:
+    ] == ["batch", "batch", "move"]
+
+
+def test_a_token_without_the_role_fails_the_checks_that_write(
+    web: WebServer, tmp_path: Path
+) -> None:
+    make_group("g", flavors=[("g-small", 16384, 4)], handles=("ram",))
+
+    lines = run(url_of(web), "--zone=az-a", token=VIEWER, folder=tmp_path)
+
+    assert {line["outcome"] for line in lines[:3]} == {"passed"}
+    assert {line["outcome"] for line in lines[3:]} == {"failed"}
+    assert all("status 403" in line["detail"] for line in lines[3:])
+
+
+def test_no_resource_that_handles_commitments_is_a_warning(web: WebServer, tmp_path: Path) -> None:
+    make_group("g", flavors=[("g-small", 16384, 4)], handles=())
+
+    lines = run(url_of(web), "--zone=az-a", folder=tmp_path)
+
+    assert (lines[-1]["check"], lines[-1]["outcome"]) == ("commitments", "warned")
+
+
+@contextlib.contextmanager
+def server_of(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[str]:
+    """Serve ``answer(path)`` on loopback; yield the base URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answer(self.path)
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815 - http.server's name
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+INFO = {
+    "version": 7,
+    "displayName": "compute",
+    "categories": {"g": {"displayName": "g"}},
+    "resources": {
+        "g_ram": {
+            "unit": "GiB",
+            "topology": "az-aware",
+            "categoryName": "g",
+            "hasCapacity": True,
+            "hasQuota": False,
+            "handlesCommitments": True,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        pytest.param(503, b"not ready", "status 503: not ready", id="not ready"),
+        pytest.param(200, b"<html>", "no JSON", id="not JSON"),
+        pytest.param(200, b"[1]", "no JSON object", id="not an object"),
+        pytest.param(
+            200, b'{"version": "x", "resources": {}}', "version is no number", id="version"
+        ),
+    ],
+)
+def test_a_broken_info_stops_the_checks(
+    status: int, body: bytes, words: str, tmp_path: Path
+) -> None:
+    with server_of(lambda _path: (status, body)) as url:
+        (line,) = run(url, "--zone=az-a", folder=tmp_path)
+    assert (line["check"], line["outcome"]) == ("info", "failed")
+    assert words in line["detail"]
+
+
+def test_nobody_listening_is_a_failure(tmp_path: Path) -> None:
+    with server_of(lambda _path: (200, b"")) as url:
+        pass
+    (line,) = run(url, folder=tmp_path)
+    assert (line["outcome"], "no answer" in line["detail"]) == ("failed", True)
+
+
+def test_an_unexpected_reason_and_a_refused_deletion_are_failures(tmp_path: Path) -> None:
+    usage = {"perAZ": {"az-a": {"usage": 0}}}
+    changes: list[str] = []
+
+    def answer(path: str) -> tuple[int, bytes]:
+        if path.endswith("/info"):
+            return 200, json.dumps(INFO).encode()
+        if path.endswith("/report-capacity"):
+            report = {
+                "infoVersion": 7,
+                "resources": {"g_ram": {"perAZ": {"az-a": {"capacity": 1}}}},
+            }
+            return 200, json.dumps(report).encode()
+        if path.endswith("/report-usage"):
+            return 200, json.dumps({"infoVersion": 7, "resources": {"g_ram": usage}}).encode()
+        changes.append(path)
+        # dry run rejected oddly; round trip: created, repeated, deletion refused; batch: pending
+        # rejected; transfer: created, the move rejected, deleted.
+        reasons = ["no such flavor", "", "", "locked", "never", "", "elsewhere", ""]
+        reason = reasons[len(changes) - 1]
+        return 200, json.dumps({"rejectionReason": reason} if reason else {}).encode()
+
+    with server_of(answer) as url:
+        lines = run(url, "--zone=az-a", folder=tmp_path)
+
+    assert [(line["check"], line["outcome"]) for line in lines] == [
+        ("info", "passed"),
+        ("capacity report", "passed"),
+        ("usage report", "passed"),
+        *((check, "failed") for check in CHECKS),
+    ]
+    words = ("no such flavor", "a deletion was refused: locked", "pending", "elsewhere")
+    assert all(word in line["detail"] for word, line in zip(words, lines[3:], strict=True))
+    assert len(changes) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["--timeout=0"], "--timeout", id="timeout"),
+        pytest.param(["--project=p", "--other-project=p"], "--other-project", id="one project"),
+        pytest.param(["--token-file=nowhere/at/all"], "--token-file", id="token file"),
+    ],
+)
+def test_bad_options_are_named(arguments: list[str], words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        call_command("e2e_commitments", *arguments)
+
+
+def test_lines_for_people_name_check_zone_and_outcome() -> None:
+    output = io.StringIO()
+    with server_of(lambda _path: (503, b"not ready")) as url, pytest.raises(CommandError):
+        call_command("e2e_commitments", f"--url={url}", stdout=output)
+    assert output.getvalue().splitlines() == [
+        "FAIL info: GET info: status 503: not ready",
+        "0 passed, 0 rejected, 0 warned, 1 failed",
+    ]

@@ -1,0 +1,1 @@
+"""Real OpenStack services that tests talk to, each in an environment of its own."""
