@@ -398,6 +398,15 @@ class FailoverSettings(BaseModel, extra="forbid"):
     event_retention_days: int = Field(
         30, ge=1, le=3650, description="Age in days from which runs and events are forgotten."
     )
+    rebalance: bool = Field(
+        default=True, description="Carry out nightly shadow plans that save enough."
+    )
+    rebalance_threshold_ratio: float = Field(
+        0.1, ge=0, le=1, description="Share of reserved memory that a shadow plan has to save."
+    )
+    rebalance_steps_per_run: int = Field(
+        500, ge=1, description="Most single steps towards a shadow plan in one run."
+    )
 
 
 class Environment(BaseSettings):

@@ -343,6 +343,11 @@ CELERY: dict[str, Any] = {
             "schedule": crontab(hour="2", minute="17"),
             "options": {"expires": 7200},
         },
+        "rebalancing": {
+            "task": "failover.rebalance",
+            "schedule": crontab(hour="3", minute="17"),
+            "options": {"expires": 7200},
+        },
         "commitments-due": {
             "task": "commitments.dispatch_due",
             "schedule": schedule(run_every=5),
