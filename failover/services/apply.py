@@ -23,7 +23,7 @@ from capacity.services.ledger import lock_rooms
 from failover.choices import EventReason
 from failover.domain.plan import NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
-from failover.services.events import Happening, record_events
+from failover.services.events import EventWriter, Happening, record_events
 from failover.services.writing import (
     SlotToWrite,
     UserToWrite,
@@ -130,9 +130,11 @@ class PlanWriter:
         request_id: str,
         now: datetime,
         trusts_hosts: bool = False,
+        events: EventWriter = record_events,
     ) -> None:
         self._snapshot = snapshot
         self._trusts_hosts = trusts_hosts
+        self._record = events
         self._creator = creator
         self._request_id = request_id
         self._now = now
@@ -222,7 +224,7 @@ class PlanWriter:
                         facts={"why": one.reason.value},
                     )
                 )
-        record_events(events, request_id=self._request_id, now=self._now)
+        self._record(events, request_id=self._request_id, now=self._now)
         return len({key for key, _ in gone})
 
     def _host_name(self, slot: int) -> str:
@@ -232,7 +234,7 @@ class PlanWriter:
     def _delete(self, rows: Sequence[int]) -> int:
         number_of = {self._slot_keys[row]: row for row in rows}
         deleted = delete_unused(list(number_of))
-        record_events(
+        self._record(
             (
                 Happening(
                     reason=EventReason.SLOT_RELEASED,
@@ -299,7 +301,7 @@ class PlanWriter:
         )
         joined = {number for _, number in joins} - set(fresh)
         touch({self._slot_keys[number] for number in joined}, now=self._now)
-        record_events(
+        self._record(
             self._events(joins, ChainMap(names, self._names), frozenset(fresh)),
             request_id=self._request_id,
             now=self._now,

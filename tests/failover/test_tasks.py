@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -15,6 +16,8 @@ from django.utils import timezone
 
 from failover import tasks
 from failover.choices import RunOutcome
+from failover.domain.figures import RunFigures
+from failover.log import bound_logger, new_global_request_id
 from failover.models import (
     FailoverCooldown,
     FailoverEvent,
@@ -143,6 +146,54 @@ def test_service_runs_all_zones() -> None:
     assert cover() == {"vm-a": 1, "vm-b": 1}
     (only,) = FailoverService().reconcile_periodic("az-a")
     assert only.outcome == RunOutcome.DONE
+
+
+@pytest.mark.django_db
+def test_service_tells_who_wants_to_know() -> None:
+    told: list[object] = []
+
+    def events(happened: Iterable[object], **_: object) -> None:
+        told.extend(happened)
+
+    def monitor(figures: RunFigures, *, seconds: float, zone: str) -> None:
+        told.append((figures.created, zone, seconds >= 0))
+
+    two_zones()
+    FailoverService(events=events, monitor=monitor).reconcile_periodic("az-a")
+    assert len(told) == 2
+    assert told[1] == (1, "az-a", True)
+
+
+@pytest.mark.django_db
+def test_import_makes_every_zone_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    from failover.services import nudges  # noqa: PLC0415
+
+    sent: list[str] = []
+
+    class App:
+        @staticmethod
+        def send_task(name: str, **_: object) -> None:
+            sent.append(name)
+
+    monkeypatch.setattr(nudges, "current_app", App)
+    two_zones()
+    run("az-a")
+    assert due_zones() == ["az-b"]
+    nudges.run_soon()
+    assert due_zones() == ["az-a", "az-b"]
+    assert sent == ["failover.reconcile_periodic", "failover.validate_due"]
+
+
+@pytest.mark.django_db
+def test_log_lines_of_a_run_bear_its_id() -> None:
+    from journal.tracing import current_global_request_id  # noqa: PLC0415
+
+    seen: list[str] = []
+    two_zones()
+    run("az-a", monitor=lambda *_, **__: seen.append(current_global_request_id()))
+    assert seen == ["failover-test"]
+    assert new_global_request_id().startswith("failover-")
+    assert bound_logger() is not None
 
 
 @pytest.mark.django_db(transaction=True)
