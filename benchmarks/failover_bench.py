@@ -9,10 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from django.utils import timezone
 from rich.console import Console
 
+from benchmarks.failover_region import fill_failover_region, move_some_vms
 from benchmarks.failover_zones import RoomyChooser, model_zone
 from benchmarks.measures import Measure, fitted_exponent, measure, percentile
+from capacity.selectors.host_table import reset_host_table
+from failover.choices import RunOutcome
 from failover.domain.cleaning import plan_cleaning
 from failover.domain.covering import plan_cover
 from failover.domain.drill_columns import coverage_costs, drill_state_of
@@ -22,6 +26,10 @@ from failover.domain.exact_bound import BoundVm, exact_bound, has_solver
 from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
 from failover.domain.shadow import zone_after
 from failover.domain.zone_columns import ZoneSnapshot
+from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
+from failover.selectors.zone import failover_zones
+from failover.services.drills import drill_zones
+from failover.services.loop import reconcile_zone
 
 REQUIRED = 2
 MOVED_SHARE = 0.002
@@ -83,7 +91,43 @@ def run(*, is_quick: bool) -> list[Measure]:
     )
     rows.extend(_shares(COST_HOSTS_QUICK if is_quick else COST_HOSTS_FULL))
     rows.extend(_exact())
+    for region in regions[:1] if is_quick else (regions[0], regions[-1]):
+        rows.extend(_database(region))
     return rows
+
+
+def _database(region: Region) -> list[Measure]:
+    """Run the whole loop over rows: read, plan with the scheduler, write, check the rules."""
+    Console().print(f"{region.label}, in the database")
+    reset_host_table()
+    fill_failover_region(region.hosts, region.vms, zones=region.zones, required=REQUIRED)
+    found = []
+    for name, target in (
+        ("cold coverage, whole loop with the database", COLD_TARGET_SECONDS),
+        ("steady pass, whole loop with the database", STEADY_TARGET_SECONDS),
+        ("idle pass, whole loop with the database", None),
+    ):
+        if name.startswith("steady"):
+            move_some_vms()
+        gc.collect()
+        wall, cpu = time.perf_counter(), time.process_time()
+        runs = [reconcile_zone(zone, request_id="bench") for zone in failover_zones()]
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        missing = sum(run.figures.failed for run in runs)
+        if missing or any(run.outcome != RunOutcome.DONE for run in runs):
+            raise RuntimeError(f"{name}: {missing} reservations failed")
+        found.append(measure(name, region.label, wall, "s", at_most=target))
+        found.append(measure(f"{name}: CPU of the process", region.label, cpu, "s"))
+    uncovered = sum(zone.uncovered_vms for zone in coverage_by_zone(coverage_by_flavor()))
+    if uncovered:
+        raise RuntimeError(f"{uncovered} VMs are uncovered")
+    started = time.perf_counter()
+    drilled = drill_zones(request_id="bench", now=timezone.now())
+    seconds = time.perf_counter() - started
+    if any(drilled.unprotected[zone, "host"] for zone in failover_zones()):
+        raise RuntimeError("a fully covered region must survive the loss of any host")
+    found.append(measure("nightly report: hosts, racks, pairs", region.label, seconds, "s"))
+    return found
 
 
 def _region(region: Region, *, is_last: bool) -> list[tuple[str, float, Measure]]:
