@@ -192,9 +192,14 @@ UNFOLD = {
                     _page("Failover coverage", "health_and_safety", "failover_coverageaccount"),
                     _page("Failure drills", "emergency", "failover_failuredrill"),
                     _page("Evacuations", "move_up", "failover_evacuationplan"),
-                    _page("VMs without slots", "gpp_maybe", "failover_failoverdecision"),
+                    _page(
+                        "Failover reservations", "bookmark_added", "failover_failoverreservation"
+                    ),
+                    _page("Failover decisions", "gpp_maybe", "failover_failoverdecision"),
                     _page("Failover runs", "autorenew", "failover_failoverrun"),
                     _page("Failover events", "event_note", "failover_failoverevent"),
+                    _page("Failover policies", "policy", "failover_failoverpolicy"),
+                    _page("Failover zones", "front_hand", "failover_failoverzone"),
                     _page("Shadow plans", "compare_arrows", "failover_shadowplan"),
                 ],
             },

@@ -21,7 +21,7 @@ KIND_WORDS = {"vm": "VM", "committed_slot": "committed slot", "failover_slot": "
 BLOCKER_WORDS = {
     "commitment_stranded": "Slots of commitments fit nowhere else.",
     "vm_stuck": "VMs fit nowhere else.",
-    "coverage_lost": "VMs would be left without any failover slot.",
+    "coverage_lost": "Failover slots cannot be made again, or VMs would be left without any.",
 }
 
 

@@ -17,7 +17,14 @@ from failover.drill_models import (
     FailureDrill,
     ShadowPlan,
 )
-from failover.models import FailoverDecision, FailoverEvent, FailoverRun
+from failover.models import (
+    FailoverDecision,
+    FailoverEvent,
+    FailoverPolicy,
+    FailoverReservation,
+    FailoverRun,
+    FailoverZone,
+)
 from hosts.models import Aggregate, Host, Image, Instance, PlannedHostChange, Region, ServerGroup
 from journal.actors import Actor
 from journal.models import Heartbeat
@@ -107,6 +114,11 @@ def make_failover_rows(number: int, host: Host, vm: Instance) -> None:
     ShadowPlan.objects.create(
         zone=zone, state="proposed", computed_at=now, reserved_memory_bytes=9, shadow_memory_bytes=4
     )
+    slot = factories.make_reservation(factories.make_host(f"spare-{number}"))
+    factories.make_allocation(slot, vm)
+    FailoverReservation.objects.create(reservation=slot, name=f"failover-{number}")
+    FailoverPolicy.objects.create(flavor_pattern=f"f{number}*", required_count=2)
+    FailoverZone.objects.create(zone=zone, brake_reason="vm_list_empty", braked_at=now)
     run = FailoverRun.objects.create(
         zone=zone, started_at=now, finished_at=now, outcome="done", counts={"created": 1}
     )
