@@ -47,7 +47,7 @@ class FailoverPolicyAdmin(BaseAdmin[FailoverPolicy]):
     """
 
     form = PolicyForm
-    list_display = ("flavor_pattern", "required_count", "flavors", "vms")
+    list_display = ("flavor_pattern", "required_count", "position", "changed")
     search_fields = ("flavor_pattern",)
     fields = ("flavor_pattern", "required_count", "position", "flavors", "vms")
     readonly_fields = ("flavors", "vms")
@@ -70,6 +70,11 @@ class FailoverPolicyAdmin(BaseAdmin[FailoverPolicy]):
         remove_policy(
             policy_id=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
         )
+
+    @admin.display(description="changed", ordering="updated_at")
+    def changed(self, row: FailoverPolicy) -> SafeString | str:
+        """Show when it last changed."""
+        return time_tag(row.updated_at)
 
     @admin.display(description="matching flavors")
     def flavors(self, row: FailoverPolicy) -> str:
