@@ -12,7 +12,7 @@ from journal.actors import task_actor
 from tests.commitments.change_requests import change, decide_ram
 from tests.factories import make_group, make_host, make_vm
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 A = "aaaaaaaa-0000-4000-8000-000000000001"
 
