@@ -53,6 +53,7 @@ from commitments.services.usage_rows import (
     write_commitments,
     write_project,
 )
+from commitments.services.vm_list import unbelieved_zones
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
 
@@ -147,7 +148,8 @@ def reconcile_all_usage(
         now: The present; the clock's when left out.
 
     Returns:
-        How many projects were looked at.
+        How many projects were looked at; none when a VM list is not believed, since its VMs would
+        lose their commitments.
     """
     now = now or timezone.now()
     with session_lock(LockSpace.TASK, RUN_LOCK) as is_ours:
@@ -160,6 +162,10 @@ def reconcile_all_usage(
             group_of = groups_by_flavor()
         except NotReady as error:
             log.warning("usage_run_skipped", reason=str(error))
+            return 0
+        unbelieved = unbelieved_zones()
+        if unbelieved:
+            log.error("usage_run_refused", zones=unbelieved)
             return 0
         # What this transaction wrote itself, no snapshot tells apart: then everything is looked at.
         since = last_check(fingerprint) if only_changed and not has_written else ""
