@@ -18,6 +18,7 @@ def main() -> None:
     from benchmarks import (  # noqa: PLC0415 - models need the setup
         change_bench,
         commitments,
+        failover_bench,
         import_bench,
         schedule_bench,
     )
@@ -26,6 +27,7 @@ def main() -> None:
     benchmarks = {
         "change": change_bench.run,
         "commitments": commitments.run,
+        "failover": failover_bench.run,
         "import": import_bench.run,
         "schedule": schedule_bench.run,
     }

@@ -13,7 +13,12 @@ class CapacityConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the sections of region files of this app, and what it tells at a scrape."""
-        from capacity import metrics, metrics_oversubscription, region  # noqa: PLC0415 - models first
+        from capacity import (  # noqa: PLC0415 - models first
+            metrics,
+            metrics_oversubscription,
+            metrics_reservations,
+            region,
+        )
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
@@ -26,3 +31,4 @@ class CapacityConfig(AppConfig):
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
         )
         metrics_oversubscription.register()
+        metrics_reservations.register()

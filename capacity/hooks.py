@@ -211,3 +211,32 @@ def add_commitment_tracker(app_name: str, tracker: CommitmentTracker) -> None:
 def commitment_tracker() -> CommitmentTracker | None:
     """Return who tracks placements; None when no app does."""
     return next(iter(_commitment_trackers.values()), None)
+
+
+class EvacuationGuide(Protocol):
+    """Who knows where the VMs of a dead host are planned to go (spec failover, 17.2)."""
+
+    def planned_host(self, vm_uuid: str) -> str:
+        """Return the host that is planned for a VM; empty when there is no plan for it.
+
+        Called once for every request to evacuate a VM; may note that the evacuation has begun, in
+        a transaction of its own.
+        """
+        ...
+
+
+_evacuation_guides: dict[str, EvacuationGuide] = {}
+
+
+def add_evacuation_guide(app_name: str, guide: EvacuationGuide) -> None:
+    """Register who plans evacuations; registering again replaces it."""
+    _evacuation_guides[app_name] = guide
+
+
+def planned_evacuation_host(vm_uuid: str) -> str:
+    """Return the host that is planned for a VM of a dead host; empty when there is none."""
+    for guide in _evacuation_guides.values():
+        planned = guide.planned_host(vm_uuid)
+        if planned:
+            return planned
+    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from journal.metrics import metric_name
 
@@ -43,7 +43,7 @@ HOSTS_OUT = Histogram(
 )
 STEP_DURATION_SECONDS = Histogram(
     metric_name("filter_weigher_pipeline_step_run_duration_seconds"),
-    "Duration of a filter, measured for a sample of the runs.",
+    "Duration of a filter or weigher.",
     ["pipeline", "step"],
     buckets=(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1),
 )
@@ -52,6 +52,12 @@ STEP_REMOVED = Histogram(
     "Hosts that a filter removed.",
     ["pipeline", "step"],
     buckets=HOST_COUNT_BUCKETS,
+)
+STEP_WEIGHT_MODIFICATION = Gauge(
+    metric_name("filter_weigher_pipeline_step_weight_modification"),
+    "Sum of what a weigher added to the weight of a host; only if switched on.",
+    ["pipeline", "host", "step"],
+    multiprocess_mode="sum",
 )
 STEP_SHIFT = Histogram(
     metric_name("filter_weigher_pipeline_step_shift_origin"),
@@ -99,6 +105,20 @@ def observe_removals(pipeline: str, removals: Iterable[tuple[str, int]]) -> None
     """Count what each filter removed: pairs of step and number of hosts."""
     for step, removed in removals:
         STEP_REMOVED.labels(pipeline=pipeline, step=step).observe(removed)
+
+
+def observe_durations(pipeline: str, durations: Iterable[tuple[str, float]]) -> None:
+    """Count how long steps took: pairs of step and seconds."""
+    for step, seconds in durations:
+        STEP_DURATION_SECONDS.labels(pipeline=pipeline, step=step).observe(seconds)
+
+
+def add_weight_modifications(
+    pipeline: str, step: str, changes: Iterable[tuple[str, float]]
+) -> None:
+    """Add what a weigher did to the weight of hosts: pairs of host and contribution."""
+    for host, contribution in changes:
+        STEP_WEIGHT_MODIFICATION.labels(pipeline=pipeline, host=host, step=step).inc(contribution)
 
 
 def count_event(pipeline: str, step: str, event: str, labels: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from django.conf import settings
 app = Celery("headroom")
 app.conf.update(settings.CELERY)
 app.autodiscover_tasks()
+app.autodiscover_tasks(related_name="drill_tasks")
 
 
 @setup_logging.connect

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from celery.schedules import schedule
+from celery.schedules import crontab, schedule
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
@@ -300,6 +300,36 @@ CELERY: dict[str, Any] = {
             "task": "commitments.verify_slots",
             "schedule": schedule(run_every=15),
             "options": {"expires": 15},
+        },
+        "failover": {
+            "task": "failover.reconcile_periodic",
+            "schedule": schedule(run_every=5),
+            "options": {"expires": 5},
+        },
+        "failover-validation": {
+            "task": "failover.validate_due",
+            "schedule": schedule(run_every=30),
+            "options": {"expires": 30},
+        },
+        "failover-retention": {
+            "task": "failover.forget_old",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
+        },
+        "evacuations": {
+            "task": "failover.evacuate",
+            "schedule": schedule(run_every=10),
+            "options": {"expires": 10},
+        },
+        "coverage": {
+            "task": "failover.account_coverage",
+            "schedule": schedule(run_every=60),
+            "options": {"expires": 60},
+        },
+        "drills": {
+            "task": "failover.drill_zones",
+            "schedule": crontab(hour="2", minute="17"),
+            "options": {"expires": 7200},
         },
         "commitments-due": {
             "task": "commitments.dispatch_due",

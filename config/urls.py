@@ -20,6 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/commitments/", include("commitments.api.operator_urls")),
     path("scheduler/", include("capacity.api.urls")),
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
+    path("api/v1/failover/", include("failover.api.urls")),
 ]
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

@@ -11,8 +11,16 @@ class FailoverConfig(AppConfig):
     name = "failover"
 
     def ready(self) -> None:
-        """Register the section of region files that this app reads and writes."""
-        from failover import region  # noqa: PLC0415 - models first
+        """Register the section of region files of this app, its metrics and its hooks."""
+        from failover import (  # noqa: PLC0415 - models first
+            hooks_scheduling,
+            metrics,
+            region,
+            scrape,
+        )
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
         region.register(registry)
+        metrics.show_zones(("",))  # every series of the loop exists from the start
+        scrape.register()
+        hooks_scheduling.register()

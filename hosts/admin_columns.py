@@ -7,6 +7,7 @@ from typing import TypeVar
 from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.utils.safestring import SafeString
 
+from hosts.domain.readiness import hindering_conditions
 from hosts.models import Host, Project
 from journal.admin_base import badge
 
@@ -41,4 +42,5 @@ def host_state_badge(row: Host) -> SafeString:
         why.append("disabled")
     if row.maintenance not in {"", "ha"}:
         why.append(f"{row.get_maintenance_display()} maintenance")
+    why.extend(hindering_conditions(row.conditions))
     return badge("bad" if row.state == "down" else "warn", ", ".join(why), row.disabled_reason)

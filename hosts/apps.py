@@ -12,8 +12,14 @@ class HostsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the sections of region files that this app reads and writes."""
-        from hosts.region import flavors, hosts, identity, servers  # noqa: PLC0415 - models first
+        from hosts.region import (  # noqa: PLC0415 - models first
+            flavors,
+            host_facts,
+            hosts,
+            identity,
+            servers,
+        )
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
-        for module in (identity, flavors, hosts, servers):
+        for module in (identity, flavors, hosts, host_facts, servers):
             module.register(registry)

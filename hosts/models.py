@@ -9,6 +9,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from hosts.domain.readiness import hindering_conditions
 from journal.models import TrackedModel
 
 
@@ -198,6 +199,11 @@ class Host(TrackedModel):
         blank=True,
         help_text="features, CPU modes and devices for live migration",
     )
+    reported_instances = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="VMs as the host reports them: id, name, active; empty if it reports none at all",
+    )
     generation = models.BigIntegerField(default=1)
 
     class Meta:
@@ -228,6 +234,7 @@ class Host(TrackedModel):
             self.state == HostState.UP
             and self.status == HostStatus.ENABLED
             and self.maintenance in {Maintenance.NONE, Maintenance.HA}
+            and not hindering_conditions(self.conditions)
         )
 
 

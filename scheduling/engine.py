@@ -14,6 +14,7 @@ import numpy as np
 from scheduling.columns import BoolColumn
 from scheduling.decision import Candidate, ClosestHost, Decision, StepRemoval, explain_removals
 from scheduling.evaluation import (
+    Clock,
     Evaluation,
     Pipeline,
     PipelineRunError,
@@ -173,7 +174,8 @@ def step_views(
 class Batch:
     """Free columns and evaluations of one run; the only mutable state, gone when the run ends."""
 
-    def __init__(self, table: HostTable, pipeline: Pipeline) -> None:
+    def __init__(self, table: HostTable, pipeline: Pipeline, *, clock: Clock | None = None) -> None:
+        self._clock = clock
         self._table = table
         self._pipeline = pipeline
         self._free: dict[Hashable, FreeColumns] = {}
@@ -199,7 +201,7 @@ class Batch:
             )
         rows = evaluation.best_rows(request.request_key, max_candidates)
         if rows:
-            self._place(rows[0], request)
+            self.place(rows[0], request)
         top = tuple(evaluation.candidate(row) for row in rows)
         return Decision(
             request=request,
@@ -230,6 +232,7 @@ class Batch:
                 views=views,
                 free=measuring[-1] if measuring else self._free_columns(request),
                 placed_count=len(self._placed),
+                clock=self._clock,
             )
             self._evaluations[key] = evaluation
         else:
@@ -260,7 +263,13 @@ class Batch:
             self._free[key] = free
         return free
 
-    def _place(self, row: int, request: PlacementRequest) -> None:
+    @property
+    def placed(self) -> Sequence[tuple[int, PlacementRequest]]:
+        """Rows and requests that were placed so far, in order."""
+        return self._placed
+
+    def place(self, row: int, request: PlacementRequest) -> None:
+        """Count a request as placed on the host of a row, as :meth:`decide` does with the best."""
         for free in self._free.values():
             _take(free, row, request)
         self._placed.append((row, request))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from scheduling.request import PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
 from scheduling.weighers.base import Weigher, tie_break_hashes
+
+Clock: TypeAlias = Callable[[], float]
 
 _MASK_CACHE_LIMIT = 512
 _EVERY_HOST = ("", "every host")
@@ -74,15 +77,28 @@ class StepView:
 
 @dataclass(slots=True, kw_only=True)
 class StepNotes:
-    """Steps that could not judge and were passed over.
+    """Steps that could not judge and were passed over, and how long each step took.
 
     Attributes:
         skipped: Filter -> why; it kept all hosts.
         ignored: Weigher -> why; it had no effect.
+        seconds: Step -> duration; empty without a clock.
+        clock: Returns seconds from any origin; None measures nothing.
     """
 
     skipped: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    clock: Clock | None = None
+
+    def began(self) -> float:
+        """Return when a step begins, by the clock."""
+        return self.clock() if self.clock is not None else 0.0
+
+    def ended(self, step: str, began: float) -> None:
+        """Add the time since a step began to its duration."""
+        if self.clock is not None:
+            self.seconds[step] = self.seconds.get(step, 0.0) + self.clock() - began
 
 
 def candidate_mask(
@@ -212,6 +228,7 @@ class Evaluation:
         views: Sequence[StepView],
         free: FreeColumns,
         placed_count: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         self._table = table
         self._pipeline = pipeline
@@ -220,7 +237,7 @@ class Evaluation:
         self._closest: ClosestHost | None = None
         self.views = views
         self.free = free
-        self.notes = StepNotes()
+        self.notes = StepNotes(clock=clock)
         self.candidates = candidate_mask(
             table, request, ignore_preselection=pipeline.ignore_preselection
         )
@@ -239,6 +256,7 @@ class Evaluation:
             for weigher, is_active in zip(pipeline.weighers, self._active_weighers, strict=True)
             if is_active
         )
+        self._preferred = self._preferred_mask()
         self.start_weights = self._start_weights()
         self._scores: FloatColumn = np.full(len(table), -np.inf)
         self._contributions: list[FloatColumn] = [
@@ -278,8 +296,10 @@ class Evaluation:
             self._look_again(np.array(touched, dtype=np.int64))
 
     def best_rows(self, request_key: str, max_candidates: int) -> list[int]:
-        """Return the best rows in order: score, then tie-break hash, then name."""
+        """Return the best rows in order: tier, score, then tie-break hash, then name."""
         scores = self._scores
+        if self._preferred is not None:
+            return self._best_of_tiers(self._preferred, request_key, max_candidates)
         if max_candidates == 1 and len(scores):
             row = int(scores.argmax())
             if scores[row] == -np.inf:
@@ -296,9 +316,17 @@ class Evaluation:
         score = self._scores[row]
         if score == -np.inf:
             return None
-        tied = np.flatnonzero(self._scores == score)
+        peers, ahead = self._scores > -np.inf, 0
+        if self._preferred is not None:
+            ahead = 0 if self._preferred[row] else int(np.count_nonzero(peers & self._preferred))
+            peers &= self._preferred == self._preferred[row]
+        tied = np.flatnonzero(peers & (self._scores == score))
         before_in_tie = self._ordered(tied, request_key, len(tied)).index(row)
-        return int(np.count_nonzero(self._scores > score)) + before_in_tie + 1
+        return ahead + int(np.count_nonzero(peers & (self._scores > score))) + before_in_tie + 1
+
+    def is_preferred(self, row: int) -> bool:
+        """Return whether a row comes before all others, whatever the scores."""
+        return self._preferred is not None and bool(self._preferred[row])
 
     def candidate(self, row: int) -> Candidate:
         """Describe one row."""
@@ -324,6 +352,30 @@ class Evaluation:
         free = self.free.at(rows)
         return [self._contribution(index, free) for index in range(len(self._active_weighers))]
 
+    def _preferred_mask(self) -> BoolColumn | None:
+        """Return the hosts that some weigher puts before all others; None if there are none."""
+        rows: list[int] = []
+        for weigher, is_active in zip(self._pipeline.weighers, self._active_weighers, strict=True):
+            if is_active and weigher.preferred_rows is not None:
+                rows.extend(weigher.preferred_rows(self._table, self._request))
+        if not rows:
+            return None
+        mask: BoolColumn = np.zeros(len(self._table), dtype=np.bool_)
+        mask[rows] = True
+        return mask
+
+    def _best_of_tiers(
+        self, preferred: BoolColumn, request_key: str, max_candidates: int
+    ) -> list[int]:
+        survives = self._scores > -np.inf
+        ranked: list[int] = []
+        for tier in (preferred, ~preferred):
+            rows = np.flatnonzero(survives & tier)
+            count = max_candidates - len(ranked) if max_candidates else len(rows)
+            if len(rows) and count:
+                ranked += self._ordered(rows, request_key, min(count, len(rows)))
+        return ranked
+
     def _start_weights(self) -> FloatColumn:
         start: FloatColumn = np.zeros(len(self._table), dtype=np.float64)
         weights = self._request.weights
@@ -337,7 +389,9 @@ class Evaluation:
     def _evaluate_filters(self) -> None:
         passed = self.candidates
         for view in self.views:
+            began = self.notes.began()
             mask, is_static = _judged(self._table, view, self.notes)
+            self.notes.ended(view.step.name, began)
             self._masks.append(mask if is_static else None)
             passed = passed & mask
             self._passed.append(passed)
@@ -376,7 +430,9 @@ class Evaluation:
         total = self.start_weights[free.rows].copy()
         for index, column in enumerate(self._contributions):
             if self._active_weighers[index]:
+                began = self.notes.began()
                 contribution = self._contribution(index, free)
+                self.notes.ended(self._pipeline.weighers[index].name, began)
                 column[free.rows] = contribution
                 total += contribution
         self._scores[free.rows] = np.where(survives, total, -np.inf)

@@ -2,8 +2,9 @@
 
 Everything that blocks is summed in columns of the table. What a request gets back is a handful of
 reservations: its project's committed slots, at most the request's own size from each (product,
-15.18) and never the room of VMs that are still expected in them (15.17); failover slots of an
-evacuating VM; its own in-flight blocks (16.3).
+15.18), less what other VMs of the project and group in flight take of them, and never the room of
+other VMs that are still expected in them (15.17); failover slots of an evacuating VM; its own
+in-flight blocks (16.3).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scheduling.request import (
     KIND_IN_FLIGHT,
     PlacementRequest,
 )
-from scheduling.resources import ResourceVector
+from scheduling.resources import ZERO, ResourceVector
 from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
@@ -114,6 +115,8 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
     project_key = None
     if _releases_slots(request) and _own_slots(table, request):
         project_key = (request.project_id, request.commitment_group, request.asked)
+        if request.request_key in table.reservations.slots_expecting:
+            vm_key = request.request_key
     reuses = request.intent is Intent.REUSE_FAILOVER_RESERVATION and table.reservations.failover
     return (
         request.ignored_kinds,
@@ -125,12 +128,12 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
 
 
 def _slot_columns(
-    table: HostTable, reservations: Iterable[ReservationRow], measure: str
+    table: HostTable, reservations: Iterable[ReservationRow], measure: str, *, vm_uuid: str = ""
 ) -> SlotColumns:
     rows: list[int] = []
     amounts: list[tuple[int, int]] = []
     for reservation in reservations:
-        amount = _measured(reservation, measure)
+        amount = _measured(reservation, measure, vm_uuid)
         for host in reservation.hosts():
             if host in table.row_of:
                 rows.append(table.row_of[host])
@@ -141,13 +144,16 @@ def _slot_columns(
     )
 
 
-def _measured(reservation: ReservationRow, measure: str) -> ResourceVector:
+def _measured(reservation: ReservationRow, measure: str, vm_uuid: str) -> ResourceVector:
     if measure == "blocked":
         return reservation.blocked
     if measure == "hidden":
         return reservation.full - reservation.blocked
     base = reservation.blocked if measure == "releasable" else reservation.full
-    return (base - reservation.expected_only).clamped()
+    kept = reservation.expected_only
+    if vm_uuid:
+        kept -= sum((size for uuid, size in reservation.expected_vms if uuid == vm_uuid), ZERO)
+    return (base - kept).clamped()
 
 
 def _cached_columns(
@@ -219,8 +225,7 @@ def _released(table: HostTable, request: PlacementRequest) -> Iterable[SlotColum
         yield from _released_failover(table, request)
     own_in_flight = table.reservations.in_flight_of_vm.get(request.request_key)
     if own_in_flight and KIND_IN_FLIGHT not in request.ignored_kinds:
-        once = {(row.placement_id or row.reservation_id, row.hosts()): row for row in own_in_flight}
-        yield _slot_columns(table, once.values(), "blocked")
+        yield _slot_columns(table, _once(own_in_flight), "blocked")
 
 
 def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
@@ -229,11 +234,74 @@ def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable
     slots = _own_slots(table, request)
     if not slots:
         return
-    columns = _cached_columns(table, key, slots, measure, _is_ready)
-    yield SlotColumns(
+    vm_uuid = request.request_key
+    if vm_uuid in table.reservations.slots_expecting:
+        columns = _slot_columns(table, filter(_is_ready, slots), measure, vm_uuid=vm_uuid)
+    else:
+        columns = _cached_columns(table, key, slots, measure, _is_ready)
+    given = SlotColumns(
         rows=columns.rows,
         memory_bytes=np.minimum(columns.memory_bytes, request.asked.memory_bytes),
         vcpus=np.minimum(columns.vcpus, request.asked.vcpus),
+    )
+    flying = _flying_into_slots(table, request)
+    yield given if flying is None else _beside_vms_in_flight(columns, given, flying)
+
+
+def _once(in_flight: Iterable[ReservationRow]) -> Iterable[ReservationRow]:
+    """Return in-flight blocks, of those of one placement on one host only one (16.3)."""
+    return {
+        (row.placement_id or row.reservation_id, row.hosts()): row for row in in_flight
+    }.values()
+
+
+def _flying_into_slots(table: HostTable, request: PlacementRequest) -> SlotColumns | None:
+    """Return what other VMs of the project and group in flight block; None if there are none."""
+    if KIND_IN_FLIGHT in request.ignored_kinds:
+        return None
+    key = (request.project_id, request.commitment_group)
+    others = [
+        row
+        for row in table.reservations.in_flight.get(key, ())
+        if request.request_key not in row.vm_uuids
+    ]
+    return _slot_columns(table, _once(others), "blocked") if others else None
+
+
+def _beside_vms_in_flight(
+    slots: SlotColumns, given: SlotColumns, flying: SlotColumns
+) -> SlotColumns:
+    """Return what a host's slots give to a VM when others are on their way into them.
+
+    What slots and these VMs block together is blocked once only, and is taken from what the slots
+    give: ``shared + min(given, slots - shared)`` with ``shared = min(slots, flying)``, per host.
+
+    Args:
+        slots: What the slots release altogether.
+        given: What each of them may release to the VM.
+        flying: What the other VMs block.
+
+    Source: spec scheduling, 15.18, 16.3.
+    """
+    rows: Int64Column
+    rows, place = np.unique(slots.rows, return_inverse=True)
+    flying_place = np.searchsorted(rows, flying.rows)
+    is_here = flying_place < len(rows)
+    is_here[is_here] = rows[flying_place[is_here]] == flying.rows[is_here]
+
+    def per_host(slot: Int64Column, share: Int64Column, flight: Int64Column) -> Int64Column:
+        sums: Int64Column = np.zeros((3, len(rows)), dtype=np.int64)
+        np.add.at(sums[0], place, slot)
+        np.add.at(sums[1], place, share)
+        np.add.at(sums[2], flying_place[is_here], flight[is_here])
+        shared = np.minimum(sums[0], sums[2])
+        released: Int64Column = shared + np.minimum(sums[1], sums[0] - shared)
+        return released
+
+    return SlotColumns(
+        rows=rows,
+        memory_bytes=per_host(slots.memory_bytes, given.memory_bytes, flying.memory_bytes),
+        vcpus=per_host(slots.vcpus, given.vcpus, flying.vcpus),
     )
 
 

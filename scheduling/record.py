@@ -14,7 +14,7 @@ import numpy as np
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Candidate, StepRemoval
 from scheduling.engine import Batch, PipelineRunError, check_placeable, table_for
-from scheduling.evaluation import Evaluation, Pipeline
+from scheduling.evaluation import Clock, Evaluation, Pipeline
 from scheduling.filters.base import StepEvent
 from scheduling.intents import CallOptions
 from scheduling.request import PlacementRequest
@@ -63,6 +63,7 @@ class FilterTrace:
         removed_count: How many.
         remaining: How many it left.
         skipped_because: Why it was passed over; empty if it was not.
+        seconds: How long it took; None if that was not measured.
     """
 
     step: str
@@ -70,6 +71,7 @@ class FilterTrace:
     removed_count: int
     remaining: int
     skipped_because: str = ""
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,12 +83,14 @@ class WeigherTrace:
         multiplier: Its multiplier.
         contributions: float64, ``multiplier * tanh(activation)`` of each ordered host.
         ignored_because: Why it had no effect; empty if it had.
+        seconds: How long it took; None if that was not measured or it was not active.
     """
 
     step: str
     multiplier: float
     contributions: FloatColumn
     ignored_because: str = ""
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,6 +110,8 @@ class DecisionRecord:
         start_weights: float64, the weight that each ordered host started with.
         scores: float64, score of each ordered host.
         events: What steps want counted.
+        preferred: How many hosts of the answer come first whatever their score, since a weigher
+            puts them before all others.
         failure: Why the run came to no result; empty if it did.
     """
 
@@ -121,6 +127,7 @@ class DecisionRecord:
     start_weights: FloatColumn
     scores: FloatColumn
     events: tuple[StepEvent, ...]
+    preferred: int = 0
     failure: str = ""
 
     @property
@@ -168,6 +175,15 @@ class DecisionRecord:
         )
 
     @property
+    def step_seconds(self) -> tuple[tuple[str, float], ...]:
+        """Return how long each step took that was measured: pairs of step and seconds."""
+        traces = (
+            *((trace.step, trace.seconds) for trace in self.filters),
+            *((trace.step, trace.seconds) for trace in self.weighers),
+        )
+        return tuple((step, seconds) for step, seconds in traces if seconds is not None)
+
+    @property
     def last_removing_filter(self) -> str | None:
         """Return the filter that removed the last host; None if one is left or none was there."""
         for trace in self.filters:
@@ -212,7 +228,8 @@ class DecisionRecord:
                     contributions=self._contributions(index),
                 )
                 for index, name in enumerate(ordered)
-            ]
+            ],
+            preferred=self.preferred,
         )
         return f"{text}\n\n{weighing}" if weighing else text
 
@@ -225,6 +242,8 @@ def record_run(
     request: PlacementRequest,
     pipeline: Pipeline,
     options: CallOptions | None = None,
+    *,
+    clock: Clock | None = None,
 ) -> DecisionRecord:
     """Run a pipeline for one request and keep what every step did.
 
@@ -235,6 +254,7 @@ def record_run(
         request: What is asked.
         pipeline: Filters and weighers to run.
         options: Call-time options; they are combined with those of the steps.
+        clock: Returns seconds from any origin, to measure each step; None measures nothing.
 
     Raises:
         InvalidOptionsError: If the options contradict each other.
@@ -250,7 +270,7 @@ def record_run(
     check_placeable(combined, pipeline)
     full = table_for(table, (combined,), pipeline)
     try:
-        evaluation = Batch(full, pipeline).evaluation(combined)
+        evaluation = Batch(full, pipeline, clock=clock).evaluation(combined)
     except PipelineRunError as failure:
         return _failed(full, combined, pipeline, str(failure))
     return _recorded(full, combined, pipeline, evaluation, options.max_candidates)
@@ -283,6 +303,7 @@ def _recorded(
                 removed_count=removal.removed,
                 remaining=removal.remaining,
                 skipped_because=notes.skipped.get(removal.step, ""),
+                seconds=notes.seconds.get(removal.step),
             )
             for index, removal in enumerate(evaluation.removals)
         ),
@@ -292,6 +313,7 @@ def _recorded(
                 multiplier=weigher.multiplier,
                 contributions=column[rows],
                 ignored_because=notes.ignored.get(weigher.name, ""),
+                seconds=notes.seconds.get(weigher.name),
             )
             for weigher, column in zip(pipeline.weighers, evaluation.contributions, strict=True)
         ),
@@ -299,6 +321,7 @@ def _recorded(
         start_weights=evaluation.start_weights[rows],
         scores=evaluation.scores[rows],
         events=tuple(_events(table, evaluation)),
+        preferred=sum(evaluation.is_preferred(row) for row in rows),
     )
 
 

@@ -36,6 +36,8 @@ class ReservationIndex:
         committed: (project, resource group) -> its committed slots, by key.
         failover_of_vm: VM uuid -> failover slots that list it, by key.
         in_flight_of_vm: VM uuid -> its in-flight blocks, by key.
+        in_flight: (project, resource group) -> in-flight blocks of their VMs, by key.
+        slots_expecting: VM uuid -> committed slots that keep room for it and do not see it, by key.
         failover: All failover slots, by key.
         all_committed: All committed slots, by key.
     """
@@ -44,6 +46,8 @@ class ReservationIndex:
     committed: _ByKey = field(default_factory=dict)
     failover_of_vm: _ByVm = field(default_factory=dict)
     in_flight_of_vm: _ByVm = field(default_factory=dict)
+    in_flight: _ByKey = field(default_factory=dict)
+    slots_expecting: _ByVm = field(default_factory=dict)
     failover: tuple[ReservationRow, ...] = ()
     all_committed: tuple[ReservationRow, ...] = ()
 
@@ -84,6 +88,8 @@ class ReservationIndex:
             committed=_regrouped(self.committed, gone, changed, _committed_keys),
             failover_of_vm=_regrouped(self.failover_of_vm, gone, changed, _failover_users),
             in_flight_of_vm=_regrouped(self.in_flight_of_vm, gone, changed, _in_flight_vms),
+            in_flight=_regrouped(self.in_flight, gone, changed, _in_flight_keys),
+            slots_expecting=_regrouped(self.slots_expecting, gone, changed, _expected_vms),
             failover=_rows_of_kind(self.failover, by_id, gone, changed, KIND_FAILOVER),
             all_committed=_rows_of_kind(self.all_committed, by_id, gone, changed, KIND_COMMITTED),
         )
@@ -129,6 +135,16 @@ def _failover_users(row: ReservationRow) -> tuple[str, ...]:
 
 def _in_flight_vms(row: ReservationRow) -> tuple[str, ...]:
     return row.vm_uuids if row.kind == KIND_IN_FLIGHT else ()
+
+
+def _in_flight_keys(row: ReservationRow) -> tuple[tuple[str, str], ...]:
+    return ((row.project_id, row.resource_group),) if row.kind == KIND_IN_FLIGHT else ()
+
+
+def _expected_vms(row: ReservationRow) -> tuple[str, ...]:
+    if row.kind != KIND_COMMITTED:
+        return ()
+    return tuple(vm_uuid for vm_uuid, _ in row.expected_vms)
 
 
 def _regrouped(

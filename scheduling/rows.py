@@ -116,7 +116,8 @@ class ReservationRow:
         full: Its size.
         blocked: What it blocks on each of its hosts beyond the VMs that the hosts' allocation has.
         expected_only: What VMs take that are expected in it and neither seen nor held in flight;
-            never released with the rest.
+            never released with the rest, except to the VM itself.
+        expected_vms: (VM uuid, size) of these VMs.
         expected_memory_bytes: Memory of all VMs expected in it, seen or not.
         vm_uuids: Users of a failover slot; the VM of an in-flight placement.
         placement_id: Shared by the in-flight blocks of one placement.
@@ -133,6 +134,7 @@ class ReservationRow:
     full: ResourceVector = ZERO
     blocked: ResourceVector = ZERO
     expected_only: ResourceVector = ZERO
+    expected_vms: tuple[tuple[str, ResourceVector], ...] = ()
     expected_memory_bytes: int = 0
     vm_uuids: tuple[str, ...] = ()
     placement_id: str = ""

@@ -30,22 +30,28 @@ class WeighedHost:
         return self.input_weight + sum(part for _, part in self.contributions)
 
 
-def weighing_text(hosts: Sequence[WeighedHost]) -> str:
+def weighing_text(hosts: Sequence[WeighedHost], *, preferred: int = 0) -> str:
     """Return why the hosts are in this order; empty with one host or without weigher.
 
     Args:
         hosts: All hosts of the answer, best first.
+        preferred: How many of the first come before all others whatever their score.
     """
     if len(hosts) < 2 or not hosts[0].contributions:  # noqa: PLR2004 - two make a pair
         return ""
     top = hosts[:_TOP]
     sentences = [f"Best hosts: {', '.join(host.name for host in top)}."]
-    counterfactual = _counterfactual(hosts)
+    if preferred:
+        names = ", ".join(host.name for host in hosts[:preferred])
+        sentences.append(f"Before all others, whatever the weights: {names}.")
+    tier = hosts[:preferred] or hosts
+    counterfactual = _counterfactual(tier) if len(tier) > 1 else ""
     if counterfactual:
         sentences.append(counterfactual)
     pairs = list(pairwise(top))
-    for ahead, behind in pairs:
-        sentences += _pair(ahead, behind, has_counterfactual=bool(counterfactual))
+    for place, (ahead, behind) in enumerate(pairs, start=1):
+        if place != preferred:  # between the tiers no weight decides
+            sentences += _pair(ahead, behind, has_counterfactual=bool(counterfactual))
     negligible = [
         name
         for index, (name, _) in enumerate(top[0].contributions)

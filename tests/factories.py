@@ -406,8 +406,21 @@ def make_vm(
 def make_allocation(
     slot: Reservation, vm: Instance, *, state: str = AllocationState.CONFIRMED
 ) -> ReservationAllocation:
-    """Put a VM into a reservation and set what the reservation blocks from then on."""
+    """Put a VM into a reservation and set what the reservation blocks from then on.
+
+    A user of a failover reservation runs elsewhere, and is only expected there.
+    """
     now = timezone.now()
+    if slot.kind == ReservationKind.FAILOVER:
+        return ReservationAllocation.objects.create(
+            reservation=slot,
+            vm_uuid=vm.openstack_id,
+            state=AllocationState.EXPECTED,
+            memory_bytes=vm.memory_bytes,
+            vcpus=vm.vcpus,
+            since=now,
+            vm_host=vm.host,
+        )
     is_confirmed = state == AllocationState.CONFIRMED
     row = ReservationAllocation.objects.create(
         reservation=slot,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db import connection
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -22,12 +23,20 @@ from capacity.services.pipelines import (
     save_pipeline,
     spec_of,
 )
-from journal.admin_base import BaseAdmin, ReadOnlyInline, badge, request_actor, time_tag
+from journal.admin_base import (
+    BaseAdmin,
+    ReadOnlyInline,
+    badge,
+    request_actor,
+    text_link,
+    time_tag,
+)
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
 from scheduling.pipelines import InvalidPipelineError
 
 ROWS = 30
+RESTORE = "restore"
 NEW_DOCUMENT = {
     "name": "",
     "scheduling_domain": "nova",
@@ -55,6 +64,7 @@ class PipelineForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
         help_text="Save once without it to see what would change.",
     )
     read_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    restored: PipelineVersion | None = None
 
     class Meta:
         model = Pipeline
@@ -67,6 +77,9 @@ class PipelineForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
         if self.instance.pk:
             document = document_from_spec(spec_of(self.instance))
         if "definition" in self.fields:
+            if self.restored is not None:
+                document = self.restored.definition
+                self.fields["reason"].initial = f"restore version {self.restored.version}"
             self.fields["definition"].initial = as_yaml(document)
             self.fields["read_version"].initial = self.instance.version if self.instance.pk else 0
 
@@ -104,6 +117,14 @@ class PipelineForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
         return plan
 
 
+def version_to_restore(request: HttpRequest, row: Pipeline) -> PipelineVersion | None:
+    """Return the version that the address names, None without one."""
+    wanted = request.GET.get(RESTORE, "")
+    if not (wanted.isdecimal() and len(wanted) < 10):  # noqa: PLR2004 - fits the column
+        return None
+    return row.versions.filter(version=int(wanted)).first()
+
+
 def plan_lines(plan: PipelinePlan) -> list[str]:
     """Return what saving would do, for people."""
     return [
@@ -123,9 +144,15 @@ class PipelineVersionInline(ReadOnlyInline[PipelineVersion]):
     """What the pipeline was before."""
 
     model = PipelineVersion
-    fields = ("version", "actor", "saved", "content")
+    fields = ("version", "actor", "saved", "content", "restore")
     readonly_fields = fields
     verbose_name_plural = "versions"
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Offer to restore a version to those who may change the pipeline."""
+        if request.user.has_perm("capacity.change_pipeline"):
+            return self.fields
+        return tuple(name for name in self.fields if name != "restore")
 
     @admin.display(description="saved")
     def saved(self, row: PipelineVersion) -> SafeString | str:
@@ -141,6 +168,14 @@ class PipelineVersionInline(ReadOnlyInline[PipelineVersion]):
             len(row.definition.get("weighers", ())),
             as_yaml(row.definition),
         )
+
+    @admin.display(description="")
+    def restore(self, row: PipelineVersion) -> SafeString | str:
+        """Lead to the form with this version's definition in it."""
+        if row.version == row.pipeline.version:
+            return "current"
+        url = reverse("admin:capacity_pipeline_change", args=[row.pipeline_id])
+        return text_link(f"{url}?{RESTORE}={row.version}", "Restore this version")
 
 
 @admin.register(Pipeline)
@@ -167,6 +202,56 @@ class PipelineAdmin(BaseAdmin[Pipeline]):
         if not self.has_change_permission(request, obj):
             return self.page_columns
         return ("conditions",)
+
+    def get_form(
+        self,
+        request: HttpRequest,
+        obj: Pipeline | None = None,
+        change: bool = False,  # noqa: FBT001, FBT002 - signature of Django
+        **kwargs: Any,
+    ) -> type[PipelineForm]:
+        """Fill the form with an earlier version's definition when one is to be restored."""
+        form = cast("type[PipelineForm]", super().get_form(request, obj, change, **kwargs))
+        if obj is not None and request.method == "GET":
+            form.restored = version_to_restore(request, obj)
+        return form
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show what restoring would change; nothing is written before the form is saved."""
+        row = self.get_object(request, object_id)
+        if row is not None and request.method == "GET" and RESTORE in request.GET:
+            self._announce_restore(request, row)
+        return super().change_view(request, object_id, form_url, extra_context)
+
+    def _announce_restore(self, request: HttpRequest, row: Pipeline) -> None:
+        version = version_to_restore(request, row)
+        if version is None:
+            wanted = request.GET[RESTORE][:20]
+            messages.error(request, f"{row.name} has no version {wanted} to restore.")
+            return
+        try:
+            plan = plan_pipeline(spec_from_document(version.definition))
+        except InvalidPipelineError as error:
+            messages.error(request, f"Version {version.version} cannot be restored: {error}")
+            return
+        if plan.problems:
+            problems = "; ".join(plan.problems)
+            messages.error(request, f"Version {version.version} cannot be restored: {problems}")
+        elif plan.verb == "keep":
+            messages.info(request, f"Version {version.version} says what is in force already.")
+        else:
+            lines = "; ".join((*plan.changes, *plan.warnings))
+            messages.warning(
+                request,
+                f"Not saved yet. Restoring version {version.version} would become version"
+                f" {plan.version}: {lines}. Tick “Apply the plan” and save.",
+            )
 
     def save_model(self, request: HttpRequest, obj: Pipeline, form: Any, change: Any) -> None:
         """Save through the service, which makes the version and audits."""

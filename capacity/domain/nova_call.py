@@ -67,7 +67,19 @@ def limited_to(hosts: Sequence[str], allowed: Collection[str]) -> tuple[str, ...
     return tuple(host for host in hosts if host in kept)
 
 
-def shuffled_top(hosts: Sequence[str], count: int, *, seed: str) -> tuple[str, ...]:
+def planned_first(hosts: Sequence[str], planned: str) -> tuple[str, ...]:
+    """Return the hosts with a planned one first if it is among them, the others in their order.
+
+    Source: spec failover, 17.2 (evacuation planner).
+    """
+    if planned not in hosts:
+        return tuple(hosts)
+    return (planned, *(host for host in hosts if host != planned))
+
+
+def shuffled_top(
+    hosts: Sequence[str], count: int, *, seed: str, preferred: int = 0
+) -> tuple[str, ...]:
     """Return the hosts with the first ``count`` in an order that the seed alone decides.
 
     The same seed gives the same order, different seeds spread evenly.
@@ -76,13 +88,16 @@ def shuffled_top(hosts: Sequence[str], count: int, *, seed: str) -> tuple[str, .
         hosts: Best first.
         count: How many of the best change places; fewer than two change nothing.
         seed: Key of the request.
+        preferred: How many of the best stay before the others, in whatever order.
 
-    Source: spec scheduling, 2.6 (product: seeded by the request).
+    Source: spec scheduling, 2.6 (product: seeded by the request) and 15.7.
     """
     top = min(count, len(hosts))
     if top < 2:  # noqa: PLR2004 - one host has no other order
         return tuple(hosts)
-    order = sorted(range(top), key=lambda place: (_draw(seed, hosts[place]), place))
+    order = sorted(
+        range(top), key=lambda place: (place >= preferred, _draw(seed, hosts[place]), place)
+    )
     return (*(hosts[place] for place in order), *hosts[top:])
 
 

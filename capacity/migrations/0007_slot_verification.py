@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("capacity", "0006_pipeline_create_history"),
+        ("capacity", "0007_failover_users"),
         ("hosts", "0004_scheduling_facts"),
     ]
 

@@ -189,6 +189,8 @@ class ReservationAllocation(TrackedModel):
 
     A VM that was seen and is listed nowhere any more is expected again since ``missing_since``, so
     that its slot blocks the room that the host's allocation no longer shows.
+
+    ``vm_host`` and ``validated_at`` are those of failover reservations, whose users run elsewhere.
     """
 
     reservation = models.ForeignKey(
@@ -206,6 +208,18 @@ class ReservationAllocation(TrackedModel):
     missing_since = models.DateTimeField(
         null=True, blank=True, help_text="when a VM that was seen was first listed nowhere"
     )
+    vm_host = models.ForeignKey(
+        Host,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        help_text="host the VM ran on when it joined a failover reservation",
+    )
+    validated_at = models.DateTimeField(
+        null=True, blank=True, help_text="when the scheduler last agreed to evacuate the VM here"
+    )
 
     class Meta:
         ordering = ("reservation_id", "vm_uuid")
@@ -217,6 +231,10 @@ class ReservationAllocation(TrackedModel):
             )
         ]
         constraints = [
+            models.UniqueConstraint(
+                fields=["reservation", "vm_host"],
+                name="capacity_reservationallocation_vm_host_unique",
+            ),
             models.UniqueConstraint(
                 fields=["reservation", "vm_uuid"], name="capacity_reservationallocation_vm_unique"
             ),

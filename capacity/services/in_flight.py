@@ -46,7 +46,8 @@ ROWS_PER_TRANSACTION = 1000
 # What the VM's own slots give it, per slot at most its size (spec scheduling, 7.11 step B, 15.17,
 # 15.18). VMs of its project in flight to the host use that room too: what they and the slots block
 # twice is added to what is free, and taken from what the slots give. The room comes from the locked
-# row. A host that changed since the snapshot was filtered by facts that may not hold now (16.2).
+# row. A host that changed since the snapshot, or one of its aggregates, was filtered by facts that
+# may not hold now (16.2).
 TAKE_ROOM = """
 WITH released AS (
     SELECT asked.host_id,
@@ -79,8 +80,15 @@ WITH released AS (
       LEFT JOIN released ON released.host_id = asked.host_id
      WHERE {room_for_memory_bytes} >= %(memory_bytes)s
        AND {room_for_vcpus} >= %(vcpus)s
-       AND (%(snapshot)s = '' OR pg_visible_in_snapshot(
-                host.changed_xid::text::xid8, nullif(%(snapshot)s, '')::pg_snapshot))
+       AND (%(snapshot)s = ''
+            OR pg_visible_in_snapshot(
+                   host.changed_xid::text::xid8, nullif(%(snapshot)s, '')::pg_snapshot)
+               AND NOT EXISTS (
+                   SELECT FROM hosts_aggregate AS joined
+                    WHERE joined.uuid = ANY(host.aggregate_uuids)
+                      AND NOT pg_visible_in_snapshot(
+                              joined.changed_xid::text::xid8,
+                              nullif(%(snapshot)s, '')::pg_snapshot)))
      ORDER BY asked.position
      LIMIT %(max_held)s
 )

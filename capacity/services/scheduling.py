@@ -17,12 +17,12 @@ from django.utils import timezone
 
 from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
-from capacity.domain.nova_call import gathering_problem, shuffled_top
-from capacity.hooks import TrackedPlacement
-from capacity.selectors.host_table import current_host_table
+from capacity.domain.nova_call import gathering_problem, planned_first, shuffled_top
+from capacity.hooks import TrackedPlacement, planned_evacuation_host
+from capacity.selectors.host_table import read_host_table
 from capacity.services.in_flight import InFlightHold
 from capacity.services.pipelines import ActivePipeline, active_pipelines
-from capacity.services.placement import SPARE_CANDIDATES, ask_of, place_vm
+from capacity.services.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
 from capacity.services.quota_facts import with_quota_facts
 from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
 from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
@@ -87,11 +87,13 @@ class _Run:
     group: str = ""
     is_group_known: bool = True
     table: HostTable | None = None
+    snapshot: str = ""
     record: DecisionRecord | None = None
     engine_seconds: float = 0.0
     host_names: tuple[str, ...] = ()
     placement_id: UUID | None = None
     outcome_class: str = ""
+    planned_host: str = ""
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -128,12 +130,27 @@ class _Run:
             resources=self.request.asked,
         )
 
+    def preferred(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Return hosts with the one that an evacuation plan names first, if it passed."""
+        return planned_first(hosts, self.planned_host)
+
     def answer(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2)."""
+        """Return hosts in the order of the answer (spec scheduling, 2.6 step 2).
+
+        A host that an evacuation plan names needs no shuffling: no other VM is sent to its slot.
+        """
         if self.request.intent is not Intent.EVACUATE:
             return tuple(hosts)
-        count = settings.HEADROOM.scheduler.evacuation_shuffle_k
-        return shuffled_top(hosts, count, seed=self.request.request_key)
+        if self.planned_host in hosts:
+            return self.preferred(hosts)
+        assert self.record is not None  # noqa: S101 - _choose sets it
+        first = set(self.record.ordered_hosts[: self.record.preferred])
+        return shuffled_top(
+            hosts,
+            settings.HEADROOM.scheduler.evacuation_shuffle_k,
+            seed=self.request.request_key,
+            preferred=sum(host in first for host in hosts),
+        )
 
 
 def run_scheduling(
@@ -171,6 +188,8 @@ def run_scheduling(
         group=known.flavor_group,
         is_group_known=bool(known.flavor_group) or resolved_group(known) is not None,
     )
+    if run.concerns_vm and known.intent is Intent.EVACUATE and known.request_key:
+        run.planned_host = planned_evacuation_host(known.request_key)
     record = _choose(run)
     if record.failure:
         _finish(run, message=record.failure)
@@ -178,7 +197,8 @@ def run_scheduling(
     if run.holds:
         message = _place(run)
     else:
-        run.host_names = run.answer(record.ordered_hosts)
+        most = run.options.max_candidates or None
+        run.host_names = run.answer(record.ordered_hosts)[:most]
         message = ""
         _track_unheld(run)
     if not run.host_names and run.is_tracked:
@@ -222,13 +242,18 @@ def prepared_request(
 
 def _choose(run: _Run) -> DecisionRecord:
     """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
-    table = run.table = current_host_table()
+    reading = read_host_table()
+    table, run.table, run.snapshot = reading.table, reading.table, reading.snapshot
     options = run.options
-    if run.holds and options.max_candidates:
+    if run.planned_host:  # which may rank anywhere
+        options = replace(options, max_candidates=0)
+    elif run.holds and options.max_candidates:
         options = replace(options, max_candidates=options.max_candidates + SPARE_CANDIDATES)
     started = time.perf_counter()
     try:
-        run.record = record_run(table, run.request, run.pipeline.pipeline, options)
+        run.record = record_run(
+            table, run.request, run.pipeline.pipeline, options, clock=time.perf_counter
+        )
     except UnplaceableRequestError as error:
         raise InvalidInput(str(error), code="unplaceable_request") from None
     run.engine_seconds = time.perf_counter() - started
@@ -241,16 +266,25 @@ def _place(run: _Run) -> str:
     if not run.record.ordered_hosts:
         return ""
 
+    def choice() -> Choice:
+        assert run.record is not None  # noqa: S101 - _choose sets it
+        hosts = run.preferred(run.record.ordered_hosts)
+        return Choice(host_names=hosts, snapshot=run.snapshot)
+
+    def choose_again() -> Choice:
+        _choose(run)
+        return choice()
+
     def book(hold: InFlightHold) -> None:
         run.host_names = run.answer(hold.host_names)
         _track_held(run)
 
     outcome = place_vm(
         ask_of(run.request, flavor_group=run.group),
-        candidates=run.record.ordered_hosts,
+        candidates=choice(),
         actor=run.actor,
         request_id=run.request_id,
-        choose_again=lambda: _choose(run).ordered_hosts,
+        choose_again=choose_again,
         max_held=run.options.max_candidates,
         book=book,
     )
@@ -259,7 +293,8 @@ def _place(run: _Run) -> str:
         run.host_names = run.answer(outcome.held)
         return ""
     run.host_names, run.outcome_class = (), ""
-    return f"{len(outcome.refused)} hosts passed every filter but were taken by others meanwhile"
+    count = len(outcome.refused)
+    return f"{count} hosts passed every filter but were taken by others or changed meanwhile"
 
 
 def _track_held(run: _Run) -> None:
@@ -334,7 +369,7 @@ def _count(run: _Run) -> None:
         hosts_out=hosts_out(record),
     )
     if run.table is not None:
-        observe_steps(run.table, run.pipeline.pipeline, record)
+        observe_steps(run.table, run.pipeline.name, record)
     if run.outcome_class:
         group = run.group if run.is_group_known else "unknown"
         counter = metrics.PLACEMENTS if run.host_names else metrics.NO_HOST_FOUND

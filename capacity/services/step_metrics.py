@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
-import time
+from django.conf import settings
 
 from capacity import metrics_scheduling as metrics
 from capacity.domain.step_impact import shift_origins, step_impact
-from scheduling.engine import step_views, table_for
-from scheduling.evaluation import Pipeline, PipelineRunError, StepNotes, filter_mask
 from scheduling.record import DecisionRecord
 from scheduling.resources import GIB
 from scheduling.table import HostTable
 
-TIMED_ONCE_IN = 100
-"""Timing the filters means running them again."""
 
-_runs = itertools.count()
-
-
-def observe_steps(table: HostTable, pipeline: Pipeline, record: DecisionRecord) -> None:
-    """Count what the steps of a run did: removals, events, shifts; sometimes also their time.
+def observe_steps(table: HostTable, pipeline_name: str, record: DecisionRecord) -> None:
+    """Count what the steps of a run did: time, removals, events, shifts; on demand also weights.
 
     Args:
         table: Hosts that the run looked at.
-        pipeline: What ran.
+        pipeline_name: What ran.
         record: What every step did.
     """
     if record.failure:
         return
     metrics.observe_removals(
-        pipeline.name, ((trace.step, trace.removed_count) for trace in record.filters)
+        pipeline_name, ((trace.step, trace.removed_count) for trace in record.filters)
     )
     for event in record.events:
-        metrics.count_event(pipeline.name, event.step, event.event, event.labels)
-    _observe_order(table, pipeline.name, record)
-    if next(_runs) % TIMED_ONCE_IN == 0:
-        _time_filters(table, pipeline, record)
+        metrics.count_event(pipeline_name, event.step, event.event, event.labels)
+    _observe_order(table, pipeline_name, record)
+    metrics.observe_durations(pipeline_name, record.step_seconds)
+    if settings.HEADROOM.scheduler.weight_modification_metric:
+        for weigher in record.weighers:
+            changes = zip(record.ordered_hosts, weigher.contributions.tolist(), strict=True)
+            metrics.add_weight_modifications(pipeline_name, weigher.step, changes)
 
 
 def _observe_order(table: HostTable, pipeline_name: str, record: DecisionRecord) -> None:
@@ -63,16 +58,3 @@ def _observe_order(table: HostTable, pipeline_name: str, record: DecisionRecord)
             },
         )
         before = after
-
-
-def _time_filters(table: HostTable, pipeline: Pipeline, record: DecisionRecord) -> None:
-    full = table_for(table, (record.request,), pipeline)
-    try:
-        for view in step_views(full, record.request, pipeline):
-            started = time.perf_counter()
-            filter_mask(full, view, StepNotes())
-            metrics.STEP_DURATION_SECONDS.labels(
-                pipeline=pipeline.name, step=view.step.name
-            ).observe(time.perf_counter() - started)
-    except PipelineRunError:
-        return

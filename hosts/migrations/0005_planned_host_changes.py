@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("hosts", "0004_scheduling_facts"),
+        ("hosts", "0005_reported_instances"),
     ]
 
     operations = [

@@ -26,7 +26,13 @@ class StagingTable:
     """
 
     def __init__(
-        self, run: ImportRun, *, table: str, columns: Sequence[str], extra: Sequence[str] = ()
+        self,
+        run: ImportRun,
+        *,
+        table: str,
+        columns: Sequence[str],
+        extra: Sequence[str] = (),
+        name: str = "",
     ) -> None:
         """Create the table.
 
@@ -35,8 +41,9 @@ class StagingTable:
             table: Table whose column types are taken.
             columns: Columns taken from it.
             extra: Further columns as SQL, such as ``by_service boolean``.
+            name: Its name, ``stage_`` and that of the table when left out.
         """
-        self.name = f"stage_{table}"
+        self.name = name or f"stage_{table}"
         self._columns = tuple(columns) + tuple(column.split()[0] for column in extra)
         self._rows: list[tuple[object, ...]] = []
         self._is_open = True

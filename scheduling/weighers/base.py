@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,6 +34,8 @@ class Weigher:
         is_row_local: Whether the activation of a host depends on that host alone. The engine then
             follows changes row by row, else it weighs all survivors again.
         is_active: Whether the weigher has any effect for a request; None for always.
+        preferred_rows: Rows of hosts that come before all others whatever the scores, as a tier
+            of their own; None if the weigher only weighs.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Weigher:
     multiplier: float = 1.0
     is_row_local: bool = True
     is_active: Callable[[PlacementRequest], bool] | None = None
+    preferred_rows: Callable[[HostTable, PlacementRequest], Sequence[int]] | None = None
 
 
 def no_effect(free: FreeColumns) -> FloatColumn:

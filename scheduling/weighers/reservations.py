@@ -22,27 +22,37 @@ def kvm_failover_evacuation(
 ) -> Weigher:
     """Return the weigher that sends an evacuated VM to the hosts of its failover slots.
 
+    These hosts come first whatever other weighers say (product), as long as they weigh more here.
+
     Args:
         failover_host_weight: Activation where a ready slot of the VM is (``failoverHostWeight``).
         default_host_weight: Activation elsewhere (``defaultHostWeight``).
         multiplier: Factor of the squashed activation.
 
-    Source: spec scheduling, 8.5.
+    Source: spec scheduling, 8.5 and 15.7.
     """
 
-    def activation(table: HostTable, request: PlacementRequest, free: FreeColumns) -> FloatColumn:
+    def rows_with_slot(table: HostTable, request: PlacementRequest) -> list[int]:
         slots = table.reservations.failover_of_vm.get(request.request_key, ())
+        return [
+            table.row_of[slot.observed_host]
+            for slot in slots
+            if slot.is_ready and slot.observed_host in table.row_of
+        ]
+
+    def activation(table: HostTable, request: PlacementRequest, free: FreeColumns) -> FloatColumn:
         column = np.full(len(table), default_host_weight)
-        for slot in slots:
-            if slot.is_ready and slot.observed_host in table.row_of:
-                column[table.row_of[slot.observed_host]] = failover_host_weight
+        column[rows_with_slot(table, request)] = failover_host_weight
         return column[free.rows]
+
+    is_preference = multiplier * (failover_host_weight - default_host_weight) > 0
 
     return Weigher(
         name="kvm_failover_evacuation",
         activation=activation,
         multiplier=multiplier,
         is_active=lambda request: request.intent is Intent.EVACUATE,
+        preferred_rows=rows_with_slot if is_preference else None,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
@@ -135,3 +135,76 @@ def test_who_may_only_look_sees_the_definition(client: Client, django_user_model
     shown = client.get(page(make())).content.decode()
     assert "filter_correct_az" in shown
     assert "<textarea" not in shown
+
+
+RESTORE = "Restore this version"
+
+
+def make_versions() -> Pipeline:
+    """Version 1 has a filter, version 2 has none."""
+    row = make()
+    save_pipeline(PipelineSpec(name="mine"), actor=Actor(name="operator"), request_id="req-2")
+    row.refresh_from_db()
+    return row
+
+
+def test_an_earlier_version_is_restored_after_its_plan_was_shown(admin_client: Client) -> None:
+    row = make_versions()
+    assert admin_client.get(page(row)).content.decode().count(RESTORE) == 1
+    response = admin_client.get(f"{page(row)}?restore=1")
+    shown = response.content.decode()
+    assert "Restoring version 1 would become version 3" in shown
+    assert "filter filter_correct_az" in shown
+    row.refresh_from_db()
+    assert row.version == 2, "nothing is written by looking"
+
+    fields = response.context["adminform"].form
+    restored = {name: fields[name].value() for name in ("definition", "read_version", "reason")}
+    saved = form(restored["definition"], version=restored["read_version"], is_confirmed="on")
+    saved["reason"] = restored["reason"]
+    assert admin_client.post(page(row), saved).status_code == 302
+    row.refresh_from_db()
+    assert (row.version, row.filters) == (3, [{"name": "filter_correct_az"}])
+    entry = AuditEntry.objects.filter(action="pipeline_changed", object_id="mine").first()
+    assert entry is not None
+    assert entry.reason == "restore version 1"
+
+
+@pytest.mark.parametrize("version", ["9", "0", "x", "-1", "1" * 30, ""])
+def test_a_version_that_is_not_there_is_not_restored(admin_client: Client, version: str) -> None:
+    row = make_versions()
+    shown = admin_client.get(f"{page(row)}?restore={version}").content.decode()
+    assert "has no version" in shown
+    assert "filters: []" in shown
+
+
+def test_a_version_that_todays_steps_refuse_says_why(admin_client: Client) -> None:
+    row = make_versions()
+    old = PipelineVersion.objects.filter(pipeline=row, version=1)
+    old.update(definition={"name": "mine", "filters": [{"name": "filter_external_customer"}]})
+    shown = admin_client.get(f"{page(row)}?restore=1").content.decode()
+    assert "Version 1 cannot be restored" in shown
+    old.update(definition={"name": "mine", "type": "of-the-past"})
+    assert (
+        "Version 1 cannot be restored"
+        in admin_client.get(f"{page(row)}?restore=1").content.decode()
+    )
+
+
+def test_a_version_that_equals_the_present_one_says_so(admin_client: Client) -> None:
+    row = make_versions()
+    shown = admin_client.get(f"{page(row)}?restore=2").content.decode()
+    assert "says what is in force already" in shown
+
+
+def test_who_may_only_look_is_not_offered_to_restore(client: Client) -> None:
+    row = make_versions()
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.set(
+        Permission.objects.filter(codename__in=["view_pipeline", "view_pipelineversion"])
+    )
+    client.force_login(viewer)
+    for address in (page(row), f"{page(row)}?restore=1"):
+        shown = client.get(address).content.decode()
+        assert RESTORE not in shown
+        assert "AllStepsIndexed" in shown

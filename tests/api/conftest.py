@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from config.environment import AccessToken
 from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
+from tests.api.scheduler_client import SCHEDULER, NovaClient
 
 Configure = Callable[..., None]
 
@@ -43,3 +44,31 @@ def liquid(configure: Configure) -> LiquidClient:
 def no_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take capacity rows as the test wrote them, without computing them anew."""
     monkeypatch.setattr("commitments.services.reports.ensure_fresh", lambda zones: None)
+
+
+@pytest.fixture
+def nova(configure: Configure) -> NovaClient:
+    tokens = (
+        (SCHEDULER, "nova", "cloud_resource_scheduler"),
+        (ADMIN, "limes", "cloud_resource_admin"),
+        (VIEWER, "viewer", "cloud_resource_viewer"),
+        (MEMBER, "member", "member"),
+    )
+    configure(
+        auth="token",
+        tokens=tuple(
+            AccessToken(token=SecretStr(token), name=name, roles=(role,))
+            for token, name, role in tokens
+        ),
+    )
+    return NovaClient()
+
+
+@pytest.fixture
+def scheduler_settings(settings: Any) -> Any:
+    def change(**fields: Any) -> None:
+        current = settings.HEADROOM
+        scheduler = current.scheduler.model_copy(update=fields)
+        settings.HEADROOM = current.model_copy(update={"scheduler": scheduler})
+
+    return change

@@ -9,10 +9,35 @@ from typing import Any
 
 from django.test import Client
 
+from capacity.models import Reservation, ReservationKind
+from capacity.services.pipelines import save_pipeline
+from journal.actors import Actor
+from scheduling.pipelines import PipelineSpec
+
 SCHEDULER = "scheduler-token-0123456789"
 RECORDED = Path(__file__).parents[1] / "data" / "nova34-external-request.json"
 PATH = "/scheduler/nova/external"
 DATA = "nova_object.data"
+READ_ONLY = {
+    "read_only": True,
+    "skip_history": True,
+    "skip_inflight": True,
+    "skip_committed_resource_tracking": True,
+}
+TYPE = "capabilities:hypervisor_type"
+HANA = "trait:CUSTOM_HANA_EXCLUSIVE_HOST"
+OPERATOR = Actor(name="operator")
+
+
+def in_flight() -> list[str]:
+    """Return the names of the hosts that hold room for a VM in flight."""
+    rows = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
+    return sorted(rows.values_list("target_host__name", flat=True))
+
+
+def save(name: str, **fields: Any) -> None:
+    """Save a pipeline."""
+    save_pipeline(PipelineSpec(name=name, **fields), actor=OPERATOR, request_id="req-1")
 
 
 def recorded_request() -> dict[str, Any]:

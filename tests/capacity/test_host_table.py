@@ -153,9 +153,10 @@ def hold_in_flight(host: Host, vm_uuid: str) -> Reservation:
 def test_host_takes_vms_only_where_service_and_conditions_allow_it(
     fields: Mapping[str, Any], is_ready: bool
 ) -> None:
-    make_host("h1", **fields)
+    host = make_host("h1", **fields)
     table = current_host_table()
     assert table.state_ok[table.row_of["h1"]] == is_ready
+    assert host.is_ready is is_ready, "the admin says what the scheduler does"
 
 
 def test_host_shows_what_filters_need() -> None:
@@ -213,7 +214,7 @@ def test_reservations_are_found_by_project_group_and_vm() -> None:
     host = make_host("h1")
     slot = make_slot(make_commitment(project_id="p1", group="g1"), host)
     failover = make_reservation(host)
-    make_vm(host=host, openstack_id="user", slot=failover)
+    make_vm(host=make_host("h2"), openstack_id="user", slot=failover)
     flight = hold_in_flight(host, "traveller")
     index = current_host_table().reservations
     assert [row.reservation_id for row in index.committed["p1", "g1"]] == [slot.pk]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from capacity.domain.blocking import AllocationView, ReservationView, unused_reservation_capacity
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
+from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
 from capacity.services.allocations import confirm_in_slot, expect_in_slot, forget_in_slots
 from capacity.services.in_flight import (
@@ -24,6 +25,9 @@ from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import place_vm
 from hosts.models import Host, Instance
 from journal.actors import Actor
+from scheduling.engine import Pipeline, passing_hosts
+from scheduling.filters import filter_has_enough_capacity
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 
@@ -33,6 +37,8 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTS = ("h1", "h2", "h3")
 VMS = ("vm-a", "vm-b", "vm-c", "vm-d")
 PROJECTS = ("project-1", "project-2")
+
+ROOM_ONLY = Pipeline(name="room", filters=(filter_has_enough_capacity,), weighers=())
 
 sizes = st.integers(1, 6)
 operations = st.one_of(
@@ -82,6 +88,7 @@ class World:
             flavor_group_name="hana_1",
         )
         before = promised()
+        fitting = self.fitting(ask)
         outcome = place_vm(
             ask, candidates=candidates, actor=Actor(name="nova"), request_id="r", now=NOW
         )
@@ -90,7 +97,20 @@ class World:
                 room = HostCapacity.objects.get(host_id=host_id)
                 grew = after.memory_bytes > before[host_id].memory_bytes
                 assert not grew or after.memory_bytes <= room.effective_memory_bytes
-        assert set(outcome.held) <= set(candidates)
+        assert set(outcome.held) == set(candidates) & fitting, "as the engine sees it"
+
+    @staticmethod
+    def fitting(ask: InFlightAsk) -> set[str]:
+        """Return the hosts that have room for a VM in the eyes of the engine."""
+        request = PlacementRequest(
+            request_key=ask.vm_uuid,
+            memory_bytes=ask.resources.memory_bytes,
+            vcpus=ask.resources.vcpus,
+            project_id=ask.project_id,
+            flavor_group=ask.flavor_group_name,
+        )
+        table = current_host_table()
+        return {table.names[row] for row in passing_hosts(table, request, ROOM_ONLY).nonzero()[0]}
 
     def land(self, vm: str, size: int, host: str) -> None:
         Instance.objects.filter(openstack_id=vm).delete()

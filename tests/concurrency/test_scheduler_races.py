@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection, transaction
 from django.test import override_settings
 from pydantic import SecretStr
 
@@ -17,6 +19,7 @@ from capacity.selectors.host_table import current_host_table, load_host_table
 from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.pipelines import active_pipelines, ensure_shipped_pipelines
 from config.environment import AccessToken
+from hosts.models import Host, HostStatus
 from journal.errors import Busy
 from scheduling.table import CAPACITY_COLUMNS
 from tests.api.scheduler_client import SCHEDULER, NovaClient
@@ -101,3 +104,55 @@ def test_16_clients_of_the_endpoint_and_4_of_limes_never_book_twice() -> None:
             assert left == getattr(rebuilt, column)[rebuilt.row_of[name]], (column, name)
     assert_every_row_ends()
     assert active_pipelines()
+
+
+PLACERS, WITHDRAWN = 6, 24
+
+
+@pytest.mark.usefixtures("_nova_may_ask")
+def test_no_vm_is_sent_to_a_host_that_was_withdrawn_before_its_placement() -> None:
+    ensure_shipped_pipelines(request_id="test")
+    hosts = make_hosts(WITHDRAWN + 4)
+    names = tuple(host.name for host in hosts)
+    nova = NovaClient(names)
+    withdrawn: dict[str, int] = {}
+    answered = threading.Semaphore(0)
+
+    def place_until_done(number: int) -> int:
+        placed = 0
+        while len(withdrawn) < WITHDRAWN:
+            uuid = f"22222222-0000-4000-8000-{number:06d}{placed:06d}"
+            answer = nova.post(nova.body(instance_uuid=uuid, availability_zone="az-a"))
+            assert answer.status_code in {200, 503}, answer.content
+            placed += bool(answer.status_code == 200 and answer.json()["hosts"])
+            answered.release()
+        return placed
+
+    def withdraw() -> None:
+        """Take hosts out of service or give them another name; note the next transaction's id."""
+        for number, host in enumerate(hosts[:WITHDRAWN]):
+            assert answered.acquire(timeout=60)
+            with transaction.atomic():
+                row = Host.objects.filter(pk=host.pk)
+                if number % 2:
+                    row.update(status=HostStatus.DISABLED)
+                else:
+                    row.update(name=f"{host.name}-renamed", zone="az-z")
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+                withdrawn[host.name] = (cursor.fetchone() or [0])[0]
+
+    with ThreadPoolExecutor(PLACERS + 1) as pool:
+        placers = [
+            pool.submit(on_own_connection, lambda number=number: place_until_done(number))
+            for number in range(PLACERS)
+        ]
+        pool.submit(on_own_connection, withdraw).result()
+        placed = sum(placer.result() for placer in placers)
+
+    assert placed > PLACERS
+    flying = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
+    for host in hosts[:WITHDRAWN]:
+        later = flying.filter(target_host=host, changed_xid__gte=withdrawn[host.name])
+        assert not later.exists(), host.name
+    assert_ledger_holds()

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 from django.conf import LazySettings
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, connection, connections, transaction
 from django.utils.timezone import now
 from pytest_django import DjangoAssertNumQueries
 
-from capacity.models import Reservation, ReservationAllocation
+from capacity.models import Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import (
     HostTableCache,
     current_host_table,
@@ -22,12 +24,14 @@ from capacity.selectors.host_table import (
     verify_host_table,
 )
 from hosts.models import Aggregate, Host, Instance
+from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
 from tests.capacity.host_table_moves import MOVES, Writer, add_host
 from tests.factories import (
     make_commitment,
     make_host,
     make_reservation,
+    make_slot,
     make_vm,
 )
 
@@ -62,7 +66,7 @@ def write_at_random(seed: int) -> int:
                         transaction.set_rollback(True)
                     else:
                         committed += 1
-            except DatabaseError:
+            except (DatabaseError, ObjectDoesNotExist):  # another one removed it meanwhile
                 continue
     return committed
 
@@ -235,6 +239,43 @@ def test_host_that_is_renamed_while_it_is_read_keeps_one_row(
     read_ahead(monkeypatch, "read_hosts", lambda: Host.objects.update(name="h9"))
     assert current_host_table().names == ("h9",)
     assert current_host_table().names == ("h9",)
+    assert verify_host_table() == {}
+
+
+def test_host_that_is_renamed_while_vms_are_in_flight_to_it_leaves_no_slot_with_the_old_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slot on h1 expects a VM in flight to h2; then h1 gets the name of h2 and h2 another one.
+
+    The refresh sees the new name of h1 first: until it sees that of h2, the VM seems to be in
+    flight to the slot's own host.
+    """
+    slot_host, flight_host = make_host("h1"), make_host("h2")
+    slot = make_slot(make_commitment(), slot_host, memory_gib=8, vcpus=4)
+    vm = make_vm(memory_gib=2, vcpus=1, slot=slot, slot_state="expected")
+    make_reservation(
+        flight_host,
+        kind=ReservationKind.IN_FLIGHT,
+        vm_uuid=vm.openstack_id,
+        placement_id=uuid.uuid4(),
+        end_time=now(),
+        confirmed_host=None,
+    )
+
+    def expected_only() -> ResourceVector:
+        return current_host_table().reservations.by_id[slot.pk].expected_only
+
+    def rename() -> None:
+        Host.objects.filter(pk=flight_host.pk).update(name="h3")
+        Host.objects.filter(pk=slot_host.pk).update(name="h2")
+
+    expected = ResourceVector(memory_bytes=2 * GIB, vcpus=1)
+    assert expected_only() == expected
+    set_zone(slot_host, "az-b")
+    read_ahead(monkeypatch, "read_hosts", rename)
+    current_host_table()
+    assert set(current_host_table().names) == {"h2", "h3"}
+    assert expected_only() == expected
     assert verify_host_table() == {}
 
 

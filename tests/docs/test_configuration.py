@@ -40,6 +40,7 @@ def test_every_setting_is_on_the_page_with_a_meaning() -> None:
         f"HEADROOM_{name}"
         for name in (
             "DECISIONS",
+            "FAILOVER",
             "IN_FLIGHT",
             "LIQUID",
             "OVERSUBSCRIPTION",

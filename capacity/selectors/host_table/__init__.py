@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from capacity.selectors.host_table.cache import (
     HostTableCache,
+    HostTableReading,
     current_host_table,
     load_host_table,
+    read_host_table,
     reset_host_table,
     verify_host_table,
 )
@@ -17,8 +19,10 @@ from capacity.selectors.host_table.differences import table_differences
 
 __all__ = [
     "HostTableCache",
+    "HostTableReading",
     "current_host_table",
     "load_host_table",
+    "read_host_table",
     "reset_host_table",
     "table_differences",
     "verify_host_table",

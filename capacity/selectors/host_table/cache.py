@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import structlog
 from django.conf import settings
@@ -19,6 +20,21 @@ from capacity.selectors.host_table.position import Position, advance, load_posit
 from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTableReading:
+    """A host table and the state of the database that it shows.
+
+    Attributes:
+        table: Hosts and their side tables.
+        snapshot: Text of the ``pg_snapshot`` of the reading: every transaction that it shows is in
+            the table. Empty if the reading transaction has written itself, whose rows no snapshot
+            tells from later ones.
+    """
+
+    table: HostTable
+    snapshot: str
 
 
 class HostTableCache:
@@ -42,6 +58,17 @@ class HostTableCache:
         A transaction that has written gets a private copy, so that a rollback never leaves its
         rows in the shared table.
         """
+        return self._newest().table
+
+    def reading(self) -> HostTableReading:
+        """Return a table as of now and the snapshot that it was read at."""
+        newest = self._newest()
+        moment = newest.moment
+        return HostTableReading(
+            table=newest.table, snapshot="" if moment.has_written else moment.snapshot
+        )
+
+    def _newest(self) -> Position:
         known = self._position
         if known is None:
             return self._first()
@@ -53,7 +80,7 @@ class HostTableCache:
             threading.Thread(
                 target=self._check_in_background, name="host-table-check", daemon=True
             ).start()
-        return fresh.table
+        return fresh
 
     def verify(self) -> Mapping[str, int]:
         """Compare the incremental table with one built anew, and take that one if they differ.
@@ -91,15 +118,15 @@ class HostTableCache:
         """Let the next use of the table start a comparison in the background."""
         self._checked_at = -math.inf
 
-    def _first(self) -> HostTable:
+    def _first(self) -> Position:
         with self._loading:
             if self._position is not None:
-                return self.current()
+                return self._newest()
             fresh = load_position(read_moment())
             if not fresh.moment.has_written:
                 self._publish(fresh, instead_of=None)
                 self._checked_at = time.monotonic()
-            return fresh.table
+            return fresh
 
     def _publish(self, fresh: Position, *, instead_of: Position | None) -> None:
         with self._publishing:
@@ -144,6 +171,11 @@ _cache = HostTableCache()
 def current_host_table() -> HostTable:
     """Return this process's host table, brought up to date."""
     return _cache.current()
+
+
+def read_host_table() -> HostTableReading:
+    """Return this process's host table, brought up to date, with the snapshot it was read at."""
+    return _cache.reading()
 
 
 def verify_host_table() -> Mapping[str, int]:

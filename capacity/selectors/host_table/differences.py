@@ -14,7 +14,13 @@ from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
 _PLAIN_COLUMNS = ("host_ids", "name_hashes", "is_known", "state_ok", *CAPACITY_COLUMNS)
-_GROUPINGS = ("committed", "failover_of_vm", "in_flight_of_vm")
+_GROUPINGS = (
+    "committed",
+    "failover_of_vm",
+    "in_flight_of_vm",
+    "in_flight",
+    "slots_expecting",
+)
 _LISTS = ("failover", "all_committed")
 
 

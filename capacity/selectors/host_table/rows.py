@@ -124,12 +124,14 @@ class HeldRow:
         Source: spec commitments, 10.1; spec scheduling, 16.3.
         """
         target, observed = self.host_names(names)
-        expected_only = ZERO
+        expected: tuple[tuple[str, ResourceVector], ...] = ()
         if self.columns[1] == COMMITTED and target:
             hosts = {target, observed or target}
-            for vm in self.vms:
-                if vm[5] and not hosts.issubset(in_flight_hosts(vm[2])):
-                    expected_only += _vector(vm[3], vm[4])
+            expected = tuple(
+                (vm[2], _vector(vm[3], vm[4]))
+                for vm in self.vms
+                if vm[5] and not hosts.issubset(in_flight_hosts(vm[2]))
+            )
         key, kind, is_ready, project_id, group, zone = self.columns[:6]
         flight = self.in_flight_vm_uuid
         return ReservationRow(
@@ -143,7 +145,8 @@ class HeldRow:
             observed_host=observed,
             full=_vector(self.columns[8], self.columns[9]),
             blocked=_vector(self.columns[10], self.columns[11]),
-            expected_only=expected_only,
+            expected_only=sum((size for _, size in expected), ZERO),
+            expected_vms=expected,
             expected_memory_bytes=sum(vm[3] for vm in self.vms),
             vm_uuids=(flight,) if flight else tuple(vm[2] for vm in self.vms),
             placement_id=self.columns[13] or "",

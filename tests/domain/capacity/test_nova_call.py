@@ -12,6 +12,7 @@ from capacity.domain.nova_call import (
     gathering_problem,
     inferred_pipeline,
     limited_to,
+    planned_first,
     shuffled_top,
 )
 
@@ -128,7 +129,29 @@ def test_a_shuffle_keeps_the_hosts_and_the_place_of_the_rest(
     assert shuffled == shuffled_top(hosts, count, seed=seed)
 
 
+@pytest.mark.parametrize("preferred", [1, 2, 3, 5])
+def test_preferred_hosts_stay_before_the_others(preferred: int) -> None:
+    shuffles = {
+        shuffled_top("abcdef", 4, seed=f"vm-{number}", preferred=preferred) for number in range(50)
+    }
+    assert len(shuffles) > 1
+    assert {frozenset(hosts[:preferred]) for hosts in shuffles} == {frozenset("abcdef"[:preferred])}
+
+
 def test_different_requests_spread_over_the_best_hosts() -> None:
     first = Counter(shuffled_top("abcdef", 3, seed=f"vm-{number}")[0] for number in range(300))
     assert set(first) == set("abc")
     assert min(first.values()) > 60
+
+
+@pytest.mark.parametrize(
+    ("planned", "expected"),
+    [
+        pytest.param("c", ("c", "a", "b"), id="the planned host comes first"),
+        pytest.param("a", ("a", "b", "c"), id="it is first already"),
+        pytest.param("x", ("a", "b", "c"), id="it did not pass the filters"),
+        pytest.param("", ("a", "b", "c"), id="nothing is planned"),
+    ],
+)
+def test_planned_host_is_answered_first(planned: str, expected: tuple[str, ...]) -> None:
+    assert planned_first(("a", "b", "c"), planned) == expected

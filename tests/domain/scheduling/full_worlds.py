@@ -112,6 +112,9 @@ def _reservation(
     )
     if kind == "committed":
         row = replace(row, **rest)  # type: ignore[arg-type]  # keyword pass-through
+        row = replace(row, expected_vms=tuple((vm, row.expected_only) for vm in sorted(vms)[:1]))
+    if kind == "in_flight":
+        row = replace(row, project_id=str(rest["project_id"]))
     return replace(
         row,
         is_ready=bool(rest["is_ready"]),
@@ -223,10 +226,8 @@ FAILOVER = {Intent.RESERVE_FOR_FAILOVER, Intent.REUSE_FAILOVER_RESERVATION}
 NO_VM = {*FAILOVER, Intent.RESERVE_FOR_COMMITTED_RESOURCE, Intent.CAPACITY_PROBE}
 
 
-def block_for(
-    reservation: ReservationRow, request: PlacementRequest, asked: ResourceVector
-) -> ResourceVector:
-    """What one reservation blocks on each of its hosts (7.11 step B with the product's rules)."""
+def block_for(reservation: ReservationRow, request: PlacementRequest) -> ResourceVector:
+    """What one reservation blocks on each of its hosts before slots are released (7.11 step B)."""
     kind, ready = reservation.kind, reservation.is_ready
     if kind in request.ignored_kinds:
         return ZERO
@@ -238,21 +239,57 @@ def block_for(
         return ZERO if ready and (own or reused) else reservation.blocked
     if ready and not reservation.resource_group:
         return ZERO
-    amount = reservation.full if request.assume_empty_hosts else reservation.blocked
+    return reservation.full if request.assume_empty_hosts else reservation.blocked
+
+
+def is_of_project(reservation: ReservationRow, request: PlacementRequest) -> bool:
     group = request.flavor_group or request.extra_specs.get("quota:hw_version", "")
-    is_own = (reservation.project_id, reservation.resource_group) == (request.project_id, group)
-    if (
-        not ready
-        or not is_own
-        or request.lock_reservations
-        or request.intent is Intent.RESERVE_FOR_COMMITTED_RESOURCE
-    ):
-        return amount
-    rest = (amount - reservation.expected_only).clamped()
-    return amount - ResourceVector(
-        memory_bytes=min(rest.memory_bytes, asked.memory_bytes),
-        vcpus=min(rest.vcpus, asked.vcpus),
+    return (
+        bool(group)
+        and bool(request.project_id)
+        and (reservation.project_id, reservation.resource_group) == (request.project_id, group)
+        and reservation.kind not in request.ignored_kinds
     )
+
+
+def opened(reservation: ReservationRow, request: PlacementRequest) -> ResourceVector:
+    """What a committed slot could release: all but the room of others that are expected in it."""
+    is_open = (
+        reservation.kind == "committed"
+        and reservation.is_ready
+        and is_of_project(reservation, request)
+        and not request.lock_reservations
+        and request.intent is not Intent.RESERVE_FOR_COMMITTED_RESOURCE
+    )
+    if not is_open:
+        return ZERO
+    kept = reservation.expected_only
+    for vm_uuid, size in reservation.expected_vms:
+        if vm_uuid == request.request_key:
+            kept -= size
+    amount = reservation.full if request.assume_empty_hosts else reservation.blocked
+    return (amount - kept).clamped()
+
+
+def given_by_slots(
+    here: Sequence[ReservationRow], request: PlacementRequest, asked: ResourceVector
+) -> ResourceVector:
+    """What the slots on a host give to a VM beside others of its project on their way there."""
+    flying = [
+        row.blocked
+        for row in here
+        if row.kind == "in_flight"
+        and is_of_project(row, request)
+        and request.request_key not in row.vm_uuids
+    ]
+    rooms = [opened(row, request) for row in here]
+    parts = {}
+    for part in ("memory_bytes", "vcpus"):
+        slots = sum(getattr(room, part) for room in rooms)
+        given = sum(min(getattr(room, part), getattr(asked, part)) for room in rooms)
+        shared = min(slots, sum(getattr(block, part) for block in flying))
+        parts[part] = shared + min(given, slots - shared)
+    return ResourceVector(**parts)
 
 
 def asked_of(request: PlacementRequest) -> ResourceVector:
@@ -264,10 +301,10 @@ def free_on(world: World, host: HostRow, request: PlacementRequest) -> ResourceV
     free = host.effective
     if not request.assume_empty_hosts:
         free -= host.allocated
-    for reservation in world.reservations:
-        if host.name in {reservation.target_host, reservation.observed_host}:
-            free -= block_for(reservation, request, asked_of(request))
-    return free
+    here = [row for row in world.reservations if host.name in row.hosts()]
+    for reservation in here:
+        free -= block_for(reservation, request)
+    return free + given_by_slots(here, request, asked_of(request))
 
 
 def image_kind(request: PlacementRequest) -> str | None:

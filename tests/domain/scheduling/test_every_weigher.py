@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine import Pipeline, schedule
+from scheduling.explain import explain_host
 from scheduling.filters import capacity_filter, free_columns
 from scheduling.knowledge import HostContention, HostUtilisation
 from scheduling.request import InstanceGroup, Intent, PlacementRequest
@@ -200,6 +201,44 @@ def test_evacuation_end_to_end(
     request = ask(8, 4, intent=Intent.EVACUATE, hosts=rows, weights=dict.fromkeys(rows, 1.0))
     decision = schedule(table, request, pipeline, max_candidates=0)
     assert [candidate.host_name for candidate in decision.top] == expected
+
+
+def against(host: str) -> Weigher:
+    return Weigher(
+        name="against",
+        activation=lambda table, _request, free: np.array(
+            [-5.0 if name == host else 5.0 for name in table.names]
+        )[free.rows],
+        multiplier=9.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("evacuation", "intent", "limit", "expected"),
+    [
+        pytest.param({}, Intent.EVACUATE, 0, ["b", "a", "c"], id="slot hosts come first"),
+        pytest.param({}, Intent.EVACUATE, 1, ["b"], id="the best one is a slot host"),
+        pytest.param({}, Intent.EVACUATE, 2, ["b", "a"], id="the rest fills up"),
+        pytest.param({}, Intent.CREATE, 0, ["a", "c", "b"], id="another intent"),
+        pytest.param({"multiplier": -1.0}, Intent.EVACUATE, 0, ["a", "c", "b"], id="reversed"),
+        pytest.param(
+            {"failover_host_weight": 0.1}, Intent.EVACUATE, 0, ["a", "c", "b"], id="no preference"
+        ),
+    ],
+)
+def test_other_weighers_cannot_outvote_the_evacuation_preference(
+    evacuation: dict[str, float], intent: Intent, limit: int, expected: list[str]
+) -> None:
+    table = world(hosts("a", "b", "c"), spare("b", "", "r"))
+    steps = Pipeline(
+        name="p", filters=(), weighers=(against("b"), kvm_failover_evacuation(**evacuation))
+    )
+    weights = {"a": 0.2, "b": 0.0, "c": 0.1}
+    request = ask(intent=intent, hosts=("a", "b", "c"), weights=weights)
+    decision = schedule(table, request, steps, max_candidates=limit)
+    assert [candidate.host_name for candidate in decision.top] == expected
+    ranks = [explain_host(table, request, steps, name).rank for name in expected]
+    assert ranks == list(range(1, len(expected) + 1))
 
 
 # --- 8.6 consolidation --------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +23,7 @@ from scheduling.record import (
     explanation_text,
     record_run,
 )
-from scheduling.request import CallOptions, InstanceGroup, PlacementRequest
+from scheduling.request import CallOptions, InstanceGroup, Intent, PlacementRequest
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
 from scheduling.weighers import Weigher
@@ -64,6 +65,26 @@ def pipeline(*steps: Filter | Weigher) -> Pipeline:
 
 def table(names: str) -> HostTable:
     return HostTable.from_rows([roomy(name) for name in names])
+
+
+def test_hosts_that_come_first_whatever_the_weights_are_told_apart() -> None:
+    loud = weigher("loud", {"a": 3.0, "b": 2.0, "c": -1.0}, 2.0)
+    tier = replace(weigher("tier", {}), preferred_rows=lambda rows, _: [rows.row_of["c"]])
+    record = record_run(table("abc"), ask(), pipeline(loud, tier))
+    assert (record.ordered_hosts, record.preferred) == (("c", "a", "b"), 1)
+    lines = record.text().splitlines()
+    assert "Before all others, whatever the weights: c." in lines
+    assert not [line for line in lines if "c is ahead" in line]
+    assert [line for line in lines if line.startswith("a is ahead of b because of loud")]
+
+
+def test_each_step_is_timed_by_the_clock_of_the_caller() -> None:
+    ticks = itertools.count()
+    inactive = replace(weigher("w2", {}), is_active=lambda _: False)
+    steps = pipeline(keeping("f1", "ab"), keeping("f2", "a"), weigher("w1", {"a": 1.0}), inactive)
+    record = record_run(table("abc"), ask(), steps, clock=lambda: float(next(ticks) ** 2))
+    assert record.step_seconds == (("f1", 1.0), ("f2", 5.0), ("w1", 9.0))
+    assert record_run(table("abc"), ask(), steps).step_seconds == ()
 
 
 def given_weights(**weights: float) -> PlacementRequest:
@@ -379,6 +400,17 @@ def slow_run(world: World, request: PlacementRequest) -> tuple[list[str], dict[s
     return ordered, scores
 
 
+def hosts_with_slot(world: World, request: PlacementRequest) -> set[str]:
+    """Return the hosts that come first: with a failover slot of an evacuated VM (15.7)."""
+    if request.intent is not Intent.EVACUATE:
+        return set()
+    return {
+        row.observed_host
+        for row in world.reservations
+        if row.kind == "failover" and row.is_ready and request.request_key in row.vm_uuids
+    }
+
+
 @given(world=full_worlds, request=full_requests)
 def test_whole_pipeline_equals_the_slow_run(world: World, request: PlacementRequest) -> None:
     iaas_2_is_not_ignored_here = replace(request, domain_name="other")
@@ -394,9 +426,16 @@ def test_whole_pipeline_equals_the_slow_run(world: World, request: PlacementRequ
     ordered, scores = slow_run(world, request)
     assert set(record.ordered_hosts) == set(ordered)
     assert record.aggregated_out_weights == pytest.approx(scores)
-    best_first = [scores[name] for name in record.ordered_hosts]
-    assert best_first == pytest.approx(sorted(best_first, reverse=True))
-    assert all(abs(score) <= 1 + 5 for score in best_first)
+    first, rest = (
+        [scores[name] for name in record.ordered_hosts if (name in with_slot) is is_first]
+        for with_slot in [hosts_with_slot(world, request)]
+        for is_first in (True, False)
+    )
+    assert record.preferred == len(first)
+    assert [scores[name] for name in record.ordered_hosts] == first + rest, "slot hosts first"
+    for tier in (first, rest):
+        assert tier == pytest.approx(sorted(tier, reverse=True))
+        assert all(abs(score) <= 1 + 5 for score in tier)
     for rank, name in enumerate(record.ordered_hosts, start=1):
         explained = explain_host(rows, request, WHOLE, name)
         assert (explained.rank, explained.objections) == (rank, ())

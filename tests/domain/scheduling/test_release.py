@@ -279,6 +279,89 @@ def test_slots_are_not_released_to_other_slots(
     assert kept(world(free, *slots).table(), request_, filter_has_enough_capacity) == list(expected)
 
 
+def flight(where: str, full: Pair, vm: str = "other", **fields: Any) -> ReservationRow:
+    return ReservationRow(
+        reservation_id=0,
+        kind="in_flight",
+        is_ready=False,
+        project_id=fields.get("owner", "A"),
+        resource_group=fields.get("group", "gp-1"),
+        target_host=where,
+        full=pair(full),
+        blocked=pair(full),
+        vm_uuids=(vm,),
+        placement_id=f"of-{vm}",
+    )
+
+
+SLOT, BIG = cr("1", (4, 8)), cr("1", (8, 16))
+
+
+@pytest.mark.parametrize(
+    ("reservations", "request_", "expected"),
+    [
+        pytest.param((SLOT,), ask((8, 16), "A"), False, id="at most the slot is released"),
+        pytest.param((SLOT, SLOT), ask((8, 16), "A"), True, id="two slots are released"),
+        pytest.param(
+            (SLOT, flight("1", (4, 8))), ask((4, 8), "A"), False, id="another VM takes the slot"
+        ),
+        pytest.param(
+            (SLOT, SLOT, flight("1", (4, 8))), ask((4, 8), "A"), True, id="it takes one of two"
+        ),
+        pytest.param(
+            (SLOT, flight("1", (2, 4))), ask((2, 4), "A"), True, id="a small one takes a part"
+        ),
+        pytest.param(
+            (SLOT, flight("1", (2, 4))), ask((4, 8), "A"), False, id="the rest is too small"
+        ),
+        pytest.param((BIG, flight("1", (4, 8))), ask((4, 8), "A"), True, id="half of a large one"),
+        pytest.param(
+            (BIG, flight("1", (4, 8), owner="X")), ask((4, 8), "A"), False, id="of others"
+        ),
+        pytest.param(
+            (BIG, flight("1", (4, 8), group="gp-2")), ask((4, 8), "A"), False, id="of another group"
+        ),
+        pytest.param(
+            (SLOT, flight("1", (4, 8), "vm")), ask((4, 8), "A"), True, id="its own is released"
+        ),
+        pytest.param(
+            (BIG, flight("1", (4, 8)), flight("1", (4, 8), "vm")),
+            ask((4, 8), "A"),
+            True,
+            id="its own is released beside another",
+        ),
+        pytest.param(
+            (SLOT, flight("1", (4, 8))),
+            ask((4, 8), "A", ignored_kinds=frozenset({"in_flight"})),
+            True,
+            id="ignored VMs in flight take nothing",
+        ),
+    ],
+)
+def test_a_slot_is_released_less_what_vms_in_flight_take_of_it(
+    reservations: tuple[ReservationRow, ...], request_: PlacementRequest, expected: bool
+) -> None:
+    """A host of 8 vCPUs and 16 GiB; what slots leave is taken by a VM of another project."""
+    left = 8 - sum(row.full.vcpus for row in reservations if row.kind == "committed")
+    rest = flight("1", (left, 2 * left), "x", owner="Y")
+    table = world({"1": (8, 16)}, *reservations, rest).table()
+    assert (kept(table, request_, filter_has_enough_capacity) == ["1"]) is expected
+
+
+EXPECTING = replace(cr("1", (4, 8), expected=((4, 8),)), expected_vms=(("vm", pair((4, 8))),))
+
+
+@pytest.mark.parametrize(
+    ("vm", "expected"), [pytest.param("vm", True, id="own"), pytest.param("x", False, id="other's")]
+)
+def test_the_room_that_a_slot_keeps_for_a_vm_is_released_to_it_alone(
+    vm: str, expected: bool
+) -> None:
+    table = world({"1": (4, 8)}, EXPECTING).table()
+    request = ask((4, 8), "A", request_key=vm)
+    assert (kept(table, request, filter_has_enough_capacity) == ["1"]) is expected
+
+
 def test_ignored_type_wins_over_the_intent() -> None:
     table = world({"1": (8, 16)}, cr("1", (8, 16))).table()
     step = capacity_filter(ignored_kinds=("committed",))

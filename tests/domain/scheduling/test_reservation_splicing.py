@@ -10,6 +10,14 @@ from scheduling.rows import ReservationRow
 from tests.domain.scheduling.worlds import gib
 
 KINDS = ("committed", "failover", "in_flight")
+GROUPINGS = (
+    "by_id",
+    "committed",
+    "failover_of_vm",
+    "in_flight_of_vm",
+    "in_flight",
+    "slots_expecting",
+)
 
 
 def made(number: int, kind: str) -> ReservationRow:
@@ -20,6 +28,7 @@ def made(number: int, kind: str) -> ReservationRow:
         resource_group="g",
         full=gib(number % 7, 1),
         vm_uuids=(f"vm-{number % 50}",),
+        expected_vms=((f"vm-{number % 40}", gib(1, 1)),) if number % 3 else (),
     )
 
 
@@ -41,7 +50,7 @@ def test_few_changes_in_many_reservations_equal_a_new_index(seed: int) -> None:
             del rows[number]
         rows |= {row.reservation_id: row for row in changed}
     fresh = ReservationIndex.from_rows(rows.values())
-    for name in ("by_id", "committed", "failover_of_vm", "in_flight_of_vm"):
+    for name in GROUPINGS:
         assert getattr(index, name) == getattr(fresh, name), name
     assert index.failover == fresh.failover
     assert index.all_committed == fresh.all_committed

@@ -1,0 +1,240 @@
+"""``bench failover``: covering zones, eligibility, drills, and what coverage takes."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.failover_zones import RoomyChooser, model_zone
+from benchmarks.measures import Measure, fitted_exponent, measure, percentile
+from failover.domain.cleaning import plan_cleaning
+from failover.domain.covering import plan_cover
+from failover.domain.drill_columns import coverage_costs, drill_state_of
+from failover.domain.drill_report import drill_hosts, drill_pairs
+from failover.domain.engine import EligibilityEngine
+from failover.domain.exact_bound import BoundVm, exact_bound, has_solver
+from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
+from failover.domain.shadow import zone_after
+from failover.domain.zone_columns import ZoneSnapshot
+
+REQUIRED = 2
+MOVED_SHARE = 0.002
+COLD_TARGET_SECONDS = 60.0
+STEADY_TARGET_SECONDS = 5.0
+QUERY_TARGET_MS = 0.2
+UNLIMITED = 1 << 30
+QUERIES = 2000
+EXACT_HOSTS, EXACT_VMS, EXACT_SECONDS = 6, 9, 20.0
+COST_VMS_PER_HOST = 20
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A region of equal zones.
+
+    Attributes:
+        hosts: Hosts of all zones.
+        vms: VMs of all zones.
+        zones: Number of zones.
+    """
+
+    hosts: int
+    vms: int
+    zones: int
+
+    @property
+    def label(self) -> str:
+        """The size for people."""
+        return f"{self.hosts} hosts, {self.vms} VMs, {self.zones} zones"
+
+
+QUICK = tuple(Region(hosts=hosts, vms=hosts * 20, zones=1) for hosts in (200, 400, 800))
+FULL = (
+    Region(hosts=1800, vms=48_000, zones=4),
+    Region(hosts=5000, vms=100_000, zones=4),
+    Region(hosts=10_000, vms=200_000, zones=4),
+)
+COST_HOSTS_QUICK = (40, 100)
+COST_HOSTS_FULL = (40, 100, 300, 1000)
+
+
+def run(*, is_quick: bool) -> list[Measure]:
+    """Measure three sizes, and the cost of coverage on further ones."""
+    rows: list[Measure] = []
+    costs: dict[str, list[float]] = {}
+    regions = QUICK if is_quick else FULL
+    for region in regions:
+        Console().print(region.label)
+        for name, seconds, row in _region(region, is_last=region is regions[-1]):
+            rows.append(row)
+            costs.setdefault(name, []).append(seconds)
+    vms = [region.vms for region in regions]
+    rows.extend(
+        measure(f"{name}: exponent over VMs", "all sizes", fitted_exponent(vms, seconds), "")
+        for name, seconds in costs.items()
+    )
+    rows.extend(_shares(COST_HOSTS_QUICK if is_quick else COST_HOSTS_FULL))
+    rows.extend(_exact())
+    return rows
+
+
+def _region(region: Region, *, is_last: bool) -> list[tuple[str, float, Measure]]:
+    """Measure a region zone by zone, on one core; sums over its zones."""
+    sums: dict[str, float] = {}
+    queries: list[float] = []
+    for number in range(region.zones):
+        zone = model_zone(
+            region.hosts // region.zones,
+            region.vms // region.zones,
+            required=REQUIRED,
+            seed=number + 1,
+            name=f"az-{number + 1}",
+        )
+        queries += _zone(zone, sums)
+    targets = {"cold coverage": COLD_TARGET_SECONDS, "steady pass": STEADY_TARGET_SECONDS}
+    found = [
+        (
+            name,
+            seconds,
+            measure(
+                name, region.label, seconds, "s", at_most=targets.get(name) if is_last else None
+            ),
+        )
+        for name, seconds in sums.items()
+    ]
+    mean = sum(queries) / len(queries)
+    target = QUERY_TARGET_MS if is_last else None
+    query = "eligibility query"
+    found.append((query, mean, measure(query, region.label, mean, "ms", at_most=target)))
+    slow = percentile(queries, 0.99)
+    found.append(("eligibility query p99", slow, measure(f"{query} p99", region.label, slow, "ms")))
+    return found
+
+
+def _zone(zone: ZoneSnapshot, sums: dict[str, float]) -> list[float]:
+    def timed(name: str, work: Callable[[], _Result]) -> _Result:
+        gc.collect()
+        started = time.process_time()
+        result = work()
+        sums[name] = sums.get(name, 0.0) + time.process_time() - started
+        return result
+
+    options = PlanOptions()
+    cover = timed(
+        "cold coverage", lambda: plan_cover(zone, CleaningPlan(), RoomyChooser(zone), options)
+    )
+    covered = zone_after(zone, cover)
+    moved = _with_moves(covered)
+
+    def steady() -> None:
+        cleaning = plan_cleaning(moved, replace(options, brake_floor=UNLIMITED))
+        plan_cover(moved, cleaning, RoomyChooser(moved), options)
+
+    timed("steady pass", steady)
+    state = timed("state for drills", lambda: drill_state_of([covered]))
+    report = timed("drill of all single hosts", lambda: drill_hosts(state))
+    pairs = timed("drill of all interacting pairs", lambda: drill_pairs(state))
+    if report.unprotected_vms or pairs.unprotected_vms:
+        raise RuntimeError("a fully covered zone must survive every drill")
+    return _query_milliseconds(covered)
+
+
+def _with_moves(covered: ZoneSnapshot) -> ZoneSnapshot:
+    """Return the zone after some VMs moved to another host."""
+    draw = np.random.default_rng(7)
+    count = max(1, int(len(covered.vms) * MOVED_SHARE))
+    chosen = draw.choice(len(covered.vms), size=count, replace=False)
+    host = covered.vms.host.copy()
+    host[chosen] = (host[chosen] + 1) % len(covered.hosts)
+    return replace(covered, vms=replace(covered.vms, host=host))
+
+
+def _query_milliseconds(covered: ZoneSnapshot) -> list[float]:
+    engine = EligibilityEngine.from_columns(
+        len(covered.hosts),
+        covered.vms.host.tolist(),
+        covered.slots.host.astype(np.int64),
+        covered.members.slot.astype(np.int64),
+        covered.members.vm.astype(np.int64),
+    )
+    draw = np.random.default_rng(3)
+    samples = []
+    for vm in draw.integers(0, len(covered.vms), size=QUERIES).tolist():
+        started = time.perf_counter()
+        engine.eligible_slots(vm)
+        samples.append((time.perf_counter() - started) * 1000)
+    return samples
+
+
+def _shares(sizes: tuple[int, ...]) -> list[Measure]:
+    """Compare what the choice rules reserve with the bound, as shares of VM memory."""
+    rows: list[Measure] = []
+    for hosts in sizes:
+        zone = model_zone(hosts, hosts * COST_VMS_PER_HOST, required=REQUIRED)
+        size = f"{hosts} hosts, n = {REQUIRED}"
+        shares: dict[str, float] = {}
+        bound = 0.0
+        for order, most, words in (
+            (ReuseOrder.MOST_USERS, UNLIMITED, "most users first, no limit"),
+            (ReuseOrder.MOST_USERS, PlanOptions().max_users, "most users first"),
+            (ReuseOrder.FEWEST_USERS, PlanOptions().max_users, "fewest users, tight size"),
+        ):
+            options = PlanOptions(reuse_order=order, max_users=most)
+            cover = plan_cover(zone, CleaningPlan(), RoomyChooser(zone), options)
+            cost = coverage_costs(zone_after(zone, cover))[0]
+            shares[words] = 100 * (cost.reserved_share or 0.0)
+            bound = 100 * (cost.bound_share or 0.0)
+        reference = shares["most users first, no limit"]
+        rows.extend(
+            measure(f"reserved share of VM memory: {words}", size, share, "%", baseline=reference)
+            for words, share in shares.items()
+        )
+        rows.append(measure("reserved share of VM memory: lower bound", size, bound, "%"))
+    return rows
+
+
+def _exact() -> list[Measure]:
+    """Compare with the true optimum where the solver can find it."""
+    if not has_solver():
+        Console().print("highspy is not installed: no exact bound")
+        return []
+    zone = model_zone(EXACT_HOSTS, EXACT_VMS, required=1, seed=5)
+    cover = plan_cover(zone, CleaningPlan(), RoomyChooser(zone), PlanOptions())
+    cost = coverage_costs(zone_after(zone, cover))[0]
+    vms = zone.vms
+    answer = exact_bound(
+        [
+            BoundVm(
+                uuid=uuid,
+                host=zone.hosts.names[vms.host[row]],
+                memory_bytes=int(vms.memory_bytes[row]),
+                required_count=int(vms.required[row]),
+            )
+            for row, uuid in enumerate(vms.uuids)
+        ],
+        dict.fromkeys(zone.hosts.names, None),
+        seconds=EXACT_SECONDS,
+    )
+    size = f"{EXACT_HOSTS} hosts, {EXACT_VMS} VMs, n = 1"
+    whole = cost.vm_memory_bytes / 100
+    exact = answer.bound_bytes / whole
+    return [
+        measure(
+            "reserved share, small zone: fewest users",
+            size,
+            100 * (cost.reserved_share or 0.0),
+            "%",
+        ),
+        measure("reserved share, small zone: exact bound (HiGHS)", size, exact, "%"),
+        measure(
+            "reserved share, small zone: lower bound", size, 100 * (cost.bound_share or 0.0), "%"
+        ),
+    ]

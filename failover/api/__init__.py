@@ -1,0 +1,1 @@
+"""Our own API of failover: drills and drain checks."""

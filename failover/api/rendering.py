@@ -1,0 +1,133 @@
+"""Answers of the failover API as JSON documents (spec failover, 17.2; issue 6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from failover.domain.drain import DrainReport, Stuck
+from failover.domain.drain_window import SafeWindow
+from failover.domain.drill import DrillResult
+from failover.domain.drill_state import DrillState
+from failover.selectors.drain import DrainAnswer
+
+Document = dict[str, Any]  # Any: JSON
+
+
+def simulation_document(result: DrillResult) -> Document:
+    """Return a simulation as the API answers it."""
+    return {
+        "failed_hosts": len(result.failed_hosts),
+        "affected_vms": result.affected_vms,
+        "assignments": [
+            {
+                "vm": row.vm,
+                "from": row.from_host,
+                "reservation": row.slot,
+                "to": row.to_host,
+                "private": row.is_private,
+            }
+            for row in result.assignments
+        ],
+        "unprotected": [
+            {
+                "vm": row.vm,
+                "required": row.required,
+                "slots": row.slots,
+                "reason": row.reason.value,
+            }
+            for row in result.unprotected
+        ],
+        "conflicts": [{"reservation": row.slot, "vms": list(row.vms)} for row in result.conflicts],
+        "hosts_after": [
+            {
+                "host": row.host,
+                "memory_used": row.used.memory_bytes,
+                "memory_capacity": row.effective.memory_bytes,
+            }
+            for row in result.hosts_after
+        ],
+    }
+
+
+def explanation_document(state: DrillState, result: DrillResult) -> list[Document]:
+    """Return for each unprotected VM what is wrong with each of its slots."""
+    failed = set(result.failed_hosts)
+    taken = {row.slot: row.vm for row in result.assignments}
+    return [
+        {
+            "vm": row.vm,
+            "slots": [
+                {
+                    "reservation": name,
+                    "host": state.slots[name].host,
+                    "host_failed": state.slots[name].host in failed,
+                    "usable": state.slots[name].is_usable,
+                    "fits": state.vms[row.vm].size.fits_into(state.slots[name].size),
+                    "taken_by": taken.get(name),
+                }
+                for name in state.slots_of.get(row.vm, ())
+            ],
+        }
+        for row in result.unprotected
+    ]
+
+
+def drain_document(answer: DrainAnswer) -> Document:
+    """Return a drain check as API and command answer it."""
+    report = answer.report
+    return {
+        "hosts": list(report.hosts),
+        "safe": report.is_safe,
+        "blockers": [blocker.value for blocker in report.blockers],
+        "stranded_commitments": _stranded(report),
+        "stuck": [_stuck(row) for row in report.stuck],
+        "weakened_vms": [
+            {
+                "vm": row.vm,
+                "required": row.required,
+                "slots_before": row.before,
+                "slots_after": row.after,
+            }
+            for row in report.weakened
+        ],
+        "moves": [
+            {
+                "kind": move.kind.value,
+                "key": move.key,
+                "from": move.from_host,
+                "to": move.to_host,
+            }
+            for move in report.moves
+        ],
+        "next_safe_window": _window(answer.window),
+    }
+
+
+def _stranded(report: DrainReport) -> list[Document]:
+    return [
+        {
+            "commitment": uuid,
+            "slots": len(slots),
+            "memory_bytes": sum(slot.memory_bytes for slot in slots),
+        }
+        for uuid, slots in report.stranded_commitments.items()
+    ]
+
+
+def _stuck(row: Stuck) -> Document:
+    return {
+        "kind": row.kind.value,
+        "key": row.key,
+        "host": row.from_host,
+        "memory_bytes": row.memory_bytes,
+        "reason": row.reason,
+    }
+
+
+def _window(window: SafeWindow | None) -> Document | None:
+    if window is None:
+        return None
+    return {
+        "starts_at": window.starts_at.isoformat(),
+        "ends_at": window.ends_at.isoformat() if window.ends_at else None,
+    }

@@ -1,0 +1,20 @@
+"""Names that other systems know (spec failover, 2, 11.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PIPELINE_REUSE: Final = "kvm-valid-host-reuse-failover-reservation"
+PIPELINE_NEW: Final = "kvm-new-failover-reservation"
+PIPELINE_ACKNOWLEDGE: Final = "kvm-acknowledge-failover-reservation"
+
+PIPELINE_GENERAL: Final = "kvm-general-purpose-load-balancing"
+PIPELINE_HANA: Final = "kvm-hana-bin-packing"
+
+HANA_TRAIT_KEY: Final = "trait:CUSTOM_HANA_EXCLUSIVE_HOST"
+
+RESOURCE_CPU: Final = "cpu"
+RESOURCE_MEMORY: Final = "memory"
+
+INVALID_RESOURCES: Final = "InvalidResources"
+RESERVATION_ACTIVE: Final = "ReservationActive"

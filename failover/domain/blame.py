@@ -1,0 +1,131 @@
+"""Whom a broken rule costs its reservation (spec failover, 7.7, product rule).
+
+A membership goes only if it takes part in a conflict, and comes back if all rules hold with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from failover.domain.graph import DependencyGraph
+from failover.domain.slots import FailoverSlot, SlotUser
+
+Membership = tuple[str, str]
+"""(name of the reservation, VM uuid)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """One element of ``L(v)`` and the memberships without which it would not be there."""
+
+    host: str
+    causes: frozenset[Membership]
+
+
+def memberships_to_remove(
+    vm_hosts: Mapping[str, str], slots: Sequence[FailoverSlot]
+) -> tuple[Membership, ...]:
+    """Return the memberships to remove so that all rules hold, stale ones first.
+
+    Args:
+        vm_hosts: VM uuid -> host it runs on now; users that are missing here are not judged, but
+            stand where they were recorded.
+        slots: Reservations.
+
+    Returns:
+        (reservation, VM) in the order of removal.
+
+    Source: spec failover, 7.7.
+    """
+    stale = [
+        (slot.name, user.vm_uuid)
+        for slot in slots
+        for user in slot.users
+        if vm_hosts.get(user.vm_uuid, user.host) != user.host
+    ]
+    left = _without(slots, stale)
+    removed = _resolve(left, frozenset(vm_hosts))
+    return (*stale, *_needed(left, removed))
+
+
+def _without(
+    slots: Iterable[FailoverSlot], memberships: Iterable[Membership]
+) -> tuple[FailoverSlot, ...]:
+    gone: dict[str, set[str]] = {}
+    for name, vm_uuid in memberships:
+        gone.setdefault(name, set()).add(vm_uuid)
+    return tuple(slot.left(gone[slot.name]) if slot.name in gone else slot for slot in slots)
+
+
+def _resolve(slots: Sequence[FailoverSlot], judged: frozenset[str]) -> list[Membership]:
+    users = {(slot.name, user.vm_uuid): user for slot in slots for user in slot.users}
+    conflicts = [suspects & _judged(users, judged) for suspects in _conflicts(slots)]
+    conflicts = [suspects for suspects in conflicts if suspects]
+    removed: list[Membership] = []
+    while conflicts:
+        counts = Counter(membership for suspects in conflicts for membership in suspects)
+        guilty = max(counts, key=lambda one: (counts[one], *_youth(one, users)))
+        removed.append(guilty)
+        conflicts = [suspects for suspects in conflicts if guilty not in suspects]
+    return removed
+
+
+def _judged(users: Mapping[Membership, SlotUser], judged: frozenset[str]) -> frozenset[Membership]:
+    return frozenset(membership for membership in users if membership[1] in judged)
+
+
+def _youth(membership: Membership, users: Mapping[Membership, SlotUser]) -> tuple[float, str, str]:
+    """Return what breaks ties: the later, then the larger uuid, then the larger name goes."""
+    name, vm_uuid = membership
+    return users[membership].joined_at, vm_uuid, name
+
+
+def _conflicts(slots: Sequence[FailoverSlot]) -> list[frozenset[Membership]]:
+    """Return the suspects of every repetition in any ``L(v)``, each of which resolves it."""
+    by_vm: dict[str, list[FailoverSlot]] = {}
+    hosts: dict[str, str] = {}
+    for slot in slots:
+        for user in slot.users:
+            by_vm.setdefault(user.vm_uuid, []).append(slot)
+            hosts[user.vm_uuid] = user.host
+    conflicts = []
+    for vm_uuid in sorted(by_vm):
+        entries = _entries(vm_uuid, hosts, by_vm[vm_uuid])
+        repeated = {host for host, n in Counter(one.host for one in entries).items() if n > 1}
+        conflicts += [
+            one.causes | other.causes
+            for one, other in combinations([e for e in entries if e.host in repeated], 2)
+            if one.host == other.host
+        ]
+    return conflicts
+
+
+def _entries(vm_uuid: str, hosts: Mapping[str, str], slots: Iterable[FailoverSlot]) -> list[_Entry]:
+    entries = [_Entry(host=hosts[vm_uuid], causes=frozenset())]
+    for slot in slots:
+        own = (slot.name, vm_uuid)
+        entries.append(_Entry(host=slot.host, causes=frozenset({own})))
+        entries += [
+            _Entry(host=hosts[user.vm_uuid], causes=frozenset({own, (slot.name, user.vm_uuid)}))
+            for user in slot.users
+            if user.vm_uuid != vm_uuid
+        ]
+    return entries
+
+
+def _needed(slots: Sequence[FailoverSlot], removed: Sequence[Membership]) -> list[Membership]:
+    """Return the removals that are needed: in reverse order each is undone if the rules allow."""
+    graph = DependencyGraph.build(_without(slots, removed))
+    slot_hosts = {slot.name: slot.host for slot in slots}
+    hosts = {(slot.name, user.vm_uuid): user.host for slot in slots for user in slot.users}
+    kept_out = []
+    for membership in reversed(removed):
+        name, vm_uuid = membership
+        graph.add(vm_uuid, hosts[membership], name, slot_hosts[name])
+        if not graph.is_slot_fine(name):
+            graph.remove(vm_uuid, name, slot_hosts[name])
+            kept_out.append(membership)
+    return kept_out[::-1]

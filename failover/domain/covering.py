@@ -1,0 +1,337 @@
+"""Whom a run gives reservations, and which (spec failover, 9.3, 10, 11, 12.1, 17.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from failover.domain.bits import bits_as_mask
+from failover.domain.engine import EligibilityEngine
+from failover.domain.plan import (
+    BoolColumn,
+    CleaningPlan,
+    CoverPlan,
+    FloatColumn,
+    HostChooser,
+    NewSlot,
+    PlanOptions,
+    Shortfall,
+    ZonePlan,
+)
+from failover.domain.rhythm import selected, start_offset
+from failover.domain.shelf import Size, SlotShelf, share_limit
+from failover.domain.zone_columns import Int64Column, ZoneSnapshot
+
+NO_RESOURCES = "no_resources"
+NO_COMPATIBLE_HOST = "no_compatible_host"
+NO_ROOM = "no_room"
+NO_ELIGIBLE_HOST = "no_eligible_host"
+WAITING = "waiting"
+SCHEDULER_FAILED = "scheduler_failed"
+
+
+def plan_cover(
+    snapshot: ZoneSnapshot,
+    cleaning: CleaningPlan,
+    chooser: HostChooser,
+    options: PlanOptions,
+    *,
+    barred: Mapping[int, int] | None = None,
+) -> CoverPlan:
+    """Return which reservations VMs join and which are made, largest VM first.
+
+    All missing ones of a VM are handed out together; each is taken from those that exist before a
+    new one is made.
+
+    Args:
+        snapshot: The zone.
+        cleaning: What leaves before.
+        chooser: What the scheduler says about hosts.
+        options: What the run may do.
+        barred: VM row -> bit set of hosts not to be proposed to it.
+
+    Source: spec failover, 9.3.
+    """
+    left = np.ones(len(snapshot.members), dtype=np.bool_)
+    left[[one.member for one in cleaning.removals]] = False
+    missing = missing_counts(snapshot, left)
+    order = largest_first(snapshot, np.flatnonzero(missing > 0))
+    offset = start_offset(
+        len(order),
+        limit=options.limit,
+        run_number=options.run_number,
+        rotation_interval=options.rotation_interval,
+        draw=options.draw,
+    )
+    chosen, hit_limit = selected(order, limit=options.limit, offset=offset)
+    if not order:
+        return CoverPlan()
+    work = _Covering(
+        snapshot, cleaning, left=left, chooser=chooser, options=options, barred=barred or {}
+    )
+    for vm in chosen:
+        work.cover(vm, int(missing[vm]))
+    handled = frozenset(chosen)
+    waiting = [
+        Shortfall(vm=vm, current=int(snapshot.vms.required[vm] - missing[vm]), reason=WAITING)
+        for vm in order
+        if vm not in handled
+    ]
+    return CoverPlan(
+        joins=tuple(work.joins),
+        created=tuple(work.created),
+        shortfalls=tuple(sorted([*work.shortfalls, *waiting], key=lambda one: one.vm)),
+        missing_vms=len(order),
+        processed_vms=len(chosen),
+        needed=sum(int(missing[vm]) for vm in chosen),
+        reused=work.reused,
+        failed=work.failed,
+        hit_limit=hit_limit,
+    )
+
+
+def plan_zone(
+    snapshot: ZoneSnapshot,
+    cleaning: CleaningPlan,
+    chooser: HostChooser,
+    options: PlanOptions,
+    *,
+    barred: Mapping[int, int] | None = None,
+) -> ZonePlan:
+    """Return the whole plan of a run; with the brake on, nothing is added either."""
+    if cleaning.brake is not None:
+        return ZonePlan(cleaning=cleaning, cover=CoverPlan())
+    cover = plan_cover(snapshot, cleaning, chooser, options, barred=barred)
+    return ZonePlan(cleaning=cleaning, cover=cover)
+
+
+def missing_counts(snapshot: ZoneSnapshot, left: BoolColumn) -> Int64Column:
+    """Return int64[V], reservations that each VM lacks; 0 for VMs that are owed none now.
+
+    Args:
+        snapshot: The zone.
+        left: bool[A], memberships that count.
+    """
+    members, vms = snapshot.members, snapshot.vms
+    counts = left & snapshot.slots.is_usable[members.slot]
+    have = np.bincount(members.vm[counts], minlength=len(vms))
+    is_wanted = vms.is_owed & vms.is_listed & (vms.host >= 0)
+    missing: Int64Column = np.where(is_wanted, np.maximum(vms.required - have, 0), 0)
+    return missing
+
+
+def largest_first(snapshot: ZoneSnapshot, rows: Int64Column) -> list[int]:
+    """Return rows of VMs by memory, then vCPUs, both descending, then uuid.
+
+    Source: spec failover, 10.
+    """
+    vms = snapshot.vms
+    order = np.lexsort((rows, -vms.vcpus[rows], -vms.memory_bytes[rows]))
+    ordered: list[int] = rows[order].tolist()
+    return ordered
+
+
+class _Covering:
+    """One run's handing out; the only mutable state, gone when it ends."""
+
+    def __init__(
+        self,
+        snapshot: ZoneSnapshot,
+        cleaning: CleaningPlan,
+        *,
+        left: BoolColumn,
+        chooser: HostChooser,
+        options: PlanOptions,
+        barred: Mapping[int, int],
+    ) -> None:
+        self._snapshot = snapshot
+        self._chooser = chooser
+        self._options = options
+        self._barred = barred
+        hosts, slots = snapshot.hosts, snapshot.slots
+        self._sizes: Int64Column = np.stack([slots.memory_bytes, slots.vcpus], axis=1)
+        for resize in cleaning.resized:
+            self._sizes[resize.slot] = resize.memory_bytes, resize.vcpus
+        self._held_memory = hosts.failover_memory_bytes.copy()
+        self._capacity = np.maximum(hosts.effective_memory_bytes, 1)
+        self._free_memory = (
+            hosts.effective_memory_bytes
+            - hosts.used_memory_bytes
+            - hosts.held_memory_bytes
+            - hosts.failover_memory_bytes
+        )
+        free_vcpus = (
+            hosts.effective_vcpus - hosts.used_vcpus - hosts.held_vcpus - hosts.failover_vcpus
+        )
+        self._is_sound = (self._free_memory >= 0) & (free_vcpus >= 0)
+        self._slots_held = np.bincount(slots.host[slots.host >= 0], minlength=len(hosts))
+        self._new_on_host = np.zeros(len(hosts), dtype=np.bool_)
+        self._engine = self._built_engine(cleaning, left)
+        self._shelf = self._filled_shelf()
+        self._hosts_of: dict[int, tuple[int, BoolColumn, BoolColumn]] = {}
+        self._keys: dict[bytes, int] = {}
+        self._hopeless: dict[tuple[int, Size], Shortfall] = {}
+        self.joins: list[tuple[int, int]] = []
+        self.created: list[NewSlot] = []
+        self.shortfalls: list[Shortfall] = []
+        self.reused = 0
+        self.failed = 0
+
+    def cover(self, vm: int, count: int) -> None:
+        """Give a VM its missing reservations, as many as can be had."""
+        vms = self._snapshot.vms
+        size = int(vms.asked_memory_bytes[vm]), int(vms.asked_vcpus[vm])
+        problem = None
+        if not (size[0] and size[1]):
+            problem = Shortfall(vm=vm, current=0, reason=NO_RESOURCES)
+        class_code = int(vms.class_code[vm])
+        for _ in range(count):
+            problem = problem or self._one_more(vm, size, class_code)
+            if problem is not None:
+                break
+        if problem is not None:
+            self.failed += 1
+            self.shortfalls.append(
+                Shortfall(
+                    vm=vm,
+                    current=self._usable_count(vm),
+                    reason=problem.reason,
+                    facts=problem.facts,
+                )
+            )
+
+    def _usable_count(self, vm: int) -> int:
+        is_usable, known = self._snapshot.slots.is_usable, len(self._snapshot.slots)
+        return sum(slot >= known or bool(is_usable[slot]) for slot in self._engine.vm_slots[vm])
+
+    def _one_more(self, vm: int, size: Size, class_code: int) -> Shortfall | None:
+        barred = self._barred.get(vm, 0)
+        key, compatible, joinable = self._hosts(class_code)
+        slot = self._shelf.choose(vm, size, key, joinable, barred)
+        if slot < 0:
+            slot_or_problem = self._create(vm, size, class_code, compatible, barred)
+            if isinstance(slot_or_problem, Shortfall):
+                return slot_or_problem
+            slot = slot_or_problem
+        else:
+            self.reused += 1
+        self._engine.join(vm, slot)
+        self._shelf.count_user(slot)
+        self.joins.append((vm, slot))
+        return None
+
+    def _hosts(self, class_code: int) -> tuple[int, BoolColumn, BoolColumn]:
+        """Return the hosts of a class, and those of them whose reservations may be joined.
+
+        Classes with the same hosts share a key, so what is kept by it stays small.
+        """
+        known = self._hosts_of.get(class_code)
+        if known is None:
+            compatible = self._chooser.compatible(class_code)
+            joinable = compatible & self._is_sound
+            text = joinable.tobytes()
+            key = self._keys.setdefault(text, len(self._keys))
+            known = self._hosts_of[class_code] = key, compatible, joinable
+        return known
+
+    def _create(
+        self, vm: int, size: Size, class_code: int, compatible: BoolColumn, barred: int
+    ) -> int | Shortfall:
+        hopeless = self._hopeless.get((class_code, size))
+        if hopeless is not None:
+            return hopeless
+        scores = self._chooser.scores(class_code, *size)
+        allowed = scores > -np.inf
+        facts = {"compatible": int(compatible.sum()), "with_room": int(allowed.sum())}
+        if not facts["compatible"] or not facts["with_room"]:
+            reason = NO_ROOM if facts["compatible"] else NO_COMPATIBLE_HOST
+            problem = Shortfall(vm=vm, current=0, reason=reason, facts=facts)
+            self._hopeless[class_code, size] = problem
+            return problem
+        closed = self._engine.closed_hosts(vm) | barred
+        allowed &= ~bits_as_mask(closed, len(allowed))
+        if self._options.one_new_per_host:
+            allowed &= ~self._new_on_host
+        facts["eligible"] = int(allowed.sum())
+        if not facts["eligible"]:
+            return Shortfall(vm=vm, current=0, reason=NO_ELIGIBLE_HOST, facts=facts)
+        host = self._best_host(np.flatnonzero(allowed), scores)
+        return self._made(vm, host, size, class_code, facts)
+
+    def _best_host(self, rows: Int64Column, scores: FloatColumn) -> int:
+        """Return the host for a new reservation: least failover share, then the scheduler's order.
+
+        Source: spec failover, 17.4 "Host choice for new slots".
+        """
+        if self._options.consolidate:
+            first = -self._slots_held[rows].astype(np.float64)
+        else:
+            first = self._held_memory[rows] / self._capacity[rows]
+        rows = rows[first == first.min()]
+        return int(rows[int(scores[rows].argmax())])
+
+    def _made(
+        self, vm: int, host: int, size: Size, class_code: int, facts: Mapping[str, int]
+    ) -> int:
+        number = self._engine.add_slot(host)
+        self._shelf.add(number, size, users=0, is_usable=True)
+        self._chooser.place(host, class_code, *size)
+        self._held_memory[host] += size[0]
+        self._free_memory[host] -= size[0]
+        self._slots_held[host] += 1
+        self._new_on_host[host] = True
+        self.created.append(
+            NewSlot(
+                number=number,
+                host=host,
+                vm=vm,
+                memory_bytes=size[0],
+                vcpus=size[1],
+                facts=dict(facts),
+            )
+        )
+        return number
+
+    def _built_engine(self, cleaning: CleaningPlan, left: BoolColumn) -> EligibilityEngine:
+        """Return the engine of what is left; where a VM is, its reservations say first."""
+        snapshot = self._snapshot
+        members, slots = snapshot.members, snapshot.slots
+        vm_host = snapshot.vms.host.astype(np.int64)
+        vm_host[members.vm[left]] = members.joined_host[left]
+        gone = frozenset(cleaning.emptied)
+        outside = np.flatnonzero(slots.host < 0).tolist()
+        engine = EligibilityEngine.from_columns(
+            len(snapshot.hosts),
+            vm_host.tolist(),
+            np.maximum(slots.host, 0).astype(np.int64),
+            members.slot[left].astype(np.int64),
+            members.vm[left].astype(np.int64),
+        )
+        for slot in sorted({*gone, *outside}):
+            engine.remove_slot(slot)
+        return engine
+
+    def _filled_shelf(self) -> SlotShelf:
+        snapshot = self._snapshot
+        most_required = int(snapshot.vms.required.max(initial=0))
+        shelf = SlotShelf(
+            self._engine,
+            limit=share_limit(self._options.max_users, len(snapshot.hosts), most_required),
+            order=self._options.reuse_order,
+            host_free_memory_bytes=self._free_memory,
+        )
+        for slot, (memory_bytes, vcpus) in enumerate(self._sizes.tolist()):
+            shelf.add(
+                slot,
+                (memory_bytes, vcpus),
+                users=len(self._engine.slot_users[slot]),
+                is_usable=bool(snapshot.slots.is_usable[slot]),
+            )
+        return shelf
+
+
+def reasons_of(cover: CoverPlan) -> Mapping[str, int]:
+    """Return reason -> VMs that still lack reservations for it."""
+    return Counter(one.reason for one in cover.shortfalls)

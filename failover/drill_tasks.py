@@ -1,0 +1,43 @@
+"""Celery entry points of drills, evacuations and the coverage account (spec failover, 17.8)."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.utils import timezone
+
+from failover.services.coverage import ACCOUNT_TASK, account_coverage
+from failover.services.drills import DRILL_TASK, drill_zones
+from failover.services.evacuation import plan_evacuations, settle_evacuations
+from journal.actors import task_actor
+from journal.tracing import with_new_global_request_id
+
+EVACUATE = "failover.evacuate"
+
+
+@shared_task(name=DRILL_TASK, time_limit=1800, soft_time_limit=1740)
+def drill_all_zones() -> dict[str, int]:
+    """Drill every zone and store the reports."""
+    with with_new_global_request_id() as request_id:
+        run = drill_zones(request_id=request_id, now=timezone.now())
+    return {"unprotected": sum(run.unprotected.values()), "failed": len(run.failed)}
+
+
+@shared_task(name=ACCOUNT_TASK, time_limit=50, soft_time_limit=45)
+def account_for_coverage() -> dict[str, int]:
+    """Add the time since the last look to the coverage account; a run beside another skips."""
+    with with_new_global_request_id():
+        zones = account_coverage(now=timezone.now())
+    if zones is None:
+        return {"skipped": 1}
+    return {"zones": len(zones), "uncovered": sum(zone.uncovered_vms for zone in zones)}
+
+
+@shared_task(name=EVACUATE, time_limit=120, soft_time_limit=110)
+def evacuate() -> dict[str, int]:
+    """Plan for hosts that died, and end what arrived; running twice does no harm."""
+    actor = task_actor(EVACUATE)
+    with with_new_global_request_id() as request_id:
+        now = timezone.now()
+        settled = settle_evacuations(actor=actor, request_id=request_id, now=now)
+        planned = plan_evacuations(actor=actor, request_id=request_id, now=now)
+    return {**settled, "planned": sum(outcome.planned for outcome in planned)}

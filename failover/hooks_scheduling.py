@@ -1,0 +1,57 @@
+"""What scheduling asks of failover: where a VM of a dead host is planned to go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from django.db import DatabaseError
+from django.utils import timezone
+
+from capacity.hooks import add_evacuation_guide
+from capacity.models import ReservationAllocation
+from failover.services.evacuation import is_unplanned, plan_evacuation, start_move
+from journal.actors import Actor
+from journal.errors import HeadroomError
+
+log = structlog.get_logger(__name__)
+
+GUIDE_ACTOR: Final = Actor(name="hook:failover.evacuation")
+
+
+class PlannedEvacuations:
+    """Implements ``capacity.hooks.EvacuationGuide``."""
+
+    def planned_host(self, vm_uuid: str) -> str:
+        """Return the host that is planned for a VM; empty when there is none.
+
+        Nova evacuates VMs of dead hosts alone, so the first request for a VM of a host that no
+        plan knows is the signal to plan for all its VMs. A zone that is locked by others does not
+        hold up the answer for longer than the lock timeout.
+        """
+        now = timezone.now()
+        try:
+            planned = start_move(vm_uuid, now=now)
+            unplanned = None if planned else is_unplanned(vm_uuid)
+            if unplanned is None or not self._has_slots(vm_uuid):
+                return planned
+            zone, host = unplanned
+            request_id = str(structlog.contextvars.get_contextvars().get("greq", ""))
+            plan_evacuation(
+                zone, actor=GUIDE_ACTOR, request_id=request_id, now=now, also_failed=(host,)
+            )
+            return start_move(vm_uuid, now=now)
+        except (HeadroomError, DatabaseError) as error:
+            log.warning("evacuation_not_planned", vm_uuid=vm_uuid, error=str(error))
+            return ""
+
+    @staticmethod
+    def _has_slots(vm_uuid: str) -> bool:
+        return ReservationAllocation.objects.filter(
+            vm_uuid=vm_uuid, reservation__kind="failover"
+        ).exists()
+
+
+def register() -> None:
+    """Offer the plans to scheduling."""
+    add_evacuation_guide("failover", PlannedEvacuations())

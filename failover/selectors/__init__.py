@@ -1,0 +1,1 @@
+"""What reads hosts, VMs and failover reservations as values of the domain."""

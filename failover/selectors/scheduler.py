@@ -1,0 +1,262 @@
+"""What the scheduler says about the hosts of a zone, per compatibility class (spec failover, 11.2).
+
+VMs of one class may use the same hosts, so a class is judged once per run. Classes that may use the
+same hosts share the evaluation that ranks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from django.db import connection
+
+from capacity.domain.nova_call import HANA_TRAIT_KEY
+from capacity.selectors.host_table import current_host_table
+from capacity.services.pipelines import active_pipelines
+from failover.constants import PIPELINE_GENERAL, PIPELINE_HANA
+from failover.domain.plan import BoolColumn, FloatColumn
+from failover.domain.zone_columns import Int64Column, ZoneSnapshot
+from failover.selectors.zone import ClassKey
+from hosts.models import Instance, ServerGroup
+from scheduling.engine import Batch, Pipeline, PipelineRunError, passing_hosts
+from scheduling.intents import Intent
+from scheduling.pipelines import compile_pipeline
+from scheduling.request import (
+    HYPERVISOR_TYPE_KEY,
+    InstanceGroup,
+    PlacementRequest,
+    max_per_host_from_rule,
+)
+from scheduling.shipped_pipelines import SHIPPED
+from scheduling.table import HostTable
+
+DEFAULT_HYPERVISOR = "qemu"
+SLOT_KEY = "failover-reservation"
+_IMAGE_PROPERTIES: Mapping[str, Mapping[str, object]] = {
+    **{name: {"img_hv_type": "kvm"} for name in ("QEMU", "qemu", "CH", "ch")},
+    "VMware vCenter Server": {"hypervisor_type": "vmware"},
+    "Ironic": {"hypervisor_type": "baremetal"},
+}
+
+SELECT_DOMAINS = """
+SELECT project.openstack_id, domain.name
+  FROM hosts_project AS project
+  LEFT JOIN hosts_domain AS domain ON domain.openstack_id = project.domain_id
+ WHERE project.openstack_id = ANY(%s)
+"""
+
+
+def pipeline_name(extra_specs: Mapping[str, str]) -> str:
+    """Return the pipeline of a flavor: HANA's packs, the other spreads.
+
+    Source: spec failover, 11.2 "HANA rule".
+    """
+    is_hana = extra_specs.get(HANA_TRAIT_KEY, "").lower() == "required"
+    return PIPELINE_HANA if is_hana else PIPELINE_GENERAL
+
+
+def image_properties(hypervisor_type: str) -> Mapping[str, object] | None:
+    """Return what stands for an image, so that the image filter knows the hypervisor type.
+
+    Source: spec failover, 11.2 "synthesised image property".
+    """
+    return _IMAGE_PROPERTIES.get(hypervisor_type)
+
+
+def usable_pipeline(name: str) -> Pipeline:
+    """Return a pipeline as its row defines it, as it was shipped if there is no usable row."""
+    active = active_pipelines().get(name)
+    return compile_pipeline(SHIPPED[name]) if active is None else active.pipeline
+
+
+def without_room(pipeline: Pipeline) -> Pipeline:
+    """Return the filters of a pipeline that do not look at room, and no weighers."""
+    filters = tuple(step for step in pipeline.filters if not step.measures_room)
+    return replace(pipeline, filters=filters, weighers=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassFacts:
+    """What requests of a class have in common.
+
+    Attributes:
+        request: A request for the first VM of the class, without size.
+        pipeline_name: Pipeline that judges it.
+    """
+
+    request: PlacementRequest
+    pipeline_name: str
+
+
+def class_facts(snapshot: ZoneSnapshot, table: HostTable, intent: Intent) -> list[ClassFacts]:
+    """Return what the requests of each class have in common, by class code.
+
+    The hypervisor type comes from the VM's host where its flavor does not say (16.6).
+    """
+    codes, firsts = np.unique(snapshot.vms.class_code, return_index=True)
+    first_vm = dict(zip(codes.tolist(), firsts.tolist(), strict=True))
+    keys = [key for key in snapshot.vms.classes if isinstance(key, ClassKey)]
+    specs = _extra_specs(snapshot, first_vm.values())
+    domains = _domains({key.project_id for key in keys})
+    groups = _server_groups({key.server_group for key in keys} - {""}, table)
+    facts = []
+    for code, key in enumerate(keys):
+        own = specs.get(int(snapshot.vms.ids[first_vm[code]]), {})
+        hypervisor = own.get(HYPERVISOR_TYPE_KEY) or key.hypervisor_type or DEFAULT_HYPERVISOR
+        facts.append(
+            ClassFacts(
+                request=PlacementRequest(
+                    request_key=snapshot.vms.uuids[first_vm[code]],
+                    memory_bytes=0,
+                    vcpus=0,
+                    zone=snapshot.zone,
+                    project_id=key.project_id,
+                    flavor_name=key.flavor_name,
+                    extra_specs={**own, HYPERVISOR_TYPE_KEY: hypervisor},
+                    domain_name=domains.get(key.project_id),
+                    instance_group=groups.get(key.server_group),
+                    lock_reservations=True,
+                    image_properties=image_properties(hypervisor),
+                    intent=intent,
+                ),
+                pipeline_name=pipeline_name(own),
+            )
+        )
+    return facts
+
+
+def _extra_specs(snapshot: ZoneSnapshot, vms: Collection[int]) -> Mapping[int, Mapping[str, str]]:
+    keys = [int(snapshot.vms.ids[vm]) for vm in vms]
+    rows = Instance.objects.filter(pk__in=keys).values_list("pk", "flavor_extra_specs")
+    return {key: {str(name): str(word) for name, word in specs.items()} for key, specs in rows}
+
+
+def _domains(project_ids: Collection[str]) -> Mapping[str, str]:
+    with connection.cursor() as cursor:
+        cursor.execute(SELECT_DOMAINS, [sorted(project_ids)])
+        return {project: name for project, name in cursor.fetchall() if name is not None}
+
+
+def _server_groups(ids: Collection[str], table: HostTable) -> Mapping[str, InstanceGroup]:
+    groups = {}
+    for row in ServerGroup.objects.filter(openstack_id__in=ids):
+        rows = {at for member in row.members for at in table.instance_index.rows_of(member)}
+        groups[row.openstack_id] = InstanceGroup(
+            policy=row.policy,
+            hosts=frozenset(table.names[at] for at in rows),
+            members=frozenset(row.members),
+            max_per_host=max_per_host_from_rule(row.rules.get("max_server_per_host")),
+        )
+    return groups
+
+
+class SchedulerHosts:
+    """The scheduler's view of a zone during one run; implements ``HostChooser``.
+
+    Hosts, classes and pipelines are read at the first question, so a run that has nothing to place
+    reads none of them.
+
+    Attributes:
+        snapshot: The zone.
+        intent: What hosts are asked for.
+        failures: Class code -> why the scheduler could not judge it; such a class has no hosts.
+    """
+
+    def __init__(
+        self, snapshot: ZoneSnapshot, *, intent: Intent = Intent.RESERVE_FOR_FAILOVER
+    ) -> None:
+        self.snapshot = snapshot
+        self.intent = intent
+        self.failures: dict[int, str] = {}
+        self._masks: dict[int, BoolColumn] = {}
+        self._pipelines: dict[str, Pipeline] = {}
+        self._batches: dict[str, Batch] = {}
+        self._representative: dict[tuple[str, bytes], PlacementRequest] = {}
+
+    @cached_property
+    def table(self) -> HostTable:
+        """Hosts of all zones, as of the first question."""
+        return current_host_table()
+
+    @cached_property
+    def _facts(self) -> Sequence[ClassFacts]:
+        return class_facts(self.snapshot, self.table, self.intent)
+
+    @cached_property
+    def _rows(self) -> Int64Column:
+        row_of = self.table.row_of
+        return np.array(
+            [row_of.get(name, -1) for name in self.snapshot.hosts.names], dtype=np.int64
+        )
+
+    def facts(self, class_code: int) -> ClassFacts:
+        """Return what the requests of a class have in common."""
+        return self._facts[class_code]
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Return a pipeline as it was at the first question."""
+        if name not in self._pipelines:
+            self._pipelines[name] = usable_pipeline(name)
+        return self._pipelines[name]
+
+    def compatible(self, class_code: int) -> BoolColumn:
+        """Return bool[H], hosts that VMs of a class may run on, whatever room they have."""
+        mask = self._masks.get(class_code)
+        if mask is None:
+            facts = self._facts[class_code]
+            pipeline = without_room(self.pipeline(facts.pipeline_name))
+            try:
+                passing = passing_hosts(self.table, facts.request, pipeline)
+            except PipelineRunError as problem:
+                self.failures[class_code] = str(problem)
+                passing = np.zeros(len(self.table), dtype=np.bool_)
+            mask = self._of_zone(passing, missing=False)
+            self._masks[class_code] = mask
+        return mask
+
+    def scores(self, class_code: int, memory_bytes: int, vcpus: int) -> FloatColumn:
+        """Return float64[H], what the scheduler prefers; minus infinity where there is no room."""
+        try:
+            evaluation = self._batch(class_code).evaluation(
+                self._request(class_code, memory_bytes, vcpus)
+            )
+        except PipelineRunError as problem:
+            self.failures[class_code] = str(problem)
+            return np.full(len(self._rows), -np.inf)
+        scores: FloatColumn = np.where(
+            self._rows < 0, -np.inf, evaluation.scores[np.maximum(self._rows, 0)]
+        )
+        return scores
+
+    def place(self, host: int, class_code: int, memory_bytes: int, vcpus: int) -> None:
+        """Count a new reservation on a host from now on, whatever class asks."""
+        request = self._request(class_code, memory_bytes, vcpus)
+        row = int(self._rows[host])
+        for batch in self._batches.values():
+            batch.place(row, request)
+
+    def _batch(self, class_code: int) -> Batch:
+        name = self._facts[class_code].pipeline_name
+        batch = self._batches.get(name)
+        if batch is None:
+            batch = self._batches[name] = Batch(self.table, self.pipeline(name))
+            for row, request in self._placed():
+                batch.place(row, request)
+        return batch
+
+    def _placed(self) -> Sequence[tuple[int, PlacementRequest]]:
+        return max((batch.placed for batch in self._batches.values()), key=len, default=())
+
+    def _request(self, class_code: int, memory_bytes: int, vcpus: int) -> PlacementRequest:
+        facts = self._facts[class_code]
+        key = facts.pipeline_name, self.compatible(class_code).tobytes()
+        shared = self._representative.setdefault(key, facts.request)
+        # No VM: what was placed for one must not count as a member of its server group.
+        return replace(shared, request_key=SLOT_KEY, memory_bytes=memory_bytes, vcpus=vcpus)
+
+    def _of_zone(self, mask: BoolColumn, *, missing: bool) -> BoolColumn:
+        found: BoolColumn = np.where(self._rows < 0, missing, mask[np.maximum(self._rows, 0)])
+        return found

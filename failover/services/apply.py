@@ -1,0 +1,421 @@
+"""Carrying out the plan of a zone in steps, each its own transaction (spec failover, 9.2, 9.3).
+
+A step takes the zone lock, then rooms, reservations and VMs, looks again at what the plan stands
+on, and writes what still holds; the rest waits for the next run. Steps go by reservation, so that
+the check of the rules looks at each reservation once. What is killed between two steps leaves whole
+steps.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from django.db import DatabaseError, IntegrityError, connection, transaction
+
+from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
+from capacity.services.ledger import lock_rooms
+from failover.choices import EventReason
+from failover.domain.plan import NewSlot, Removal, ZonePlan
+from failover.domain.zone_columns import ZoneSnapshot
+from failover.services.events import Happening, record_events
+from failover.services.writing import (
+    SlotToWrite,
+    UserToWrite,
+    delete_unused,
+    delete_users,
+    resize_slots,
+    take_room,
+    touch,
+    write_slots,
+    write_users,
+)
+from journal.errors import Busy
+from scheduling.resources import ResourceVector
+
+log = structlog.get_logger(__name__)
+
+_Result = TypeVar("_Result")
+
+USERS_PER_STEP = 4000
+ROWS_PER_STEP = 2000
+ATTEMPTS = 3
+
+LOCK_JOINED = """
+SELECT held.id, held.memory_bytes, held.vcpus
+  FROM capacity_reservation AS held
+  JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
+ WHERE held.id = ANY(%s) AND held.kind = 'failover' AND held.is_ready AND known.state = 'active'
+ ORDER BY held.id FOR NO KEY UPDATE OF held
+"""
+
+# A VM that another is changing now is passed over: waiting for it could end in a deadlock.
+LOCK_VMS = """
+SELECT openstack_id, host_id FROM hosts_instance
+ WHERE openstack_id = ANY(%s) ORDER BY id FOR SHARE SKIP LOCKED
+"""
+
+COUNT_SLOTS = """
+SELECT vm.vm_uuid, count(*) FROM capacity_reservationallocation AS vm
+ WHERE vm.vm_uuid = ANY(%s) AND vm.vm_host_id IS NOT NULL GROUP BY vm.vm_uuid
+"""
+
+
+class PlanSpoiled(Exception):  # noqa: N818 - a state of the world, not a defect
+    """Others changed so much meanwhile that the zone has to be planned anew."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Applied:
+    """What was written.
+
+    Attributes:
+        created: New reservations.
+        joined: Users that were written.
+        updated: Reservations that lost users, counted once for each step of cleaning.
+        deleted: Reservations that were deleted.
+        resized: Reservations that shrank.
+        spoiled: VM rows that did not get what the plan gave them.
+    """
+
+    created: int = 0
+    joined: int = 0
+    updated: int = 0
+    deleted: int = 0
+    resized: int = 0
+    spoiled: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """Users of some reservations.
+
+    Attributes:
+        joins: (VM row, reservation number), by number.
+    """
+
+    joins: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What a step wrote.
+
+    Attributes:
+        keys: Number of a new reservation -> key.
+        names: Number of a new reservation -> name.
+        joins: What was written of the step.
+        lost: VMs that did not get what the step had for them.
+    """
+
+    keys: Mapping[int, int]
+    names: Mapping[int, str]
+    joins: tuple[tuple[int, int], ...]
+    lost: frozenset[int]
+
+
+class PlanWriter:
+    """Writes one plan of a zone; the only mutable state, gone when the run ends."""
+
+    def __init__(
+        self, snapshot: ZoneSnapshot, *, creator: str, request_id: str, now: datetime
+    ) -> None:
+        self._snapshot = snapshot
+        self._creator = creator
+        self._request_id = request_id
+        self._now = now
+        self._slot_keys: dict[int, int] = dict(enumerate(snapshot.slots.ids.tolist()))
+        self._names: dict[int, str] = dict(enumerate(snapshot.slots.names))
+        self._created: Mapping[int, NewSlot] = {}
+        self._have: dict[int, int] = {}
+        self.done = Applied()
+
+    def write(self, plan: ZonePlan) -> Applied:
+        """Carry out a plan.
+
+        Raises:
+            PlanSpoiled: If the database refused a step; earlier steps stay.
+            Busy: If the zone stayed locked.
+        """
+        self._clean(plan)
+        self._created = {slot.number: slot for slot in plan.cover.created}
+        self._have = self._counted(plan)
+        for step in _steps(plan.cover.joins):
+            self._note(self._retried(partial(self._join, step)))
+        return self.done
+
+    def _retried(self, work: Callable[[], _Result]) -> _Result:
+        """Do one step in a transaction under the zone lock; return what it returns."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with transaction.atomic(durable=True):
+                    zone_lock([self._snapshot.zone])
+                    return work()
+            except IntegrityError as refused:
+                log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
+                raise PlanSpoiled from refused
+            except DatabaseError as error:
+                if sqlstate_of(error) not in RETRYABLE:
+                    raise
+                log.info("failover_step_retried", zone=self._snapshot.zone, attempt=attempt)
+                blocked = error
+        message = f"zone {self._snapshot.zone}: hosts stayed locked by others"
+        raise Busy(message, zone=self._snapshot.zone) from blocked
+
+    def _counted(self, plan: ZonePlan) -> dict[int, int]:
+        """Return VM row -> users rows it has in the database after cleaning."""
+        gone = {one.member for one in plan.cleaning.removals}
+        have: dict[int, int] = {}
+        for member, vm in enumerate(self._snapshot.members.vm.tolist()):
+            if member not in gone:
+                have[vm] = have.get(vm, 0) + 1
+        return have
+
+    def _clean(self, plan: ZonePlan) -> None:
+        cleaning = plan.cleaning
+        for start in range(0, len(cleaning.removals), ROWS_PER_STEP):
+            chunk = cleaning.removals[start : start + ROWS_PER_STEP]
+            self.done.updated += self._retried(partial(self._remove, chunk))
+        for first in range(0, len(cleaning.emptied), ROWS_PER_STEP):
+            rows = cleaning.emptied[first : first + ROWS_PER_STEP]
+            self.done.deleted += self._retried(partial(self._delete, rows))
+        for first in range(0, len(cleaning.resized), ROWS_PER_STEP):
+            sizes = {
+                self._slot_keys[one.slot]: (
+                    ResourceVector(memory_bytes=one.memory_bytes, vcpus=one.vcpus),
+                    one.users,
+                )
+                for one in cleaning.resized[first : first + ROWS_PER_STEP]
+            }
+            self.done.resized += self._retried(partial(self._shrink, sizes))
+
+    def _remove(self, removals: Sequence[Removal]) -> int:
+        members = self._snapshot.members
+        keys = [int(members.ids[one.member]) for one in removals]
+        gone = delete_users(keys, now=self._now)
+        left = set(gone)
+        events = []
+        for one in removals:
+            slot, vm = int(members.slot[one.member]), int(members.vm[one.member])
+            uuid = self._snapshot.vms.uuids[vm]
+            if (self._slot_keys[slot], uuid) in left:
+                events.append(
+                    Happening(
+                        reason=EventReason.SLOT_RELEASED,
+                        zone=self._snapshot.zone,
+                        reservation_name=self._names[slot],
+                        host_name=self._host_name(slot),
+                        vm_uuid=uuid,
+                        message=f"VM left: {one.reason.value}",
+                        facts={"why": one.reason.value},
+                    )
+                )
+        record_events(events, request_id=self._request_id, now=self._now)
+        return len({key for key, _ in gone})
+
+    def _host_name(self, slot: int) -> str:
+        row = int(self._snapshot.slots.host[slot])
+        return self._snapshot.hosts.names[row] if row >= 0 else ""
+
+    def _delete(self, rows: Sequence[int]) -> int:
+        number_of = {self._slot_keys[row]: row for row in rows}
+        deleted = delete_unused(list(number_of))
+        record_events(
+            (
+                Happening(
+                    reason=EventReason.SLOT_RELEASED,
+                    zone=self._snapshot.zone,
+                    reservation_name=self._names[number_of[key]],
+                    host_name=self._host_name(number_of[key]),
+                    message="deleted: nobody is left in it",
+                    facts={"why": "empty"},
+                )
+                for key in deleted
+            ),
+            request_id=self._request_id,
+            now=self._now,
+        )
+        return len(deleted)
+
+    def _shrink(self, sizes: Mapping[int, tuple[ResourceVector, int]]) -> int:
+        done = resize_slots(sizes)
+        touch(done, now=self._now)
+        return len(done)
+
+    def _join(self, step: _Step) -> _Written:
+        slots = self._locked_slots(step)
+        vms = self._locked_vms(step)
+        joins = [
+            (vm, number)
+            for vm, number in step.joins
+            if vm in vms and self._may_hold(slots.get(number), vm)
+        ]
+        wanted = [self._created[number] for number in _numbers(joins) if number in self._created]
+        refused = take_room([self._to_write(slot) for slot in wanted])
+        host_ids = self._snapshot.hosts.ids
+        without_room = {slot.number for slot in wanted if int(host_ids[slot.host]) in refused}
+        made = [slot for slot in wanted if slot.number not in without_room]
+        joins = [(vm, number) for vm, number in joins if number not in without_room]
+        return self._write_step(step, made, joins)
+
+    def _write_step(
+        self, step: _Step, made: Sequence[NewSlot], joins: Sequence[tuple[int, int]]
+    ) -> _Written:
+        snapshot = self._snapshot
+        keys = write_slots(
+            [self._to_write(slot) for slot in made],
+            zone=snapshot.zone,
+            creator=self._creator,
+            request_id=self._request_id,
+            now=self._now,
+        )
+        fresh = {slot.number: key for slot, (key, _) in zip(made, keys, strict=True)}
+        names = {slot.number: name for slot, (_, name) in zip(made, keys, strict=True)}
+        key_of = ChainMap(fresh, self._slot_keys)
+        write_users(
+            (
+                UserToWrite(
+                    reservation_id=key_of[number],
+                    vm_uuid=snapshot.vms.uuids[vm],
+                    memory_bytes=int(snapshot.vms.memory_bytes[vm]),
+                    vcpus=int(snapshot.vms.vcpus[vm]),
+                    vm_host_id=int(snapshot.hosts.ids[snapshot.vms.host[vm]]),
+                )
+                for vm, number in joins
+            ),
+            now=self._now,
+        )
+        joined = {number for _, number in joins} - set(fresh)
+        touch({self._slot_keys[number] for number in joined}, now=self._now)
+        record_events(
+            self._events(joins, ChainMap(names, self._names), frozenset(fresh)),
+            request_id=self._request_id,
+            now=self._now,
+        )
+        return _Written(
+            keys=fresh,
+            names=names,
+            joins=tuple(joins),
+            lost=frozenset(vm for vm, _ in set(step.joins) - set(joins)),
+        )
+
+    def _note(self, written: _Written) -> None:
+        """Remember what a step wrote, once it is committed."""
+        self._slot_keys.update(written.keys)
+        self._names.update(written.names)
+        self.done.created += len(written.keys)
+        self.done.joined += len(written.joins)
+        self.done.spoiled |= written.lost
+        for vm, _ in written.joins:
+            self._have[vm] = self._have.get(vm, 0) + 1
+
+    def _locked_slots(self, step: _Step) -> dict[int, ResourceVector]:
+        """Return reservation number -> size of those that can be joined or may be made.
+
+        Locks the rooms of new ones and the rows of those that are there.
+        """
+        numbers = _numbers(step.joins)
+        host_ids = self._snapshot.hosts.ids
+        lock_rooms(
+            int(host_ids[self._created[number].host])
+            for number in numbers
+            if number in self._created
+        )
+        known = {self._slot_keys[number]: number for number in numbers if number in self._slot_keys}
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_JOINED, [sorted(known)])
+            sizes = {
+                known[key]: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+                for key, memory_bytes, vcpus in cursor.fetchall()
+            }
+        for number in numbers:
+            if number not in self._slot_keys and number in self._created:
+                slot = self._created[number]
+                sizes[number] = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
+        return sizes
+
+    def _locked_vms(self, step: _Step) -> set[int]:
+        """Return the rows of VMs that are where the plan saw them and have what it knew."""
+        snapshot = self._snapshot
+        row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
+        uuids = sorted(row_of)
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_VMS, [uuids])
+            found = {row_of[uuid]: host_id for uuid, host_id in cursor.fetchall()}
+            cursor.execute(COUNT_SLOTS, [uuids])
+            counts = {row_of[uuid]: count for uuid, count in cursor.fetchall()}
+        host_ids = snapshot.hosts.ids
+        return {
+            vm
+            for vm, host_id in found.items()
+            if host_id == int(host_ids[snapshot.vms.host[vm]])
+            and counts.get(vm, 0) == self._have.get(vm, 0)
+        }
+
+    def _may_hold(self, size: ResourceVector | None, vm: int) -> bool:
+        vms = self._snapshot.vms
+        return (
+            size is not None
+            and int(vms.memory_bytes[vm]) <= size.memory_bytes
+            and int(vms.vcpus[vm]) <= size.vcpus
+        )
+
+    def _to_write(self, slot: NewSlot) -> SlotToWrite:
+        snapshot = self._snapshot
+        flavor_name, group = snapshot.vms.labels[snapshot.vms.label_code[slot.vm]]
+        return SlotToWrite(
+            host_id=int(snapshot.hosts.ids[slot.host]),
+            memory_bytes=slot.memory_bytes,
+            vcpus=slot.vcpus,
+            flavor_name=flavor_name,
+            resource_group=group,
+            decision={"for_vm": snapshot.vms.uuids[slot.vm], "hosts": dict(slot.facts)},
+        )
+
+    def _events(
+        self,
+        joins: Sequence[tuple[int, int]],
+        names: Mapping[int, str],
+        fresh: frozenset[int],
+    ) -> Iterator[Happening]:
+        users: dict[int, list[str]] = {}
+        for vm, number in joins:
+            users.setdefault(number, []).append(self._snapshot.vms.uuids[vm])
+        for number, uuids in sorted(users.items()):
+            is_new = number in fresh
+            if is_new:
+                host = self._snapshot.hosts.names[self._created[number].host]
+            else:
+                host = self._host_name(number) if number < len(self._snapshot.slots) else ""
+            yield Happening(
+                reason=EventReason.SLOT_CREATED if is_new else EventReason.SLOT_REUSED,
+                zone=self._snapshot.zone,
+                reservation_name=names[number],
+                host_name=host,
+                message=f"{'created with' if is_new else 'joined by'} {len(uuids)} VMs",
+                facts={"vms": uuids},
+            )
+
+
+def _numbers(joins: Sequence[tuple[int, int]]) -> list[int]:
+    return sorted({number for _, number in joins})
+
+
+def _steps(joins: Sequence[tuple[int, int]]) -> Iterator[_Step]:
+    """Yield joins by reservation, all users of one in the same step."""
+    by_slot: dict[int, list[tuple[int, int]]] = {}
+    for vm, number in joins:
+        by_slot.setdefault(number, []).append((vm, number))
+    step: list[tuple[int, int]] = []
+    for number in sorted(by_slot):
+        step += by_slot[number]
+        if len(step) >= USERS_PER_STEP:
+            yield _Step(joins=tuple(step))
+            step = []
+    if step:
+        yield _Step(joins=tuple(step))

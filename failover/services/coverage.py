@@ -1,0 +1,89 @@
+"""The account of the coverage objective: VM time owed and VM time uncovered (failover, 14.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+
+from capacity.locks import LockSpace, try_lock
+from failover.drill_models import CoverageAccount
+from failover.selectors.coverage import ZoneCoverage, coverage_by_flavor, coverage_by_zone
+
+ACCOUNT_TASK = "failover.account_coverage"
+LONGEST_STEP = timedelta(minutes=10)
+
+# What is owed now is taken to have been owed since the last look, but no longer than that.
+ACCOUNT = """
+INSERT INTO failover_coverageaccount AS account (
+    zone, accounted_at, owed_vms, uncovered_vms, owed_vm_seconds, uncovered_vm_seconds,
+    reserved_memory_bytes, vm_memory_bytes, lower_bound_bytes)
+SELECT zone, %(now)s, owed, uncovered, 0, 0, reserved, memory, 0
+  FROM unnest(%(zones)s::text[], %(owed)s::bigint[], %(uncovered)s::bigint[],
+              %(reserved)s::bigint[], %(memory)s::bigint[])
+       AS seen(zone, owed, uncovered, reserved, memory)
+ON CONFLICT (zone) DO UPDATE
+   SET accounted_at = excluded.accounted_at,
+       owed_vms = excluded.owed_vms,
+       uncovered_vms = excluded.uncovered_vms,
+       reserved_memory_bytes = excluded.reserved_memory_bytes,
+       vm_memory_bytes = excluded.vm_memory_bytes,
+       owed_vm_seconds = account.owed_vm_seconds + excluded.owed_vms * {elapsed},
+       uncovered_vm_seconds = account.uncovered_vm_seconds + excluded.uncovered_vms * {elapsed}
+ WHERE account.accounted_at < excluded.accounted_at
+"""
+ELAPSED = """
+least(%(longest)s, extract(epoch FROM excluded.accounted_at - account.accounted_at))::bigint
+"""
+
+
+def account_coverage(*, now: datetime) -> list[ZoneCoverage] | None:
+    """Add the time since the last look to the account of every zone.
+
+    A gap longer than ten minutes counts as ten minutes: what was not looked at is not made up.
+    Takes the lock of the task; a run beside another does nothing.
+
+    Args:
+        now: The present.
+
+    Returns:
+        The coverage found; None if another run had the lock.
+    """
+    with transaction.atomic(durable=True):
+        if not try_lock(LockSpace.TASK, ACCOUNT_TASK):
+            return None
+        zones = coverage_by_zone(coverage_by_flavor())
+        gone = CoverageAccount.objects.exclude(zone__in=[zone.zone for zone in zones])
+        _write([*zones, *(ZoneCoverage(zone=row.zone) for row in gone.order_by("zone"))], now)
+    return zones
+
+
+def _write(zones: Sequence[ZoneCoverage], now: datetime) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            ACCOUNT.format(elapsed=ELAPSED),
+            {
+                "now": now,
+                "longest": int(LONGEST_STEP.total_seconds()),
+                "zones": [zone.zone for zone in zones],
+                "owed": [zone.vms for zone in zones],
+                "uncovered": [zone.uncovered_vms for zone in zones],
+                "reserved": [zone.reserved_memory_bytes for zone in zones],
+                "memory": [zone.memory_bytes for zone in zones],
+            },
+        )
+
+
+def note_lower_bound(zone: str, bound_bytes: int, *, now: datetime) -> None:
+    """Store the lower bound of a zone beside its account."""
+    with transaction.atomic():
+        CoverageAccount.objects.update_or_create(
+            zone=zone,
+            defaults={"lower_bound_bytes": bound_bytes, "bounded_at": now},
+            create_defaults={
+                "lower_bound_bytes": bound_bytes,
+                "bounded_at": now,
+                "accounted_at": now,
+            },
+        )

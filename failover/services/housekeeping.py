@@ -1,0 +1,23 @@
+"""Forgetting what is over: old runs and events, cooldowns (spec failover, 12.6)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from failover.models import FailoverCooldown, FailoverEvent, FailoverRun
+
+KEEP_COOLDOWN = timedelta(days=1)
+
+
+def forget_old(*, now: datetime) -> dict[str, int]:
+    """Delete runs and events past their retention, and cooldowns that ended long ago.
+
+    A cooldown outlives its end, so that a host that is refused again waits longer.
+    """
+    oldest = now - timedelta(days=settings.HEADROOM.failover.event_retention_days)
+    events, _ = FailoverEvent.objects.filter(happened_at__lt=oldest).delete()
+    runs, _ = FailoverRun.objects.filter(started_at__lt=oldest).delete()
+    cooldowns, _ = FailoverCooldown.objects.filter(until__lt=now - KEEP_COOLDOWN).delete()
+    return {"events": events, "runs": runs, "cooldowns": cooldowns}

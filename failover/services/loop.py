@@ -1,0 +1,388 @@
+"""The failover loop: one run in one zone (spec failover, 9).
+
+Read, clean up, plan, write. Reading and planning hold no lock; writing goes in steps, see
+:mod:`failover.services.apply`. A run that dies leaves whole steps, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from capacity.locks import LockSpace, session_lock
+from failover.choices import EventReason, RunOutcome
+from failover.conf import FailoverConfig, current_config
+from failover.domain.cleaning import plan_cleaning
+from failover.domain.covering import plan_zone
+from failover.domain.figures import RunFigures
+from failover.domain.plan import HostChooser, PlanOptions, ReuseOrder, ZonePlan
+from failover.domain.rhythm import RunResult, next_interval_seconds
+from failover.domain.zone_columns import ZoneSnapshot
+from failover.metrics import observe_run
+from failover.models import FailoverCooldown, FailoverRun, FailoverZone
+from failover.selectors.scheduler import SchedulerHosts
+from failover.selectors.zone import failover_requirements, failover_zones, load_zone
+from failover.services.apply import Applied, PlanSpoiled, PlanWriter
+from failover.services.decisions import keep_decisions
+from failover.services.events import Happening, record_events
+from journal.errors import HeadroomError
+
+log = structlog.get_logger(__name__)
+
+TASK_LOCK = "failover.reconcile"
+PLANS_PER_RUN = 3
+DIED = "died"
+
+ChooserFactory = Callable[[ZoneSnapshot], HostChooser]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneRun:
+    """What a run did, or would do.
+
+    Attributes:
+        zone: Where.
+        outcome: How it ended.
+        figures: What it counted.
+        plan: What it planned last; None if it did not come to that.
+        brake: Code of the brake; empty if it did not hold.
+        hit_limit: Whether VMs were left for the next run.
+        spoiled: VMs that others got in the way of.
+        next_run_at: When the zone's next run is due.
+    """
+
+    zone: str
+    outcome: RunOutcome
+    figures: RunFigures = field(default_factory=RunFigures)
+    plan: ZonePlan | None = None
+    brake: str = ""
+    hit_limit: bool = False
+    spoiled: int = 0
+    next_run_at: datetime | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """A run under way."""
+
+    zone: str
+    state: FailoverZone
+    config: FailoverConfig
+    request_id: str
+    now: datetime
+    is_dry_run: bool
+    chooser: ChooserFactory
+    draw: Callable[[int], int]
+    started: float = field(default_factory=time.monotonic)
+    snapshot: ZoneSnapshot | None = None
+    plan: ZonePlan | None = None
+    applied: Applied = field(default_factory=Applied)
+
+
+def reconcile_zone(
+    zone: str,
+    *,
+    request_id: str,
+    now: datetime | None = None,
+    is_dry_run: bool = False,
+    config: FailoverConfig | None = None,
+    chooser: ChooserFactory = SchedulerHosts,
+    draw: Callable[[int], int] = random.randrange,
+) -> ZoneRun:
+    """Run the loop once in a zone, unless a run is under way there.
+
+    Args:
+        zone: Availability zone.
+        request_id: Correlation id of the run.
+        now: The present.
+        is_dry_run: Plan and report, write nothing but the row of the run.
+        config: What the run may do; settings and policies when left out.
+        chooser: Who says what the scheduler thinks of hosts.
+        draw: Returns a random number below its argument.
+
+    Raises:
+        Busy: the zone stayed locked; what was written stays.
+
+    Source: spec failover, 9.
+    """
+    with session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine:
+        if not is_mine:
+            log.info("failover_run_skipped", zone=zone)
+            return ZoneRun(zone=zone, outcome=RunOutcome.SKIPPED)
+        run = _Run(
+            zone=zone,
+            state=_next_state(zone, is_dry_run=is_dry_run),
+            config=config or current_config(failover_requirements()),
+            request_id=request_id,
+            now=now or timezone.now(),
+            is_dry_run=is_dry_run,
+            chooser=chooser,
+            draw=draw,
+        )
+        row = _started(run)
+        try:
+            _attempts(run)
+        except Exception as error:
+            _failed(run, row, error)
+            raise
+        return _finished(run, row)
+
+
+def reconcile_zones(
+    zones: Iterable[str] | None = None, *, request_id: str, is_dry_run: bool = False
+) -> list[ZoneRun]:
+    """Run the loop once in some zones, all when left out, one after the other."""
+    return [
+        reconcile_zone(zone, request_id=request_id, is_dry_run=is_dry_run)
+        for zone in (failover_zones() if zones is None else zones)
+    ]
+
+
+def due_zones(now: datetime | None = None) -> list[str]:
+    """Return the zones whose next run is due; a zone that never ran is."""
+    moment = now or timezone.now()
+    waiting = set(
+        FailoverZone.objects.filter(next_run_at__gt=moment).values_list("zone", flat=True)
+    )
+    return [zone for zone in failover_zones() if zone not in waiting]
+
+
+def _next_state(zone: str, *, is_dry_run: bool) -> FailoverZone:
+    with transaction.atomic(durable=True):
+        state, _ = FailoverZone.objects.get_or_create(zone=zone)
+        if not is_dry_run:
+            state.run_count += 1
+            state.save(update_fields=["run_count"])
+    return state
+
+
+def _started(run: _Run) -> FailoverRun:
+    with transaction.atomic(durable=True):
+        FailoverRun.objects.filter(zone=run.zone, outcome=RunOutcome.RUNNING).update(
+            outcome=RunOutcome.FAILED, finished_at=run.now, error_code=DIED
+        )
+        return FailoverRun.objects.create(
+            zone=run.zone,
+            number=run.state.run_count,
+            started_at=run.now,
+            is_dry_run=run.is_dry_run,
+            request_id=run.request_id,
+        )
+
+
+def _attempts(run: _Run) -> None:
+    """Plan and write; plan anew on fresh data when the database refuses a step."""
+    for attempt in range(1, PLANS_PER_RUN + 1):
+        run.snapshot = load_zone(run.zone, run.config, now=run.now)
+        run.plan = _planned(run, run.snapshot)
+        if run.is_dry_run or run.plan.cleaning.brake is not None:
+            return
+        writer = PlanWriter(
+            run.snapshot,
+            creator=run.config.creator or settings.HEADROOM.failover.creator,
+            request_id=run.request_id,
+            now=run.now,
+        )
+        try:
+            writer.write(run.plan)
+        except PlanSpoiled:
+            log.info("failover_plan_spoiled", zone=run.zone, attempt=attempt)
+            if attempt == PLANS_PER_RUN:
+                raise
+        else:
+            return
+        finally:
+            run.applied = _added(run.applied, writer.done)
+
+
+def _added(before: Applied, now: Applied) -> Applied:
+    return Applied(
+        created=before.created + now.created,
+        joined=before.joined + now.joined,
+        updated=before.updated + now.updated,
+        deleted=before.deleted + now.deleted,
+        resized=before.resized + now.resized,
+        spoiled=now.spoiled,
+    )
+
+
+def _planned(run: _Run, snapshot: ZoneSnapshot) -> ZonePlan:
+    options = _options(run)
+    cleaning = plan_cleaning(snapshot, options)
+    return plan_zone(
+        snapshot, cleaning, run.chooser(snapshot), options, barred=_barred(run, snapshot)
+    )
+
+
+def _options(run: _Run) -> PlanOptions:
+    chosen, config = settings.HEADROOM.failover, run.config
+    by_group = bool(config.use_flavor_group_resources)
+    return PlanOptions(
+        reuse_order=ReuseOrder(chosen.reuse_order),
+        max_users=chosen.max_users_per_reservation,
+        limit=config.max_vms_to_process or 0,
+        run_number=run.state.run_count,
+        rotation_interval=config.vm_selection_rotation_interval or 0,
+        draw=run.draw,
+        one_new_per_host=bool(config.limit_one_new_reservation_per_hypervisor),
+        consolidate=chosen.consolidate,
+        shrinks=chosen.shrink_reservations and not by_group,
+        trims=chosen.trim_surplus,
+        max_removal_ratio=chosen.max_removal_ratio,
+        max_shrink_ratio=chosen.max_vm_list_shrink_ratio,
+        brake_floor=chosen.brake_floor,
+        previous_vm_count=run.state.vm_count,
+        is_confirmed=run.state.confirmed_at is not None,
+    )
+
+
+def _barred(run: _Run, snapshot: ZoneSnapshot) -> Mapping[int, int]:
+    """Return VM row -> bit set of hosts that validation refused to it of late (12.6)."""
+    barred: dict[int, int] = {}
+    host_row = {key: row for row, key in enumerate(snapshot.hosts.ids.tolist())}
+    rows = FailoverCooldown.objects.filter(
+        until__gt=run.now, host_id__in=list(host_row)
+    ).values_list("vm_uuid", "host_id")
+    for vm_uuid, host_id in rows:
+        vm = snapshot.vm_row.get(vm_uuid)
+        if vm is not None:
+            barred[vm] = barred.get(vm, 0) | 1 << host_row[host_id]
+    return barred
+
+
+def _failed(run: _Run, row: FailoverRun, error: Exception) -> None:
+    log.warning("failover_run_failed", zone=run.zone, error=str(error))
+    code = error.code if isinstance(error, HeadroomError) else type(error).__name__
+    with transaction.atomic():
+        row.outcome, row.error_code, row.message = RunOutcome.FAILED, code[:64], str(error)
+        row.finished_at = timezone.now()
+        row.counts = {"created": run.applied.created, "joined": run.applied.joined}
+        row.save()
+        FailoverZone.objects.filter(pk=run.state.pk).update(
+            next_run_at=timezone.now() + _interval(run.config, None)
+        )
+
+
+def _interval(config: FailoverConfig, result: RunResult | None) -> timedelta:
+    chosen = settings.HEADROOM.failover
+    long, short = config.reconcile_interval, config.short_reconcile_interval
+    fewest, most = config.min_success_for_short_interval, config.max_failures_for_short_interval
+    seconds = next_interval_seconds(
+        result,
+        interval_seconds=(
+            chosen.reconcile_interval_seconds if long is None else long.total_seconds()
+        ),
+        short_interval_seconds=(
+            chosen.short_reconcile_interval_seconds if short is None else short.total_seconds()
+        ),
+        min_successes=chosen.min_success_for_short_interval if fewest is None else fewest,
+        max_failures=chosen.max_failures_for_short_interval if most is None else most,
+    )
+    return timedelta(seconds=seconds)
+
+
+def _figures(run: _Run) -> RunFigures:
+    assert run.snapshot is not None  # noqa: S101 - a finished run has both
+    assert run.plan is not None  # noqa: S101
+    cover, done = run.plan.cover, run.applied
+    return RunFigures(
+        total_vms=run.snapshot.notes.get("vms_listed", len(run.snapshot.vms)),
+        total_reservations=len(run.snapshot.slots) - done.deleted + done.created,
+        vms_missing_failover=cover.missing_vms,
+        vms_processed=cover.processed_vms,
+        reservations_needed=cover.needed,
+        reused=done.joined - done.created,
+        created=done.created,
+        failed=cover.failed + len(done.spoiled),
+        reservations_updated=done.updated,
+        reservations_deleted=done.deleted,
+    )
+
+
+def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
+    figures = _figures(run)
+    assert run.plan is not None  # noqa: S101 - a finished run has one
+    brake, cover = run.plan.cleaning.brake, run.plan.cover
+    result = RunResult(
+        hit_limit=cover.hit_limit or bool(run.applied.spoiled),
+        succeeded=figures.created + figures.reused,
+        failed=figures.failed,
+    )
+    ended = timezone.now()
+    next_run_at = ended + _interval(run.config, result)
+    outcome = RunOutcome.DONE if brake is None else RunOutcome.HALTED
+    with transaction.atomic(durable=True):
+        if not run.is_dry_run:
+            _note_state(run, next_run_at)
+            if brake is None:
+                keep_decisions(run.snapshot, run.plan, row, spoiled=run.applied.spoiled)
+        row.outcome, row.finished_at = outcome, ended
+        row.error_code = "" if brake is None else brake.code
+        row.message = "" if brake is None else brake.message
+        row.counts = {
+            **asdict(figures),
+            "kept_by_safeguard": run.plan.cleaning.kept,
+            "removals": len(run.plan.cleaning.removals),
+            "resized": run.applied.resized,
+            "planned_created": len(cover.created),
+            "planned_joins": len(cover.joins),
+            "spoiled": len(run.applied.spoiled),
+        }
+        row.save()
+    if not run.is_dry_run:
+        observe_run(figures, seconds=time.monotonic() - run.started, zone=run.zone)
+    return ZoneRun(
+        zone=run.zone,
+        outcome=outcome,
+        figures=figures,
+        plan=run.plan,
+        brake="" if brake is None else brake.code,
+        hit_limit=cover.hit_limit,
+        spoiled=len(run.applied.spoiled),
+        next_run_at=next_run_at,
+    )
+
+
+def _note_state(run: _Run, next_run_at: datetime) -> None:
+    """Remember the brake, or that the run went through, for the next run of the zone."""
+    assert run.snapshot is not None  # noqa: S101 - a finished run has both
+    assert run.plan is not None  # noqa: S101
+    brake, kept = run.plan.cleaning.brake, run.plan.cleaning.kept
+    events = []
+    state = FailoverZone.objects.select_for_update(no_key=True).get(pk=run.state.pk)
+    state.next_run_at = next_run_at
+    if brake is not None:
+        if state.brake_reason != brake.code:
+            state.braked_at = run.now
+            events.append(
+                Happening(
+                    reason=EventReason.REMOVAL_HALTED,
+                    zone=run.zone,
+                    message=brake.message,
+                    facts={"code": brake.code, **brake.facts},
+                )
+            )
+        state.brake_reason, state.brake_facts = brake.code, dict(brake.facts)
+    else:
+        state.brake_reason, state.brake_facts, state.braked_at = "", {}, None
+        state.confirmed_at, state.confirmed_by = None, ""
+        state.vm_count = run.snapshot.notes.get("vms_listed", 0)
+        if kept:
+            events.append(
+                Happening(
+                    reason=EventReason.SAFEGUARD_KEPT,
+                    zone=run.zone,
+                    message=f"{kept} memberships kept: only hosts know their VMs",
+                    facts={"memberships": kept},
+                )
+            )
+    state.save()
+    record_events(events, request_id=run.request_id, now=run.now)

@@ -1,0 +1,55 @@
+"""The published entry to failover: one object that runs loop and validation (spec failover, 2)."""
+
+from __future__ import annotations
+
+from capacity.models import Reservation, ReservationKind
+from failover.conf import FailoverConfig, current_config
+from failover.log import new_global_request_id
+from failover.selectors.scheduler import SchedulerHosts
+from failover.selectors.zone import failover_requirements, failover_zones
+from failover.services.loop import ChooserFactory, ZoneRun, reconcile_zone
+from failover.services.validation import ValidationReport, validate_zone
+from hosts.vm_source import DatabaseVMSource, VMSource
+
+
+class FailoverService:
+    """Runs the loop and validates reservations.
+
+    Attributes:
+        vm_source: Where single VMs are looked up; the loop reads zones as columns.
+        config: What the loop may do; settings and policies when None.
+        scheduler: Who says what the scheduler thinks of hosts.
+    """
+
+    def __init__(
+        self,
+        vm_source: VMSource | None = None,
+        config: FailoverConfig | None = None,
+        scheduler: ChooserFactory = SchedulerHosts,
+    ) -> None:
+        self.vm_source: VMSource = vm_source or DatabaseVMSource()
+        self.config = config
+        self.scheduler = scheduler
+
+    def reconcile_periodic(self, az: str | None = None) -> list[ZoneRun]:
+        """Run the loop once in a zone, or in all of them one after the other."""
+        config = self.config or current_config(failover_requirements())
+        return [
+            reconcile_zone(
+                zone, request_id=new_global_request_id(), config=config, chooser=self.scheduler
+            )
+            for zone in ([az] if az is not None else failover_zones())
+        ]
+
+    def reconcile_reservation(self, reservation_id: int) -> ValidationReport:
+        """Validate one reservation; one that is gone, or of another kind, is passed over."""
+        zone = (
+            Reservation.objects.filter(pk=reservation_id, kind=ReservationKind.FAILOVER)
+            .values_list("zone", flat=True)
+            .first()
+        )
+        if zone is None:
+            return ValidationReport()
+        return validate_zone(
+            zone, request_id=new_global_request_id(), reservation_ids=[reservation_id]
+        )

@@ -1,0 +1,313 @@
+"""Rows of failover reservations, written in bulk (spec failover, 12.3, 12.4, 12.6)."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+from django.db import connection
+
+from capacity.models import Reservation, ReservationKind
+from capacity.services.ledger import lock_rooms, move_blocks, refresh_blocks, shift_blocks
+from failover.constants import RESERVATION_ACTIVE
+from failover.domain.names import SUFFIX_ALPHABET, SUFFIX_LENGTH, reservation_name
+from scheduling.resources import ZERO, ResourceVector
+
+NAME_ATTEMPTS = 5
+
+NEXT_IDS = """
+SELECT nextval(pg_get_serial_sequence('capacity_reservation', 'id'))
+  FROM generate_series(1, %s)
+"""
+
+COPY_RESERVATIONS = """
+COPY capacity_reservation (id, uuid, kind, scheduling_domain, zone, flavor_group_name,
+     resource_name, project_id, domain_id, memory_bytes, vcpus, blocked_memory_bytes,
+     blocked_vcpus, target_host_id, confirmed_host_id, creator, creator_request_id,
+     parent_generation, observed_parent_generation, generation, is_ready, ready_reason,
+     ready_message, ready_changed_at, decision, vm_uuid, user_id, intent, created_at, updated_at)
+FROM STDIN
+"""
+
+COPY_KNOWN = """
+COPY failover_failoverreservation (reservation_id, name, state, last_changed_at,
+     next_validation_at, version, created_at, updated_at)
+FROM STDIN
+"""
+
+COPY_USERS = """
+COPY capacity_reservationallocation (reservation_id, vm_uuid, state, memory_bytes, vcpus, since,
+     vm_host_id, created_at, updated_at)
+FROM STDIN
+"""
+
+TOUCH = """
+UPDATE failover_failoverreservation
+   SET last_changed_at = %(now)s, acknowledged_at = NULL, next_validation_at = %(now)s,
+       version = version + 1
+ WHERE reservation_id = ANY(%(ids)s)
+"""
+
+DELETE_USERS = """
+DELETE FROM capacity_reservationallocation AS vm USING capacity_reservation AS held
+ WHERE vm.id = ANY(%s) AND held.id = vm.reservation_id AND held.kind = 'failover'
+RETURNING vm.reservation_id, vm.vm_uuid
+"""
+
+LOCK_UNUSED = """
+SELECT held.id, held.target_host_id, held.blocked_memory_bytes, held.blocked_vcpus
+  FROM capacity_reservation AS held
+  LEFT JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
+ WHERE held.id = ANY(%s) AND held.kind = 'failover'
+   AND coalesce(known.state, 'active') NOT IN ('consuming', 'retired')
+   AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS vm
+                    WHERE vm.reservation_id = held.id)
+ ORDER BY held.id FOR NO KEY UPDATE OF held
+"""
+
+RESIZE = """
+UPDATE capacity_reservation AS held
+   SET memory_bytes = asked.memory_bytes, vcpus = asked.vcpus, generation = held.generation + 1
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+           AS asked(id, memory_bytes, vcpus, users)
+ WHERE held.id = asked.id AND held.kind = 'failover'
+   AND held.memory_bytes >= asked.memory_bytes AND held.vcpus >= asked.vcpus
+   AND asked.users = (SELECT count(*) FROM capacity_reservationallocation AS vm
+                       WHERE vm.reservation_id = held.id)
+RETURNING held.id
+"""
+
+FLAVOR_LENGTH = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotToWrite:
+    """A failover reservation to make.
+
+    Attributes:
+        host_id: Key of its host.
+        memory_bytes: Its size.
+        vcpus: Likewise.
+        flavor_name: Flavor it is made as.
+        resource_group: Flavor group, or flavor.
+        decision: Why this host.
+    """
+
+    host_id: int
+    memory_bytes: int
+    vcpus: int
+    flavor_name: str
+    resource_group: str
+    decision: Mapping[str, object]
+
+    @property
+    def size(self) -> ResourceVector:
+        """Its size."""
+        return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserToWrite:
+    """A VM that joins a failover reservation.
+
+    Attributes:
+        reservation_id: Key of the reservation.
+        vm_uuid: The VM.
+        memory_bytes: What it takes.
+        vcpus: Likewise.
+        vm_host_id: Key of the host it runs on.
+    """
+
+    reservation_id: int
+    vm_uuid: str
+    memory_bytes: int
+    vcpus: int
+    vm_host_id: int
+
+
+def take_room(slots: Sequence[SlotToWrite]) -> frozenset[int]:
+    """Block room for reservations; return the hosts that have none for theirs.
+
+    Nothing is blocked on a host that has no room for all that it should get.
+    """
+    asked: dict[int, ResourceVector] = {}
+    for slot in slots:
+        asked[slot.host_id] = asked.get(slot.host_id, ZERO) + slot.size
+    return frozenset(move_blocks(ReservationKind.FAILOVER, asked))
+
+
+def write_slots(
+    slots: Sequence[SlotToWrite], *, zone: str, creator: str, request_id: str, now: datetime
+) -> list[tuple[int, str]]:
+    """Write reservations whose room was taken; return their keys and names in order."""
+    if not slots:
+        return []
+    names = _fresh_names(zone, len(slots))
+    with connection.cursor() as cursor:
+        cursor.execute(NEXT_IDS, [len(slots)])
+        ids = [row[0] for row in cursor.fetchall()]
+        with cursor.copy(COPY_RESERVATIONS) as copy:
+            for key, slot in zip(ids, slots, strict=True):
+                copy.write_row(_reservation_row(key, slot, zone, creator, request_id, now))
+        with cursor.copy(COPY_KNOWN) as copy:
+            for key, name in zip(ids, names, strict=True):
+                copy.write_row((key, name, "active", now, now, 1, now, now))
+    return list(zip(ids, names, strict=True))
+
+
+def _reservation_row(  # noqa: PLR0917 - columns of the row
+    key: int, slot: SlotToWrite, zone: str, creator: str, request_id: str, now: datetime
+) -> tuple[object, ...]:
+    return (
+        key,
+        uuid.uuid4(),
+        ReservationKind.FAILOVER.value,
+        "nova",
+        zone,
+        slot.resource_group[:FLAVOR_LENGTH],
+        slot.flavor_name[:FLAVOR_LENGTH],
+        "",
+        "",
+        slot.memory_bytes,
+        slot.vcpus,
+        slot.memory_bytes,
+        slot.vcpus,
+        slot.host_id,
+        slot.host_id,
+        creator,
+        request_id,
+        0,
+        0,
+        1,
+        True,
+        RESERVATION_ACTIVE,
+        "",
+        now,
+        orjson.dumps(slot.decision).decode(),
+        "",
+        "",
+        "",
+        now,
+        now,
+    )
+
+
+def write_users(users: Iterable[UserToWrite], *, now: datetime) -> None:
+    """Write users of reservations; the database refuses those that break the rules.
+
+    Raises:
+        IntegrityError: If a rule is broken; nothing is written then.
+    """
+    with connection.cursor() as cursor, cursor.copy(COPY_USERS) as copy:
+        for user in users:
+            copy.write_row(
+                (
+                    user.reservation_id,
+                    user.vm_uuid,
+                    "expected",
+                    user.memory_bytes,
+                    user.vcpus,
+                    now,
+                    user.vm_host_id,
+                    now,
+                    now,
+                )
+            )
+
+
+def touch(reservation_ids: Collection[int], *, now: datetime) -> None:
+    """Note that users of reservations changed, so that they are validated again."""
+    if reservation_ids:
+        with connection.cursor() as cursor:
+            cursor.execute(TOUCH, {"ids": sorted(reservation_ids), "now": now})
+
+
+def delete_users(allocation_ids: Collection[int], *, now: datetime) -> list[tuple[int, str]]:
+    """Take users out of reservations; return (reservation, VM uuid) of those that were there."""
+    if not allocation_ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_USERS, [sorted(allocation_ids)])
+        gone = [(int(row[0]), str(row[1])) for row in cursor.fetchall()]
+    touch({key for key, _ in gone}, now=now)
+    return gone
+
+
+def delete_unused(reservation_ids: Collection[int]) -> list[int]:
+    """Delete those reservations that nobody is in and give their room back; return their keys."""
+    rows = Reservation.objects.filter(pk__in=reservation_ids, kind=ReservationKind.FAILOVER)
+    if not reservation_ids:
+        return []
+    lock_rooms(key for key in rows.values_list("target_host_id", flat=True) if key is not None)
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_UNUSED, [sorted(reservation_ids)])
+        unused = cursor.fetchall()
+    given: dict[int, ResourceVector] = {}
+    for _, host_id, memory_bytes, vcpus in unused:
+        if host_id is not None:
+            back = ResourceVector(memory_bytes=-memory_bytes, vcpus=-vcpus)
+            given[host_id] = given.get(host_id, ZERO) + back
+    shift_blocks(ReservationKind.FAILOVER, given)
+    keys = [row[0] for row in unused]
+    Reservation.objects.filter(pk__in=keys).delete()
+    return keys
+
+
+def resize_slots(sizes: Mapping[int, tuple[ResourceVector, int]]) -> list[int]:
+    """Reduce reservations whose users are still as many; return the keys of those done.
+
+    Args:
+        sizes: Reservation -> (new size, users that it was found for).
+    """
+    if not sizes:
+        return []
+    keys = sorted(sizes)
+    with connection.cursor() as cursor:
+        lock_rooms(
+            host_id
+            for host_id in Reservation.objects.filter(pk__in=keys).values_list(
+                "target_host_id", flat=True
+            )
+            if host_id is not None
+        )
+        cursor.execute(
+            RESIZE,
+            [
+                keys,
+                [sizes[key][0].memory_bytes for key in keys],
+                [sizes[key][0].vcpus for key in keys],
+                [sizes[key][1] for key in keys],
+            ],
+        )
+        done = [row[0] for row in cursor.fetchall()]
+    refresh_blocks(done)
+    return done
+
+
+def _fresh_names(zone: str, count: int) -> list[str]:
+    """Return names that no reservation bears; those of others are drawn again a few times."""
+    names: set[str] = set()
+    for _ in range(NAME_ATTEMPTS):
+        drawn = set(_drawn(zone, count - len(names))) - names
+        names |= drawn - _taken(drawn)
+        if len(names) == count:
+            return sorted(names)
+    raise RuntimeError(f"no free names for {count} failover reservations in zone {zone}")
+
+
+def _drawn(zone: str, count: int) -> Iterator[str]:
+    for _ in range(count):
+        suffix = "".join(random.choices(SUFFIX_ALPHABET, k=SUFFIX_LENGTH))  # noqa: S311 - a name
+        yield reservation_name(zone, suffix)
+
+
+def _taken(names: Collection[str]) -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM failover_failoverreservation WHERE name = ANY(%s)", [sorted(names)]
+        )
+        return {row[0] for row in cursor.fetchall()}

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from capacity.metrics_reservations import ReservationCollector
+from capacity.models import Reservation
+from journal.metrics import metric_name
+from scheduling.resources import GIB
+from tests.factories import (
+    make_allocation,
+    make_commitment,
+    make_group,
+    make_host,
+    make_reservation,
+    make_slot,
+    make_vm,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def samples(suffix: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
+    return [
+        (sample.labels, sample.value)
+        for family in ReservationCollector().collect()
+        for sample in family.samples
+        if family.name == metric_name(suffix)
+        and all(sample.labels[name] == wanted for name, wanted in labels.items())
+    ]
+
+
+def figure(suffix: str, **labels: str) -> float:
+    found = samples(suffix, **labels)
+    assert len(found) == 1, found
+    return found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "message", "status", "error"),
+    [
+        pytest.param(True, "", "True", "", id="ready"),
+        pytest.param(None, "", "Unknown", "", id="no condition"),
+        pytest.param(False, "no host, no hope", "False", "no host; no hope", id="not ready"),
+    ],
+)
+def test_reservations_are_counted_by_readiness(
+    is_ready: bool | None, message: str, status: str, error: str
+) -> None:
+    host = make_host()
+    make_reservation(host, is_ready=is_ready, ready_message=message)
+    make_reservation(host, is_ready=is_ready, ready_message=message)
+
+    assert figure("reservations", status_ready=status, status_error=error) == 2
+
+
+def test_amounts_are_summed_by_host_and_vanish_with_the_rows() -> None:
+    host = make_host()
+    make_reservation(host, memory_gib=4, vcpus=1)
+    make_reservation(host, memory_gib=8, vcpus=2)
+    suffix = "reservations_allocated_resources"
+
+    assert figure(suffix, host="h1", resource="memory") == 12 * GIB
+    assert figure(suffix, host="h1", resource="cpu") == 3
+    Reservation.objects.all().delete()
+    assert samples(suffix) == []
+
+
+def test_host_is_divided_into_what_fills_it() -> None:
+    host = make_host(memory_gib=64, vcpus=32, building_block="bb1")
+    make_group()
+    slot = make_slot(make_commitment(), host, memory_gib=16, vcpus=4)
+    make_allocation(slot, make_vm(host=host, memory_gib=4, vcpus=1))
+    make_vm(host=host, memory_gib=8, vcpus=2)
+    make_reservation(host, memory_gib=8, vcpus=2)
+    make_reservation(host, memory_gib=2, vcpus=1, is_ready=False)
+    suffix = "kvm_host_capacity_usage"
+
+    assert {
+        kind: figure(suffix, compute_host="h1", resource="ram", type=kind) / GIB
+        for kind in ("utilized", "reserved", "failover", "available")
+    } == {"utilized": 12, "reserved": 12, "failover": 8, "available": 32}
+    assert figure(suffix, compute_host="h1", resource="cpu", type="available") == 32 - 3 - 3 - 2
+    assert figure("kvm_host_capacity_total", compute_host="h1", resource="ram") == 64 * GIB
+    labels = samples("kvm_host_capacity_total", resource="ram")[0][0]
+    assert (labels["building_block"], labels["availability_zone"]) == ("bb1", "az-a")
+
+
+def test_overfull_host_has_nothing_available() -> None:
+    host = make_host(memory_gib=8)
+    make_vm(host=host, memory_gib=16)
+
+    assert figure("kvm_host_capacity_usage", resource="ram", type="available") == 0
+
+
+def test_slot_whose_vms_outgrew_it_reserves_nothing() -> None:
+    host = make_host()
+    make_group()
+    slot = make_slot(make_commitment(), host, memory_gib=4)
+    make_allocation(slot, make_vm(host=host, memory_gib=8))
+
+    assert figure("kvm_host_capacity_usage", resource="ram", type="reserved") == 0
+
+
+@pytest.mark.parametrize(
+    ("traits", "label", "expected"),
+    [
+        pytest.param([], "workload_type", "general-purpose", id="general purpose"),
+        pytest.param(["CUSTOM_HANA_EXCLUSIVE_HOST"], "workload_type", "hana", id="HANA"),
+        pytest.param([], "cpu_architecture", "cascade-lake", id="default architecture"),
+        pytest.param(
+            ["CUSTOM_HW_SAPPHIRE_RAPIDS"], "cpu_architecture", "sapphire-rapids", id="newer"
+        ),
+        pytest.param(["CUSTOM_DECOMMISSIONING"], "decommissioned", "true", id="decommissioned"),
+        pytest.param(
+            ["CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE"], "external_customer", "true", id="external"
+        ),
+    ],
+)
+def test_labels_follow_traits(traits: list[str], label: str, expected: str) -> None:
+    make_host(custom_traits=traits)
+
+    assert samples("kvm_host_capacity_total", resource="cpu")[0][0][label] == expected
+
+
+def test_host_without_capacity_is_skipped() -> None:
+    make_host(
+        memory_gib=0,
+        total_memory_bytes=0,
+        effective_memory_bytes=0,
+        effective_vcpus=0,
+        total_vcpus=0,
+    )
+
+    assert samples("kvm_host_capacity_total") == []

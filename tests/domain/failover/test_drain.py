@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from failover.domain.drain import (
+    Blocker,
+    DrainInput,
+    DrainReport,
+    DrainSlot,
+    DrainVm,
+    MoveKind,
+    plan_drain,
+)
+from failover.domain.drain_cover import cover_after
+from failover.domain.drain_window import MOST_CHECKS, SafeWindow, next_safe_window
+from failover.domain.drill_state import DrillState, DrillVm
+from scheduling.engine import SLOT_PIPELINE
+from scheduling.request import PlacementRequest
+from scheduling.resources import GIB
+from scheduling.table import HostRow, HostTable
+from tests.domain.failover.drill_worlds import gib, rules_hold, states, world
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def table(**free_gib: int) -> HostTable:
+    return HostTable.from_rows(
+        HostRow(name=name, host_id=number, effective=gib(free, 100))
+        for number, (name, free) in enumerate(sorted(free_gib.items()))
+    )
+
+
+def ask(key: str, memory_gib: int) -> PlacementRequest:
+    return PlacementRequest(request_key=key, memory_bytes=memory_gib * GIB, vcpus=1)
+
+
+def vm(uuid: str, memory_gib: int, host: str = "a") -> DrainVm:
+    return DrainVm(uuid=uuid, host=host, request=ask(uuid, memory_gib))
+
+
+def slot(name: str, memory_gib: int, *vm_uuids: str, commitment: str = "c") -> DrainSlot:
+    return DrainSlot(
+        name=name,
+        commitment=commitment,
+        host="a",
+        request=ask(name, memory_gib),
+        vm_uuids=vm_uuids,
+    )
+
+
+def drained(
+    hosts: HostTable,
+    *,
+    vms: tuple[DrainVm, ...] = (),
+    slots: tuple[DrainSlot, ...] = (),
+    state: DrillState | None = None,
+    failover: dict[str, PlacementRequest] | None = None,
+    gone: tuple[str, ...] = ("a",),
+) -> DrainReport:
+    return plan_drain(
+        DrainInput(
+            hosts=gone,
+            table=hosts,
+            vm_pipeline=SLOT_PIPELINE,
+            vms=vms,
+            slots=slots,
+            failover_requests=failover or {},
+            state=state or DrillState.of((), (), ()),
+        )
+    )
+
+
+def where(report: DrainReport) -> dict[str, str]:
+    return {move.key: move.to_host for move in report.moves}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "vms", "slots", "expected", "blockers"),
+    [
+        pytest.param(table(a=100, b=0), (), (), {}, (), id="an empty host is always safe"),
+        pytest.param(
+            table(a=100, b=8), (vm("v", 8),), (), {"v": "b"}, (), id="the only VM fits elsewhere"
+        ),
+        pytest.param(
+            table(a=100, b=7),
+            (vm("v", 8),),
+            (),
+            {},
+            (Blocker.VM_STUCK,),
+            id="room on the host itself does not count",
+        ),
+        pytest.param(
+            table(a=100, b=8, c=8),
+            (vm("v", 8),),
+            (slot("s", 8),),
+            {"s": "b", "v": "c"},
+            (),
+            id="slots are placed before VMs and block what they take",
+        ),
+        pytest.param(
+            table(a=100, b=8),
+            (vm("v", 8),),
+            (slot("s", 8),),
+            {"s": "b"},
+            (Blocker.VM_STUCK,),
+            id="a slot takes the last room",
+        ),
+        pytest.param(
+            table(a=100, b=16),
+            (vm("v", 4),),
+            (slot("s", 16, "v"),),
+            {"s": "b", "v": "b"},
+            (),
+            id="a VM travels inside its slot",
+        ),
+        pytest.param(
+            table(a=100, b=8),
+            (vm("v", 4),),
+            (slot("s", 16, "v"),),
+            {"v": "b"},
+            (Blocker.COMMITMENT_STRANDED,),
+            id="a VM may leave a slot that is stranded",
+        ),
+        pytest.param(
+            table(a=100, b=8, c=6),
+            (vm("small", 6), vm("large", 8)),
+            (),
+            {"large": "b", "small": "c"},
+            (),
+            id="the largest are placed first",
+        ),
+    ],
+)
+def test_drain_of_one_host(
+    hosts: HostTable,
+    vms: tuple[DrainVm, ...],
+    slots: tuple[DrainSlot, ...],
+    expected: dict[str, str],
+    blockers: tuple[Blocker, ...],
+) -> None:
+    report = drained(hosts, vms=vms, slots=slots)
+
+    assert where(report) == expected
+    assert report.blockers == blockers
+    assert report.is_safe == (not blockers)
+
+
+def test_hosts_of_a_set_are_no_refuge_for_each_other() -> None:
+    report = drained(table(a=10, b=10), vms=(vm("v", 4), vm("w", 4, "b")), gone=("a", "b"))
+
+    assert [(row.kind, row.key, row.from_host) for row in report.stuck] == [
+        (MoveKind.VM, "v", "a"),
+        (MoveKind.VM, "w", "b"),
+    ]
+
+
+def test_stranded_slots_are_listed_by_commitment() -> None:
+    report = drained(
+        table(a=100, b=1),
+        slots=(
+            slot("s1", 8, commitment="c2"),
+            slot("s2", 4, commitment="c1"),
+            slot("s3", 4, commitment="c2"),
+        ),
+    )
+
+    assert {
+        uuid: [row.key for row in rows] for uuid, rows in report.stranded_commitments.items()
+    } == {"c1": ["s2"], "c2": ["s1", "s3"]}
+    assert all("filter_has_enough_capacity" in row.reason for row in report.stuck)
+
+
+def test_failover_slot_is_made_again_away_from_its_users() -> None:
+    state = world("r@a{v@b}", hosts=("c",))
+
+    report = drained(table(a=9, b=9, c=9), state=state, failover={"r": ask("v", 4)})
+
+    assert where(report) == {"r": "c"}
+    assert (report.is_safe, report.weakened) == (True, ())
+
+
+def test_failover_slot_without_a_place_is_a_loss() -> None:
+    state = world("r@a{v@b}")
+
+    report = drained(table(a=9, b=9), state=state, failover={"r": ask("v", 4)})
+
+    assert report.blockers == (Blocker.COVERAGE_LOST,)
+    assert report.bare_vms == ("v",)
+
+
+def test_two_slots_of_a_vm_are_not_made_again_on_one_host() -> None:
+    state = world("r1@a{v@x} r2@b{v@x}")
+    requests = {name: ask("v", 4) for name in ("r1", "r2")}
+
+    report = drained(table(a=9, b=9, c=90, x=90), state=state, failover=requests, gone=("a", "b"))
+
+    assert where(report) == {"r1": "c"}
+    assert [row.key for row in report.stuck] == ["r2"]
+    assert [(row.vm, row.before, row.after) for row in report.weakened] == [("v", 2, 1)]
+
+
+def test_vm_that_moves_to_its_own_slot_host_loses_that_slot() -> None:
+    state = world("r@b{v@a}", required=1)
+
+    report = drained(table(a=9, b=9), vms=(vm("v", 4),), state=state)
+
+    assert where(report) == {"v": "b"}
+    assert report.bare_vms == ("v",)
+    assert report.blockers == (Blocker.COVERAGE_LOST,)
+
+
+def test_vm_that_moves_to_the_host_of_a_sharer_leaves_the_shared_slot() -> None:
+    state = world("r1@c{v@a,w@b} r2@d{v@a}")
+
+    lost = cover_after(state, ("a",), {"v": "b"}, {})
+
+    assert [(row.vm, row.required, row.before, row.after) for row in lost] == [("v", 2, 2, 1)]
+
+
+@given(state=states(are_valid=True), choice=st.data())
+def test_slots_that_are_kept_keep_the_rules(state: DrillState, choice: st.DataObject) -> None:
+    gone = choice.draw(st.sampled_from(sorted(state.hosts)))
+    others = sorted(set(state.hosts) - {gone})
+    destinations = {
+        uuid: choice.draw(st.sampled_from(others)) for uuid in state.vms_on.get(gone, ())
+    }
+    weakened = {row.vm: row.after for row in cover_after(state, {gone}, destinations, {})}
+
+    assert keeps_rules_with(state, gone, destinations, weakened)
+
+
+def keeps_rules_with(
+    state: DrillState, gone: str, destinations: dict[str, str], weakened: dict[str, int]
+) -> bool:
+    """Try all subsets of the movers' memberships: the number kept must be possible by the rules."""
+    moved = [
+        DrillVm(
+            uuid=uuid,
+            host=destinations.get(uuid, row.host),
+            size=row.size,
+            required_count=row.required_count,
+        )
+        for uuid, row in state.vms.items()
+    ]
+    kept = [one for one in state.slots.values() if one.host != gone]
+    expected = {uuid: weakened[uuid] for uuid in weakened if uuid in destinations}
+
+    def search(memberships: list[tuple[str, str]], dropped: frozenset[tuple[str, str]]) -> bool:
+        if not memberships:
+            slots = [
+                replace(
+                    one,
+                    users=tuple(user for user in one.users if (one.name, user) not in dropped),
+                )
+                for one in kept
+            ]
+            after = DrillState.of(state.hosts.values(), moved, slots)
+            counts = {uuid: len(after.slots_of.get(uuid, ())) for uuid in expected}
+            return rules_hold(after) and counts == expected
+        first, rest = memberships[0], memberships[1:]
+        return search(rest, dropped) or search(rest, dropped | {first})
+
+    return search(
+        [(one.name, user) for one in kept for user in one.users if user in destinations],
+        frozenset(),
+    )
+
+
+def days(*numbers: int) -> list[datetime]:
+    return [NOW + timedelta(days=number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("safe_days", "changes", "expected"),
+    [
+        pytest.param({0}, [], (0, None), id="safe now, nothing known changes"),
+        pytest.param(set(), [3], None, id="never safe"),
+        pytest.param({3}, [3], (3, None), id="safe once a commitment ends"),
+        pytest.param({3}, [5, 3], (3, 5), id="a later beginning closes the window"),
+        pytest.param({0, 2}, [1, 2], (0, 1), id="the first window counts"),
+        pytest.param({0, 1, 2}, [1, 2], (0, None), id="changes that keep it safe do not end it"),
+        pytest.param({-1}, [-1], None, id="the past does not count"),
+    ],
+)
+def test_next_safe_window(
+    safe_days: set[int], changes: list[int], expected: tuple[int, int | None] | None
+) -> None:
+    window = next_safe_window(
+        lambda moment: (moment - NOW).days in safe_days, days(*changes), now=NOW
+    )
+
+    if expected is None:
+        assert window is None
+        return
+    start, end = expected
+    assert window == SafeWindow(
+        starts_at=days(start)[0], ends_at=None if end is None else days(end)[0]
+    )
+
+
+def test_only_so_many_changes_are_looked_at() -> None:
+    asked: list[datetime] = []
+
+    def never(moment: datetime) -> bool:
+        asked.append(moment)
+        return False
+
+    assert next_safe_window(never, days(*range(1, 100)), now=NOW) is None
+    assert len(asked) == MOST_CHECKS + 1

@@ -1,0 +1,179 @@
+"""The database refuses what breaks the rules, whoever writes it (spec failover, 7.2, 17.3)."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+
+from capacity.models import Reservation, ReservationAllocation
+from failover.models import FailoverReservation
+from hosts.models import Host, Instance
+from tests.domain.failover.oracle import SLOT
+from tests.factories import make_allocation, make_hosts, make_reservation, make_vm
+
+INSERT = """
+INSERT INTO capacity_reservationallocation
+       (reservation_id, vm_uuid, state, memory_bytes, vcpus, since, vm_host_id,
+        created_at, updated_at)
+SELECT held.id, vm.openstack_id, 'expected', vm.memory_bytes, vm.vcpus, now(), vm.host_id,
+       now(), now()
+  FROM capacity_reservation AS held, hosts_instance AS vm
+ WHERE (held.resource_name, vm.name) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+"""
+
+
+class Zone:
+    """Reservations and VMs made from texts like ``r@3{a@1,b@2}``."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, Host] = {host.name[-1]: host for host in make_hosts(9)}
+        self.vms: dict[str, Instance] = {}
+        self.slots: dict[str, Reservation] = {}
+
+    def vm(self, text: str) -> Instance:
+        name, host = text.split("@")
+        if name not in self.vms:
+            self.vms[name] = make_vm(name, self.hosts[host])
+        return self.vms[name]
+
+    def build(self, text: str) -> None:
+        for name, host, users in SLOT.findall(text):
+            slot = make_reservation(self.hosts[host], resource_name=name)
+            FailoverReservation.objects.create(reservation=slot, name=f"failover-az-a-{name}")
+            self.slots[name] = slot
+            for user in filter(None, users.split(",")):
+                make_allocation(slot, self.vm(user))
+
+    def join(self, *pairs: tuple[str, str]) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(INSERT, [[name for _, name in pairs], [vm for vm, _ in pairs]])
+            assert cursor.rowcount == len(pairs)
+
+
+@pytest.fixture
+def zone(db: None) -> Zone:
+    return Zone()
+
+
+@pytest.mark.parametrize(
+    ("state", "vm", "slot"),
+    [
+        pytest.param("r1@1{}", "v1@1", "r1", id="E05-own-host"),
+        pytest.param("r1@3{v1@1}, r2@3{}", "v1@1", "r2", id="E07-two-slots-on-a-host"),
+        pytest.param("r1@3{v2@1}", "v1@1", "r1", id="E11-sharers-on-a-host"),
+        pytest.param("r1@2{v1@1}, r2@3{v2@2}", "v1@1", "r2", id="E15-sharer-on-slot-host"),
+        pytest.param("r3@3{v1@1,v2@2}, r4@4{v1@1}, r1@1{}", "v2@2", "r1", id="E17"),
+        pytest.param("r1@3{v1@1,v2@2}, r2@4{v3@2}", "v1@1", "r2", id="E18"),
+        pytest.param("r3@3{v1@1,v2@2}, r4@4{v1@1}", "v2@2", "r4", id="E21-same-pair-twice"),
+        pytest.param("rA@4{v1@1,v2@2}, rC@6{v1@1}, rB@5{v1@1}", "v3@2", "rB", id="J10"),
+    ],
+)
+def test_forbidden_join_is_refused(zone: Zone, state: str, vm: str, slot: str) -> None:
+    zone.build(state)
+    zone.vm(vm)
+    with pytest.raises(IntegrityError):
+        zone.join((vm.split("@", maxsplit=1)[0], slot))
+
+
+def test_allowed_joins_are_accepted_together(zone: Zone) -> None:
+    zone.build("r3@3{v1@1}, r4@4{}, r5@5{}")
+    zone.vm("v2@2")
+    zone.join(("v2", "r3"), ("v1", "r4"), ("v2", "r5"))
+    assert ReservationAllocation.objects.count() == 4
+
+
+def test_one_bad_join_undoes_the_whole_statement(zone: Zone) -> None:
+    zone.build("r3@3{}, r4@4{}")
+    zone.vm("v1@1")
+    zone.vm("v2@2")
+    with pytest.raises(IntegrityError):
+        zone.join(("v1", "r3"), ("v2", "r3"), ("v1", "r4"), ("v2", "r4"))
+    assert not ReservationAllocation.objects.exists()
+
+
+def test_reservation_does_not_move_where_the_rules_forbid_it(zone: Zone) -> None:
+    zone.build("r3@3{v1@1,v2@2}")
+    row = Reservation.objects.filter(pk=zone.slots["r3"].pk)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        row.update(target_host=zone.hosts["2"])
+    assert row.update(target_host=zone.hosts["4"]) == 1
+
+
+def test_recorded_host_does_not_change_where_the_rules_forbid_it(zone: Zone) -> None:
+    zone.build("r3@3{v1@1,v2@2}")
+    row = ReservationAllocation.objects.filter(vm_uuid=zone.vms["v1"].openstack_id)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        row.update(vm_host=zone.hosts["3"])
+    with pytest.raises(IntegrityError), transaction.atomic():
+        row.update(vm_host=zone.hosts["2"])
+    assert row.update(vm_host=zone.hosts["5"]) == 1
+
+
+def test_reservation_with_users_keeps_its_kind(zone: Zone) -> None:
+    zone.build("r3@3{v1@1}")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Reservation.objects.filter(pk=zone.slots["r3"].pk).update(kind="in_flight")
+
+
+def test_user_without_a_host_is_refused(zone: Zone) -> None:
+    zone.build("r3@3{v1@1}")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ReservationAllocation.objects.update(vm_host=None)
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.django_db(transaction=True)
+def test_joins_under_an_old_snapshot_are_refused(isolation: str) -> None:
+    zone = Zone()
+    zone.build("r3@3{}")
+    zone.vm("v1@1")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+        with pytest.raises(DatabaseError, match="read committed"):
+            zone.join(("v1", "r3"))
+
+
+def test_vm_that_moves_loses_its_reservations_at_once(zone: Zone) -> None:
+    zone.build("r3@3{v1@1,v2@2}, r4@4{v1@1}")
+    FailoverReservation.objects.update(acknowledged_at="2026-01-01T00:00Z")
+    Instance.objects.filter(name="v1").update(host=zone.hosts["5"])
+
+    left = ReservationAllocation.objects.values_list("vm_uuid", flat=True)
+    assert list(left) == [zone.vms["v2"].openstack_id]
+    assert not FailoverReservation.objects.filter(acknowledged_at__isnull=False).exists()
+
+
+def test_vm_that_is_on_no_host_for_a_while_keeps_its_reservations(zone: Zone) -> None:
+    zone.build("r3@3{v1@1}")
+    Instance.objects.filter(name="v1").update(host=None)
+    Instance.objects.filter(name="v1").update(host=zone.hosts["1"])
+    assert ReservationAllocation.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_joins_that_only_together_break_the_rules_do_not_both_commit() -> None:
+    zone = Zone()
+    zone.build("r3@3{v1@1}, r4@4{v1@1}")
+    zone.vm("v2@2")
+    barrier = threading.Barrier(2)
+    outcomes: list[str] = []
+
+    def join(slot: str) -> None:
+        try:
+            with transaction.atomic():
+                barrier.wait(timeout=30)
+                zone.join(("v2", slot))
+            outcomes.append("committed")
+        except IntegrityError:
+            outcomes.append("refused")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=join, args=(slot,)) for slot in ("r3", "r4")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["committed", "refused"]
