@@ -36,7 +36,7 @@ from commitments.services.slot_chunk import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from hosts.models import Host
 from journal.actors import Actor
-from journal.errors import Busy, HeadroomError
+from journal.errors import Busy
 
 log = structlog.get_logger(__name__)
 
@@ -72,10 +72,8 @@ class _Run:
     believes_list: bool
 
 
-class _ZoneTaken(HeadroomError):  # noqa: N818 - says what is the case
+class _ZoneTaken(Exception):  # noqa: N818 - private: says what is the case
     """Somebody else verifies this zone."""
-
-    code = "zone_taken"
 
 
 def verify_slots(
@@ -112,7 +110,7 @@ def verify_slots(
         try:
             done = _verify_zone(zone, run)
         except (Busy, _ZoneTaken) as busy:
-            log.info("slot_check_skipped", zone=zone, message=busy.message)
+            log.info("slot_check_skipped", zone=zone, message=str(busy))
             skipped.append(zone)
             continue
         events.update(done.events)
