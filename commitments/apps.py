@@ -18,7 +18,13 @@ class CommitmentsConfig(AppConfig):
             add_group_reference_check,
             add_release_listener,
         )
-        from commitments import metrics_quota, region, scrape  # noqa: PLC0415 - models first
+        from commitments import (  # noqa: PLC0415 - models first
+            metrics_quota,
+            metrics_slots,
+            metrics_sync,
+            region,
+            scrape,
+        )
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
@@ -30,6 +36,7 @@ class CommitmentsConfig(AppConfig):
         region.register(registry)
         scrape.register()
         metrics_quota.register()
+        del metrics_slots, metrics_sync  # their series are there, at 0, from the start
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)
