@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from commitments.admin import commitments, slot_checks, vms
+from commitments.admin import commitments, slot_checks, sync_runs, vms
 
-__all__ = ["commitments", "slot_checks", "vms"]
+__all__ = ["commitments", "slot_checks", "sync_runs", "vms"]
