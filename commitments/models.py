@@ -214,11 +214,6 @@ class AssignmentPeriod(models.Model):
                 condition=Q(valid_to__isnull=True) | Q(valid_to__gte=F("valid_from")),
                 name="commitments_assignmentperiod_forward",
             ),
-            models.UniqueConstraint(
-                fields=["vm_uuid", "resource_type"],
-                condition=Q(valid_to__isnull=True),
-                name="commitments_assignmentperiod_one_open",
-            ),
         ]
 
     def __str__(self) -> str:

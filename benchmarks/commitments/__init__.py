@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.commitments import sync
+from benchmarks.commitments import sync, usage
 from benchmarks.measures import Measure
 
 PARTS: dict[str, Callable[..., list[Measure]]] = {
     "syncer": sync.run,
+    "usage": usage.run,
 }
 
 

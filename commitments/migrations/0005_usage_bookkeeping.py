@@ -111,11 +111,6 @@ class Migration(migrations.Migration):
                         ),
                         name="commitments_assignmentperiod_forward",
                     ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("valid_to__isnull", True)),
-                        fields=("vm_uuid", "resource_type"),
-                        name="commitments_assignmentperiod_one_open",
-                    ),
                 ],
             },
         ),

@@ -1,5 +1,7 @@
 from django.db import migrations
 
+# One period is open at a time as there is one assignment at a time. Closing looks periods up by VM,
+# however many there are: the first plans of a session must not read the whole table.
 OPEN = """
 CREATE FUNCTION commitments_open_period() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -14,7 +16,8 @@ $$
 """
 
 MOVE = """
-CREATE FUNCTION commitments_move_period() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION commitments_move_period() RETURNS trigger LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
 BEGIN
     UPDATE commitments_assignmentperiod AS period
        SET valid_to = greatest(clock_timestamp(), period.valid_from)
@@ -37,7 +40,8 @@ $$
 """
 
 CLOSE = """
-CREATE FUNCTION commitments_close_period() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION commitments_close_period() RETURNS trigger LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
 BEGIN
     UPDATE commitments_assignmentperiod AS period
        SET valid_to = greatest(clock_timestamp(), period.valid_from)

@@ -7,7 +7,6 @@ INSERT INTO commitments_assignmentperiod
 SELECT held.vm_uuid, held.resource_type, owner.commitment_uuid, owner.project_id, held.created_at
   FROM commitments_instanceassignment AS held
   JOIN commitments_commitment AS owner ON owner.id = held.commitment_id
-    ON CONFLICT DO NOTHING
 """
 
 

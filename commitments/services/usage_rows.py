@@ -22,7 +22,8 @@ UPSERT_ASSIGNMENTS = """
 INSERT INTO commitments_instanceassignment AS held
        (vm_uuid, resource_type, commitment_id, position, created_at, updated_at)
 SELECT vm_uuid, resource_type, commitment_id, position, statement_timestamp(), statement_timestamp()
-  FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::int[])
+  FROM unnest(string_to_array(%s, chr(31)), string_to_array(%s, chr(31)),
+              string_to_array(%s, chr(31))::bigint[], string_to_array(%s, chr(31))::int[])
        AS wanted (vm_uuid, resource_type, commitment_id, position)
     ON CONFLICT (vm_uuid, resource_type) DO UPDATE
    SET commitment_id = excluded.commitment_id, position = excluded.position
@@ -156,9 +157,9 @@ def write_assignments(changes: AssignmentChanges) -> None:
         if changes.fresh:
             uuids, kinds = zip(*changes.fresh, strict=True)
             owners, positions = zip(*changes.fresh.values(), strict=True)
-            cursor.execute(
-                UPSERT_ASSIGNMENTS, [list(uuids), list(kinds), list(owners), list(positions)]
-            )
+            # Joined texts take half of the time that lists take to be made into arrays.
+            columns = (uuids, kinds, map(str, owners), map(str, positions))
+            cursor.execute(UPSERT_ASSIGNMENTS, [SEPARATOR.join(column) for column in columns])
 
 
 def write_commitments(rows: Sequence[CommitmentUsage]) -> None:
