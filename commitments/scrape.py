@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from commitments.metrics_usage import UsageGauges
 from journal.metrics import at_scrape, metric_name
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
@@ -72,3 +73,4 @@ class CommitmentGauges:
 def register() -> None:
     """Collect the gauges at every scrape."""
     at_scrape(CommitmentGauges())
+    at_scrape(UsageGauges())

@@ -177,6 +177,17 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
+class UsageSettings(BaseModel, extra="forbid"):
+    """Which commitment covers which VM (spec commitments, 14)."""
+
+    cooldown_seconds: int = Field(
+        300, ge=10, description="Seconds between assignments of the VMs of all projects."
+    )
+    changes_interval_seconds: int = Field(
+        10, ge=1, description="Seconds between assignments of the VMs of projects that changed."
+    )
+
+
 class QuotaSettings(BaseModel, extra="forbid"):
     """Usage of project quota (spec liquid, 14)."""
 
@@ -457,6 +468,7 @@ class Environment(BaseSettings):
     sync: SyncSettings = Field(default_factory=SyncSettings)
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    usage: UsageSettings = Field(default_factory=UsageSettings)
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)

@@ -94,7 +94,7 @@ SELECT project_id, 0, 0, true FROM unnest(%s::text[]) AS project_id
 
 FORGET_DEPARTURES = """
 DELETE FROM commitments_projectdeparture
- WHERE changed_xid < pg_snapshot_xmin(%s::pg_snapshot)::text::bigint
+ WHERE pg_visible_in_snapshot(changed_xid::text::xid8, %s::pg_snapshot)
 """
 
 
@@ -163,13 +163,13 @@ def reconcile_all_usage(
         except NotReady as error:
             log.warning("usage_run_skipped", reason=str(error))
             return 0
-        unbelieved = unbelieved_zones()
-        if unbelieved:
-            log.error("usage_run_refused", zones=unbelieved)
-            return 0
         # What this transaction wrote itself, no snapshot tells apart: then everything is looked at.
         since = last_check(fingerprint) if only_changed and not has_written else ""
         projects = changed_projects(since, now) if since else all_projects()
+        unbelieved = unbelieved_zones() if projects else {}
+        if unbelieved:
+            log.error("usage_run_refused", zones=unbelieved)
+            return 0
         failed = []
         for project_id in projects:
             try:
