@@ -545,13 +545,14 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             hint = f", did you mean {close[0]}?" if close else ""
             message = f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
             raise ConfigurationError(message)
-    for name in sorted(known):
-        if name.endswith("_FILE") and name in variables:
-            target = name.removesuffix("_FILE")
+    for name in sorted(known & variables.keys()):
+        target = name.removesuffix("_FILE")
+        if target != name and target in known:  # others are files themselves, such as POLICY_FILE
+            path = variables.pop(name)
             try:
-                variables[target] = Path(variables[name]).read_text(encoding="utf-8").strip()
+                variables[target] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
-                message = f"{name}: cannot read {variables[name]}: {error.strerror}"
+                message = f"{name}: cannot read {path}: {error.strerror}"
                 raise ConfigurationError(message) from error
     return _parse(variables)
 
