@@ -24,6 +24,7 @@ class CommitmentsConfig(AppConfig):
             metrics_sync,
             region,
             scrape,
+            scrape_sync,
         )
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
@@ -35,6 +36,7 @@ class CommitmentsConfig(AppConfig):
         register_rules(RULES)
         region.register(registry)
         scrape.register()
+        scrape_sync.register()
         metrics_quota.register()
         del metrics_slots, metrics_sync  # their series are there, at 0, from the start
         add_group_reference_check("commitments", region.referenced_groups)
