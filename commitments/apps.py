@@ -18,7 +18,14 @@ class CommitmentsConfig(AppConfig):
             add_group_reference_check,
             add_release_listener,
         )
-        from commitments import metrics_quota, region, scrape  # noqa: PLC0415 - models first
+        from commitments import (  # noqa: PLC0415 - models first
+            metrics_quota,
+            metrics_slots,
+            metrics_sync,
+            region,
+            scrape,
+            scrape_sync,
+        )
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
@@ -29,7 +36,9 @@ class CommitmentsConfig(AppConfig):
         register_rules(RULES)
         region.register(registry)
         scrape.register()
+        scrape_sync.register()
         metrics_quota.register()
+        del metrics_slots, metrics_sync  # their series are there, at 0, from the start
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)

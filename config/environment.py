@@ -177,6 +177,17 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
+class UsageSettings(BaseModel, extra="forbid"):
+    """Which commitment covers which VM (spec commitments, 14)."""
+
+    cooldown_seconds: int = Field(
+        300, ge=10, description="Seconds between assignments of the VMs of all projects."
+    )
+    changes_interval_seconds: int = Field(
+        10, ge=1, description="Seconds between assignments of the VMs of projects that changed."
+    )
+
+
 class QuotaSettings(BaseModel, extra="forbid"):
     """Usage of project quota (spec liquid, 14)."""
 
@@ -466,6 +477,7 @@ class Environment(BaseSettings):
     sync: SyncSettings = Field(default_factory=SyncSettings)
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    usage: UsageSettings = Field(default_factory=UsageSettings)
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
@@ -542,13 +554,14 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             hint = f", did you mean {close[0]}?" if close else ""
             message = f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
             raise ConfigurationError(message)
-    for name in sorted(known):
-        if name.endswith("_FILE") and name in variables:
-            target = name.removesuffix("_FILE")
+    for name in sorted(known & variables.keys()):
+        target = name.removesuffix("_FILE")
+        if target != name and target in known:  # others are files themselves, such as POLICY_FILE
+            path = variables.pop(name)
             try:
-                variables[target] = Path(variables[name]).read_text(encoding="utf-8").strip()
+                variables[target] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
-                message = f"{name}: cannot read {variables[name]}: {error.strerror}"
+                message = f"{name}: cannot read {path}: {error.strerror}"
                 raise ConfigurationError(message) from error
     return _parse(variables)
 

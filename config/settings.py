@@ -300,8 +300,13 @@ CELERY: dict[str, Any] = {
         },
         "usage": {
             "task": "commitments.reconcile_usage",
-            "schedule": schedule(run_every=300),
-            "options": {"expires": 300},
+            "schedule": schedule(run_every=HEADROOM.usage.cooldown_seconds),
+            "options": {"expires": HEADROOM.usage.cooldown_seconds},
+        },
+        "usage-changes": {
+            "task": "commitments.reconcile_changed_usage",
+            "schedule": schedule(run_every=HEADROOM.usage.changes_interval_seconds),
+            "options": {"expires": HEADROOM.usage.changes_interval_seconds},
         },
         "quota": {
             "task": "commitments.reconcile_quota",

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from capacity.models import FlavorGroupRule, ReservationKind
-from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SyncRun
+from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SlotCheck, SyncRun
 from failover.drill_models import (
     CoverageAccount,
     EvacuationMove,
@@ -150,4 +150,5 @@ def region(db: None) -> None:
         factories.make_commitment(state=state, is_accepted=False)
     Region.objects.create(name="test")
     ServiceInfoVersion.objects.create(content_hash="x", version=3)
+    SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
