@@ -20,6 +20,7 @@ def main() -> None:
         commitments,
         failover_bench,
         import_bench,
+        placement_bench,
         schedule_bench,
     )
     from benchmarks.measures import publish  # noqa: PLC0415 - with them
@@ -29,6 +30,7 @@ def main() -> None:
         "commitments": commitments.run,
         "failover": failover_bench.run,
         "import": import_bench.run,
+        "placement": placement_bench.run,
         "schedule": schedule_bench.run,
     }
     parser = argparse.ArgumentParser(prog="./run bench")

@@ -32,6 +32,7 @@ class LockSpace(IntEnum):
     IMPORT = 8
     PLACED_VM = 9
     PIPELINE = 10
+    PROVIDER_TREES = 40
 
 
 class LockOutsideTransactionError(RuntimeError):

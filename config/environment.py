@@ -32,6 +32,7 @@ class AccessToken(BaseModel, extra="forbid"):
     token: SecretStr = Field(min_length=16)
     name: str = Field(min_length=1)
     roles: tuple[str, ...] = ()
+    project_id: str = ""
 
 
 class KeystoneSettings(BaseModel, extra="forbid"):
@@ -328,6 +329,84 @@ class InFlightSettings(BaseModel, extra="forbid"):
     )
 
 
+class PlacementSettings(BaseModel, extra="forbid"):
+    """The Placement API (spec placement, 10.1); names as in the reference where it has them."""
+
+    policy_file: str = Field(
+        "", description="YAML file of access rules that override the defaults, oslo.policy syntax."
+    )
+    enforce_new_defaults: bool = Field(
+        default=True, description="Off: the admin role passes every rule, as in older releases."
+    )
+    randomize_allocation_candidates: bool = Field(
+        default=False, description="Shuffle candidates, so that a limit takes a fair sample."
+    )
+    max_allocation_candidates: int = Field(
+        -1, ge=-1, description="Candidates after which a search stops; -1 is no limit."
+    )
+    allocation_candidates_generation_strategy: Literal["breadth-first", "depth-first"] = Field(
+        "breadth-first", description="Candidates of one tree after another, or of all in turn."
+    )
+    incomplete_consumer_project_id: str = Field(
+        "00000000-0000-0000-0000-000000000000",
+        min_length=1,
+        max_length=255,
+        description="Project of consumers whose client names none (before 1.8).",
+    )
+    incomplete_consumer_user_id: str = Field(
+        "00000000-0000-0000-0000-000000000000",
+        min_length=1,
+        max_length=255,
+        description="User of consumers whose client names none (before 1.8).",
+    )
+    allocation_conflict_retry_count: int = Field(
+        3, ge=0, le=10, description="Times a write is run again that lost a deadlock."
+    )
+    cors_allowed_origin: tuple[str, ...] = Field(
+        (), description="Origins that browsers may call from (JSON list); none is CORS off."
+    )
+    cors_allow_headers: tuple[str, ...] = Field(
+        ("openstack-api-version",),
+        description="Headers that such calls may carry (JSON list).",
+    )
+    trusted_proxy_headers: bool = Field(
+        default=False, description="Build URLs from X-Forwarded-Proto and X-Forwarded-Host."
+    )
+    snapshot: Literal["process", "off"] = Field(
+        "process",
+        description="Where candidates are searched: in memory, or in a copy read per request.",
+    )
+    strict_reference: bool = Field(
+        default=False, description="Answer candidates with the reference's defects, to compare."
+    )
+    strict_inventory: bool = Field(
+        default=False, description="Refuse inventories whose min_unit is above max_unit."
+    )
+    max_body_mib: int = Field(8, ge=1, le=1024, description="Largest accepted request body.")
+    prepared_statements: bool = Field(
+        default=True,
+        description="Prepare statements once per connection; off behind a pooler without support.",
+    )
+    host_providers: bool = Field(
+        default=True, description="Keep a root provider for every host of the region."
+    )
+    host_inventories: Literal["api", "host"] = Field(
+        "api",
+        description="Who says what a new host provider has: nova-compute, or the region's hosts.",
+    )
+    host_capacity: bool = Field(
+        default=False,
+        description="Take what nova-compute reports as the capacity of the region's hosts.",
+    )
+    subtract_held: bool = Field(
+        default=False,
+        description="Leave room that commitments and failover hold on hosts out of candidates.",
+    )
+    history_days: int = Field(
+        90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
+    )
+
+
 class FailoverSettings(BaseModel, extra="forbid"):
     """The failover loop (spec failover, 4); how many reservations a flavor needs is in rows."""
 
@@ -447,7 +526,9 @@ class Environment(BaseSettings):
         "tokens, or everybody (noauth, for development).",
     )
     tokens: tuple[AccessToken, ...] = Field(
-        (), description='JSON list of {"token", "name", "roles"} for HEADROOM_AUTH=token.'
+        (),
+        description='JSON list of {"token", "name", "roles", "project_id"} for '
+        "HEADROOM_AUTH=token; project_id is what Placement's rules compare.",
     )
     policy_file: Path | None = Field(
         None, description="oslo.policy rules (YAML) that replace defaults; see running.md."
@@ -484,6 +565,7 @@ class Environment(BaseSettings):
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
+    placement: PlacementSettings = Field(default_factory=PlacementSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
 
     @model_validator(mode="before")

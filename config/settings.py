@@ -77,6 +77,7 @@ INSTALLED_APPS = [
     "config",
 ]
 MIDDLEWARE = [
+    "placement.middleware.PlacementMiddleware",  # the outermost: its paths bypass all others
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
     "journal.middleware.IdentityHeadersMiddleware",
@@ -204,6 +205,21 @@ UNFOLD = {
                 ],
             },
             {
+                "title": "Placement",
+                "items": [
+                    _page("Providers", "lan", "placement_resourceprovider"),
+                    {
+                        "title": "Candidate explorer",
+                        "icon": "travel_explore",
+                        "link": reverse_lazy("admin:placement_resourceprovider_candidates"),
+                    },
+                    _page("Consumers", "inventory_2", "placement_consumer"),
+                    _page("Traits", "label", "placement_trait"),
+                    _page("Resource classes", "view_module", "placement_resourceclass"),
+                    _page("Provider aggregates", "hub", "placement_aggregate"),
+                ],
+            },
+            {
                 "title": "Region",
                 "items": [
                     _page("Hosts", "dns", "hosts_host"),
@@ -307,6 +323,21 @@ CELERY: dict[str, Any] = {
             "task": "commitments.reconcile_changed_usage",
             "schedule": schedule(run_every=HEADROOM.usage.changes_interval_seconds),
             "options": {"expires": HEADROOM.usage.changes_interval_seconds},
+        },
+        "placement-hosts": {
+            "task": "placement.reconcile_hosts",
+            "schedule": schedule(run_every=60),
+            "options": {"expires": 60},
+        },
+        "placement-changes": {
+            "task": "placement.prune_changes",
+            "schedule": schedule(run_every=600),
+            "options": {"expires": 600},
+        },
+        "placement-history": {
+            "task": "placement.keep_history",
+            "schedule": schedule(run_every=21600),
+            "options": {"expires": 21600},
         },
         "quota": {
             "task": "commitments.reconcile_quota",

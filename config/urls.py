@@ -9,6 +9,7 @@ from django.views.generic import RedirectView
 from commitments.api.views import unknown_path
 from failover.api.views import SimulationView
 from journal.views import healthz, metrics, readyz
+from placement.api.root import RootView
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/admin/"), name="home"),
@@ -18,10 +19,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
     path("commitments/", include("commitments.api.urls")),
     re_path(r"^commitments$", unknown_path),
-    path("api/v1/commitments/", include("commitments.api.operator_urls")),
+    path("placement/", include("placement.api.urls")),
+    path("placement", RootView.as_view()),
     path("scheduler/", include("capacity.api.urls")),
-    path("api/v1/scheduling/", include("capacity.api.operator_urls")),
+    path("api/v1/commitments/", include("commitments.api.operator_urls")),
     path("api/v1/failover/", include("failover.api.urls")),
+    path("api/v1/placement/", include("placement.api.operator_urls")),
+    path("api/v1/scheduling/", include("capacity.api.operator_urls")),
     path("failover/v1/simulations", SimulationView.as_view()),
 ]
 handler400 = "journal.views.plain_bad_request"

@@ -8,4 +8,8 @@ from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-application = get_wsgi_application()
+django_application = get_wsgi_application()
+
+from placement.wsgi import placement_first  # noqa: E402 - needs the settings
+
+application = placement_first(django_application)

@@ -97,6 +97,7 @@ class AccessToken(Protocol):
     token: SecretStr
     name: str
     roles: tuple[str, ...]
+    project_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ class TokenAuthenticator:
                 found = known
         if not credentials.token or found is None:
             raise Unauthenticated("Unauthorized")
-        return Actor(name=found.name, roles=frozenset(found.roles))
+        return Actor(name=found.name, roles=frozenset(found.roles), project_id=found.project_id)
 
 
 @dataclass(frozen=True, slots=True)

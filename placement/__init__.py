@@ -1,1 +1,1 @@
-"""Placement-compatible API. Holds its floor until the API is built."""
+"""The Placement-compatible API over tables and algorithms of our own."""

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class PlacementConfig(AppConfig):
-    """Register ``placement`` with Django."""
+    """Register ``placement`` with Django; standard names appear with every ``migrate``."""
 
     name = "placement"
+
+    def ready(self) -> None:
+        """Register system checks, gauges, and what runs after migrations."""
+        from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
+            checks,  # noqa: F401
+            metrics_inventories,
+        )
+        from placement.services.standards import (  # noqa: PLC0415 - models first
+            sync_standards_after_migrate,
+        )
+
+        metrics_inventories.register()
+        post_migrate.connect(
+            sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"
+        )

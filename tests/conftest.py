@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from capacity.selectors.host_table import reset_host_table
+from placement.selectors.snapshot import reset_snapshot
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 
 settings.register_profile(
@@ -21,8 +22,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(autouse=True)
-def _clean_host_table() -> Iterator[None]:
-    """Forget the process's host table: tests truncate tables, which production never does."""
+def _clean_process_tables() -> Iterator[None]:
+    """Forget what the process keeps of rows: tests truncate tables, which production never does."""
     reset_host_table()
+    reset_snapshot()
     yield
     reset_host_table()
+    reset_snapshot()

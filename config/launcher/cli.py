@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from config.launcher.checks import run_lint
+from config.launcher.conformance import run_conformance
 from config.launcher.demo import parse_demo, run_demo
 from config.launcher.environment import ensure_environment
 from config.launcher.foreground import run_in_foreground
@@ -24,6 +25,7 @@ USAGE = """usage: ./run COMMAND ...
   test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
   lint                           every static check
   bench  NAME [--quick]          a benchmark, results in .local/bench/NAME.json
+  conformance [--only PATTERN]   the public Placement tests against a served Headroom
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
   serve  [web|worker|beat] ...   production: DATABASE_URL and REDIS_URL given
 
@@ -117,9 +119,8 @@ def _serve(checkout: Checkout, arguments: list[str], environ: Mapping[str, str])
     serve(checkout, role, extra, environ)
 
 
-def _conformance(_checkout: Checkout, _arguments: list[str], _environ: Mapping[str, str]) -> int:
-    complain("headroom: ./run conformance comes with the Placement API, which is not here yet")
-    return _USAGE_ERROR
+def _conformance(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    return run_conformance(checkout, arguments, environ)
 
 
 COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {

@@ -44,7 +44,7 @@ def ensure_environment(checkout: Checkout, kind: Kind, install: Installer | None
             return
         if not _works(checkout):
             with step("creating the virtual environment"):
-                _create(checkout)
+                create_environment(checkout, checkout.venv)
         _stamp_path(checkout).unlink(missing_ok=True)
         say(f"installing {kind} requirements, this takes a minute or two the first time")
         with step(f"installing {kind} requirements"):
@@ -90,31 +90,41 @@ def _works(checkout: Checkout) -> bool:
     return answer.returncode == 0 and answer.stdout.strip() == str(tuple(sys.version_info[:2]))
 
 
-def _create(checkout: Checkout) -> None:
+def create_environment(checkout: Checkout, directory: Path) -> None:
+    """Make an empty virtual environment in place of whatever is there.
+
+    Raises:
+        LauncherError: this Python cannot.
+    """
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise LauncherError(
             "this Python cannot make virtual environments: install python3-venv "
             "(Debian, Ubuntu: apt-get install python3-venv) and start again"
         )
-    shutil.rmtree(checkout.venv, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     checkout.local.mkdir(exist_ok=True)
-    _logged(checkout, [sys.executable, "-m", "venv", str(checkout.venv)], "venv.log")
+    logged(checkout, [sys.executable, "-m", "venv", str(directory)], "venv.log")
 
 
 def pip_install(checkout: Checkout, requirements: Path) -> None:
     """Install a requirements file into the virtual environment with pip."""
     pip = [str(checkout.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    _logged(checkout, [*pip, "install", "-r", str(requirements)], "pip.log")
+    logged(checkout, [*pip, "install", "-r", str(requirements)], "pip.log")
 
 
 def pip_unpack(checkout: Checkout, requirement: str, target: Path) -> None:
     """Unpack one pinned wheel, without its dependencies, into ``target``."""
     pip = [str(checkout.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     options = ["--no-deps", "--only-binary", ":all:", "--target", str(target)]
-    _logged(checkout, [*pip, "install", *options, requirement], "pip.log")
+    logged(checkout, [*pip, "install", *options, requirement], "pip.log")
 
 
-def _logged(checkout: Checkout, command: list[str], log_name: str) -> None:
+def logged(checkout: Checkout, command: list[str], log_name: str) -> None:
+    """Run a command with its output in a log.
+
+    Raises:
+        LauncherError: it failed; with the last lines of the log.
+    """
     log = checkout.logs / log_name
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as output:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import transaction
@@ -31,6 +32,7 @@ from journal.models import Heartbeat
 from journal.services import Change, record_changes
 from tests import factories
 from tests.capacity.decision_records import store_decision
+from tests.placement.rows import grow_providers
 
 DECISION = {
     "pipeline": "slots",
@@ -84,6 +86,7 @@ def grow_region(count: int) -> None:
             action="commitment_accepted", object_type="Commitment",
             object_id=commitment.commitment_uuid, after={"amount": 1}, topic="commitment",
         )  # fmt: skip
+        grow_providers(f"grown-{number}", consumer_uuid=UUID(int=number))
         with transaction.atomic():
             record_changes([record], actor=Actor(name="limes"), request_id=f"req-{number}")
 

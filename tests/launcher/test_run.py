@@ -185,7 +185,7 @@ def test_second_demo_in_a_checkout_is_refused_but_manage_joins_it(
         pytest.param([], 2, "usage", id="no command"),
         pytest.param(["help"], 0, "usage", id="help"),
         pytest.param(["dance"], 2, "unknown command dance", id="unknown command"),
-        pytest.param(["conformance"], 2, "comes with the Placement API", id="conformance"),
+        pytest.param(["conformance", "--what"], 2, "unrecognized arguments", id="conformance"),
         pytest.param(["serve", "shop"], 1, "allowed are web, worker, beat", id="unknown role"),
         pytest.param(["serve"], 1, "needs DATABASE_URL and REDIS_URL", id="serve with nothing"),
         pytest.param(["demo", "--import", "gone.json"], 2, "no such file", id="missing file"),

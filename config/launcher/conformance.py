@@ -1,0 +1,267 @@
+"""``./run conformance``: the public Placement tests against a served Headroom.
+
+Four servers, one per profile of the tests, share a fresh database; the test programs of
+``conformance/`` run in the reference's environment and speak HTTP only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from config.launcher.demo import answers_healthz, choose_port
+from config.launcher.environment import ensure_environment
+from config.launcher.foreground import run_in_foreground
+from config.launcher.interrupts import ignore_stop, listen_for_stop
+from config.launcher.peers import ADDRESS, Peer, ensure_peer
+from config.launcher.places import Checkout
+from config.launcher.processes import Child, start_child, stop_children
+from config.launcher.production import serve_command
+from config.launcher.services import start_services
+from config.launcher.settings import tool_environment
+from config.launcher.terminal import LauncherError, last_lines, say, step
+
+DATABASE = "headroom_conformance"
+CLIENT_PREFIX = "osc-"
+MOUNT = "placement"
+_READY_SECONDS = 180.0
+_POLL_SECONDS = 0.2
+_WORD_ORDER = ("passed", "failed", "skipped", "untestable")
+
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    "legacy": {"HEADROOM_PLACEMENT__ENFORCE_NEW_DEFAULTS": "false", "GRANIAN_WORKERS": "2"},
+    "secure": {"HEADROOM_PLACEMENT__ENFORCE_NEW_DEFAULTS": "true"},
+    "open": {"HEADROOM_PLACEMENT__POLICY_FILE": "conformance/open-policy.yaml"},
+    "cors": {
+        "HEADROOM_PLACEMENT__ENFORCE_NEW_DEFAULTS": "false",
+        "HEADROOM_PLACEMENT__CORS_ALLOWED_ORIGIN": '["http://valid.example.com"]',
+        "HEADROOM_PLACEMENT__CORS_ALLOW_HEADERS": '["openstack-api-version"]',
+    },
+}
+"""Settings that differ between the servers; two processes must agree where most tests run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceOptions:
+    """What was asked for on the command line.
+
+    Attributes:
+        only: Patterns of file names; every file when empty.
+        with_details: Whether to print why tests failed.
+        report: Where the JSON report goes.
+    """
+
+    only: tuple[str, ...]
+    with_details: bool
+    report: Path
+
+
+def parse_conformance(checkout: Checkout, arguments: Sequence[str]) -> ConformanceOptions:
+    """Read the options of ``./run conformance``."""
+    parser = argparse.ArgumentParser(prog="./run conformance", description=__doc__)
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="files to run, such as 'allocation-*' or 'osc-*'; may be repeated",
+    )
+    parser.add_argument("--details", action="store_true", help="print why tests failed")
+    default = checkout.local / "conformance" / "report.json"
+    parser.add_argument("--report", type=Path, default=default, help=f"default {default}")
+    known = parser.parse_args(arguments)
+    return ConformanceOptions(
+        only=tuple(known.only), with_details=known.details, report=known.report.resolve()
+    )
+
+
+def run_conformance(
+    checkout: Checkout, arguments: Sequence[str], environ: Mapping[str, str]
+) -> int:
+    """Serve Headroom in every profile, run the tests, print the totals; return the status."""
+    listen_for_stop()
+    options = parse_conformance(checkout, arguments)
+    ensure_environment(checkout, "runtime")
+    peer = ensure_peer(checkout)
+    with ExitStack() as held:
+        services = held.enter_context(start_services(checkout, "test", environ, database=DATABASE))
+        held.callback(ignore_stop)
+        variables = dict(services.variables)
+        variables["DATABASE_URL"] = _fresh_database(checkout, variables["DATABASE_URL"])
+        env = {**tool_environment(environ, variables), "PYTHONUNBUFFERED": "1"}
+        with step("database migrations"):
+            _migrate(checkout, env)
+        with step("servers"):
+            urls = _start_servers(checkout, env, held)
+        return _run_programs(checkout, peer, options, urls)
+
+
+_RECREATE = """
+import sys, psycopg
+from psycopg import sql
+address, name = sys.argv[1:]
+with psycopg.connect(address, dbname="postgres", autocommit=True) as connection:
+    connection.execute(
+        sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
+    )
+    connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+"""
+
+
+def database_beside(address: str) -> tuple[str, str]:
+    """Return name and address of a database of our own on the server of another.
+
+    Args:
+        address: A ``DATABASE_URL``; its own database is never touched, unless it is one of ours.
+    """
+    parts = urlsplit(address)
+    given = parts.path.lstrip("/")
+    name = given if given.startswith(DATABASE) else f"{given}_conformance"
+    before, _, query = address.partition("?")
+    own = f"{before.removesuffix(parts.path)}/{name}"
+    return name, f"{own}?{query}" if query else own
+
+
+def _fresh_database(checkout: Checkout, address: str) -> str:
+    name, own = database_beside(address)
+    command = [str(checkout.python), "-c", _RECREATE, address, name]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        problem = (made.stderr.strip().splitlines() or ["no message"])[-1]
+        raise LauncherError(f"database {name} could not be created: {problem}")
+    return own
+
+
+def _migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
+    command = [str(checkout.python), "manage.py", "migrate", "--no-input", "--verbosity", "0"]
+    done = subprocess.run(
+        command, env=dict(env), cwd=checkout.root, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise LauncherError(
+            f"manage.py migrate failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
+
+
+def _start_servers(
+    checkout: Checkout, env: Mapping[str, str], held: ExitStack
+) -> Mapping[str, str]:
+    """Start a server per profile and wait until each answers; return their addresses."""
+    children: list[Child] = []
+    held.callback(lambda: stop_children(children, ((signal.SIGTERM, 10.0),)))
+    ports: dict[str, int] = {}
+    for profile, settings in PROFILES.items():
+        port = choose_port(0)
+        metrics = checkout.local / "conformance" / f"prometheus-{profile}"
+        metrics.mkdir(parents=True, exist_ok=True)
+        shared = {
+            **env,
+            "HEADROOM_AUTH": "noauth",
+            "HEADROOM_LOG_LEVEL": "WARNING",
+            "GRANIAN_HOST": ADDRESS,
+            "GRANIAN_PORT": str(port),
+            "GRANIAN_WORKERS": "1",
+            "GRANIAN_BLOCKING_THREADS": "4",
+            "GRANIAN_WEBSOCKETS": "false",
+            "PROMETHEUS_MULTIPROC_DIR": str(metrics),
+            **settings,
+        }
+        log = checkout.logs / f"conformance-{profile}.log"
+        log.unlink(missing_ok=True)
+        command = serve_command(checkout, "web", [])
+        children.append(start_child(profile, command, log=log, env=shared, cwd=checkout.root))
+        ports[profile] = port
+    for child in children:
+        _wait_for(child, ports[child.name])
+    return {profile: f"http://{ADDRESS}:{port}/{MOUNT}" for profile, port in ports.items()}
+
+
+def _wait_for(child: Child, port: int) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while not answers_healthz(port):
+        if child.process.poll() is not None or time.monotonic() > deadline:
+            raise LauncherError(
+                f"the server of profile {child.name} does not answer ({child.log}):\n"
+                f"{last_lines(child.log, 20)}"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _run_programs(
+    checkout: Checkout, peer: Peer, options: ConformanceOptions, urls: Mapping[str, str]
+) -> int:
+    """Run both programs, merge their reports, print the totals; return the exit status."""
+    options.report.parent.mkdir(parents=True, exist_ok=True)
+    env = {"PATH": f"{peer.python.parent}:/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
+    addresses = [word for profile, url in urls.items() for word in (f"--{profile}", url)]
+    programs = {
+        "public_suite.py": addresses,
+        "client_suite.py": ["--url", urls["legacy"]],
+    }
+    reports, codes = [], []
+    for program, arguments in programs.items():
+        if not is_wanted(program, options.only):
+            continue
+        part = options.report.with_name(f"{Path(program).stem}.json")
+        part.unlink(missing_ok=True)
+        command = [str(peer.python), str(checkout.root / "conformance" / program), *arguments]
+        command += ["--report", str(part)]
+        command += [word for pattern in options.only for word in ("--only", pattern)]
+        command += ["--details"] if options.with_details else []
+        codes.append(run_in_foreground(command, env=env, cwd=options.report.parent))
+        if part.exists():
+            reports.append(json.loads(part.read_text(encoding="utf-8")))
+            part.unlink()
+    options.report.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+    return conclude(options, reports, codes)
+
+
+def is_wanted(program: str, only: Sequence[str]) -> bool:
+    """Return whether patterns can match files of a program."""
+    if not only:
+        return True
+    of_client = [each.startswith((CLIENT_PREFIX, "*")) for each in only]
+    return (
+        any(of_client)
+        if program.startswith("client")
+        else not all(fnmatch.fnmatch(each, f"{CLIENT_PREFIX}*") for each in only)
+    )
+
+
+def conclude(
+    options: ConformanceOptions, reports: Sequence[Mapping[str, object]], codes: Sequence[int]
+) -> int:
+    """Print the totals and return the exit status: 0 only if every test program passed.
+
+    Raises:
+        LauncherError: no test was run.
+    """
+    totals = dict.fromkeys(_WORD_ORDER, 0)
+    for report in reports:
+        counted = report["totals"]
+        if isinstance(counted, dict):
+            for word, number in counted.items():
+                totals[word] += number
+        say(f"{report['suite']}: {_words(counted)}")
+    say(f"report: {options.report}")
+    say(f"{totals['passed']} passed, {totals['failed']} failed")
+    if not sum(totals.values()):
+        raise LauncherError("no test was run")
+    if any(code > 1 for code in codes):
+        return max(codes)
+    return int(totals["failed"] > 0 or any(codes))
+
+
+def _words(counted: object) -> str:
+    if not isinstance(counted, dict):
+        return ""
+    return ", ".join(f"{counted[word]} {word}" for word in _WORD_ORDER if counted.get(word))

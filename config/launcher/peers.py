@@ -1,0 +1,118 @@
+"""The environment of the reference Placement service under ``.local/placement-peer``.
+
+The reference's import name is ``placement``, like our app: it never shares an environment or a
+working directory with us. Conformance runs, comparison tests and benchmarks use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.launcher.environment import create_environment, logged
+from config.launcher.places import Checkout, locked
+from config.launcher.processes import Child, start_child
+from config.launcher.terminal import step
+
+REQUIREMENTS = "requirements-placement-peer.txt"
+ADDRESS = "127.0.0.1"
+_STAMP = "requirements.sha256"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """An environment with the reference in it."""
+
+    directory: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return self.directory / "bin" / "python"
+
+
+def ensure_peer(checkout: Checkout) -> Peer:
+    """Make the reference's environment, unless that is already done; return it.
+
+    Raises:
+        LauncherError: Python cannot make one, or the installation failed.
+    """
+    peer = Peer(directory=checkout.local / "placement-peer")
+    stamp = peer.directory / _STAMP
+    requirements = checkout.root / REQUIREMENTS
+    text = str(sys.version_info[:2]).encode() + requirements.read_bytes()
+    wanted = hashlib.sha256(text).hexdigest()
+    with locked(checkout.local / "placement-peer.lock"):
+        if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
+            with step("installing the reference Placement service"):
+                shutil.rmtree(peer.directory, ignore_errors=True)
+                create_environment(checkout, peer.directory)
+                pip = [str(peer.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+                logged(checkout, [*pip, "install", "-r", str(requirements)], "pip-peer.log")
+            stamp.write_text(wanted, encoding="utf-8")
+    return peer
+
+
+def reference_config(database_url: str) -> str:
+    """Return the configuration file of a reference server with tokens as noauth takes them.
+
+    Args:
+        database_url: As SQLAlchemy spells it.
+    """
+    return f"""[DEFAULT]
+debug = false
+default_log_levels = placement=WARNING,alembic=WARNING
+[api]
+auth_strategy = noauth2
+[placement_database]
+connection = {database_url}
+sync_on_startup = true
+[oslo_policy]
+enforce_new_defaults = false
+"""
+
+
+def start_reference(
+    peer: Peer,
+    directory: Path,
+    *,
+    port: int,
+    database_url: str,
+    environ: Mapping[str, str],
+    workers: int = 1,
+    threads: int = 1,
+) -> Child:
+    """Start the reference on a port of this machine; it makes its tables first.
+
+    Args:
+        peer: Its environment.
+        directory: A directory of its own for configuration and log.
+        port: Where it listens.
+        database_url: Its database, as SQLAlchemy spells it.
+        environ: The environment of the process.
+        workers: Processes.
+        threads: Threads of each.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    config = reference_config(database_url)
+    (directory / "placement.conf").write_text(config, encoding="utf-8")
+    sync = [str(peer.directory / "bin" / "placement-manage"), "--config-dir", str(directory)]
+    env = {**environ, "OS_PLACEMENT_CONFIG_DIR": str(directory), "PYTHONWARNINGS": "ignore"}
+    subprocess.run([*sync, "db", "sync"], env=env, cwd=directory, check=True, capture_output=True)
+    command = [str(peer.python), "-m", "granian", "--interface", "wsgi", "--host", ADDRESS]
+    command += ["--port", str(port), "--workers", str(workers), "--no-ws"]
+    command += ["--blocking-threads", str(threads), "placement.wsgi.api:application"]
+    return start_child(
+        "reference",
+        command,
+        log=directory / "reference.log",
+        env=env,
+        cwd=directory,
+        death_signal=signal.SIGKILL,
+    )

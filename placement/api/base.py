@@ -1,0 +1,240 @@
+"""What every endpoint of Placement shares (spec placement, 2.2-2.6).
+
+The framework's request object, parsers, renderers and negotiation are left out: the contract
+differs from each of them, and they would be a third of the cost of a small read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from uuid import uuid4
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from rest_framework.views import APIView
+
+from placement import metrics
+from placement.access import Caller, caller_of
+from placement.api.errors import accepts_json, as_placement_error, error_answer
+from placement.api.rendering import (
+    JSON_TYPE,
+    absolute_url,
+    empty_answer,
+    json_answer,
+    prefix_of,
+    put_cache_headers,
+)
+from placement.domain.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    PayloadTooLarge,
+    PlacementError,
+    UnsupportedMediaType,
+)
+from placement.domain.microversion import MAJOR, negotiated_minor
+from placement.domain.validation import Schema
+from placement.policy import authorise
+
+REQUEST_ID_KEY = "headroom.request_id"
+VERSION_HEADER = "OpenStack-API-Version"
+METHODS = ("get", "post", "put", "delete")
+
+View = TypeVar("View", bound="PlacementView")
+Arguments = ParamSpec("Arguments")
+Handler = Callable[Concatenate[View, Arguments], HttpResponse]
+
+
+class PlacementView(APIView):
+    """Authentication, version, route, method, errors and headers of one path.
+
+    Attributes:
+        pattern: The path as metrics name it.
+        is_public: Whether the path needs no token.
+        minor: Negotiated version.
+        caller: Who asks.
+    """
+
+    pattern: ClassVar[str] = "unknown"
+    is_public: ClassVar[bool] = False
+    http_request: HttpRequest
+    caller: Caller
+    minor: int | None = None
+    request_id: str = ""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Serve a request and count it."""
+        del args
+        started = time.perf_counter()
+        self.http_request = request
+        self.request_id = request.META.get(REQUEST_ID_KEY) or new_request_id()
+        try:
+            self._admit()
+            response: HttpResponse = self._handler()(**kwargs)
+        except Exception as error:  # noqa: BLE001 - every error has an answer of its own
+            told = as_placement_error(error, request_id=self.request_id)
+            response = self.refusal(told)
+        if self.minor is not None:
+            response.headers[VERSION_HEADER] = f"placement {MAJOR}.{self.minor}"
+            response.headers["Vary"] = VERSION_HEADER.lower()
+        if request.method == "HEAD":
+            response.content = b""
+        metrics.observe_request(
+            method=str(request.method),
+            pattern=self.pattern,
+            status_code=response.status_code,
+            seconds=time.perf_counter() - started,
+        )
+        return response
+
+    def refusal(self, error: PlacementError) -> HttpResponse:
+        """Return the answer to an error."""
+        return error_answer(error, self.http_request, minor=self.minor, request_id=self.request_id)
+
+    @property
+    def version(self) -> int:
+        """The minor part of the negotiated version."""
+        return self.minor or 0
+
+    @property
+    def prefix(self) -> str:
+        """What stands before every path of the API."""
+        return prefix_of(self.http_request)
+
+    def authorise(self, rule: str, *, project_id: str | None = None) -> None:
+        """Let the caller pass a rule, or refuse; see :func:`placement.policy.authorise`."""
+        authorise(rule, self.caller, project_id=project_id)
+
+    def load(self, schema: Schema) -> Any:  # Any: shaped as the schema says
+        """Return the body of the request, checked."""
+        return schema.load(self.http_request.body)
+
+    def answer(
+        self,
+        payload: object,
+        *,
+        status: int = 200,
+        modified_at: float | None = None,
+        location: str = "",
+    ) -> HttpResponse:
+        """Return a JSON answer with the headers of its version.
+
+        Args:
+            payload: The body.
+            status: HTTP status.
+            modified_at: Newest change of what is in the body, seconds since 1970; else now.
+            location: Path of what was created.
+        """
+        response = json_answer(payload, status=status)
+        put_cache_headers(response, self.version, modified_at)
+        if location:
+            response["Location"] = absolute_url(self.http_request, location)
+        return response
+
+    def done(self, *, status: int = 204, location: str = "") -> HttpResponse:
+        """Return an answer without a body."""
+        response = empty_answer(status=status)
+        if location:
+            response["Location"] = absolute_url(self.http_request, location)
+        return response
+
+    def _admit(self) -> None:
+        meta = self.http_request.META
+        if not self.is_public:
+            self.caller = caller_of(self.http_request)
+        self.minor = negotiated_minor(meta.get("HTTP_OPENSTACK_API_VERSION"))
+        length = meta.get("CONTENT_LENGTH")
+        if length:
+            self._check_length(str(length))
+
+    def _check_length(self, length: str) -> None:
+        if not (length.isascii() and length.isdecimal()):
+            raise BadRequest("content-length header must be an integer")
+        if int(length) > settings.HEADROOM.placement.max_body_mib << 20:
+            limit = settings.HEADROOM.placement.max_body_mib
+            raise PayloadTooLarge(f"The body may have {limit} MiB at most.")
+        if int(length) > 0 and not self.http_request.META.get("CONTENT_TYPE"):
+            raise BadRequest("content-type header required when content-length > 0")
+
+    def _handler(self) -> Callable[..., HttpResponse]:
+        name = str(self.http_request.method).lower()
+        if name in METHODS and hasattr(self, name):
+            handler: Callable[..., HttpResponse] = getattr(self, name)
+            return handler
+        raise MethodNotAllowed(str(self.http_request.method), allowed_methods(self))
+
+
+def allowed_methods(view: PlacementView) -> str:
+    """Return the methods of a path as the ``Allow`` header lists them."""
+    return ", ".join(name.upper() for name in METHODS if hasattr(view, name))
+
+
+def new_request_id() -> str:
+    """Return an id for a request; clients do not choose it."""
+    return f"req-{uuid4()}"
+
+
+def since(minor: int) -> Callable[[Handler[View, Arguments]], Handler[View, Arguments]]:
+    """Hide a handler from versions before ``minor`` (check V of spec placement, 4)."""
+
+    def decorate(handler: Handler[View, Arguments]) -> Handler[View, Arguments]:
+        @wraps(handler)
+        def wrapper(
+            view: View, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+        ) -> HttpResponse:
+            if view.version < minor:
+                raise NotFound
+            return handler(view, *args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def answers_json(handler: Handler[View, Arguments]) -> Handler[View, Arguments]:
+    """Refuse clients that do not take JSON (check A of spec placement, 4)."""
+
+    @wraps(handler)
+    def wrapper(view: View, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
+        if not accepts_json(view.http_request):
+            raise NotAcceptable("Only application/json is provided")
+        return handler(view, *args, **kwargs)
+
+    return wrapper
+
+
+def reads_json(handler: Handler[View, Arguments]) -> Handler[View, Arguments]:
+    """Refuse bodies that are not JSON by their header (check C of spec placement, 4)."""
+
+    @wraps(handler)
+    def wrapper(view: View, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> HttpResponse:
+        header = view.http_request.META.get("CONTENT_TYPE") or ""
+        media_type = header.partition(";")[0].strip().lower()
+        if media_type != JSON_TYPE:
+            shown = media_type or "None"
+            raise UnsupportedMediaType(
+                f"The media type {shown} is not supported, use application/json"
+            )
+        return handler(view, *args, **kwargs)
+
+    return wrapper
+
+
+def allowed_by(rule: str) -> Callable[[Handler[View, Arguments]], Handler[View, Arguments]]:
+    """Let callers pass whom a rule allows (check P of spec placement, 4)."""
+
+    def decorate(handler: Handler[View, Arguments]) -> Handler[View, Arguments]:
+        @wraps(handler)
+        def wrapper(
+            view: View, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+        ) -> HttpResponse:
+            view.authorise(rule)
+            return handler(view, *args, **kwargs)
+
+        return wrapper
+
+    return decorate

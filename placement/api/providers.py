@@ -1,0 +1,171 @@
+"""``/resource_providers`` and one of them (spec placement, 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+
+from placement.api.base import PlacementView, allowed_by, answers_json, reads_json
+from placement.api.rendering import JSON_TYPE, NESTED_SINCE, provider_links, put_cache_headers
+from placement.domain import schemas
+from placement.domain.errors import BadRequest
+from placement.domain.querystring import (
+    canonical_uuid,
+    grouped_values,
+    last_values,
+    parse_member_of,
+    parse_required,
+    parse_resources,
+    parsed_pairs,
+)
+from placement.selectors.providers import (
+    ProviderQuery,
+    ProviderRow,
+    get_provider,
+    list_providers,
+)
+from placement.services.providers import (
+    KEEP,
+    Keep,
+    create_provider,
+    delete_provider,
+    update_provider,
+)
+
+PROVIDER_BODY_SINCE = 20
+
+
+class ProvidersView(PlacementView):
+    """``/resource_providers``."""
+
+    pattern = "/resource_providers"
+
+    @answers_json
+    @allowed_by("placement:resource_providers:list")
+    def get(self) -> HttpResponse:
+        """List providers."""
+        found = list_providers(self._query())
+        render = _renderer(self.prefix, self.version)
+        body = f'{{"resource_providers":[{",".join(map(render, found))}]}}'
+        response = HttpResponse(body.encode(), content_type=JSON_TYPE)
+        newest = max((provider.modified_at for provider in found), default=None)
+        put_cache_headers(response, self.version, newest)
+        return response
+
+    @reads_json
+    @allowed_by("placement:resource_providers:create")
+    def post(self) -> HttpResponse:
+        """Create a provider."""
+        body = self.load(schemas.create_provider(is_nested=self.version >= NESTED_SINCE))
+        provider = create_provider(
+            name=_name(body),
+            uuid=canonical_uuid(body["uuid"]) if body.get("uuid") else None,
+            parent_uuid=_canonical(body.get("parent_provider_uuid")),
+        )
+        location = f"/resource_providers/{provider.uuid}"
+        if self.version < PROVIDER_BODY_SINCE:
+            response = self.done(status=201, location=location)
+            put_cache_headers(response, self.version, provider.modified_at)
+            return response
+        payload = provider_payload(provider, self.prefix, self.version)
+        return self.answer(payload, modified_at=provider.modified_at, location=location)
+
+    def _query(self) -> ProviderQuery:
+        values = grouped_values(parsed_pairs(self.http_request.META.get("QUERY_STRING", "")))
+        last = last_values(values)
+        schemas.provider_query(self.version).check_query(last)
+        found: dict[str, Any] = {}  # Any: keyword arguments of several types
+        if "member_of" in values:
+            found["member_of"] = parse_member_of(values["member_of"], minor=self.version)
+        if "required" in values:
+            found["required"] = parse_required(values["required"], minor=self.version)
+        if "resources" in values:
+            found["resources"] = parse_resources(last["resources"])
+        return ProviderQuery(
+            name=last.get("name", ""),
+            uuid=last.get("uuid", ""),
+            in_tree=last.get("in_tree", ""),
+            **found,
+        )
+
+
+class ProviderView(PlacementView):
+    """``/resource_providers/{uuid}``."""
+
+    pattern = "/resource_providers/{uuid}"
+
+    @answers_json
+    @allowed_by("placement:resource_providers:show")
+    def get(self, uuid: str) -> HttpResponse:
+        """Show a provider."""
+        return self._show(get_provider(uuid))
+
+    @allowed_by("placement:resource_providers:delete")
+    def delete(self, uuid: str) -> HttpResponse:
+        """Delete a provider."""
+        delete_provider(uuid)
+        return self.done()
+
+    @reads_json
+    @allowed_by("placement:resource_providers:update")
+    def put(self, uuid: str) -> HttpResponse:
+        """Rename or move a provider."""
+        get_provider(uuid)
+        body = self.load(schemas.update_provider(is_nested=self.version >= NESTED_SINCE))
+        parent_uuid: str | Keep | None = KEEP
+        if "parent_provider_uuid" in body:
+            parent_uuid = _canonical(body["parent_provider_uuid"])
+        provider = update_provider(
+            uuid, name=_name(body), parent_uuid=parent_uuid, minor=self.version
+        )
+        return self._show(provider)
+
+    def _show(self, provider: ProviderRow) -> HttpResponse:
+        payload = provider_payload(provider, self.prefix, self.version)
+        return self.answer(payload, modified_at=provider.modified_at)
+
+
+def provider_payload(provider: ProviderRow, prefix: str, minor: int) -> dict[str, object]:
+    """Return a provider as answers of a version show it."""
+    payload: dict[str, object] = {
+        "uuid": provider.uuid,
+        "name": provider.name,
+        "generation": provider.generation,
+        "links": provider_links(prefix, provider.uuid, minor),
+    }
+    if minor >= NESTED_SINCE:
+        payload["parent_provider_uuid"] = provider.parent_uuid
+        payload["root_provider_uuid"] = provider.root_uuid
+    return payload
+
+
+def _renderer(prefix: str, minor: int) -> Callable[[ProviderRow], str]:
+    """Return a function that writes a provider as JSON; its links come from one template."""
+    pattern = orjson.dumps(provider_links(prefix, "*", minor)).decode()
+    parts = pattern.split("*")
+
+    def render(provider: ProviderRow) -> str:
+        nested = ""
+        if minor >= NESTED_SINCE:
+            parent = f'"{provider.parent_uuid}"' if provider.parent_uuid else "null"
+            nested = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{provider.root_uuid}"'
+        return (
+            f'{{"uuid":"{provider.uuid}","name":{orjson.dumps(provider.name).decode()},'
+            f'"generation":{provider.generation},"links":{provider.uuid.join(parts)}{nested}}}'
+        )
+
+    return render
+
+
+def _name(body: dict[str, Any]) -> str:  # Any: JSON that passed its schema
+    name = str(body["name"])
+    if not name:
+        raise BadRequest("name is required")
+    return name
+
+
+def _canonical(uuid: str | None) -> str | None:
+    return None if uuid is None else canonical_uuid(uuid)

@@ -1,0 +1,92 @@
+"""Parts of answers that several endpoints share: URLs, times, JSON (spec placement, 2.3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from email.utils import formatdate
+from typing import Final
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+MOUNT: Final = "/placement"
+JSON_TYPE: Final = "application/json"
+DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+CACHE_HEADERS_SINCE: Final = 15
+AGGREGATES_SINCE: Final = 1
+TRAITS_SINCE: Final = 6
+ALLOCATION_LINKS_SINCE: Final = 11
+NESTED_SINCE: Final = 14
+
+
+def prefix_of(request: HttpRequest) -> str:
+    """Return what stands before every path of the API."""
+    return f"{request.META.get('SCRIPT_NAME', '')}{MOUNT}"
+
+
+def absolute_url(request: HttpRequest, path: str) -> str:
+    """Return a URL of the API as its caller can use it.
+
+    Args:
+        request: Whose scheme and host are taken; those of a proxy if it is trusted.
+        path: Path below the mount point.
+    """
+    meta = request.META
+    scheme = request.scheme or "http"
+    host = meta.get("HTTP_HOST") or _own_host(request)
+    if settings.HEADROOM.placement.trusted_proxy_headers:
+        scheme = meta.get("HTTP_X_FORWARDED_PROTO", scheme)
+        host = meta.get("HTTP_X_FORWARDED_HOST", host)
+    return f"{scheme}://{host}{prefix_of(request)}{path}"
+
+
+def _own_host(request: HttpRequest) -> str:
+    name, port = request.META.get("SERVER_NAME"), str(request.META.get("SERVER_PORT"))
+    return f"{name}" if port == DEFAULT_PORTS.get(request.scheme or "") else f"{name}:{port}"
+
+
+def json_answer(payload: object, *, status: int = 200) -> HttpResponse:
+    """Return an answer with a JSON body."""
+    return HttpResponse(orjson.dumps(payload), content_type=JSON_TYPE, status=status)
+
+
+def empty_answer(*, status: int = 204) -> HttpResponse:
+    """Return an answer without a body, and without a content type."""
+    response = HttpResponse(status=status)
+    del response["Content-Type"]
+    return response
+
+
+def put_cache_headers(response: HttpResponse, minor: int, modified_at: float | None) -> None:
+    """Say when the answer's objects changed last, in versions that do.
+
+    Args:
+        response: The answer.
+        minor: Negotiated version.
+        modified_at: Newest change, seconds since 1970; now when ``None``.
+    """
+    if minor >= CACHE_HEADERS_SINCE:
+        response["Last-Modified"] = formatdate(modified_at or time.time(), usegmt=True)
+        response["Cache-Control"] = "no-cache"
+
+
+def provider_links(prefix: str, uuid: str, minor: int) -> list[dict[str, str]]:
+    """Return the links of a provider, in their fixed order."""
+    base = f"{prefix}/resource_providers/{uuid}"
+    links = [{"rel": "self", "href": base}]
+    links += [{"rel": rel, "href": f"{base}/{rel}"} for rel in link_names(minor)]
+    return links
+
+
+def link_names(minor: int) -> Iterable[str]:
+    """Return what a provider links to besides itself."""
+    names = ["inventories", "usages"]
+    if minor >= AGGREGATES_SINCE:
+        names.append("aggregates")
+    if minor >= TRAITS_SINCE:
+        names.append("traits")
+    if minor >= ALLOCATION_LINKS_SINCE:
+        names.append("allocations")
+    return names

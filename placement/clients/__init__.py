@@ -1,0 +1,1 @@
+"""Reading other Placement services: through their API, or from their database."""

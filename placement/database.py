@@ -1,0 +1,141 @@
+"""Statements of the Placement API: prepared once per connection, run on Django's connection.
+
+Django binds parameters in Python and never prepares; on these paths parsing and planning would be
+most of the cost. Everything else (transactions, error classes, tests' isolation) is Django's.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+import structlog
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
+
+from capacity.locks import LOCK_NOT_AVAILABLE, sqlstate_of
+from journal.errors import Busy
+from placement.domain.errors import CONCURRENT_UPDATE, Conflict
+
+log = structlog.get_logger(__name__)
+
+Row = tuple[Any, ...]  # Any: columns of one statement
+Parameters = Sequence[Any] | dict[str, Any]  # Any: whatever psycopg can send
+Result = TypeVar("Result")
+
+RETRYABLE = frozenset({"40001", "40P01"})
+LOCK_TIMEOUT_SQL = "SELECT set_config('lock_timeout', %s, true)"
+
+
+class _Local(threading.local):
+    """What this thread keeps: Django's wrapper of its connection, and a cursor.
+
+    Making a cursor takes as long as a small query, and finding the wrapper is not free either.
+    """
+
+    wrapper: Any = None  # Any: what Django makes of each backend
+    cursor: psycopg.Cursor[Row] | None = None
+    is_prepared: bool = True
+
+
+_local = _Local()
+
+
+def _wrapper() -> Any:  # Any: as above
+    wrapper = _local.wrapper
+    if wrapper is None:
+        wrapper = _local.wrapper = connections[DEFAULT_DB_ALIAS]
+    return wrapper
+
+
+def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
+    """Run one statement and return its cursor, good until the next statement of this thread.
+
+    Raises:
+        django.db.Error: as Django's own cursors raise it.
+    """
+    wrapper = _wrapper()
+    wrapper.ensure_connection()
+    raw = wrapper.connection
+    cursor = _local.cursor
+    if cursor is None or cursor.connection is not raw:
+        _local.is_prepared = bool(settings.HEADROOM.placement.prepared_statements)
+        if _local.is_prepared:
+            raw.prepare_threshold = 0
+        cursor = _local.cursor = psycopg.Cursor(raw)
+    if wrapper.queries_logged:
+        wrapper.queries_log.append({"sql": sql, "time": "0"})
+    with wrapper.wrap_database_errors:
+        return cursor.execute(sql, parameters, prepare=_local.is_prepared)
+
+
+def fetch(sql: str, parameters: Parameters = ()) -> list[Row]:
+    """Return the rows of a query that writes nothing."""
+    drop_dead_connection()
+    return run(sql, parameters).fetchall()
+
+
+def drop_dead_connection() -> None:
+    """Close a connection that the server ended while it was idle, so that a new one is opened.
+
+    An idle connection has nothing to read but its end, so a look at the socket takes the place of
+    a statement before every request.
+    """
+    wrapper = _wrapper()
+    raw = wrapper.connection
+    if raw is None or wrapper.in_atomic_block:
+        return
+    try:
+        is_doubtful = wrapper.errors_occurred or bool(select.select([raw.fileno()], (), (), 0)[0])
+    except (OSError, ValueError, psycopg.Error):
+        is_doubtful = True
+    if is_doubtful:
+        wrapper.errors_occurred = False
+        if not wrapper.is_usable():
+            wrapper.close()
+    wrapper.health_check_done = True
+
+
+def lock_timeout() -> str:
+    """Return the longest wait for a lock, as the database writes it."""
+    return f"{int(settings.HEADROOM.lock_timeout_seconds * 1000)}ms"
+
+
+def in_transaction(work: Callable[[], Result]) -> Result:
+    """Run ``work`` in one transaction with bounded lock waits; see :func:`retried`."""
+
+    def attempt() -> Result:
+        drop_dead_connection()
+        with transaction.atomic():
+            run(LOCK_TIMEOUT_SQL, [lock_timeout()])
+            return work()
+
+    return retried(attempt)
+
+
+def retried(attempt: Callable[[], Result]) -> Result:
+    """Run one transaction, again when it lost a deadlock.
+
+    Raises:
+        Busy: a lock was not free in time.
+        Conflict: it lost every time.
+    """
+    retries = settings.HEADROOM.placement.allocation_conflict_retry_count
+    for number in range(retries + 1):
+        try:
+            return attempt()
+        except OperationalError as error:
+            state = sqlstate_of(error)
+            if state == LOCK_NOT_AVAILABLE:
+                raise Busy("the rows are being changed by another") from error
+            if state not in RETRYABLE or connection.in_atomic_block:
+                raise
+            log.info("placement_write_retried", sqlstate=state, attempt=number + 1)
+            time.sleep(random.uniform(0, 0.02) * (number + 1))  # noqa: S311 - spreads writers
+    message = "Inventory and/or allocations changed while attempting to allocate: try again"
+    raise Conflict(message, wire_code=CONCURRENT_UPDATE)

@@ -1,0 +1,1 @@
+"""Pure parts of Placement: no Django, no clock, no clients."""

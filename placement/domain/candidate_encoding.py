@@ -1,0 +1,170 @@
+"""The answer of a candidates request as JSON text, made of encoded pieces (spec placement, 6.5).
+
+Uuids have one length, so all candidates that spread alike over providers are one text in which only
+uuids differ: they are made as one array of bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placement.domain.candidates import Candidates
+from placement.domain.snapshot import UUID_LENGTH, Int32Column, Int64Column, Snapshot, UInt8Column
+from placement.domain.summaries import old_summaries, tree_summaries
+
+DICT_FORM = 12
+ALL_CLASSES = 27
+TRAITS = 17
+TREES = 29
+MAPPINGS = 34
+
+_HOLE = "\0" * UUID_LENGTH
+
+
+def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
+    """Return the body of the answer.
+
+    Args:
+        snapshot: That the candidates were found in.
+        candidates: What was found.
+        minor: Minor number of the microversion, from 10.
+    """
+    if not len(candidates):
+        return b'{"allocation_requests":[],"provider_summaries":{}}'
+    return b"".join(
+        (
+            b'{"allocation_requests":[',
+            _requests(snapshot, candidates, minor),
+            b'],"provider_summaries":{',
+            _summaries(snapshot, candidates, minor),
+            b"}}",
+        )
+    )
+
+
+def _requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
+    """Return the texts of the candidates, joined by commas, in their order."""
+    if len(candidates.columns) == 1:
+        template = _template(candidates, [0], minor)
+        return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
+    patterns = _patterns(candidates.columns)
+    kinds, kind_of = np.unique(patterns, return_inverse=True, axis=0)
+    texts: list[bytes] = [b""] * len(candidates)
+    for kind, pattern in enumerate(kinds.tolist()):
+        at = np.flatnonzero(kind_of == kind)
+        template = _template(candidates, pattern, minor)
+        if len(at) == len(candidates):
+            return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
+        columns = [column[at] for column in candidates.columns]
+        block = template.filled(snapshot.uuids, columns)
+        length = block.shape[1]
+        text = block.tobytes()
+        for position, start in zip(at.tolist(), range(0, len(text), length), strict=True):
+            texts[position] = text[start : start + length]
+    return b"".join(texts)[:-1]
+
+
+def _patterns(columns: Sequence[Int32Column]) -> Int64Column:
+    """Return int64[M, slots]: for each slot the first one that is on the same provider."""
+    patterns = np.zeros((len(columns[0]), len(columns)), dtype=np.int64)
+    for number, column in enumerate(columns):
+        first = np.full(len(column), number, dtype=np.int64)
+        for earlier in range(number - 1, -1, -1):
+            first[columns[earlier] == column] = earlier
+        patterns[:, number] = first
+    return patterns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Template:
+    """Text of a candidate with a comma after it, and where the uuid of which slot goes in it."""
+
+    text: bytes
+    holes: tuple[tuple[int, int], ...]
+
+    def filled(self, uuids: UInt8Column, columns: Sequence[Int32Column]) -> UInt8Column:
+        """Return uint8[M, length], the text with the uuids of each candidate."""
+        block = np.empty((len(columns[0]), len(self.text)), dtype=np.uint8)
+        block[:] = np.frombuffer(self.text, dtype=np.uint8)
+        known: dict[int, UInt8Column] = {}
+        for start, slot in self.holes:
+            if slot not in known:
+                known[slot] = uuids[columns[slot]]
+            block[:, start : start + UUID_LENGTH] = known[slot]
+        return block
+
+
+def _template(candidates: Candidates, pattern: Sequence[int], minor: int) -> _Template:
+    """Return the text of candidates whose slots share providers as the pattern says."""
+    resources: dict[int, dict[str, int]] = {}
+    mappings: dict[str, list[int]] = {}
+    for number, slot in zip(pattern, candidates.slots, strict=True):
+        amounts = resources.setdefault(number, {})
+        for name, amount in slot.resources.items():
+            amounts[name] = amounts.get(name, 0) + amount
+        mapped = mappings.setdefault(slot.suffix, [])
+        if number not in mapped:
+            mapped.append(number)
+    holes: list[int] = []
+
+    def hole(number: int) -> str:
+        holes.append(number)
+        return f'"{_HOLE}"'
+
+    used = {number: amounts for number, amounts in resources.items() if amounts}
+    if minor >= DICT_FORM:
+        inner = ",".join(
+            f'{hole(number)}:{{"resources":{_json(amounts)}}}' for number, amounts in used.items()
+        )
+        text = f'{{"allocations":{{{inner}}}'
+    else:
+        inner = ",".join(
+            f'{{"resource_provider":{{"uuid":{hole(number)}}},"resources":{_json(amounts)}}}'
+            for number, amounts in used.items()
+        )
+        text = f'{{"allocations":[{inner}]'
+    if minor >= MAPPINGS:
+        inner = ",".join(
+            f"{json.dumps(suffix)}:[{','.join(hole(number) for number in numbers)}]"
+            for suffix, numbers in mappings.items()
+        )
+        text += f',"mappings":{{{inner}}}'
+    encoded = (text + "},").encode()
+    starts = []
+    start = encoded.find(_HOLE.encode())
+    while start >= 0:
+        starts.append(start)
+        start = encoded.find(_HOLE.encode(), start + UUID_LENGTH)
+    return _Template(encoded, tuple(zip(starts, holes, strict=True)))
+
+
+def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
+    """Return the members of ``provider_summaries``, joined by commas."""
+    columns = [
+        column
+        for slot, column in zip(candidates.slots, candidates.columns, strict=True)
+        if slot.resources
+    ]
+    if minor >= TREES:
+        trees = _distinct([snapshot.trees[column] for column in columns], snapshot.tree_count)
+        return b",".join(tree_summaries(snapshot, trees))
+    rows = _distinct(columns, len(snapshot))
+    asked = {name for slot in candidates.slots for name in slot.resources}
+    names = [name for name in snapshot.classes if minor >= ALL_CLASSES or name in asked]
+    return ",".join(old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)).encode()
+
+
+def _distinct(columns: Sequence[Int32Column], count: int) -> list[int]:
+    """Return the distinct numbers of some columns, ascending; all are below ``count``."""
+    marked = np.zeros(count, dtype=np.bool_)
+    for column in columns:
+        marked[column] = True
+    return np.flatnonzero(marked).tolist()
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, separators=(",", ":"))

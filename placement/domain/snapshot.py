@@ -1,0 +1,247 @@
+"""Columnar snapshot of all resource providers (spec placement, 6.8 and 9.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32Column: TypeAlias = NDArray[np.int32]
+Int64Column: TypeAlias = NDArray[np.int64]
+UInt64Column: TypeAlias = NDArray[np.uint64]
+UInt8Column: TypeAlias = NDArray[np.uint8]
+BoolColumn: TypeAlias = NDArray[np.bool_]
+
+UUID_LENGTH = 36
+NO_ROW = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassColumns:
+    """Inventories of one resource class; row ``i`` of every column is the same inventory.
+
+    Attributes:
+        rows: int32[M], rows of the providers in the snapshot, ascending.
+        top: int64[M], the most that one more consumer can take: the least of what is free and of
+            ``max_unit``; may be negative.
+        min_unit: int64[M]; likewise ``step_size``.
+        capacity: int64[M], truncated, before anything is used.
+        used: int64[M], allocated.
+        held: int64[M], kept free for commitments and failover.
+        max_unit: int64[M].
+        has_units: Whether any ``min_unit`` or ``step_size`` is not 1.
+    """
+
+    rows: Int32Column
+    top: Int64Column
+    min_unit: Int64Column
+    step_size: Int64Column
+    max_unit: Int64Column
+    capacity: Int64Column
+    used: Int64Column
+    held: Int64Column
+    has_units: bool
+
+    def fits(self, amount: int) -> BoolColumn:
+        """Return bool[M], where a consumer can take an amount.
+
+        Source: spec placement, section 5.3 (``has_room``).
+        """
+        fitting: BoolColumn = self.top >= amount
+        if self.has_units:
+            fitting &= self.min_unit <= amount
+            fitting &= amount % self.step_size == 0
+        return fitting
+
+    def rows_that_fit(self, amount: int) -> Int32Column:
+        """Return int32[K], rows of the providers where a consumer can take an amount."""
+        return self.rows[self.fits(amount)]
+
+    def positions(self, rows: Int32Column) -> tuple[Int64Column, BoolColumn]:
+        """Return where providers are in these columns, and whether they have the class at all."""
+        found = np.searchsorted(self.rows, rows)
+        found[found == len(self.rows)] = 0
+        if not len(self.rows):
+            return found, np.zeros(len(rows), dtype=np.bool_)
+        return found, self.rows[found] == rows
+
+    def free_at(self, rows: Int64Column) -> Int64Column:
+        """Return int64[len(rows)], what all further consumers together can take, at least 0."""
+        at = np.searchsorted(self.rows, rows)
+        free: Int64Column = self.capacity[at] - self.used[at] - self.held[at]
+        return np.maximum(free, 0)
+
+    def top_at(self, rows: Int32Column) -> Int64Column:
+        """Return int64[len(rows)], ``top`` of providers that have the class."""
+        return self.top[np.searchsorted(self.rows, rows)]
+
+
+@dataclass(slots=True, eq=False)
+class SnapshotCaches:
+    """Results that depend on columns which change seldom; shared between snapshots.
+
+    Attributes:
+        filters: Request group without amounts -> rows that pass; lives as long as trees, traits
+            and aggregates stay.
+        anchors: Row of a sharing provider -> trees it serves; lives as long as trees and
+            aggregates stay.
+        rows_by_uuid: Uuid -> row; filled at the first use, lives as long as trees stay.
+        rows_by_id: int64[N] of keys ascending and int64[N] of their rows; likewise.
+        commons: Resource classes -> whether their columns list the same providers; lives as long
+            as no inventory comes or goes.
+        trait_texts: Bit set of traits -> encoded list of their names.
+    """
+
+    filters: dict[object, object] = field(default_factory=dict)
+    anchors: dict[int, Int32Column] = field(default_factory=dict)
+    rows_by_uuid: dict[str, int] | None = None
+    rows_by_id: tuple[Int64Column, Int64Column] | None = None
+    commons: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    trait_texts: dict[bytes, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """All providers as columns; row ``i`` of every column is the same provider. Never changed.
+
+    Rows are ordered by tree (key of the root) and within a tree depth first with children in the
+    order of their keys. So a tree is one range of rows and so is every subtree.
+
+    Attributes:
+        ids: int64[N], database keys.
+        uuids: uint8[N, 36], canonical text.
+        parents: int32[N], rows of the parents, -1 for roots.
+        ends: int32[N], row after the last one of the subtree.
+        trees: int32[N], number of the tree.
+        root_ids: int64[T], keys of the roots, ascending.
+        starts: int32[T + 1], row of each root, and N.
+        trait_bits: uint64[words, N].
+        trait_bit: Trait -> bit number, for traits that some provider has or had.
+        aggregate_bits: uint64[words, N].
+        aggregate_bit: Uuid of an aggregate -> bit number.
+        sharing: int32[K], rows of sharing providers.
+        classes: Resource class -> its inventories, for classes that some provider has.
+        summaries: Per tree, the members of ``provider_summaries`` for its providers as encoded
+            JSON without the braces (versions from 1.29); None until it is needed.
+        known_traits: Every trait that exists.
+        known_classes: Every resource class that exists.
+        caches: Results worked out before.
+    """
+
+    ids: Int64Column
+    uuids: UInt8Column
+    parents: Int32Column
+    ends: Int32Column
+    trees: Int32Column
+    root_ids: Int64Column
+    starts: Int32Column
+    trait_bits: UInt64Column
+    trait_bit: Mapping[str, int]
+    aggregate_bits: UInt64Column
+    aggregate_bit: Mapping[str, int]
+    sharing: Int32Column
+    classes: Mapping[str, ClassColumns]
+    summaries: list[bytes | None]
+    known_traits: frozenset[str]
+    known_classes: frozenset[str]
+    caches: SnapshotCaches
+
+    def __len__(self) -> int:
+        """Return the number of providers."""
+        return len(self.ids)
+
+    @property
+    def tree_count(self) -> int:
+        """Number of trees."""
+        return len(self.root_ids)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether every tree is a single provider."""
+        return len(self.root_ids) == len(self.ids)
+
+    def roots(self) -> Int32Column:
+        """Return int32[T], the row of each tree's root."""
+        return self.starts[:-1]
+
+    def uuid_of(self, row: int) -> str:
+        """Return the uuid of a provider."""
+        return str(self.uuids[row].tobytes(), "ascii")
+
+    def row_of(self, uuid: str) -> int:
+        """Return the row of a provider, -1 when there is none."""
+        known = self.caches.rows_by_uuid
+        if known is None:
+            text = self.uuids.tobytes().decode()
+            known = {text[at * UUID_LENGTH : (at + 1) * UUID_LENGTH]: at for at in range(len(self))}
+            self.caches.rows_by_uuid = known
+        return known.get(uuid, NO_ROW)
+
+    def rows_of_ids(self, ids: Int64Column) -> Int64Column:
+        """Return int64[len(ids)], the rows of some keys, -1 for those that are not here."""
+        if self.caches.rows_by_id is None:
+            order = np.argsort(self.ids, kind="stable")
+            self.caches.rows_by_id = self.ids[order], order
+        keys, rows = self.caches.rows_by_id
+        if not len(keys):
+            return np.full(len(ids), NO_ROW, dtype=np.int64)
+        at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+        return np.where(keys[at] == ids, rows[at], NO_ROW)
+
+    def has_any_trait(self, names: frozenset[str]) -> BoolColumn:
+        """Return bool[N], providers with at least one of the traits."""
+        return _any_bit(self.trait_bits, self.trait_bit, names)
+
+    def in_any_aggregate(self, uuids: frozenset[str]) -> BoolColumn:
+        """Return bool[N], providers in at least one of the aggregates."""
+        return _any_bit(self.aggregate_bits, self.aggregate_bit, uuids)
+
+    def traits_of(self, row: int) -> list[str]:
+        """Return the traits of a provider, standard ones first, each kind in alphabetical order."""
+        words = self.trait_bits[:, row].tolist()
+        return sorted(
+            (name for name, bit in self.trait_bit.items() if words[bit >> 6] >> (bit & 63) & 1),
+            key=lambda name: (name.startswith("CUSTOM_"), name),
+        )
+
+    def trait_text_of(self, row: int) -> str:
+        """Return the traits of a provider as an encoded list; many providers have the same."""
+        bits = self.trait_bits[:, row].tobytes()
+        text = self.caches.trait_texts.get(bits)
+        if text is None:
+            names = ",".join(f'"{name}"' for name in self.traits_of(row))
+            text = self.caches.trait_texts.setdefault(bits, f"[{names}]")
+        return text
+
+    def anchors_of(self, row: int) -> Int32Column:
+        """Return int32[K], trees that a sharing provider can serve, ascending.
+
+        Those with a member of one of its aggregates, its own among them if it is in any.
+
+        Source: spec placement, section 5.4.
+        """
+        known = self.caches.anchors.get(row)
+        if known is None:
+            words = self.aggregate_bits[:, row]
+            shared = np.zeros(len(self), dtype=np.bool_)
+            for word in np.flatnonzero(words).tolist():
+                shared |= (self.aggregate_bits[word] & words[word]) != 0
+            known = np.unique(self.trees[shared])
+            self.caches.anchors[row] = known
+        return known
+
+
+def _any_bit(bits: UInt64Column, bit_of: Mapping[str, int], names: frozenset[str]) -> BoolColumn:
+    """Return bool[N], rows of a bit set with at least one of the named bits."""
+    masks: dict[int, int] = {}
+    for name in names:
+        bit = bit_of.get(name)
+        if bit is not None:
+            masks[bit >> 6] = masks.get(bit >> 6, 0) | 1 << (bit & 63)
+    found = np.zeros(bits.shape[1], dtype=np.bool_)
+    for word, mask in masks.items():
+        found |= (bits[word] & np.uint64(mask)) != 0
+    return found

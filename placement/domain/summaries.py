@@ -1,0 +1,102 @@
+"""Encoded summaries of providers in the answer of a candidates request (spec placement, 6.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+
+import numpy as np
+
+from placement.domain.snapshot import NO_ROW, UUID_LENGTH, Int32Column, Snapshot
+
+
+def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
+    """Return the summaries of whole trees, without braces; made once and kept in the snapshot.
+
+    Args:
+        snapshot: The providers.
+        trees: Numbers of trees, at least one.
+    """
+    texts = _picked(snapshot.summaries, trees)
+    if None in texts:
+        missing = [tree for tree, text in zip(trees, texts, strict=True) if text is None]
+        _fill(snapshot, missing)
+        texts = _picked(snapshot.summaries, trees)
+    return texts  # type: ignore[return-value]  # none is None any more
+
+
+def old_summaries(
+    snapshot: Snapshot, rows: Sequence[int], names: Iterable[str], *, has_traits: bool
+) -> list[str]:
+    """Return the summaries of providers for versions that do not know trees.
+
+    Args:
+        snapshot: The providers.
+        rows: Which of them.
+        names: Resource classes to show.
+        has_traits: Whether the version shows traits.
+    """
+    resources = _resources(snapshot, np.array(rows, dtype=np.int32), names)
+    texts = [
+        f'"{uuid}":{{"resources":{{{amounts}}}'
+        for uuid, amounts in zip(_uuids(snapshot, rows), resources, strict=True)
+    ]
+    if not has_traits:
+        return [f"{text}}}" for text in texts]
+    return [
+        f'{text},"traits":{snapshot.trait_text_of(row)}}}'
+        for text, row in zip(texts, rows, strict=True)
+    ]
+
+
+def _picked(texts: Sequence[bytes | None], numbers: Sequence[int]) -> Sequence[bytes | None]:
+    if len(numbers) == 1:
+        return (texts[numbers[0]],)
+    picked: Callable[[Sequence[bytes | None]], Sequence[bytes | None]] = itemgetter(*numbers)
+    return picked(texts)
+
+
+def _fill(snapshot: Snapshot, trees: Sequence[int]) -> None:
+    """Make the summaries of some trees."""
+    starts = snapshot.starts
+    bounds = [(int(starts[tree]), int(starts[tree + 1])) for tree in trees]
+    rows = np.concatenate([np.arange(*bound, dtype=np.int32) for bound in bounds])
+    numbers = rows.tolist()
+    resources = _resources(snapshot, rows, snapshot.classes)
+    uuids = _uuids(snapshot, numbers)
+    uuid_of = dict(zip(numbers, uuids, strict=True))
+    parents = snapshot.parents[rows].tolist()
+    roots = starts[snapshot.trees[rows]].tolist()
+    texts = []
+    for row, uuid, amounts, parent, root in zip(
+        numbers, uuids, resources, parents, roots, strict=True
+    ):
+        above = "null" if parent == NO_ROW else f'"{uuid_of[parent]}"'
+        texts.append(
+            f'"{uuid}":{{"resources":{{{amounts}}},"traits":{snapshot.trait_text_of(row)},'
+            f'"parent_provider_uuid":{above},"root_provider_uuid":"{uuid_of[root]}"}}'
+        )
+    at = 0
+    for tree, (first, last) in zip(trees, bounds, strict=True):
+        snapshot.summaries[tree] = ",".join(texts[at : at + last - first]).encode()
+        at += last - first
+
+
+def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> list[str]:
+    """Return capacity and usage of each provider, encoded."""
+    parts: list[list[str]] = [[] for _ in range(len(rows))]
+    for name in names:
+        columns = snapshot.classes[name]
+        at, has_class = columns.positions(rows)
+        owners = np.flatnonzero(has_class)
+        at = at[owners]
+        for owner, capacity, used in zip(
+            owners.tolist(), columns.capacity[at].tolist(), columns.used[at].tolist(), strict=True
+        ):
+            parts[owner].append(f'"{name}":{{"capacity":{capacity},"used":{used}}}')
+    return [",".join(part) for part in parts]
+
+
+def _uuids(snapshot: Snapshot, rows: Sequence[int]) -> list[str]:
+    text = snapshot.uuids[np.array(rows, dtype=np.int32)].tobytes().decode()
+    return [text[at : at + UUID_LENGTH] for at in range(0, len(text), UUID_LENGTH)]

@@ -1,0 +1,137 @@
+"""``manage.py placement_import``: copy another Placement into ours (spec placement, 10.3, 13)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser
+from typing import Any, cast
+from uuid import uuid4
+
+import openstack
+import orjson
+from django.core.management.base import BaseCommand, CommandError
+from keystoneauth1.adapter import Adapter as KeystoneAdapter
+from keystoneauth1.session import Session
+from keystoneauth1.token_endpoint import Token
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from journal.actors import command_actor
+from journal.errors import HeadroomError
+from placement.clients.reference_api import Adapter, read_api
+from placement.clients.reference_database import read_database
+from placement.domain.transfer import Contents, CopyPlan
+from placement.services.transfer import import_contents, plan_import, refuse_problems
+
+TOKEN_VARIABLE = "PLACEMENT_TOKEN"  # noqa: S105 - the name of a variable
+OUTPUT_COLUMNS = 120
+
+
+class Command(BaseCommand):
+    """Copy everything another Placement holds; safe to repeat, all or nothing."""
+
+    help = (
+        "Copy classes, traits, providers, inventories, aggregates and allocations of another "
+        "Placement, keeping uuids; nested providers that exist here are matched by name. Nothing "
+        "is removed. Repeating it writes what changed since."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the sources and options."""
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument("--from-url", metavar="URL", help="address of a Placement API")
+        source.add_argument("--from-cloud", metavar="NAME", help="a cloud of clouds.yaml")
+        source.add_argument(
+            "--from-database",
+            metavar="URL",
+            help="postgresql://, sqlite:///FILE or mysql://, as the service's own setting",
+        )
+        parser.add_argument(
+            "--token", help=f"token for --from-url (default: {TOKEN_VARIABLE} of the environment)"
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="report what would be written, write nothing"
+        )
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+    def handle(self, *_: object, **options: Any) -> None:  # Any: Django's own signature
+        """Read, write, read again, print.
+
+        Raises:
+            CommandError: the source cannot be read or copied, or does not agree afterwards.
+        """
+        try:
+            source = _read(options)
+            if options["dry_run"]:
+                plan = plan_import(source)
+                refuse_problems(plan)
+            else:
+                plan = import_contents(
+                    source,
+                    actor=command_actor("placement_import"),
+                    request_id=f"req-{uuid4()}",
+                )
+                _verify(source)
+        except HeadroomError as error:
+            raise CommandError(f"{error.message}; nothing was imported") from error
+        if options["json"]:
+            content = {"dry_run": options["dry_run"], "written": plan.counts}
+            self.stdout.write(orjson.dumps(content).decode())
+        else:
+            self._print(plan, is_dry_run=options["dry_run"])
+
+    def _print(self, plan: CopyPlan, *, is_dry_run: bool) -> None:
+        console = Console(
+            file=self.stdout,  # type: ignore[arg-type]  # OutputWrapper writes like a text file
+            width=OUTPUT_COLUMNS,
+            highlight=False,
+            markup=False,
+        )
+        title = "Import (dry run)" if is_dry_run else "Import"
+        table = Table(title=title, title_justify="left")
+        table.add_column("what")
+        table.add_column("count", justify="right")
+        for name, count in plan.counts.items():
+            table.add_row(name, f"{count:,}")
+        console.print(table)
+        if plan.is_empty:
+            console.print("everything is here already")
+
+
+def _read(options: dict[str, Any]) -> Contents:  # Any: Django's options
+    if options["from_database"]:
+        return read_database(options["from_database"])
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def seen(step: str, total: int | None, done: int) -> None:
+            if step not in tasks:
+                tasks[step] = bars.add_task(f"reading {step}", total=total)
+            bars.advance(tasks[step], done)
+
+        return read_api(_adapter(options), seen)
+
+
+def _adapter(options: dict[str, Any]) -> Adapter:  # Any: Django's options
+    if options["from_cloud"]:
+        return cast("Adapter", openstack.connect(cloud=options["from_cloud"]).placement)
+    url = options["from_url"].rstrip("/")
+    token = options["token"] or os.environ.get(TOKEN_VARIABLE, "")
+    session = Session(auth=Token(url, token))
+    return cast("Adapter", KeystoneAdapter(session=session, endpoint_override=url))
+
+
+def _verify(source: Contents) -> None:
+    """Compare what is here now with what was read.
+
+    Raises:
+        CommandError: something differs; another writer may have been quicker.
+    """
+    left = plan_import(source)
+    if not left.is_empty:
+        differs = ", ".join(f"{count} {name}" for name, count in left.counts.items() if count)
+        raise CommandError(f"after the import these still differ: {differs}; repeat it")

@@ -1,0 +1,60 @@
+"""Metrics of candidate searches and of the provider snapshot (spec placement, 10.2)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from prometheus_client import Gauge, Histogram
+
+MOST_GROUPS: Final = 4
+_SIZES: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000)
+
+CANDIDATES_SECONDS = Histogram(
+    "placement_candidates_seconds",
+    "Time to find and encode allocation candidates, by number of request groups.",
+    ("groups", "limited"),
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+)
+CANDIDATES_RETURNED = Histogram(
+    "placement_candidates_returned", "Allocation candidates of an answer.", buckets=_SIZES
+)
+RELOAD_SECONDS = Histogram(
+    "placement_snapshot_reload_seconds",
+    "Time to read all providers into the snapshot of a process.",
+    buckets=(0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60),
+)
+SNAPSHOT_PROVIDERS = Gauge(
+    "placement_snapshot_providers",
+    "Providers in the snapshot of a process.",
+    multiprocess_mode="max",
+)
+SNAPSHOT_AGE = Gauge(
+    "placement_snapshot_age_changes",
+    "Trees that had changed when a process last brought its snapshot forward.",
+    multiprocess_mode="max",
+)
+REFRESHED_TREES = Histogram(
+    "placement_snapshot_refreshed_trees",
+    "Trees that changed between two looks of a process at the change log.",
+    buckets=_SIZES,
+)
+
+
+@cache
+def _duration(groups: int, *, is_limited: bool) -> Histogram:
+    words = str(groups) if groups < MOST_GROUPS else f"{MOST_GROUPS}+"
+    return CANDIDATES_SECONDS.labels(groups=words, limited=str(is_limited).lower())
+
+
+def observe_candidates(*, groups: int, is_limited: bool, found: int, seconds: float) -> None:
+    """Count an answered search."""
+    _duration(min(groups, MOST_GROUPS), is_limited=is_limited).observe(seconds)
+    CANDIDATES_RETURNED.observe(found)
+
+
+def observe_refresh(*, providers: int, trees: int) -> None:
+    """Count a look at the change log."""
+    SNAPSHOT_PROVIDERS.set(providers)
+    SNAPSHOT_AGE.set(trees)
+    REFRESHED_TREES.observe(trees)

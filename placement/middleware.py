@@ -1,0 +1,86 @@
+"""Placement's paths around the middleware of pages (spec placement, 2.3, 2.6).
+
+Sessions, CSRF, slash redirects and the like must not touch these paths, since they add headers that
+the contract excludes; each would also cost as much as a small answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import Resolver404, URLResolver
+from django.urls.resolvers import RegexPattern
+
+from placement.api.base import REQUEST_ID_KEY, new_request_id
+from placement.api.rendering import MOUNT
+
+BELOW_MOUNT = f"{MOUNT}/"
+NO_CONTENT = 204
+
+
+class PlacementMiddleware:
+    """Serve Placement's paths at once; pass every other request on. The outermost middleware."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    @cached_property
+    def _resolver(self) -> URLResolver:
+        return URLResolver(RegexPattern(f"^{BELOW_MOUNT}"), "placement.api.urls")
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Serve the request."""
+        path = request.path_info
+        if path == MOUNT:
+            path = BELOW_MOUNT
+        elif not path.startswith(BELOW_MOUNT):
+            return self.get_response(request)
+        request_id = new_request_id()
+        request.META[REQUEST_ID_KEY] = request_id
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(req=request_id)
+        response = _preflight(request) or self._serve(request, path)
+        _allow_origin(request, response)
+        response.headers["X-OpenStack-Request-ID"] = request_id
+        # Refusals are answers like others here; Django would write a warning for each.
+        response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
+        if response.status_code != NO_CONTENT:
+            response.headers["Content-Length"] = str(len(response.content))
+        return response
+
+    def _serve(self, request: HttpRequest, path: str) -> HttpResponse:
+        try:
+            match = self._resolver.resolve(path)
+        except Resolver404:  # the last pattern takes everything; a line break in the path does not
+            match = self._resolver.resolve(f"{BELOW_MOUNT}unknown")
+        request.resolver_match = match
+        response: HttpResponse = match.func(request, **match.kwargs)
+        return response
+
+
+def _preflight(request: HttpRequest) -> HttpResponse | None:
+    placement = settings.HEADROOM.placement
+    is_preflight = (
+        request.method == "OPTIONS"
+        and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in request.META
+        and bool(placement.cors_allowed_origin)
+    )
+    if not is_preflight:
+        return None
+    response = HttpResponse()
+    if request.META.get("HTTP_ORIGIN") in placement.cors_allowed_origin:
+        response["Access-Control-Allow-Headers"] = ",".join(placement.cors_allow_headers)
+        response["Access-Control-Allow-Methods"] = request.META[
+            "HTTP_ACCESS_CONTROL_REQUEST_METHOD"
+        ]
+    return response
+
+
+def _allow_origin(request: HttpRequest, response: HttpResponse) -> None:
+    origin = request.META.get("HTTP_ORIGIN")
+    if origin and origin in settings.HEADROOM.placement.cors_allowed_origin:
+        response["Access-Control-Allow-Origin"] = origin

@@ -1,0 +1,46 @@
+"""Tables of the Placement API (spec placement, 9.1).
+
+Names follow Placement's words; each table has the name that the specification gives it. Writers are
+the services of this app alone, most of them through the server-side functions of the migrations.
+"""
+
+from __future__ import annotations
+
+from placement.models.allocations import Allocation, Consumer
+from placement.models.changes import Change
+from placement.models.history import AllocationEvent
+from placement.models.names import (
+    Aggregate,
+    ConsumerProject,
+    ConsumerType,
+    ConsumerUser,
+    ResourceClass,
+    Trait,
+)
+from placement.models.providers import (
+    Inventory,
+    InventorySource,
+    Origin,
+    ProviderAggregate,
+    ProviderTrait,
+    ResourceProvider,
+)
+
+__all__ = [
+    "Aggregate",
+    "Allocation",
+    "AllocationEvent",
+    "Change",
+    "Consumer",
+    "ConsumerProject",
+    "ConsumerType",
+    "ConsumerUser",
+    "Inventory",
+    "InventorySource",
+    "Origin",
+    "ProviderAggregate",
+    "ProviderTrait",
+    "ResourceClass",
+    "ResourceProvider",
+    "Trait",
+]

@@ -1,0 +1,79 @@
+"""Consumers and what they hold."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+
+class Consumer(models.Model):
+    """Whoever holds allocations: a VM, a migration, one of our reservations.
+
+    Invariants: it has at least one allocation; ``generation`` grows by one with every write of its
+    allocations. ``type`` is empty for clients that name none. Writers: allocation writes.
+    """
+
+    uuid = models.UUIDField(unique=True)
+    generation = models.IntegerField(db_default=0)
+    project = models.ForeignKey(
+        "placement.ConsumerProject", on_delete=models.PROTECT, db_index=False
+    )
+    user = models.ForeignKey("placement.ConsumerUser", on_delete=models.PROTECT)
+    type = models.ForeignKey(
+        "placement.ConsumerType", on_delete=models.PROTECT, null=True, blank=True
+    )
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "placement_consumer"
+        ordering = ("id",)
+        indexes = [models.Index(fields=["project", "user"], name="placement_consumer_owner_idx")]
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+
+class Allocation(models.Model):
+    """A consumer holds an amount of a class of a provider.
+
+    Invariants: one row per consumer, provider and class; the provider has inventory of the class (a
+    composite foreign key to the inventory, checked at commit). Writers: allocation writes.
+    """
+
+    pk = models.CompositePrimaryKey("consumer_id", "provider_id", "resource_class_id")
+    consumer = models.ForeignKey(
+        Consumer, on_delete=models.PROTECT, related_name="allocations", db_index=False
+    )
+    # The foreign key to the inventory, added by migration, includes the next two.
+    provider = models.ForeignKey(
+        "placement.ResourceProvider",
+        on_delete=models.PROTECT,
+        related_name="allocations",
+        db_index=False,
+        db_constraint=False,
+    )
+    resource_class = models.ForeignKey(
+        "placement.ResourceClass",
+        on_delete=models.PROTECT,
+        related_name="allocations",
+        db_index=False,
+        db_constraint=False,
+    )
+    used = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "placement_allocation"
+        indexes = [
+            models.Index(
+                fields=["provider", "resource_class"], name="placement_allocation_held_idx"
+            )
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(used__gte=1), name="placement_allocation_used")
+        ]
+
+    def __str__(self) -> str:
+        return f"consumer {self.consumer_id} on provider {self.provider_id}: {self.used}"

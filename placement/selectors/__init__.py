@@ -1,0 +1,1 @@
+"""Reads of the Placement API: one query each."""

@@ -1,0 +1,158 @@
+"""Reading allocations and usages of projects (spec placement, 4.8, 4.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from placement.database import fetch
+from placement.selectors.providers import is_canonical, missing_provider
+
+UNKNOWN_TYPE: Final = "unknown"
+ALL_TYPES: Final = "all"
+
+OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
+OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
+PROJECT_USAGES = """
+SELECT {kind}, c.name, sum(a.used)::bigint, count(DISTINCT a.consumer_id)
+  FROM placement_consumer consumer
+  JOIN placement_project project ON project.id = consumer.project_id
+  JOIN placement_user owner ON owner.id = consumer.user_id
+  LEFT JOIN placement_consumer_type kind ON kind.id = consumer.type_id
+  JOIN placement_allocation a ON a.consumer_id = consumer.id
+  JOIN placement_resource_class c ON c.id = a.resource_class_id
+ WHERE project.external_id = %(project)s
+   AND (%(user)s::text IS NULL OR owner.external_id = %(user)s)
+   AND (%(type)s::text IS NULL OR coalesce(kind.name, '{unknown}') = %(type)s)
+ GROUP BY GROUPING SETS (({group}c.id, c.name), ({group_total}))
+ ORDER BY 1, c.id
+"""
+KIND: Final = f"coalesce(kind.name, '{UNKNOWN_TYPE}')"
+USAGES_BY_TYPE = PROJECT_USAGES.format(
+    kind=KIND, group=f"{KIND}, ", group_total=KIND, unknown=UNKNOWN_TYPE
+)
+USAGES_IN_ALL = PROJECT_USAGES.format(
+    kind=f"'{ALL_TYPES}'::text", group="", group_total="", unknown=UNKNOWN_TYPE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerAllocations:
+    """What a consumer holds.
+
+    Attributes:
+        resources: Amount by class, by provider.
+        generations: Generation by provider.
+    """
+
+    resources: dict[str, dict[str, int]] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    modified_at: float | None = None
+    project_id: str = ""
+    user_id: str = ""
+    consumer_generation: int = 0
+    consumer_type: str = UNKNOWN_TYPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAllocations:
+    """Who holds what of a provider.
+
+    Attributes:
+        generation: The provider's.
+        resources: Amount by class, by consumer.
+        consumer_generations: Generation by consumer.
+    """
+
+    generation: int
+    resources: dict[str, dict[str, int]]
+    consumer_generations: dict[str, int]
+    modified_at: float | None
+
+
+def get_consumer_allocations(uuid: str) -> ConsumerAllocations:
+    """Return what a consumer holds; nothing when nobody knows it.
+
+    Args:
+        uuid: As in the path; other spellings than the stored one find nothing.
+    """
+    rows = fetch(OF_CONSUMER, [uuid]) if is_canonical(uuid) else []
+    if not rows:
+        return ConsumerAllocations()
+    resources: dict[str, dict[str, int]] = {}
+    for row in rows:
+        resources.setdefault(row[0], {})[row[2]] = row[3]
+    first = rows[0]
+    return ConsumerAllocations(
+        resources=resources,
+        generations={row[0]: row[1] for row in rows},
+        modified_at=max(row[4] for row in rows),
+        consumer_generation=first[5],
+        project_id=first[6],
+        user_id=first[7],
+        consumer_type=first[8] or UNKNOWN_TYPE,
+    )
+
+
+def get_provider_allocations(uuid: str) -> ProviderAllocations:
+    """Return who holds what of a provider.
+
+    Raises:
+        NotFound: there is no such provider.
+    """
+    rows = fetch(OF_PROVIDER, [uuid]) if is_canonical(uuid) else []
+    if not rows:
+        raise missing_provider(uuid)
+    resources: dict[str, dict[str, int]] = {}
+    held = [row for row in rows if row[1]]
+    for row in held:
+        resources.setdefault(row[1], {})[row[3]] = row[4]
+    return ProviderAllocations(
+        generation=rows[0][0],
+        resources=resources,
+        consumer_generations={row[1]: row[2] for row in held},
+        modified_at=max((row[5] for row in held), default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeUsage:
+    """What the consumers of one type hold.
+
+    Attributes:
+        resources: Amount by class, in order of class id.
+        consumer_count: How many consumers they are.
+    """
+
+    resources: dict[str, int]
+    consumer_count: int
+
+
+def get_project_usages(
+    project_id: str, *, user_id: str | None = None, consumer_type: str | None = None
+) -> dict[str, TypeUsage]:
+    """Return what a project holds, by consumer type.
+
+    Args:
+        project_id: The project, as consumers name it.
+        user_id: Only consumers of this user.
+        consumer_type: Only this type; ``all`` adds all types up under that word.
+
+    Source: spec placement, section 5.8.
+    """
+    is_all = consumer_type == ALL_TYPES
+    rows = fetch(
+        USAGES_IN_ALL if is_all else USAGES_BY_TYPE,
+        {"project": project_id, "user": user_id, "type": None if is_all else consumer_type},
+    )
+    resources: dict[str, dict[str, int]] = {}
+    counts: dict[str, int] = {}
+    for kind, class_name, amount, consumers in rows:
+        if class_name is None:
+            counts[kind] = consumers
+        else:
+            resources.setdefault(kind, {})[class_name] = amount
+    return {
+        kind: TypeUsage(resources=amounts, consumer_count=counts[kind])
+        for kind, amounts in resources.items()
+    }

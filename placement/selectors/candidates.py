@@ -1,0 +1,153 @@
+"""Answering searches for allocation candidates from the provider snapshot (spec placement, 6)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Final
+
+import orjson
+from django.conf import settings
+
+from placement.domain.candidate_encoding import encode_candidates
+from placement.domain.candidate_explain import Explanation, explain_candidates
+from placement.domain.candidate_parsing import ParsedQuery, QueryCache
+from placement.domain.candidate_query import SearchOptions, Strategy
+from placement.domain.candidates import Candidates, find_candidates
+from placement.domain.errors import BadRequest
+from placement.domain.hypothesis import Supposed, supposed_snapshot
+from placement.domain.snapshot import Snapshot
+from placement.metrics_candidates import observe_candidates
+from placement.selectors.held import CORES, MEMORY, held_by_uuid
+from placement.selectors.snapshot import current_snapshot
+from placement.selectors.snapshot.cache import is_held_subtracted
+
+_queries: Final = QueryCache()
+
+
+def candidates_body(text: str, minor: int) -> bytes:
+    """Return the encoded answer of a search.
+
+    Args:
+        text: The raw query string.
+        minor: Minor number of the microversion, from 10.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    parsed = _queries.parse(text, minor)
+    snapshot = current_snapshot()
+    started = time.perf_counter()
+    check_names(parsed, snapshot)
+    found = find_candidates(snapshot, parsed.query, search_options())
+    body = encode_candidates(snapshot, found, minor)
+    observe_candidates(
+        groups=len(parsed.query.groups),
+        is_limited=parsed.query.limit is not None,
+        found=len(found),
+        seconds=time.perf_counter() - started,
+    )
+    return body
+
+
+def explored_query(
+    text: str, minor: int, *, limit: int
+) -> tuple[Snapshot, Explanation, Candidates]:
+    """Return the providers, the explanation of a query and the first candidates.
+
+    Args:
+        text: The query string.
+        minor: Minor number of the microversion whose grammar holds.
+        limit: Most candidates to return.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    parsed = _queries.parse(text, minor)
+    snapshot = current_snapshot()
+    check_names(parsed, snapshot)
+    options = search_options()
+    found = find_candidates(snapshot, replace(parsed.query, limit=limit), options)
+    return snapshot, explain_candidates(snapshot, parsed.query, options), found
+
+
+def explanation_document(text: str, minor: int) -> Mapping[str, object]:
+    """Return the explanation of a query as JSON, with what is held on the hosts that come nearest.
+
+    Args:
+        text: The raw query string.
+        minor: Minor number of the microversion whose grammar holds, from 10.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    _, explanation, _ = explored_query(text, minor, limit=1)
+    held = held_by_uuid([tree.root for tree in explanation.nearest])
+    return {
+        **explanation.as_document(),
+        "held_capacity_is_subtracted": is_held_subtracted(),
+        "held_capacity": {
+            uuid: {CORES: amounts.vcpus, MEMORY: amounts.memory_mib}
+            for uuid, amounts in sorted(held.items())
+        },
+    }
+
+
+def simulation_body(text: str, minor: int, supposed: Supposed) -> bytes:
+    """Return the encoded answer of a search as if something were allocated or gone.
+
+    Args:
+        text: The query string.
+        minor: Minor number of the microversion, from 10.
+        supposed: What is supposed to be so.
+
+    Raises:
+        BadRequest: the query breaks a rule, or something is named that does not exist.
+    """
+    parsed = _queries.parse(text.removeprefix("?"), minor)
+    real = current_snapshot()
+    check_names(parsed, real)
+    options = search_options()
+    snapshot, over = supposed_snapshot(real, supposed)
+    found = find_candidates(snapshot, parsed.query, options)
+    facts = {
+        "candidates": len(found),
+        "candidates_now": len(find_candidates(real, parsed.query, options)),
+        "over_capacity": [asdict(one) for one in over],
+    }
+    answer = encode_candidates(snapshot, found, minor)
+    return orjson.dumps(facts)[:-1] + b"," + answer[1:]
+
+
+def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:
+    """Refuse a query that names what does not exist.
+
+    Raises:
+        BadRequest: a trait or a resource class is unknown.
+    """
+    if not parsed.traits <= snapshot.known_traits:
+        unknown = sorted(parsed.traits - snapshot.known_traits)
+        message = f"No such trait(s): {', '.join(unknown)}."
+        raise BadRequest(message)
+    if not parsed.classes <= snapshot.known_classes:
+        unknown = sorted(parsed.classes - snapshot.known_classes)
+        message = (
+            "Invalid resource class in resources parameter: "
+            f"No such resource class {', '.join(unknown)}."
+        )
+        raise BadRequest(message)
+
+
+def search_options() -> SearchOptions:
+    """Return how the site wants candidates to be searched."""
+    wanted = settings.HEADROOM.placement
+    most = wanted.max_allocation_candidates
+    is_random = wanted.randomize_allocation_candidates
+    return SearchOptions(
+        strategy=Strategy(wanted.allocation_candidates_generation_strategy),
+        most_candidates=None if most < 0 else most,
+        strict_reference=wanted.strict_reference,
+        seed=random.getrandbits(64) if is_random else None,
+    )

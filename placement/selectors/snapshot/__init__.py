@@ -1,0 +1,12 @@
+"""The provider snapshot of this process (spec placement, 9.4)."""
+
+from __future__ import annotations
+
+from placement.selectors.snapshot.cache import (
+    SnapshotCache,
+    current_snapshot,
+    load_snapshot,
+    reset_snapshot,
+)
+
+__all__ = ["SnapshotCache", "current_snapshot", "load_snapshot", "reset_snapshot"]

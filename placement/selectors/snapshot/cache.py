@@ -1,0 +1,214 @@
+"""The snapshot that a process keeps, and the step from one state of the database to the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+
+from placement.database import run
+from placement.domain.snapshot import Snapshot
+from placement.domain.snapshot_build import build_snapshot
+from placement.domain.snapshot_update import replace_trees, with_held, with_usage
+from placement.metrics_candidates import RELOAD_SECONDS, observe_refresh
+from placement.selectors.held import CORES, MEMORY
+from placement.selectors.snapshot.changes import Changes, read_changes, read_moment
+from placement.selectors.snapshot.rows import NamesByID, read_names, read_trees
+
+log = structlog.get_logger(__name__)
+
+#: Rows of the change log are kept for an hour; a snapshot that was not looked at for so long is
+#: read anew.
+LOG_TRUSTED_SECONDS: Final = 1800.0
+#: Where more than this share of the trees changed, reading everything is faster.
+MOST_OF_THE_TREES: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class State:
+    """A snapshot of the providers and the snapshot of the database that it was read in.
+
+    Attributes:
+        snapshot: The providers.
+        moment: Text of the ``pg_snapshot``; later changes are those that it does not show.
+        names: Of traits and classes.
+        read_at: Monotonic time of the read, seconds.
+    """
+
+    snapshot: Snapshot
+    moment: str
+    names: NamesByID
+    read_at: float
+
+
+def load_state() -> State:
+    """Read everything, in one snapshot of the database where that is ours to choose."""
+    with RELOAD_SECONDS.time(), _one_snapshot():
+        read_at = time.monotonic()
+        now = read_moment()
+        names = read_names()
+        rows = read_trees(names, with_held=is_held_subtracted())
+    return State(
+        snapshot=build_snapshot(rows.providers, rows.inventories, names.as_names()),
+        moment=now.moment,
+        names=names,
+        read_at=read_at,
+    )
+
+
+def advance(state: State, changes: Changes, *, read_at: float) -> State:
+    """Return the state after some changes; costs the changes and not the region."""
+    if changes.is_usage_only:
+        snapshot = _with_usage(state, changes)
+        if snapshot is not None:
+            snapshot = _with_held(snapshot, changes)
+            return State(
+                snapshot=snapshot, moment=changes.moment, names=state.names, read_at=read_at
+            )
+    with _one_snapshot():
+        read_at = time.monotonic()
+        changes = read_changes(state.moment, with_held=is_held_subtracted())
+        names = read_names() if changes.has_new_names else state.names
+        is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
+        if is_much or _has_renamed_classes(state.names, names):
+            return load_state()
+        root_ids = sorted(changes.trees | changes.usage_trees)
+        rows = read_trees(names, root_ids, with_held=is_held_subtracted())
+    part = build_snapshot(
+        rows.providers,
+        rows.inventories,
+        names.as_names(),
+        trait_bit=state.snapshot.trait_bit,
+        aggregate_bit=state.snapshot.aggregate_bit,
+    )
+    return State(
+        snapshot=_with_held(replace_trees(state.snapshot, root_ids, part), changes),
+        moment=changes.moment,
+        names=names,
+        read_at=read_at,
+    )
+
+
+def _has_renamed_classes(before: NamesByID, after: NamesByID) -> bool:
+    """Return whether a class bears another name, which any tree may have (before 1.7)."""
+    return any(after.classes.get(key, name) != name for key, name in before.classes.items())
+
+
+def _with_usage(state: State, changes: Changes) -> Snapshot | None:
+    if not changes.usage_trees:
+        return state.snapshot
+    keys, class_ids, used = zip(*changes.usage, strict=True) if changes.usage else ((), (), ())
+    names = state.names.classes
+    if any(class_id not in names for class_id in class_ids):
+        return None
+    return with_usage(state.snapshot, keys, [names[one] for one in class_ids], used)
+
+
+def _with_held(snapshot: Snapshot, changes: Changes) -> Snapshot:
+    for name in (MEMORY, CORES) if changes.held else ():
+        amounts = [held.of_class(name) for held in changes.held.values()]
+        snapshot = with_held(snapshot, list(changes.held), name, amounts)
+    return snapshot
+
+
+def is_held_subtracted() -> bool:
+    """Return whether candidates leave held capacity of hosts alone."""
+    return bool(settings.HEADROOM.placement.subtract_held)
+
+
+def _read_wanted_changes(since: str) -> Changes:
+    return read_changes(since, with_held=is_held_subtracted())
+
+
+@contextmanager
+def _one_snapshot() -> Iterator[None]:
+    """Read in one snapshot; inside a caller's transaction that is the caller's business."""
+    if connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic():
+        run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+class SnapshotCache:
+    """Keeps one snapshot and brings it forward for each request; safe for threads.
+
+    Requests that come together share a refresh, but none joins one that began before it came: an
+    answer is never older than the begin of its request.
+
+    Args:
+        changes_since: Reads what changed since a snapshot of the database.
+    """
+
+    def __init__(self, changes_since: Callable[[str], Changes] = _read_wanted_changes) -> None:
+        self._changes_since = changes_since
+        self._lock = threading.Lock()
+        self._state: State | None = None
+        self._begun = 0
+        self._done = 0
+        self._has_shown_changes = True
+
+    def current(self) -> Snapshot:
+        """Return the providers as of now, including the caller's own uncommitted writes.
+
+        Inside a transaction the caller gets a copy of its own, so that a rollback leaves nothing
+        behind in the shared one.
+        """
+        if connection.in_atomic_block:
+            return load_state().snapshot
+        came_at = self._begun
+        with self._lock:
+            if self._done > came_at and self._state is not None:
+                return self._state.snapshot
+            self._begun += 1
+            number = self._begun
+            self._state = self._refreshed()
+            self._done = number
+            return self._state.snapshot
+
+    def reset(self) -> None:
+        """Forget the snapshot; the next use reads everything."""
+        with self._lock:
+            self._state = None
+
+    def _refreshed(self) -> State:
+        known = self._state
+        read_at = time.monotonic()
+        if known is None or read_at - known.read_at > LOG_TRUSTED_SECONDS:
+            state = load_state()
+            observe_refresh(providers=len(state.snapshot), trees=state.snapshot.tree_count)
+            return state
+        changes = self._changes_since(known.moment)
+        state = advance(known, changes, read_at=read_at)
+        if state.snapshot is not known.snapshot or self._has_shown_changes:
+            observe_refresh(providers=len(state.snapshot), trees=changes.count)
+            self._has_shown_changes = changes.count > 0
+        return state
+
+
+_cache = SnapshotCache()
+
+
+def current_snapshot() -> Snapshot:
+    """Return this process's snapshot, brought up to date; one read anew where that is set."""
+    if settings.HEADROOM.placement.snapshot == "off":
+        return load_state().snapshot
+    return _cache.current()
+
+
+def load_snapshot() -> Snapshot:
+    """Return a snapshot built from every row anew: the oracle of the incremental one."""
+    return load_state().snapshot
+
+
+def reset_snapshot() -> None:
+    """Forget this process's snapshot, as after a truncation in tests."""
+    _cache.reset()

@@ -1,0 +1,1 @@
+"""Writes of the Placement API: one transaction each."""

@@ -1,0 +1,303 @@
+"""Writing allocations (spec placement, 4.9, 5.5, 5.6, 9.3).
+
+A whole request is one call of a server-side function: it locks consumers by uuid and providers by
+id, compares, writes and counts, and either does all or nothing. See the decision record on it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import Error, connection, transaction
+
+from capacity.locks import sqlstate_of
+from journal.actors import Actor
+from placement import metrics
+from placement.database import drop_dead_connection, lock_timeout, retried, run
+from placement.domain.capacity import MAX_INTEGER
+from placement.domain.errors import (
+    CONCURRENT_UPDATE,
+    BadRequest,
+    Conflict,
+    NotFound,
+    PlacementError,
+)
+
+REPLACE = """
+SELECT placement_replace_allocations(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[],
+    %s::int[], %s::uuid[], %s::text[], %s::bigint[], %s, %s, %s)
+"""
+DELETE = "SELECT placement_delete_allocations(%s::uuid, %s::int, %s, %s, %s)"
+
+UNKNOWN_PROVIDER: Final = "HRA01"
+UNKNOWN_CLASS: Final = "HRA02"
+NO_INVENTORY: Final = "HRA03"
+CONSTRAINT: Final = "HRA04"
+CAPACITY: Final = "HRA05"
+CONSUMER_GENERATION: Final = "HRA06"
+
+#: No generation is like this one, so that a number too large for the column differs from all.
+IMPOSSIBLE_GENERATION: Final = -1
+#: Above every ``max_unit``; what a client asks beyond is refused just the same.
+AMOUNT_CAP: Final = MAX_INTEGER + 1
+
+Resources = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerWrite:
+    """What one consumer is to hold from now on.
+
+    Attributes:
+        uuid: Canonical UUID.
+        project_id: Who pays.
+        user_id: Who asked.
+        resources: Amount by class, by canonical UUID of the provider; empty gives all back.
+        generation: The consumer's, as the client knows it; ``None`` for a new one.
+        consumer_type: What it is; ``None`` keeps what is stored.
+    """
+
+    uuid: str
+    project_id: str
+    user_id: str
+    resources: Resources
+    generation: int | None = None
+    consumer_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRequest:
+    """One request: all its consumers or none.
+
+    Attributes:
+        consumers: One entry per consumer.
+        checks_generations: Whether consumer generations are compared (since 1.28).
+        who: How messages name the consumer of a request that has only one.
+    """
+
+    consumers: Sequence[ConsumerWrite]
+    checks_generations: bool
+    who: str = ""
+
+
+def replace_allocations(
+    request: AllocationRequest, *, actor: Actor, request_id: str, kind: str
+) -> None:
+    """Replace what consumers hold, all or nothing.
+
+    Args:
+        request: Who is to hold what.
+        actor: Who asks, for the history.
+        request_id: Id of the request, for the history.
+        kind: ``put`` or ``post``, for metrics.
+
+    Raises:
+        BadRequest: a provider or a class is unknown.
+        Conflict: it does not fit, or a consumer's generation moved on.
+        Busy: the rows were locked for too long.
+    """
+    parameters = replace_parameters(request, actor=actor, request_id=request_id)
+    _observed(kind, lambda: _write(REPLACE, [*parameters, lock_timeout()], request))
+
+
+def replace_in_transaction(request: AllocationRequest, *, actor: Actor, request_id: str) -> None:
+    """Replace what consumers hold inside the caller's transaction, which bounds lock waits.
+
+    Raises:
+        BadRequest: a provider or a class is unknown.
+        Conflict: it does not fit, or a consumer's generation moved on.
+    """
+    parameters = replace_parameters(request, actor=actor, request_id=request_id)
+    try:
+        run(REPLACE, [*parameters, None])
+    except Error as error:
+        raise _told(error, request) from error
+
+
+def delete_allocations(
+    consumer_uuid: str, *, generation: int | None, actor: Actor, request_id: str
+) -> None:
+    """Give back all that a consumer holds and forget the consumer.
+
+    Args:
+        consumer_uuid: Canonical UUID.
+        generation: The consumer's, as the client knows it; ``None`` compares nothing.
+        actor: Who asks, for the history.
+        request_id: Id of the request, for the history.
+
+    Raises:
+        NotFound: it holds nothing.
+        Conflict: its generation moved on.
+        Busy: the rows were locked for too long.
+    """
+    request = AllocationRequest(consumers=(), checks_generations=generation is not None)
+    history = _history(actor, request_id)
+
+    def delete() -> bool:
+        row = _write(DELETE, [consumer_uuid, generation, *history, lock_timeout()], request)
+        return bool(row and row[0])
+
+    if not _observed("delete", delete):
+        raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
+
+
+def replace_parameters(
+    request: AllocationRequest, *, actor: Actor, request_id: str
+) -> list[Any]:  # Any: SQL parameters
+    """Return the arguments of the server-side function but the last."""
+    consumers = request.consumers
+    types = [consumer.consumer_type for consumer in consumers]
+    amounts = [
+        (place, provider, name, min(int(amount), AMOUNT_CAP))
+        for place, consumer in enumerate(consumers, 1)
+        for provider, resources in consumer.resources.items()
+        for name, amount in resources.items()
+    ]
+    places, providers, names, numbers = zip(*amounts, strict=True) if amounts else ((),) * 4
+    generations = [_generation(consumer) for consumer in consumers]
+    return [
+        plain_array(consumer.uuid for consumer in consumers),
+        text_array(consumer.project_id for consumer in consumers),
+        text_array(consumer.user_id for consumer in consumers),
+        text_array(types) if any(types) else None,
+        plain_array(generations) if request.checks_generations else None,
+        plain_array(places),
+        plain_array(providers),
+        text_array(names),
+        plain_array(numbers),
+        *_history(actor, request_id),
+    ]
+
+
+def plain_array(values: Iterable[object]) -> str:
+    """Return an array of numbers or UUIDs as the database writes it; ``None`` is a null.
+
+    The driver's own dumper of lists takes longer than all else between request and statement.
+    """
+    return f"{{{','.join('NULL' if value is None else str(value) for value in values)}}}"
+
+
+def text_array(values: Iterable[str | None]) -> str:
+    """Return an array of texts as the database writes it; ``None`` is a null."""
+    quoted = (
+        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for text in values
+    )
+    return f"{{{','.join(quoted)}}}"
+
+
+def _generation(consumer: ConsumerWrite) -> int | None:
+    given = consumer.generation
+    if given is None or 0 < given <= MAX_INTEGER:
+        return given
+    return IMPOSSIBLE_GENERATION
+
+
+def _history(actor: Actor, request_id: str) -> tuple[str, str | None]:
+    return actor.name[:255], request_id if settings.HEADROOM.placement.history_days else None
+
+
+def _write(
+    sql: str, parameters: Sequence[Any], request: AllocationRequest
+) -> tuple[Any, ...] | None:  # Any: SQL parameters and columns
+    def attempt() -> tuple[Any, ...] | None:
+        if connection.in_atomic_block:
+            with transaction.atomic():
+                return run(sql, parameters).fetchone()
+        drop_dead_connection()
+        return run(sql, parameters).fetchone()
+
+    try:
+        return retried(attempt)
+    except Error as error:
+        raise _told(error, request) from error
+
+
+def _observed(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed through
+    started = time.perf_counter()
+    result = "error"
+    try:
+        answer = work()
+        result = "ok"
+    except PlacementError as error:
+        result = "refused"
+        reason = error.facts.get("reason")
+        if reason:
+            metrics.CONFLICTS.labels(reason=reason).inc()
+        raise
+    finally:
+        seconds = time.perf_counter() - started
+        metrics.WRITE_SECONDS.labels(kind=kind, result=result).observe(seconds)
+    return answer
+
+
+def _told(error: Error, request: AllocationRequest) -> Exception:
+    state = sqlstate_of(error)
+    if state not in _MESSAGES:
+        return error
+    diagnostics: Any = getattr(error.__cause__, "diag", None)  # Any: the driver's report
+    return _MESSAGES[state](json.loads(diagnostics.message_detail), request)
+
+
+def _unknown_provider(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+    return BadRequest(f"Allocation for resource provider '{facts[0]}' that does not exist.")
+
+
+def _unknown_class(facts: Sequence[Any], request: AllocationRequest) -> PlacementError:
+    for_whom = f" for consumer {request.who}" if request.who else ""
+    return BadRequest(f"Unable to allocate inventory{for_whom}: No such resource class {facts[0]}.")
+
+
+def _no_inventory(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+    provider, name = facts
+    return Conflict(
+        f"Unable to allocate inventory: Inventory for '{name}' on resource provider "
+        f"'{provider}' invalid.",
+        reason="no_inventory",
+    )
+
+
+def _constraint(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+    provider, name, amount, min_unit, max_unit, step_size = facts
+    return Conflict(
+        f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
+        f"provider '{provider}'. The requested amount would violate inventory constraints: asked "
+        f"{amount}, min_unit {min_unit}, max_unit {max_unit}, step_size {step_size}.",
+        reason="constraint",
+    )
+
+
+def _capacity(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+    provider, name, wanted, used, capacity = facts
+    return Conflict(
+        f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
+        f"provider '{provider}'. The requested amount would exceed the capacity: asked {wanted}, "
+        f"used by others {used}, capacity {capacity:g}.",
+        reason="capacity",
+    )
+
+
+def _consumer_generation(facts: Sequence[Any], request: AllocationRequest) -> PlacementError:
+    uuid, stored, given = facts
+    known = {consumer.uuid: consumer.generation for consumer in request.consumers}
+    expected = "null" if stored is None else stored
+    return Conflict(
+        f"consumer generation conflict - expected {expected} but got {known.get(uuid, given)}",
+        wire_code=CONCURRENT_UPDATE,
+        reason="consumer_generation",
+    )
+
+
+_MESSAGES: Mapping[str, Callable[[Sequence[Any], AllocationRequest], PlacementError]] = {
+    UNKNOWN_PROVIDER: _unknown_provider,
+    UNKNOWN_CLASS: _unknown_class,
+    NO_INVENTORY: _no_inventory,
+    CONSTRAINT: _constraint,
+    CAPACITY: _capacity,
+    CONSUMER_GENERATION: _consumer_generation,
+}

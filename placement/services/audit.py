@@ -1,0 +1,357 @@
+"""Finding what has drifted in the Placement tables, and repairing it (spec placement, 10.3, 12).
+
+Looking is one statement per kind of finding and takes no lock. Every repair looks again under the
+locks that writers take, so that it never undoes what was written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+from django.db import transaction
+
+from capacity.locks import LockSpace, take_lock
+from journal.actors import Actor
+from journal.errors import HeadroomError
+from journal.services import Change as AuditChange
+from journal.services import record_changes
+from placement.database import fetch, in_transaction, run
+from placement.domain.errors import Conflict, NotFound
+from placement.services.allocations import delete_allocations
+from placement.services.locking import log_changes
+from placement.services.providers import TREES
+
+DROP_GUARD_SHARE: Final = 0.2
+DROP_GUARD_ROWS: Final = 5
+BATCH_ROWS: Final = 200
+
+
+class Kind(StrEnum):
+    """What may be wrong."""
+
+    DRIFT = "drift"
+    EMPTY_CONSUMER = "empty_consumer"
+    WRONG_ROOT = "wrong_root"
+    LOOP = "loop"
+    UNUSED_AGGREGATE = "unused_aggregate"
+    ORPHAN = "orphan"
+    MISSING = "missing"
+
+
+REPAIRS: Mapping[Kind, str] = {
+    Kind.DRIFT: "used amount is set to the sum of the allocations",
+    Kind.EMPTY_CONSUMER: "deleted",
+    Kind.WRONG_ROOT: "root is set to the top of the chain of parents",
+    Kind.LOOP: "not repaired: give one of the providers another parent",
+    Kind.UNUSED_AGGREGATE: "deleted",
+    Kind.ORPHAN: "allocations are given back",
+    Kind.MISSING: "not repaired: run nova-manage placement heal_allocations for this VM",
+}
+
+
+class TooManyOrphansError(HeadroomError):
+    """So much would go that the list of VMs is rather incomplete than the allocations orphaned."""
+
+    code = "too_many_orphans"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: What kind of thing.
+        subject: Uuid of the provider, consumer, aggregate or VM.
+        name: Its name, or what it is about.
+        detail: The numbers.
+        row_id: Row to repair; 0 where there is none.
+    """
+
+    kind: Kind
+    subject: str
+    name: str
+    detail: str
+    row_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLimits:
+    """From when on something counts.
+
+    Attributes:
+        orphan_hours: Age of a consumer before it is called orphaned.
+        aggregate_days: Age of an aggregate without members before it is called unused.
+    """
+
+    orphan_hours: int = 24
+    aggregate_days: int = 30
+
+
+DRIFT_SQL = """
+SELECT p.uuid::text, p.name, c.name || ' says ' || i.used || ' used, allocations add up to '
+       || coalesce(sum(a.used), 0), p.id
+  FROM placement_inventory i
+  JOIN placement_provider p ON p.id = i.provider_id
+  JOIN placement_resource_class c ON c.id = i.resource_class_id
+  LEFT JOIN placement_allocation a
+    ON a.provider_id = i.provider_id AND a.resource_class_id = i.resource_class_id
+ GROUP BY p.id, c.id, i.used
+HAVING i.used <> coalesce(sum(a.used), 0)
+ ORDER BY p.id, c.id
+"""
+EMPTY_CONSUMER_SQL = """
+SELECT k.uuid::text, j.external_id, 'generation ' || k.generation, k.id
+  FROM placement_consumer k JOIN placement_project j ON j.id = k.project_id
+ WHERE NOT EXISTS (SELECT FROM placement_allocation a WHERE a.consumer_id = k.id)
+ ORDER BY k.id
+"""
+# Providers with the root that their chain of parents leads to; those in a loop are not reached.
+ROOTS_CTE = """
+WITH RECURSIVE reached (id, top) AS (
+    SELECT id, id FROM placement_provider WHERE parent_id IS NULL
+     UNION ALL
+    SELECT p.id, r.top FROM placement_provider p JOIN reached r ON p.parent_id = r.id)
+"""
+WRONG_ROOT_SQL = f"""
+{ROOTS_CTE}
+SELECT p.uuid::text, p.name, 'root is ' || stored.name || ', should be ' || right_one.name, p.id
+  FROM placement_provider p
+  JOIN reached r ON r.id = p.id
+  JOIN placement_provider stored ON stored.id = p.root_id
+  JOIN placement_provider right_one ON right_one.id = r.top
+ WHERE p.root_id <> r.top
+ ORDER BY p.id
+"""  # noqa: S608 - constants of this module
+LOOP_SQL = f"""
+{ROOTS_CTE}
+SELECT p.uuid::text, p.name, 'its parents never end', 0
+  FROM placement_provider p LEFT JOIN reached r ON r.id = p.id
+ WHERE r.id IS NULL
+ ORDER BY p.id
+"""  # noqa: S608 - constants of this module
+UNUSED_AGGREGATE_SQL = """
+SELECT g.uuid::text, g.name, 'without providers, made ' || g.created_at::date, g.id
+  FROM placement_aggregate g
+ WHERE NOT EXISTS (SELECT FROM placement_provider_aggregate l WHERE l.aggregate_id = g.id)
+   AND g.created_at < now() - make_interval(days => %(aggregate_days)s)
+ ORDER BY g.id
+"""
+# Only consumers on trees of hosts that we know, and only while any VM is known at all.
+ORPHAN_SQL = """
+SELECT k.uuid::text, j.external_id,
+       string_agg(c.name || ' ' || a.used || ' of ' || p.name, ', ' ORDER BY p.name, c.id), k.id
+  FROM placement_consumer k
+  JOIN placement_project j ON j.id = k.project_id
+  LEFT JOIN placement_consumer_type t ON t.id = k.type_id
+  JOIN placement_allocation a ON a.consumer_id = k.id
+  JOIN placement_provider p ON p.id = a.provider_id
+  JOIN placement_provider root ON root.id = p.root_id
+  JOIN placement_resource_class c ON c.id = a.resource_class_id
+ WHERE coalesce(t.name, 'INSTANCE') = 'INSTANCE'
+   AND k.updated_at < now() - make_interval(hours => %(orphan_hours)s)
+   AND EXISTS (SELECT FROM hosts_instance)
+   AND NOT EXISTS (SELECT FROM hosts_instance v WHERE v.openstack_id = k.uuid::text)
+   AND EXISTS (SELECT FROM hosts_host h
+                WHERE h.name = root.name OR h.openstack_id = root.uuid::text)
+ GROUP BY k.id, j.id
+ ORDER BY k.id
+"""
+MISSING_SQL = """
+SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' || p.uuid, 0
+  FROM hosts_instance v
+  JOIN hosts_host h ON h.id = v.host_id
+  JOIN placement_provider p ON p.name = h.name
+ WHERE NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid::text = v.openstack_id)
+ ORDER BY v.openstack_id
+"""
+_QUERIES: Mapping[Kind, str] = {
+    Kind.DRIFT: DRIFT_SQL,
+    Kind.EMPTY_CONSUMER: EMPTY_CONSUMER_SQL,
+    Kind.WRONG_ROOT: WRONG_ROOT_SQL,
+    Kind.LOOP: LOOP_SQL,
+    Kind.UNUSED_AGGREGATE: UNUSED_AGGREGATE_SQL,
+    Kind.ORPHAN: ORPHAN_SQL,
+    Kind.MISSING: MISSING_SQL,
+}
+
+LOCK_SQL = """
+SELECT id FROM placement_provider WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE
+"""
+# Writers of allocations hold the provider's lock: what is summed here cannot change meanwhile.
+SET_USED_SQL = """
+UPDATE placement_inventory i SET used = s.used
+  FROM (SELECT n.id, coalesce(sum(a.used), 0) AS used
+          FROM placement_inventory n
+          LEFT JOIN placement_allocation a
+            ON a.provider_id = n.provider_id AND a.resource_class_id = n.resource_class_id
+         WHERE n.provider_id = ANY (%s)
+         GROUP BY n.id) s
+ WHERE i.id = s.id AND i.used <> s.used
+RETURNING i.provider_id
+"""
+ROOTS_OF_SQL = "SELECT DISTINCT root_id FROM placement_provider WHERE id = ANY (%s)"
+DELETE_EMPTY_SQL = """
+DELETE FROM placement_consumer k
+ WHERE k.id = ANY (%s)
+   AND NOT EXISTS (SELECT FROM placement_allocation a WHERE a.consumer_id = k.id)
+"""
+SET_ROOTS_SQL = f"""
+{ROOTS_CTE}
+UPDATE placement_provider p SET root_id = r.top
+  FROM reached r, placement_provider old
+ WHERE p.id = r.id AND old.id = p.id AND p.root_id <> r.top
+RETURNING p.root_id, old.root_id
+"""  # noqa: S608 - constants of this module
+DELETE_AGGREGATES_SQL = """
+DELETE FROM placement_aggregate g
+ WHERE g.id = ANY (%s)
+   AND NOT EXISTS (SELECT FROM placement_provider_aggregate l WHERE l.aggregate_id = g.id)
+"""
+COUNT_CONSUMERS_SQL = "SELECT count(*) FROM placement_consumer"
+GENERATIONS_SQL = "SELECT uuid::text, generation FROM placement_consumer WHERE id = ANY (%s)"
+
+
+def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
+    """Return everything that is wrong, kind by kind, in order of rows."""
+    known = limits or AuditLimits()
+    parameters: dict[str, Any] = {  # Any: SQL parameters
+        "orphan_hours": known.orphan_hours,
+        "aggregate_days": known.aggregate_days,
+    }
+    return tuple(
+        Finding(kind=kind, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
+        for kind, sql in _QUERIES.items()
+        for row in fetch(sql, parameters if "%(" in sql else ())
+    )
+
+
+def repair_problems(
+    findings: Sequence[Finding], *, actor: Actor, request_id: str, is_forced: bool = False
+) -> Mapping[Kind, int]:
+    """Repair what can be repaired, each kind in short transactions of its own; return how much.
+
+    Args:
+        findings: What :func:`find_problems` returned; what has been repaired since is left alone.
+        actor: Who repairs.
+        request_id: Correlation id.
+        is_forced: Give orphaned allocations back however many they are.
+
+    Raises:
+        TooManyOrphansError: more than a fifth of all consumers would go, and at least five; nothing
+            was changed.
+    """
+    by_kind: dict[Kind, list[Finding]] = {kind: [] for kind in Kind}
+    for finding in findings:
+        by_kind[finding.kind].append(finding)
+    if not is_forced:
+        _refuse_mass_deletion(by_kind[Kind.ORPHAN])
+    return {
+        Kind.DRIFT: _repair_drift(by_kind[Kind.DRIFT], actor, request_id),
+        Kind.EMPTY_CONSUMER: _delete(by_kind[Kind.EMPTY_CONSUMER], DELETE_EMPTY_SQL),
+        Kind.WRONG_ROOT: _repair_roots(by_kind[Kind.WRONG_ROOT], actor, request_id),
+        Kind.UNUSED_AGGREGATE: _delete(by_kind[Kind.UNUSED_AGGREGATE], DELETE_AGGREGATES_SQL),
+        Kind.ORPHAN: _give_back(by_kind[Kind.ORPHAN], actor, request_id),
+    }
+
+
+def _refuse_mass_deletion(orphans: Sequence[Finding]) -> None:
+    total = fetch(COUNT_CONSUMERS_SQL)[0][0]
+    if len(orphans) >= DROP_GUARD_ROWS and len(orphans) > total * DROP_GUARD_SHARE:
+        message = (
+            f"{len(orphans)} of {total} consumers would lose their allocations: "
+            "check that all VMs were imported, then ask with --force"
+        )
+        raise TooManyOrphansError(message, orphans=len(orphans), consumers=total)
+
+
+def _repair_drift(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+    repaired = 0
+    for batch in _batches(sorted({finding.row_id for finding in findings})):
+
+        def write(ids: list[int] = batch) -> int:
+            run(LOCK_SQL, [ids])
+            changed = [row[0] for row in run(SET_USED_SQL, [ids]).fetchall()]
+            if changed:
+                roots = [row[0] for row in run(ROOTS_OF_SQL, [changed]).fetchall()]
+                log_changes(roots)
+                _audit(
+                    [each for each in findings if each.row_id in set(changed)], actor, request_id
+                )
+            return len(changed)
+
+        repaired += in_transaction(write)
+    return repaired
+
+
+def _repair_roots(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+    if not findings:
+        return 0
+
+    def write() -> int:
+        take_lock(LockSpace.PROVIDER_TREES, [TREES])
+        moved = run(SET_ROOTS_SQL).fetchall()
+        log_changes(root for pair in moved for root in pair)
+        if moved:
+            _audit(findings, actor, request_id)
+        return len(moved)
+
+    return in_transaction(write)
+
+
+def _delete(findings: Sequence[Finding], sql: str) -> int:
+    """Delete rows that nobody refers to; a row that found a user meanwhile stays."""
+    ids = [finding.row_id for finding in findings]
+    deleted = 0
+    for batch in _batches(ids):
+        deleted += in_transaction(partial(_run_on, sql, batch))
+    return deleted
+
+
+def _run_on(sql: str, ids: list[int]) -> int:
+    return run(sql, [ids]).rowcount
+
+
+def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
+    for start in range(0, len(ids), BATCH_ROWS):
+        yield list(ids[start : start + BATCH_ROWS])
+
+
+def _give_back(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+    """Delete the allocations of consumers that did not change since they were looked at."""
+    ids = [finding.row_id for finding in findings]
+    generations = {row[0]: int(row[1]) for row in fetch(GENERATIONS_SQL, [ids])}
+    given_back = 0
+    for finding in findings:
+        try:
+            delete_allocations(
+                finding.subject,
+                generation=generations.get(finding.subject, -1),
+                actor=actor,
+                request_id=request_id,
+            )
+        except (NotFound, Conflict):
+            continue
+        with transaction.atomic():
+            _audit([finding], actor, request_id)
+        given_back += 1
+    return given_back
+
+
+def _audit(findings: Sequence[Finding], actor: Actor, request_id: str) -> None:
+    record_changes(
+        [
+            AuditChange(
+                action=f"placement_{finding.kind}_repaired",
+                object_type="Consumer" if finding.kind == Kind.ORPHAN else "ResourceProvider",
+                object_id=finding.subject,
+                reason=finding.detail,
+            )
+            for finding in findings
+        ],
+        actor=actor,
+        request_id=request_id,
+    )

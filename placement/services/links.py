@@ -1,0 +1,118 @@
+"""Writing the traits and aggregates of a provider (spec placement, 4.4, 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from placement.database import in_transaction, run
+from placement.domain.errors import BadRequest
+from placement.services.locking import (
+    LockedProvider,
+    check_generation,
+    lock_provider,
+    log_changes,
+    raise_generation,
+)
+
+GENERATION_MOVED: Final = (
+    "Resource provider's generation already changed. Please update the generation and try again."
+)
+
+TRAIT_IDS = "SELECT name, id FROM placement_trait WHERE name = ANY (%s::text[]) FOR KEY SHARE"
+REMOVE_TRAITS = """
+DELETE FROM placement_provider_trait WHERE provider_id = %s AND trait_id <> ALL (%s::bigint[])
+"""
+ADD_TRAITS = """
+INSERT INTO placement_provider_trait (provider_id, trait_id)
+SELECT %s, unnest(%s::bigint[]) ON CONFLICT DO NOTHING
+"""
+NEW_AGGREGATES = """
+INSERT INTO placement_aggregate (uuid)
+SELECT n FROM unnest(%s::uuid[]) AS n
+ WHERE NOT EXISTS (SELECT FROM placement_aggregate a WHERE a.uuid = n)
+ ORDER BY n
+    ON CONFLICT DO NOTHING
+"""
+REMOVE_AGGREGATES = """
+DELETE FROM placement_provider_aggregate l USING placement_aggregate a
+ WHERE l.provider_id = %s AND a.id = l.aggregate_id AND a.uuid <> ALL (%s::uuid[])
+"""
+ADD_AGGREGATES = """
+INSERT INTO placement_provider_aggregate (provider_id, aggregate_id)
+SELECT %s, a.id FROM placement_aggregate a WHERE a.uuid = ANY (%s::uuid[]) ON CONFLICT DO NOTHING
+"""
+
+
+def set_provider_traits(uuid: str, *, names: Sequence[str], generation: int) -> int:
+    """Make ``names`` all the traits of a provider.
+
+    Returns:
+        The provider's generation, raised if the set changed.
+
+    Raises:
+        NotFound: there is no such provider.
+        Conflict: the generation moved on.
+        BadRequest: a trait is unknown.
+    """
+
+    def write() -> int:
+        provider = lock_provider(uuid)
+        check_generation(provider, generation, GENERATION_MOVED)
+        wanted = set(names)
+        ids = {row[0]: row[1] for row in run(TRAIT_IDS, [sorted(wanted)]).fetchall()}
+        unknown = sorted(wanted - ids.keys())
+        if unknown:
+            raise BadRequest(f"No such trait {', '.join(unknown)}")
+        return _replace_traits(provider, sorted(ids.values()))
+
+    return in_transaction(write)
+
+
+def delete_provider_traits(uuid: str) -> None:
+    """Take all traits from a provider; its generation rises if it had any.
+
+    Raises:
+        NotFound: there is no such provider.
+    """
+    in_transaction(lambda: _replace_traits(lock_provider(uuid), []))
+
+
+def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation: int | None) -> int:
+    """Make ``aggregates`` all that a provider is in.
+
+    Args:
+        uuid: As in the path.
+        aggregates: Canonical UUIDs; an aggregate exists once it was mentioned.
+        generation: The provider's, as the client knows it; ``None`` before 1.19, which neither
+            compares nor raises it.
+
+    Returns:
+        The provider's generation.
+
+    Raises:
+        NotFound: there is no such provider.
+        Conflict: the generation moved on.
+    """
+
+    def write() -> int:
+        provider = lock_provider(uuid)
+        if generation is not None:
+            check_generation(provider, generation, GENERATION_MOVED)
+        listed = sorted(set(aggregates))
+        run(NEW_AGGREGATES, [listed])
+        run(REMOVE_AGGREGATES, [provider.id, listed])
+        run(ADD_AGGREGATES, [provider.id, listed])
+        log_changes([provider.root_id])
+        return provider.generation if generation is None else raise_generation(provider)
+
+    return in_transaction(write)
+
+
+def _replace_traits(provider: LockedProvider, trait_ids: Sequence[int]) -> int:
+    changed = run(REMOVE_TRAITS, [provider.id, list(trait_ids)]).rowcount
+    changed += run(ADD_TRAITS, [provider.id, list(trait_ids)]).rowcount
+    if not changed:
+        return provider.generation
+    log_changes([provider.root_id])
+    return raise_generation(provider)

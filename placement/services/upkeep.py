@@ -1,0 +1,105 @@
+"""Keeping the change log and the allocation history short (spec placement, 9.4, 12)."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import IntegrityError, ProgrammingError, connection, transaction
+
+from placement.database import run
+
+log = structlog.get_logger(__name__)
+
+CHANGES_KEPT: Final = timedelta(hours=1)
+WEEKS_AHEAD: Final = 2
+BATCH_ROWS: Final = 10_000
+PARTITION_PREFIX: Final = "placement_allocation_event_w"
+
+# Only what every reader has seen: no running transaction is older than the rows that go.
+PRUNE_CHANGES = """
+DELETE FROM placement_change
+ WHERE created_at < statement_timestamp() - %s
+   AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+"""
+PARTITIONS = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'placement_allocation_event'::regclass AND starts_with(c.relname, %s)
+"""
+FORGET_REST = """
+DELETE FROM placement_allocation_event_rest
+ WHERE id IN (SELECT id FROM placement_allocation_event_rest WHERE created_at < %s LIMIT %s)
+"""
+
+
+def prune_changes() -> int:
+    """Forget changes that every reader has seen, and return how many."""
+    with transaction.atomic(durable=True):
+        return run(PRUNE_CHANGES, [CHANGES_KEPT]).rowcount
+
+
+def keep_history(now: datetime) -> dict[str, int]:
+    """Make room for the coming weeks' events and drop whole weeks that are too old.
+
+    Args:
+        now: The present; weeks begin on Monday, UTC.
+
+    Returns:
+        How many weeks were made and dropped, and how many single events forgotten.
+    """
+    today = now.astimezone(UTC).date()
+    monday = today - timedelta(days=today.weekday())
+    oldest = today - timedelta(days=settings.HEADROOM.placement.history_days)
+    known = {row[0] for row in run(PARTITIONS, [PARTITION_PREFIX]).fetchall()}
+    weeks = [monday + timedelta(weeks=ahead) for ahead in range(WEEKS_AHEAD + 1)]
+    made = sum(_make_week(week) for week in weeks if _name(week) not in known)
+    dropped = [name for name in sorted(known) if _week(name) + timedelta(weeks=1) <= oldest]
+    for name in dropped:
+        _drop_week(name)
+    return {"made": made, "dropped": len(dropped), "forgotten": _forget_rest(oldest)}
+
+
+def _name(week: date) -> str:
+    return f"{PARTITION_PREFIX}{week:%Y%m%d}"
+
+
+def _week(name: str) -> date:
+    return (
+        datetime.strptime(name.removeprefix(PARTITION_PREFIX), "%Y%m%d").replace(tzinfo=UTC).date()
+    )
+
+
+def _make_week(week: date) -> bool:
+    """Make the partition of a week, unless its events already lie in the one for the rest."""
+    end = week + timedelta(weeks=1)
+    statement = (
+        f"CREATE TABLE {_name(week)} PARTITION OF placement_allocation_event "
+        f"FOR VALUES FROM ('{week} 00:00+00') TO ('{end} 00:00+00')"
+    )
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+    except (
+        IntegrityError,
+        ProgrammingError,
+    ) as error:  # events lie there, or another run was first
+        log.info("placement_history_week_skipped", week=str(week), error=str(error).split("\n")[0])
+        return False
+    return True
+
+
+def _drop_week(name: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+def _forget_rest(oldest: date) -> int:
+    forgotten = 0
+    while True:
+        with transaction.atomic():
+            count = run(FORGET_REST, [oldest, BATCH_ROWS]).rowcount
+        forgotten += count
+        if count < BATCH_ROWS:
+            return forgotten
