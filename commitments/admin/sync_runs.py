@@ -12,7 +12,14 @@ from django.utils.safestring import SafeString
 
 from commitments.models import SyncOutcome, SyncRun
 from commitments.services.sync_runs import accept_shrink, why_not_acceptable
-from journal.admin_base import BaseAdmin, badge, column, request_actor, time_tag
+from journal.admin_base import (
+    BaseAdmin,
+    SystemOwnedAdmin,
+    badge,
+    column,
+    request_actor,
+    time_tag,
+)
 from journal.formatting import NOTHING, count_text, duration_text
 from journal.middleware import request_id_of
 
@@ -58,11 +65,14 @@ class AcceptShrinkForm(forms.ModelForm):  # type: ignore[type-arg]  # not generi
 
 
 @admin.register(SyncRun)
-class SyncRunAdmin(BaseAdmin[SyncRun]):
+class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
     """Runs of importers and of the syncer: how they ended, and what they counted."""
 
+    owner_note = (
+        "Every run writes its own row. A run that the guard stopped asks on its page whether what "
+        "is missing is really gone."
+    )
     form = AcceptShrinkForm
-    actions = None
     list_display = (
         "__str__",
         "source",
@@ -75,17 +85,9 @@ class SyncRunAdmin(BaseAdmin[SyncRun]):
     search_fields = ("source", "message", "error_code")
     page_columns = PAGE
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Refuse: every run writes its own row."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: SyncRun | None = None) -> bool:
-        """Refuse: every run writes its own row."""
-        return False
-
     def has_change_permission(self, request: HttpRequest, obj: SyncRun | None = None) -> bool:
         """Let operators accept the shrink that stopped a run; nothing else can be changed."""
-        may_change = super().has_change_permission(request, obj)
+        may_change = BaseAdmin.has_change_permission(self, request, obj)
         return may_change and obj is not None and not why_not_acceptable(obj)
 
     def get_fields(self, request: HttpRequest, obj: SyncRun | None = None) -> Any:
