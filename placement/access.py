@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.http import HttpRequest
 
 from journal.actors import Actor
 from journal.auth import Unauthenticated, authenticate
+from placement.conf import headroom
 from placement.domain.errors import Unauthorized
 
 ADMIN = "admin"
@@ -100,4 +100,4 @@ def caller_of(request: HttpRequest) -> Caller:
     Raises:
         Unauthorized: the request carries no token, or an unknown one.
     """
-    return CALLERS[settings.HEADROOM.auth](request)
+    return CALLERS[headroom().auth](request)

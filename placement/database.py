@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import psycopg
 import structlog
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
 
 from capacity.locks import LOCK_NOT_AVAILABLE, sqlstate_of
 from journal.errors import Busy
+from placement.conf import headroom
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict
 
 log = structlog.get_logger(__name__)
@@ -64,7 +64,7 @@ def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     raw = wrapper.connection
     cursor = _local.cursor
     if cursor is None or cursor.connection is not raw:
-        _local.is_prepared = bool(settings.HEADROOM.placement.prepared_statements)
+        _local.is_prepared = bool(headroom().placement.prepared_statements)
         if _local.is_prepared:
             raw.prepare_threshold = 0
         cursor = _local.cursor = psycopg.Cursor(raw)
@@ -103,7 +103,7 @@ def drop_dead_connection() -> None:
 
 def lock_timeout() -> str:
     """Return the longest wait for a lock, as the database writes it."""
-    return f"{int(settings.HEADROOM.lock_timeout_seconds * 1000)}ms"
+    return f"{int(headroom().lock_timeout_seconds * 1000)}ms"
 
 
 def in_transaction(work: Callable[[], Result]) -> Result:
@@ -125,7 +125,7 @@ def retried(attempt: Callable[[], Result]) -> Result:
         Busy: a lock was not free in time.
         Conflict: it lost every time.
     """
-    retries = settings.HEADROOM.placement.allocation_conflict_retry_count
+    retries = headroom().placement.allocation_conflict_retry_count
     for number in range(retries + 1):
         try:
             return attempt()
@@ -138,4 +138,4 @@ def retried(attempt: Callable[[], Result]) -> Result:
             log.info("placement_write_retried", sqlstate=state, attempt=number + 1)
             time.sleep(random.uniform(0, 0.02) * (number + 1))  # noqa: S311 - spreads writers
     message = "Inventory and/or allocations changed while attempting to allocate: try again"
-    raise Conflict(message, wire_code=CONCURRENT_UPDATE)
+    raise Conflict(message, wire_code=CONCURRENT_UPDATE, reason="retry_exhausted")

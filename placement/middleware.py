@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import cached_property
 
 import structlog
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, URLResolver
 from django.urls.resolvers import RegexPattern
 
 from placement.api.base import REQUEST_ID_KEY, new_request_id
 from placement.api.rendering import MOUNT
+from placement.conf import headroom
 
 BELOW_MOUNT = f"{MOUNT}/"
 NO_CONTENT = 204
@@ -63,7 +63,7 @@ class PlacementMiddleware:
 
 
 def _preflight(request: HttpRequest) -> HttpResponse | None:
-    placement = settings.HEADROOM.placement
+    placement = headroom().placement
     is_preflight = (
         request.method == "OPTIONS"
         and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in request.META
@@ -82,5 +82,5 @@ def _preflight(request: HttpRequest) -> HttpResponse | None:
 
 def _allow_origin(request: HttpRequest, response: HttpResponse) -> None:
     origin = request.META.get("HTTP_ORIGIN")
-    if origin and origin in settings.HEADROOM.placement.cors_allowed_origin:
+    if origin and origin in headroom().placement.cors_allowed_origin:
         response["Access-Control-Allow-Origin"] = origin

@@ -17,11 +17,11 @@ from typing import Final
 
 import structlog
 import yaml
-from django.conf import settings
 from oslo_config import cfg
 from oslo_policy import policy
 
 from placement.access import Caller
+from placement.conf import headroom
 from placement.domain.errors import PolicyDenied
 
 log = structlog.get_logger(__name__)
@@ -177,7 +177,7 @@ def _policy(policy_file: str, *, enforces_new_defaults: bool) -> Policy:
 
 def configured_policy() -> Policy:
     """Return the rules that the settings ask for, parsed once per process."""
-    placement = settings.HEADROOM.placement
+    placement = headroom().placement
     return _policy(placement.policy_file, enforces_new_defaults=placement.enforce_new_defaults)
 
 

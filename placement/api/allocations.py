@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.conf import settings
 from django.http import HttpResponse
 
 from placement.api.base import PlacementView, allowed_by, answers_json, reads_json, since
 from placement.api.inventories import inventories_of
+from placement.conf import headroom
 from placement.domain import schemas
 from placement.domain.errors import BadRequest, NotFound
 from placement.domain.querystring import (
@@ -216,7 +216,7 @@ def consumer_write(uuid: str, document: Document, *, minor: int) -> ConsumerWrit
     Raises:
         BadRequest: a provider is not like a UUID, so there is none.
     """
-    placement = settings.HEADROOM.placement
+    placement = headroom().placement
     generation = document.get("consumer_generation")
     return ConsumerWrite(
         uuid=uuid,

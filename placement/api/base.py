@@ -12,7 +12,6 @@ from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from rest_framework.views import APIView
 
@@ -27,6 +26,7 @@ from placement.api.rendering import (
     prefix_of,
     put_cache_headers,
 )
+from placement.conf import headroom
 from placement.domain.errors import (
     BadRequest,
     MethodNotAllowed,
@@ -154,8 +154,8 @@ class PlacementView(APIView):
     def _check_length(self, length: str) -> None:
         if not (length.isascii() and length.isdecimal()):
             raise BadRequest("content-length header must be an integer")
-        if int(length) > settings.HEADROOM.placement.max_body_mib << 20:
-            limit = settings.HEADROOM.placement.max_body_mib
+        if int(length) > headroom().placement.max_body_mib << 20:
+            limit = headroom().placement.max_body_mib
             raise PayloadTooLarge(f"The body may have {limit} MiB at most.")
         if int(length) > 0 and not self.http_request.META.get("CONTENT_TYPE"):
             raise BadRequest("content-type header required when content-length > 0")

@@ -8,8 +8,9 @@ from email.utils import formatdate
 from typing import Final
 
 import orjson
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+
+from placement.conf import headroom
 
 MOUNT: Final = "/placement"
 JSON_TYPE: Final = "application/json"
@@ -36,7 +37,7 @@ def absolute_url(request: HttpRequest, path: str) -> str:
     meta = request.META
     scheme = request.scheme or "http"
     host = meta.get("HTTP_HOST") or _own_host(request)
-    if settings.HEADROOM.placement.trusted_proxy_headers:
+    if headroom().placement.trusted_proxy_headers:
         scheme = meta.get("HTTP_X_FORWARDED_PROTO", scheme)
         host = meta.get("HTTP_X_FORWARDED_HOST", host)
     return f"{scheme}://{host}{prefix_of(request)}{path}"

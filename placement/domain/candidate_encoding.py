@@ -23,6 +23,7 @@ TREES = 29
 MAPPINGS = 34
 
 _HOLE = "\0" * UUID_LENGTH
+_SLOTS_PER_NUMBER = 8
 
 
 def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
@@ -51,16 +52,16 @@ def _requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
     if len(candidates.columns) == 1:
         template = _template(candidates, [0], minor)
         return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
-    patterns = _patterns(candidates.columns)
-    kinds, kind_of = np.unique(patterns, return_inverse=True, axis=0)
+    firsts = _first_alike(candidates.columns)
+    kinds = _numbered(firsts)
+    _, examples, kind_of = np.unique(kinds, return_index=True, return_inverse=True)
     texts: list[bytes] = [b""] * len(candidates)
-    for kind, pattern in enumerate(kinds.tolist()):
-        at = np.flatnonzero(kind_of == kind)
-        template = _template(candidates, pattern, minor)
-        if len(at) == len(candidates):
+    for kind, example in enumerate(examples.tolist()):
+        template = _template(candidates, [int(first[example]) for first in firsts], minor)
+        if len(examples) == 1:
             return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
-        columns = [column[at] for column in candidates.columns]
-        block = template.filled(snapshot.uuids, columns)
+        at = np.flatnonzero(kind_of == kind)
+        block = template.filled(snapshot.uuids, [column[at] for column in candidates.columns])
         length = block.shape[1]
         text = block.tobytes()
         for position, start in zip(at.tolist(), range(0, len(text), length), strict=True):
@@ -68,15 +69,28 @@ def _requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
     return b"".join(texts)[:-1]
 
 
-def _patterns(columns: Sequence[Int32Column]) -> Int64Column:
-    """Return int64[M, slots]: for each slot the first one that is on the same provider."""
-    patterns = np.zeros((len(columns[0]), len(columns)), dtype=np.int64)
+def _first_alike(columns: Sequence[Int32Column]) -> Sequence[Int64Column]:
+    """Return int64[M] for each slot: the number of the first slot on the same provider."""
+    firsts = []
     for number, column in enumerate(columns):
         first = np.full(len(column), number, dtype=np.int64)
         for earlier in range(number - 1, -1, -1):
             first[columns[earlier] == column] = earlier
-        patterns[:, number] = first
-    return patterns
+        firsts.append(first)
+    return firsts
+
+
+def _numbered(firsts: Sequence[Int64Column]) -> Int64Column:
+    """Return int64[M], equal where the slots share providers alike.
+
+    Numbers that have grown are counted anew every few slots, so that they fit into 64 bits.
+    """
+    kinds = np.zeros(len(firsts[0]), dtype=np.int64)
+    for number, first in enumerate(firsts):
+        if number and number % _SLOTS_PER_NUMBER == 0:
+            kinds = np.unique(kinds, return_inverse=True)[1].astype(np.int64)
+        kinds = kinds * (number + 1) + first
+    return kinds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -283,7 +283,7 @@ def _even_quotas(
     products: np.ndarray[tuple[int], np.dtype[np.float64]], limit: int | None
 ) -> Int64Column:
     """Return how many candidates of each tree to make so that there are enough, evenly."""
-    if limit is None:
+    if limit is None or products.sum() <= limit:
         return products.astype(np.int64)
     if len(products) >= limit:
         quotas = np.zeros(len(products), dtype=np.int64)

@@ -14,7 +14,7 @@ from django.conf import settings
 from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidate_explain import Explanation, explain_candidates
 from placement.domain.candidate_parsing import ParsedQuery, QueryCache
-from placement.domain.candidate_query import SearchOptions, Strategy
+from placement.domain.candidate_query import CandidateQuery, SearchOptions, Strategy
 from placement.domain.candidates import Candidates, find_candidates
 from placement.domain.errors import BadRequest
 from placement.domain.hypothesis import Supposed, supposed_snapshot
@@ -24,6 +24,8 @@ from placement.selectors.held import CORES, MEMORY, held_by_uuid
 from placement.selectors.snapshot import current_snapshot
 from placement.selectors.snapshot.cache import is_held_subtracted
 
+#: An answer of so many candidates has a hundred megabytes.
+MOST_ANSWERED: Final = 200_000
 _queries: Final = QueryCache()
 
 
@@ -41,7 +43,7 @@ def candidates_body(text: str, minor: int) -> bytes:
     snapshot = current_snapshot()
     started = time.perf_counter()
     check_names(parsed, snapshot)
-    found = find_candidates(snapshot, parsed.query, search_options())
+    found = _found(snapshot, parsed.query, search_options())
     body = encode_candidates(snapshot, found, minor)
     observe_candidates(
         groups=len(parsed.query.groups),
@@ -111,14 +113,29 @@ def simulation_body(text: str, minor: int, supposed: Supposed) -> bytes:
     check_names(parsed, real)
     options = search_options()
     snapshot, over = supposed_snapshot(real, supposed)
-    found = find_candidates(snapshot, parsed.query, options)
+    found = _found(snapshot, parsed.query, options)
     facts = {
         "candidates": len(found),
-        "candidates_now": len(find_candidates(real, parsed.query, options)),
+        "candidates_now": len(_found(real, parsed.query, options)),
         "over_capacity": [asdict(one) for one in over],
     }
     answer = encode_candidates(snapshot, found, minor)
     return orjson.dumps(facts)[:-1] + b"," + answer[1:]
+
+
+def _found(snapshot: Snapshot, query: CandidateQuery, options: SearchOptions) -> Candidates:
+    """Return the candidates of a request.
+
+    Raises:
+        BadRequest: there are more than a server can answer with; the reference would be at it
+            until its client gives up.
+    """
+    bounded = replace(query, limit=min(query.limit or MOST_ANSWERED + 1, MOST_ANSWERED + 1))
+    found = find_candidates(snapshot, bounded, options)
+    if len(found) > MOST_ANSWERED:
+        message = f"The request has more than {MOST_ANSWERED} candidates; give a smaller limit."
+        raise BadRequest(message)
+    return found
 
 
 def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:

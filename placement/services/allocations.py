@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import Error, connection, transaction
 
 from capacity.locks import sqlstate_of
 from journal.actors import Actor
 from placement import metrics
+from placement.conf import headroom
 from placement.database import drop_dead_connection, lock_timeout, retried, run
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
@@ -102,7 +102,7 @@ def replace_allocations(
         Busy: the rows were locked for too long.
     """
     parameters = replace_parameters(request, actor=actor, request_id=request_id)
-    _observed(kind, lambda: _write(REPLACE, [*parameters, lock_timeout()], request))
+    observed_write(kind, lambda: _write(REPLACE, [*parameters, lock_timeout()], request))
 
 
 def replace_in_transaction(request: AllocationRequest, *, actor: Actor, request_id: str) -> None:
@@ -142,7 +142,7 @@ def delete_allocations(
         row = _write(DELETE, [consumer_uuid, generation, *history, lock_timeout()], request)
         return bool(row and row[0])
 
-    if not _observed("delete", delete):
+    if not observed_write("delete", delete):
         raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
 
 
@@ -199,7 +199,7 @@ def _generation(consumer: ConsumerWrite) -> int | None:
 
 
 def _history(actor: Actor, request_id: str) -> tuple[str, str | None]:
-    return actor.name[:255], request_id if settings.HEADROOM.placement.history_days else None
+    return actor.name[:255], request_id if headroom().placement.history_days else None
 
 
 def _write(
@@ -218,7 +218,13 @@ def _write(
         raise _told(error, request) from error
 
 
-def _observed(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed through
+def observed_write(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed through
+    """Run a write of allocations and count it.
+
+    Args:
+        kind: ``put``, ``post``, ``delete`` or ``reshape``.
+        work: The write.
+    """
     started = time.perf_counter()
     result = "error"
     try:

@@ -16,7 +16,11 @@ from placement.domain.errors import (
     NotFound,
 )
 from placement.selectors.providers import is_canonical
-from placement.services.allocations import AllocationRequest, replace_in_transaction
+from placement.services.allocations import (
+    AllocationRequest,
+    observed_write,
+    replace_in_transaction,
+)
 from placement.services.inventories import (
     Inventories,
     check_capacity,
@@ -90,7 +94,7 @@ def reshape(
             new = inventories[provider.uuid].by_class
             replace_all(provider, new, {name: ids[name] for name in new})
 
-    in_transaction(write)
+    observed_write("reshape", lambda: in_transaction(write))
 
 
 def _lock_consumers(allocations: AllocationRequest) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from placement import metrics
 from placement.models import AllocationEvent, Consumer
 from tests.placement.client import PlacementClient, consumer_body, drift, uuid
 
@@ -414,3 +415,24 @@ def test_names_come_back_as_they_were_sent(placement: PlacementClient, text: str
     assert {key: shown[key] for key in owner} == owner
     listed = placement.allocate(uuid(), held, **owner, version="1.12")
     assert listed.status == 204
+
+
+def test_writes_and_their_refusals_are_counted(placement: PlacementClient) -> None:
+    def count(kind: str, result: str) -> float:
+        sample = metrics.WRITE_SECONDS.labels(kind=kind, result=result)
+        return next(s.value for s in sample.collect()[0].samples if s.name.endswith("_count"))
+
+    def refused(reason: str) -> float:
+        return float(metrics.CONFLICTS.labels(reason=reason)._value.get())
+
+    provider, consumer = placement.make_provider(VCPU=8), uuid()
+    before = {kind: count(kind, "ok") for kind in ("put", "post", "delete", "reshape")}
+    full = refused("capacity")
+    placement.allocate(consumer, {provider: {"VCPU": 4}})
+    placement.allocate(uuid(), {provider: {"VCPU": 5}})
+    body = {consumer: consumer_body({provider: {"VCPU": 1}}, generation=1)}
+    placement.post("/allocations", body, version="1.28")
+    reshape(placement, {provider: (3, {"VCPU": 9})})
+    placement.delete(f"/allocations/{consumer}")
+    assert {kind: count(kind, "ok") - before[kind] for kind in before} == dict.fromkeys(before, 1)
+    assert refused("capacity") == full + 1

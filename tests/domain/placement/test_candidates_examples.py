@@ -532,3 +532,22 @@ def test_strict_reference_repeats_its_defects_of_groups_without_resources(
         options = SearchOptions(strict_reference=is_strict)
         _, answer = ask(small(*lines), f"{resourceless}&{text}", 36, options)
         assert counts(answer)[0] == expected
+
+
+def test_many_groups_are_encoded_as_they_share_providers() -> None:
+    groups = [f"_{number}" for number in range(18)]
+    lines = [("r", "", "", "", "")]
+    lines += [(f"d{number}", "r", "SRIOV_NET_VF=18", "", "") for number in range(3)]
+    asked = "&".join(f"resources{suffix}=SRIOV_NET_VF:1" for suffix in groups)
+    _, answer = ask(small(*lines), f"{asked}&group_policy=none&limit=3000", 36)
+    contents = set()
+    for request in answer["allocation_requests"]:
+        assert list(request["mappings"]) == groups
+        held: dict[str, int] = {}
+        for (uuid,) in request["mappings"].values():
+            held[uuid] = held.get(uuid, 0) + 1
+        assert request["allocations"] == {
+            uuid: {"resources": {"SRIOV_NET_VF": amount}} for uuid, amount in held.items()
+        }
+        contents.add(json.dumps(request["mappings"], sort_keys=True))
+    assert len(contents) == len(answer["allocation_requests"]) == 3000
