@@ -7,7 +7,7 @@ much as the view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIRequest
@@ -18,14 +18,14 @@ from placement.middleware import BELOW_MOUNT, PlacementMiddleware
 
 Environ = dict[str, Any]  # Any: as WSGI has it
 StartResponse = Callable[[str, list[tuple[str, str]]], object]
-Application = Callable[[Environ, StartResponse], Iterable[bytes]]
+Application = Callable[..., Any]  # Any: Django types its own entry point otherwise than WSGI does
 
 
 def placement_first(application: Application) -> Application:
     """Return an application that serves Placement's paths itself and leaves the rest to another."""
     middleware = PlacementMiddleware(_elsewhere)
 
-    def serve(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def serve(environ: Environ, start_response: StartResponse) -> Any:  # Any: as above
         path = environ.get("PATH_INFO", "")
         if not path.startswith(BELOW_MOUNT) and path != MOUNT:
             return application(environ, start_response)

@@ -83,11 +83,11 @@ def test_one_of_many_creators_of_a_consumer_succeeds(placement: PlacementClient)
     provider = placement.make_provider(VCPU=1000)
     consumers = [uuid() for _ in range(5)]
     for consumer in consumers:
-        answers = all_at_once(
-            lambda number, consumer=consumer: PlacementClient().allocate(
-                consumer, {provider: {"VCPU": number + 1}}
-            )
-        )
+
+        def create(number: int, consumer: str = consumer) -> Answer:
+            return PlacementClient().allocate(consumer, {provider: {"VCPU": number + 1}})
+
+        answers = all_at_once(create)
         assert statuses(answers) == {204: 1, 409: CONNECTIONS - 1}
         refused = [answer for answer in answers if answer.status == 409]
         assert all("expected 1 but got None" in answer.error["detail"] for answer in refused)

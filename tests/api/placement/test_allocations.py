@@ -66,7 +66,7 @@ def test_life_of_a_consumer(placement: PlacementClient) -> None:
         held = {provider: {"VCPU": amount}} if amount else {}
         return placement.allocate(consumer, held, generation=generation, version=version)
 
-    def stored() -> int | None:
+    def stored() -> Any:
         return placement.get(f"/allocations/{consumer}").json.get("consumer_generation")
 
     assert put(1, None).status == 204
@@ -274,7 +274,7 @@ def test_usages_of_a_project(
     placement: PlacementClient, version: str, query: str, usages: dict[str, Any]
 ) -> None:
     provider = placement.make_provider(VCPU=9, MEMORY_MB=4096, DISK_GB=100)
-    typed = {"version": "1.38", "consumer_type": "INSTANCE"}
+    typed: dict[str, Any] = {"version": "1.38", "consumer_type": "INSTANCE"}
     placement.allocate(uuid(), {provider: {"VCPU": 2, "MEMORY_MB": 512}}, **typed)
     placement.allocate(uuid(), {provider: {"VCPU": 1}}, **typed)
     placement.allocate(uuid(), {provider: {"DISK_GB": 10}})
@@ -408,7 +408,7 @@ def test_history_tells_who_held_what(placement: PlacementClient) -> None:
 )
 def test_names_come_back_as_they_were_sent(placement: PlacementClient, text: str) -> None:
     provider, consumer = placement.make_provider(VCPU=8), uuid()
-    owner = {"project_id": text, "user_id": f"{text}{text}"}
+    owner: dict[str, Any] = {"project_id": text, "user_id": f"{text}{text}"}
     held = {provider: {"VCPU": 1}}
     assert placement.allocate(consumer, held, **owner).status == 204
     shown = placement.get(f"/allocations/{consumer}").json
@@ -419,8 +419,8 @@ def test_names_come_back_as_they_were_sent(placement: PlacementClient, text: str
 
 def test_writes_and_their_refusals_are_counted(placement: PlacementClient) -> None:
     def count(kind: str, result: str) -> float:
-        sample = metrics.WRITE_SECONDS.labels(kind=kind, result=result)
-        return next(s.value for s in sample.collect()[0].samples if s.name.endswith("_count"))
+        (family,) = metrics.WRITE_SECONDS.labels(kind=kind, result=result).collect()
+        return next(float(s.value) for s in family.samples if s.name.endswith("_count"))
 
     def refused(reason: str) -> float:
         return float(metrics.CONFLICTS.labels(reason=reason)._value.get())

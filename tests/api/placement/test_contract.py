@@ -159,7 +159,7 @@ def test_errors_come_in_the_form_that_is_accepted(
 
 
 def test_order_of_checks(placement: PlacementClient) -> None:
-    body = {"headers": {}}
+    body: dict[str, Any] = {"headers": {}}
     without_token = PlacementClient(token="", version="1.99")
     assert without_token.get("/unknown").status == 401
     assert placement.get("/unknown", version="1.99").status == 406
@@ -181,7 +181,7 @@ def test_order_of_checks(placement: PlacementClient) -> None:
 
 
 def test_a_body_needs_a_media_type(placement: PlacementClient) -> None:
-    arguments = {"headers": {"X-Auth-Token": "admin"}}
+    arguments: dict[str, Any] = {"headers": {"X-Auth-Token": "admin"}}
     sent = placement.client.generic(
         "POST", "/placement/resource_providers", "{}", content_type="", **arguments
     )
@@ -220,7 +220,7 @@ def test_bodies_have_a_limit(placement: PlacementClient, settings: Any) -> None:
 def test_paths_appear_with_their_version(
     placement: PlacementClient, method: str, path: str, since: int, below: int
 ) -> None:
-    body = {} if method == "POST" else None
+    body: object = {} if method == "POST" else None
     masked = placement.call(method, path, body, version=f"1.{since - 1}")
     assert masked.status == below
     shown = placement.call(method, path, body, version=f"1.{since}")

@@ -24,7 +24,7 @@ def provider(number: int = 1, **fields: Any) -> HostProvider:
 
 
 def test_what_agrees_is_left_alone() -> None:
-    fields = {"zone": "a"}
+    fields: dict[str, Any] = {"zone": "a"}
     plan = plan_host_providers(
         [host(traits=frozenset({"T"}), aggregates=frozenset({"A"}), inventories=CPUS, **fields)],
         [provider(host_traits=frozenset({"T"}), host_aggregates=frozenset({"A"}), **fields)],

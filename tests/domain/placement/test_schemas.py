@@ -222,7 +222,8 @@ def test_consumer_types_of_usages(make: Callable[[], Schema], document: dict[str
 
 @pytest.mark.parametrize(("minor", "has_code"), [(None, False), (22, False), (23, True)])
 def test_codes_appear_since_1_23(minor: int | None, has_code: bool) -> None:
-    (error,) = error_body(BadRequest("why"), minor=minor, request_id="req-1")["errors"]  # type: ignore[misc]
+    body: dict[str, Any] = error_body(BadRequest("why"), minor=minor, request_id="req-1")
+    (error,) = body["errors"]
     assert error["status"] == 400
     assert error["title"] == "Bad Request"
     assert error["request_id"] == "req-1"
