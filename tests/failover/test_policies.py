@@ -20,7 +20,7 @@ OPERATOR = Actor(name="operator")
 
 @pytest.fixture
 def browser(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("root", password="x"))  # noqa: S106
+    client.force_login(User.objects.create_superuser("root", password="x"))
     return client
 
 
@@ -91,7 +91,7 @@ def test_brake_is_confirmed_by_an_action(browser: Client) -> None:
 def test_viewer_cannot_confirm_a_brake(client: Client) -> None:
     from django.contrib.auth.models import Permission  # noqa: PLC0415
 
-    viewer = User.objects.create_user("viewer", password="x", is_staff=True)  # noqa: S106
+    viewer = User.objects.create_user("viewer", password="x", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_failoverzone"))
     client.force_login(viewer)
     row = FailoverZone.objects.create(zone="az-a", brake_reason="vm_list_empty")
