@@ -31,10 +31,10 @@ from journal.actors import Actor
 from journal.errors import Busy
 from scheduling.resources import ResourceVector
 from tests.commitments.change_requests import RAM, change, decide
-from tests.concurrency.test_killed_halfway import die_at_statement, run_in_child
 from tests.domain.failover.oracle import five_rules_hold
 from tests.factories import make_group
 from tests.failover.zones import assert_sound, cover, flavor, hosts, plain_slots, require, vm
+from tests.killing import die_at_statement, run_in_child
 from tests.ledger import assert_rooms_add_up
 
 pytestmark = pytest.mark.django_db(transaction=True)
