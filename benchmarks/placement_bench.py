@@ -54,6 +54,7 @@ WRITES_RATIO = 12.0
 READS_RATIO = 8.0
 NEVER_SLOWER = 1.0
 MIB = 1 << 20
+WARM_ROUNDS = 6
 SEED = 7
 
 
@@ -83,7 +84,7 @@ QUICK = Scale(
 )
 FULL = Scale(
     sizes=(MIDDLE, LARGE),
-    candidates=(30, 3),
+    candidates=(120, 3),
     writes=(1600, 128),
     reads=(1000, 80),
     lists=(20, 3),
@@ -128,7 +129,8 @@ def run(*, is_quick: bool) -> list[Measure]:
 
 def _warm(pair: Pair, world: World) -> None:
     paths = [f"/allocation_candidates?{world.query}&limit=1", "/traits"]
-    warm(pair.ours, [*paths, f"/resource_providers/{world.hosts[0]}/usages"])
+    for _ in range(WARM_ROUNDS):  # every process has to load the providers before it is measured
+        warm(pair.ours, [*paths, f"/resource_providers/{world.hosts[0]}/usages"])
     warm(pair.reference, paths[1:])
 
 

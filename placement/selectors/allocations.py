@@ -13,27 +13,33 @@ ALL_TYPES: Final = "all"
 
 OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
 OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
+# Consumers are counted by themselves: each holds something, and counting them among the allocations
+# would sort all of these.
+# A consumer always holds something, so consumers are counted without their allocations.
 PROJECT_USAGES = """
-SELECT {kind}, c.name, sum(a.used)::bigint, count(DISTINCT a.consumer_id)
-  FROM placement_consumer consumer
-  JOIN placement_project project ON project.id = consumer.project_id
-  JOIN placement_user owner ON owner.id = consumer.user_id
-  LEFT JOIN placement_consumer_type kind ON kind.id = consumer.type_id
-  JOIN placement_allocation a ON a.consumer_id = consumer.id
-  JOIN placement_resource_class c ON c.id = a.resource_class_id
- WHERE project.external_id = %(project)s
-   AND (%(user)s::text IS NULL OR owner.external_id = %(user)s)
-   AND (%(type)s::text IS NULL OR coalesce(kind.name, '{unknown}') = %(type)s)
- GROUP BY GROUPING SETS (({group}c.id, c.name), ({group_total}))
+WITH chosen AS MATERIALIZED (
+    SELECT k.id, {kind} AS type_id
+      FROM placement_consumer k
+     WHERE k.project_id = (SELECT p.id FROM placement_project p WHERE p.external_id = %(project)s)
+       AND (%(user)s::text IS NULL OR k.user_id = (
+                SELECT u.id FROM placement_user u WHERE u.external_id = %(user)s))
+       AND (%(type)s::text IS NULL
+            OR (%(type)s = '{unknown}' AND k.type_id IS NULL)
+            OR k.type_id = (SELECT t.id FROM placement_consumer_type t WHERE t.name = %(type)s))),
+summed AS (
+    SELECT h.type_id, a.resource_class_id, sum(a.used)::bigint AS amount
+      FROM chosen h JOIN placement_allocation a ON a.consumer_id = h.id
+     GROUP BY h.type_id, a.resource_class_id),
+counted AS (SELECT type_id, count(*) AS consumers FROM chosen GROUP BY type_id)
+SELECT coalesce(t.name, '{rest}'), c.name, s.amount, n.consumers
+  FROM summed s
+  JOIN counted n ON n.type_id IS NOT DISTINCT FROM s.type_id
+  JOIN placement_resource_class c ON c.id = s.resource_class_id
+  LEFT JOIN placement_consumer_type t ON t.id = s.type_id
  ORDER BY 1, c.id
 """
-KIND: Final = f"coalesce(kind.name, '{UNKNOWN_TYPE}')"
-USAGES_BY_TYPE = PROJECT_USAGES.format(
-    kind=KIND, group=f"{KIND}, ", group_total=KIND, unknown=UNKNOWN_TYPE
-)
-USAGES_IN_ALL = PROJECT_USAGES.format(
-    kind=f"'{ALL_TYPES}'::text", group="", group_total="", unknown=UNKNOWN_TYPE
-)
+USAGES_BY_TYPE = PROJECT_USAGES.format(kind="k.type_id", rest=UNKNOWN_TYPE, unknown=UNKNOWN_TYPE)
+USAGES_IN_ALL = PROJECT_USAGES.format(kind="NULL::smallint", rest=ALL_TYPES, unknown=UNKNOWN_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +154,8 @@ def get_project_usages(
     resources: dict[str, dict[str, int]] = {}
     counts: dict[str, int] = {}
     for kind, class_name, amount, consumers in rows:
-        if class_name is None:
-            counts[kind] = consumers
-        else:
-            resources.setdefault(kind, {})[class_name] = amount
+        counts[kind] = consumers
+        resources.setdefault(kind, {})[class_name] = amount
     return {
         kind: TypeUsage(resources=amounts, consumer_count=counts[kind])
         for kind, amounts in resources.items()
