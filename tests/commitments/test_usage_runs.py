@@ -21,6 +21,7 @@ from commitments.models import (
     ProjectUsage,
     UsageCheck,
 )
+from commitments.selectors.usage_reads import vms_by_place
 from commitments.services import usage
 from commitments.services.usage import reconcile_all_usage, reconcile_project_usage
 from commitments.tasks import reconcile_changed_usage, reconcile_usage
@@ -406,7 +407,7 @@ class TestWrites:
     ) -> None:
         vm(host), vm(host)
         row = commitment(gib=2)
-        plain = usage.vms_by_place
+        plain = vms_by_place
         changes: list[Callable[[], Any]] = [
             lambda: Commitment.objects.update(
                 accepted_spec={**(row.accepted_spec or {}), "amount": GIB}
