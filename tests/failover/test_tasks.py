@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
@@ -26,6 +26,7 @@ from failover.models import (
     FailoverZone,
 )
 from failover.services import FailoverService
+from failover.services.events import Happening
 from failover.services.loop import due_zones
 from hosts.models import Host
 from tests.failover.zones import cover, hosts, require, run, vm
@@ -152,8 +153,9 @@ def test_service_runs_all_zones() -> None:
 def test_service_tells_who_wants_to_know() -> None:
     told: list[object] = []
 
-    def events(happened: Iterable[object], **_: object) -> None:
-        told.extend(happened)
+    def events(events: Iterable[Happening], *, request_id: str, now: datetime) -> None:
+        del request_id, now
+        told.extend(events)
 
     def monitor(figures: RunFigures, *, seconds: float, zone: str) -> None:
         told.append((figures.created, zone, seconds >= 0))

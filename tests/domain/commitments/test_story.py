@@ -27,7 +27,8 @@ def _plain(one: Period) -> tuple[str, str, int, int | None]:
     def hours(at: datetime) -> int:
         return int((at - START).total_seconds()) // 3600
 
-    return one.state, one.condition, hours(one.since), one.until and hours(one.until)
+    until = None if one.until is None else hours(one.until)
+    return one.state, one.condition, hours(one.since), until
 
 
 @pytest.mark.parametrize(
