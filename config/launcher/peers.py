@@ -114,5 +114,5 @@ def start_reference(
         log=directory / "reference.log",
         env=env,
         cwd=directory,
-        death_signal=signal.SIGKILL,
+        death_signal=signal.SIGTERM,  # its workers would outlive it otherwise
     )
