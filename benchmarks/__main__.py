@@ -17,6 +17,7 @@ def main() -> None:
     django.setup()
     from benchmarks import (  # noqa: PLC0415 - models need the setup
         change_bench,
+        commitments,
         failover_bench,
         import_bench,
         placement_bench,
@@ -26,6 +27,7 @@ def main() -> None:
 
     benchmarks = {
         "change": change_bench.run,
+        "commitments": commitments.run,
         "failover": failover_bench.run,
         "import": import_bench.run,
         "placement": placement_bench.run,

@@ -59,7 +59,7 @@ def empty_database() -> None:
     """Remove every row of our apps."""
     tables = [
         model._meta.db_table  # noqa: SLF001 - the documented way to a table's name
-        for label in ("journal", "hosts", "capacity", "commitments")
+        for label in ("journal", "hosts", "capacity", "commitments", "failover")
         for model in apps.get_app_config(label).get_models()
     ]
     with connection.cursor() as cursor:

@@ -99,7 +99,7 @@ def _samples(repeats: int) -> list[Sample]:
 
 
 def _timed(client: Client, body: bytes) -> Sample:
-    database_before = _database_cpu_seconds()
+    database_before = database_cpu_seconds()
     cpu_before, before = time.process_time(), time.perf_counter()
     response = client.post(URL, body, content_type="application/json")
     wall, cpu = time.perf_counter() - before, time.process_time() - cpu_before
@@ -109,7 +109,7 @@ def _timed(client: Client, body: bytes) -> Sample:
     return Sample(
         wall_seconds=wall,
         cpu_seconds=cpu,
-        database_cpu_seconds=_database_cpu_seconds() - database_before,
+        database_cpu_seconds=database_cpu_seconds() - database_before,
     )
 
 
@@ -202,7 +202,7 @@ def host_rows(table: HostTable) -> list[HostRow]:
     ]
 
 
-def _database_cpu_seconds() -> float:
+def database_cpu_seconds() -> float:
     """Return CPU seconds of this connection's backend, 0 when it is not on this machine."""
     raw = connection.connection
     if raw is None:

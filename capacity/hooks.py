@@ -32,6 +32,27 @@ def referenced_groups(names: Collection[str]) -> set[str]:
     return {name for check in _group_reference_checks.values() for name in check(names)}
 
 
+UnitCheck = Callable[[str, Collection[str], int], int]
+
+_unit_checks: dict[str, UnitCheck] = {}
+
+
+def add_unit_check(app_name: str, check: UnitCheck) -> None:
+    """Register how to find amounts that a declared RAM unit does not divide.
+
+    Args:
+        app_name: The app; registering again replaces its check.
+        check: Takes the name of a flavor group or ``*``, groups that ``*`` does not speak for, and
+            bytes of the unit; returns how many amounts are no whole number of units.
+    """
+    _unit_checks[app_name] = check
+
+
+def amounts_broken_by_unit(group_name: str, excepted: Collection[str], unit_bytes: int) -> int:
+    """Return how many stored amounts would be no whole number of units (spec liquid, 12.2)."""
+    return sum(check(group_name, excepted, unit_bytes) for check in _unit_checks.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZonePosition:
     """From which state of the database something about a zone was computed.
@@ -240,3 +261,22 @@ def planned_evacuation_host(vm_uuid: str) -> str:
         if planned:
             return planned
     return ""
+
+
+HostAction = Callable[..., object]
+
+_host_actions: dict[str, HostAction] = {}
+
+
+def add_host_action(action: HostAction) -> None:
+    """Offer an admin action of a higher app on the list of hosts.
+
+    Args:
+        action: As Django's admin knows them; one of the same name is replaced.
+    """
+    _host_actions[action.__name__] = action
+
+
+def host_actions() -> tuple[HostAction, ...]:
+    """Return the actions that higher apps offer on hosts."""
+    return tuple(_host_actions.values())

@@ -23,6 +23,14 @@ COUNTS = f"""
 SELECT {READY_WORDS}, count(*) FROM capacity_reservation AS held GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 - constants only
 
+STATES = """
+SELECT held.scheduling_domain, held.kind,
+       CASE WHEN held.is_ready THEN 'ready' WHEN held.is_ready IS NULL THEN 'unknown'
+            ELSE 'error' END,
+       CASE WHEN held.is_ready IS NULL THEN '' ELSE held.ready_reason END, count(*)
+  FROM capacity_reservation AS held GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+"""
+
 AMOUNTS = f"""
 SELECT {READY_WORDS}, coalesce(host.name, ''), part.resource, sum(part.amount)
   FROM capacity_reservation AS held
@@ -105,12 +113,20 @@ class ReservationCollector:
             )
             cursor.execute(COUNTS)
             counts = cursor.fetchall()
+            cursor.execute(STATES)
+            states = cursor.fetchall()
             cursor.execute(AMOUNTS)
             amounts = cursor.fetchall()
             cursor.execute(HOST_USAGE)
             usage = cursor.fetchall()
         return [
             _family("reservations", "Reservations of every kind.", READY_LABELS, counts),
+            _family(
+                "reservation_state",
+                "Reservations by what they are for, state and reason.",
+                ("domain", "type", "state", "reason"),
+                states,
+            ),
             _family(
                 "reservations_allocated_resources",
                 "What reservations hold, in bytes or vCPUs.",

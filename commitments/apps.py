@@ -17,11 +17,20 @@ class CommitmentsConfig(AppConfig):
             add_commitment_tracker,
             add_group_reference_check,
             add_release_listener,
+            add_unit_check,
         )
-        from commitments import metrics_quota, region, scrape  # noqa: PLC0415 - models first
+        from commitments import (  # noqa: PLC0415 - models first
+            metrics_quota,
+            metrics_slots,
+            metrics_sync,
+            region,
+            scrape,
+            scrape_sync,
+        )
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
+        from commitments.hooks_units import count_broken_amounts  # noqa: PLC0415 - models first
         from commitments.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
@@ -29,8 +38,11 @@ class CommitmentsConfig(AppConfig):
         register_rules(RULES)
         region.register(registry)
         scrape.register()
+        scrape_sync.register()
         metrics_quota.register()
+        del metrics_slots, metrics_sync  # their series are there, at 0, from the start
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)
         add_commitment_tracker("commitments", SlotTracker())
+        add_unit_check("commitments", count_broken_amounts)

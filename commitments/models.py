@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from journal.models import TrackedModel
+from journal.models import CurrentTransactionID, TrackedModel
 
 UUID_REGEX = r"^[a-zA-Z0-9-]{6,40}$"
 
@@ -187,6 +187,102 @@ class InstanceAssignment(TrackedModel):
 
     def __str__(self) -> str:
         return self.vm_uuid
+
+
+class AssignmentPeriod(models.Model):
+    """From when to when a commitment covered a VM (spec commitments, 14.7).
+
+    Kept by triggers on the assignments, whoever writes those: a period is opened with an
+    assignment and closed with its end, nothing else ever changes. Ids stay when the objects go.
+    """
+
+    vm_uuid = models.CharField(max_length=64)
+    resource_type = models.CharField(max_length=16, choices=ResourceType.choices)
+    commitment_uuid = models.CharField(max_length=40)
+    project_id = models.CharField(max_length=64)
+    valid_from = models.DateTimeField()
+    valid_to = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [
+            models.Index(fields=["vm_uuid", "id"], name="commitments_period_vm_idx"),
+            models.Index(fields=["commitment_uuid", "id"], name="commitments_period_owner_idx"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(valid_to__isnull=True) | Q(valid_to__gte=F("valid_from")),
+                name="commitments_assignmentperiod_forward",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.vm_uuid} {self.commitment_uuid}"
+
+
+class ProjectUsage(models.Model):
+    """What the last usage run found in a project, and what makes the next one look at it.
+
+    Written only when it changes. ``written_xid`` is the transaction in which the run last wrote
+    commitments: changes of that transaction are its own and no reason to look again. Writer:
+    ``commitments.services.usage``.
+    """
+
+    project_id = models.CharField(max_length=64, unique=True)
+    assigned_vms = models.PositiveBigIntegerField(default=0)
+    uncovered_vms = models.PositiveBigIntegerField(
+        default=0, help_text="VMs that no memory commitment of their zone and group had room for"
+    )
+    next_change_at = models.DateTimeField(
+        null=True, blank=True, help_text="next start or end of an accepted commitment"
+    )
+    is_due = models.BooleanField(default=False, help_text="the last run could not look at it")
+    written_xid = models.BigIntegerField(null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ("project_id",)
+        verbose_name_plural = "project usage"
+
+    def __str__(self) -> str:
+        return self.project_id
+
+
+class UsageCheck(models.Model):
+    """From which state of the database the next usage run follows changes: one row.
+
+    Writer: ``commitments.services.usage``, after a whole run, so that one that died is repeated.
+    """
+
+    singleton = models.BooleanField(default=True, unique=True, editable=False)
+    snapshot = models.TextField()
+    group_fingerprint = models.TextField(help_text="changes whenever a flavor group does")
+    checked_at = models.DateTimeField()
+    fully_checked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(singleton=True), name="commitments_usagecheck_singleton"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.checked_at:%Y-%m-%d %H:%M}"
+
+
+class ProjectDeparture(models.Model):
+    """A project that lost a VM or a commitment, for the next usage run; kept by triggers."""
+
+    project_id = models.CharField(max_length=64)
+    changed_xid = models.BigIntegerField(
+        db_default=CurrentTransactionID(), editable=False, db_index=True
+    )
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return self.project_id
 
 
 class SyncOutcome(models.TextChoices):

@@ -35,6 +35,7 @@ from commitments.presentation import (
     condition_tone,
     why_text,
 )
+from commitments.story_page import StoryPage, story_page
 from hosts.models import Domain, Project
 from journal.admin_base import TONE_ICONS, list_url, row_url, time_tag
 from journal.formatting import NOTHING, count_text, memory_text, plural, time_text
@@ -109,6 +110,7 @@ class CommitmentPage:
     events: tuple[EventLine, ...]
     events_note: str
     events_url: str
+    story: StoryPage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,7 @@ def commitment_page(row: Commitment, now: datetime) -> CommitmentPage:
         events=tuple(_event(event) for event in events[:EVENTS_SHOWN]),
         events_note=f"newest {EVENTS_SHOWN}" if more else plural(len(events), "event"),
         events_url=list_url("commitments.commitmentevent", q=row.commitment_uuid),
+        story=story_page(row, now),
     )
 
 

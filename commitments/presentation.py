@@ -87,8 +87,12 @@ def why_text(row: Commitment, now: datetime) -> str:
     if row.ready_reason == Condition.ACCEPTED:
         return f"{amount} of {place} is promised and held." + _end_text(row, now)
     if row.ready_reason == Condition.REJECTED:
+        held = "nothing is held for it"
+        if row.accepted_amount:
+            kept = amount_text(row.resource_type, row.accepted_amount)
+            held = f"it goes on holding the {kept} that were accepted before"
         return (
-            f"{amount} of {place} was refused and nothing is held for it. It is not tried again "
+            f"{amount} of {place} was refused and {held}. It is not tried again "
             "by itself: it takes free room there and a new request from Limes, or a smaller amount."
         )
     if row.ready_reason == Condition.RESERVING:

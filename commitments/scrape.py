@@ -7,20 +7,32 @@ from collections.abc import Iterable
 from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from commitments.metrics_usage import UsageGauges
 from journal.metrics import at_scrape, metric_name
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
 
+# What was accepted once is a promise, whatever its writer would have taken for an answer then.
 UNFULFILLED = """
 SELECT flavor_group_name, resource_type, zone, count(*)
   FROM commitments_commitment
- WHERE ready_reason = 'Reserving' AND NOT allow_rejection
+ WHERE ready_reason = 'Reserving' AND (NOT allow_rejection OR accepted_amount IS NOT NULL)
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+REFUSED = "SELECT zone, is_refused::int FROM commitments_slotcheck ORDER BY zone"
+
+ON_LOST_HOSTS = """
+SELECT host.zone, count(*)
+  FROM hosts_host AS host
+  JOIN capacity_reservation AS slot ON slot.target_host_id = host.id AND slot.kind = 'committed'
+ WHERE host.state = 'down' OR host.maintenance = 'termination'
+ GROUP BY 1 ORDER BY 1
 """
 
 
 class CommitmentGauges:
-    """Commitments that wait for capacity they were promised; no series means none."""
+    """Commitments that wait for capacity they were promised, and what threatens slots."""
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges as of now.
@@ -28,21 +40,37 @@ class CommitmentGauges:
         Raises:
             DatabaseError: The database does not answer within 10 s.
         """
-        gauge = GaugeMetricFamily(
+        unfulfilled = GaugeMetricFamily(
             metric_name("committed_resource_unfulfilled"),
             "Commitments that could not be placed yet and may not be rejected.",
             labels=("flavor_group", "resource_type", "availability_zone"),
+        )
+        refused = GaugeMetricFamily(
+            metric_name("committed_resource_vm_list_refused"),
+            "Whether the VM list of a zone shrank too much to take VMs out of slots.",
+            labels=("availability_zone",),
+        )
+        on_lost_hosts = GaugeMetricFamily(
+            metric_name("committed_resource_slots_on_lost_hosts"),
+            "Slots of commitments on hosts that are down or leaving; no series means none.",
+            labels=("availability_zone",),
         )
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(
                 "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
             )
-            cursor.execute(UNFULFILLED)
-            for group, resource_type, zone, count in cursor.fetchall():
-                gauge.add_metric([group, resource_type, zone], count)
-        return [gauge]
+            for gauge, statement in (
+                (unfulfilled, UNFULFILLED),
+                (refused, REFUSED),
+                (on_lost_hosts, ON_LOST_HOSTS),
+            ):
+                cursor.execute(statement)
+                for *labels, count in cursor.fetchall():
+                    gauge.add_metric(labels, count)
+        return [unfulfilled, refused, on_lost_hosts]
 
 
 def register() -> None:
     """Collect the gauges at every scrape."""
     at_scrape(CommitmentGauges())
+    at_scrape(UsageGauges())

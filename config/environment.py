@@ -178,6 +178,17 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
+class UsageSettings(BaseModel, extra="forbid"):
+    """Which commitment covers which VM (spec commitments, 14)."""
+
+    cooldown_seconds: int = Field(
+        300, ge=10, description="Seconds between assignments of the VMs of all projects."
+    )
+    changes_interval_seconds: int = Field(
+        10, ge=1, description="Seconds between assignments of the VMs of projects that changed."
+    )
+
+
 class QuotaSettings(BaseModel, extra="forbid"):
     """Usage of project quota (spec liquid, 14)."""
 
@@ -477,6 +488,15 @@ class FailoverSettings(BaseModel, extra="forbid"):
     event_retention_days: int = Field(
         30, ge=1, le=3650, description="Age in days from which runs and events are forgotten."
     )
+    rebalance: bool = Field(
+        default=True, description="Carry out nightly shadow plans that save enough."
+    )
+    rebalance_threshold_ratio: float = Field(
+        0.1, ge=0, le=1, description="Share of reserved memory that a shadow plan has to save."
+    )
+    rebalance_steps_per_run: int = Field(
+        500, ge=1, description="Most single steps towards a shadow plan in one run."
+    )
 
 
 class Environment(BaseSettings):
@@ -538,6 +558,7 @@ class Environment(BaseSettings):
     sync: SyncSettings = Field(default_factory=SyncSettings)
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
+    usage: UsageSettings = Field(default_factory=UsageSettings)
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
@@ -615,13 +636,14 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             hint = f", did you mean {close[0]}?" if close else ""
             message = f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
             raise ConfigurationError(message)
-    for name in sorted(known):
+    for name in sorted(known & variables.keys()):
         target = name.removesuffix("_FILE")
-        if target != name and target in known and name in variables:
+        if target != name and target in known:  # others are files themselves, such as POLICY_FILE
+            path = variables.pop(name)
             try:
-                variables[target] = Path(variables[name]).read_text(encoding="utf-8").strip()
+                variables[target] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
-                message = f"{name}: cannot read {variables[name]}: {error.strerror}"
+                message = f"{name}: cannot read {path}: {error.strerror}"
                 raise ConfigurationError(message) from error
     return _parse(variables)
 

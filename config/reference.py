@@ -12,6 +12,7 @@ from typing import Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
+from pydantic_settings import NoDecode
 
 from config.environment import NESTING, PREFIX, AccessToken, Environment, setting_names
 
@@ -204,8 +205,11 @@ def _default_text(field: FieldInfo) -> str:
         return "none"
     if default == "":
         return "empty"
+    if isinstance(default, tuple) and default:
+        is_plain = any(rule is NoDecode or isinstance(rule, NoDecode) for rule in field.metadata)
+        return f"`{','.join(default) if is_plain else json.dumps(default)}`"
     if isinstance(default, tuple):
-        return f"`{','.join(map(str, default))}`" if default else "empty"
+        return "empty"
     return f"`{json.dumps(default) if isinstance(default, bool) else default}`"
 
 

@@ -188,6 +188,23 @@ UNFOLD = {
                 ],
             },
             {
+                "title": "Failover",
+                "items": [
+                    _page("Failover coverage", "health_and_safety", "failover_coverageaccount"),
+                    _page("Failure drills", "emergency", "failover_failuredrill"),
+                    _page("Evacuations", "move_up", "failover_evacuationplan"),
+                    _page(
+                        "Failover reservations", "bookmark_added", "failover_failoverreservation"
+                    ),
+                    _page("Failover decisions", "gpp_maybe", "failover_failoverdecision"),
+                    _page("Failover runs", "autorenew", "failover_failoverrun"),
+                    _page("Failover events", "event_note", "failover_failoverevent"),
+                    _page("Failover policies", "policy", "failover_failoverpolicy"),
+                    _page("Failover zones", "front_hand", "failover_failoverzone"),
+                    _page("Shadow plans", "compare_arrows", "failover_shadowplan"),
+                ],
+            },
+            {
                 "title": "Placement",
                 "items": [
                     _page("Providers", "lan", "placement_resourceprovider"),
@@ -299,8 +316,13 @@ CELERY: dict[str, Any] = {
         },
         "usage": {
             "task": "commitments.reconcile_usage",
-            "schedule": schedule(run_every=300),
-            "options": {"expires": 300},
+            "schedule": schedule(run_every=HEADROOM.usage.cooldown_seconds),
+            "options": {"expires": HEADROOM.usage.cooldown_seconds},
+        },
+        "usage-changes": {
+            "task": "commitments.reconcile_changed_usage",
+            "schedule": schedule(run_every=HEADROOM.usage.changes_interval_seconds),
+            "options": {"expires": HEADROOM.usage.changes_interval_seconds},
         },
         "placement-hosts": {
             "task": "placement.reconcile_hosts",
@@ -360,6 +382,11 @@ CELERY: dict[str, Any] = {
         "drills": {
             "task": "failover.drill_zones",
             "schedule": crontab(hour="2", minute="17"),
+            "options": {"expires": 7200},
+        },
+        "rebalancing": {
+            "task": "failover.rebalance",
+            "schedule": crontab(hour="3", minute="17"),
             "options": {"expires": 7200},
         },
         "commitments-due": {

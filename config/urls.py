@@ -7,6 +7,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from commitments.api.views import unknown_path
+from failover.api.views import SimulationView
 from journal.views import healthz, metrics, readyz
 from placement.api.root import RootView
 
@@ -25,6 +26,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/failover/", include("failover.api.urls")),
     path("api/v1/placement/", include("placement.api.operator_urls")),
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
+    path("failover/v1/simulations", SimulationView.as_view()),
 ]
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

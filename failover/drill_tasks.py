@@ -8,10 +8,12 @@ from django.utils import timezone
 from failover.services.coverage import ACCOUNT_TASK, account_coverage
 from failover.services.drills import DRILL_TASK, drill_zones
 from failover.services.evacuation import plan_evacuations, settle_evacuations
+from failover.services.rebalancing import rebalance_all
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 EVACUATE = "failover.evacuate"
+REBALANCE = "failover.rebalance"
 
 
 @shared_task(name=DRILL_TASK, time_limit=1800, soft_time_limit=1740)
@@ -41,3 +43,10 @@ def evacuate() -> dict[str, int]:
         settled = settle_evacuations(actor=actor, request_id=request_id, now=now)
         planned = plan_evacuations(actor=actor, request_id=request_id, now=now)
     return {**settled, "planned": sum(outcome.planned for outcome in planned)}
+
+
+@shared_task(name=REBALANCE, time_limit=3600, soft_time_limit=3540)
+def rebalance() -> dict[str, int]:
+    """Compute shadow plans and carry out those that save enough; running twice does no harm."""
+    with with_new_global_request_id() as request_id:
+        return rebalance_all(actor=task_actor(REBALANCE), request_id=request_id, now=timezone.now())

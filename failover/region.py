@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from django.db import transaction
+
+from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy
+from failover.services.nudges import run_soon
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
@@ -20,6 +24,7 @@ def register(registry: Registry) -> None:
         Section(path=POLICIES, shape=Shape.LIST, reader=_read, dumper=_dump),
     )
     registry.add_writer(Step(order=70, name="failover policies", run=_write))
+    registry.add_finisher(Step(order=90, name="failover runs", run=_run_soon))
 
 
 def _read(run: ImportRun) -> Callable[[Node], None]:
@@ -29,6 +34,9 @@ def _read(run: ImportRun) -> Callable[[Node], None]:
 
     def read(node: Node) -> None:
         pattern = node.text("flavor")
+        problem = pattern_problem(pattern)
+        if problem:
+            raise node.error("flavor", problem)
         unique.check(node, pattern, "flavor")
         policies[pattern] = node.integer("count", high=MAX_COUNT)
 
@@ -57,6 +65,11 @@ def _write(run: ImportRun) -> None:
     if run.prunes(POLICIES) and known:
         FailoverPolicy.objects.filter(flavor_pattern__in=list(known)).delete()
         counts.removed += len(known)
+
+
+def _run_soon(_: ImportRun) -> None:
+    """Let the loop look at what was imported at once, not after its interval."""
+    transaction.on_commit(run_soon, robust=True)
 
 
 def _dump(_: DumpOptions) -> Iterator[Json]:

@@ -11,19 +11,20 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from capacity.hooks import host_actions
 from capacity.models import HostCapacity
 from capacity.page_data import host_page, utilisation_bar
 from hosts.admin_columns import CLOUD_NOTE, host_state_badge
 from hosts.admin_filters import ReadyFilter, TraitFilter, ZoneFilter
 from hosts.models import Host, Instance
-from journal.admin_base import SystemOwnedAdmin, find_link, list_url, text_link
+from journal.admin_base import CheckedActions, SystemOwnedAdmin, find_link, list_url, text_link
 from journal.formatting import NOTHING, count_text, memory_short, memory_text, percent_text
 
 HELD = ("committed", "failover", "in_flight")
 
 
 @admin.register(Host)
-class HostAdmin(SystemOwnedAdmin[Host]):
+class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
     """Hypervisors with what is used, held and free on them."""
 
     owner_note = CLOUD_NOTE
@@ -75,6 +76,11 @@ class HostAdmin(SystemOwnedAdmin[Host]):
         "created_at",
         "updated_at",
     )
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions that higher apps offer; hosts themselves are not changed here."""
+        offered = (self.get_action(action) for action in host_actions())
+        return {entry[1]: entry for entry in offered if entry is not None}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
         """Read hosts with their number of VMs."""

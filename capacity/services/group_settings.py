@@ -12,10 +12,12 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 
+from capacity.hooks import amounts_broken_by_unit
 from capacity.models import FlavorGroupRule, FlavorGroupSettings
 from journal.actors import Actor
 from journal.errors import InvalidInput
 from journal.services import Change, record_changes
+from scheduling.resources import GIB
 
 SETTINGS_TOPIC = "flavor_group_settings"
 RULES_TOPIC = "flavor_group_rule"
@@ -62,9 +64,10 @@ def save_group_settings(
         The row as it is now.
 
     Raises:
-        InvalidInput: a name is unknown or a setting is out of range.
+        InvalidInput: a name is unknown, a setting is out of range, or stored commitments are no
+            whole number of the new RAM unit: Limes could not save such a unit.
 
-    Source: spec liquid, 6.4.
+    Source: spec liquid, 6.4, 12.2.
     """
     unknown = sorted(set(settings) - set(SETTINGS_FIELDS))
     if unknown:
@@ -83,10 +86,23 @@ def save_group_settings(
         for name, content in settings.items():
             setattr(row, name, content)
         after = _save_if_changed(row, before, SETTINGS_FIELDS)
+        if after is not None and (before is None or before["ram_unit_gib"] != row.ram_unit_gib):
+            _refuse_breaking_unit(row)
         if after is not None:
             _record("flavor_group_settings", group_name, before, after, SETTINGS_TOPIC,
                     actor=actor, request_id=request_id, reason=reason)  # fmt: skip
     return row
+
+
+def _refuse_breaking_unit(row: FlavorGroupSettings) -> None:
+    others = FlavorGroupSettings.objects.exclude(pk=row.pk).values_list("group_name", flat=True)
+    unit_gib = max(row.ram_unit_gib or 1, 1)
+    broken = amounts_broken_by_unit(row.group_name, list(others), unit_gib * GIB)
+    if broken:
+        raise InvalidInput(
+            f"ram_unit_gib: {broken} commitments, ended ones included, are no multiple of "
+            f"{unit_gib} GiB; Limes keeps them and would refuse the unit"
+        )
 
 
 def remove_group_settings(*, group_name: str, actor: Actor, request_id: str) -> None:

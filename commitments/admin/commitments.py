@@ -1,4 +1,4 @@
-"""Admin of commitments, commitment events and sync runs."""
+"""Admin of commitments and their events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from commitments.dashboard import unfulfilled_filter
-from commitments.models import Commitment, CommitmentEvent, ServiceInfoVersion, SyncRun
+from commitments.models import Commitment, CommitmentEvent, ServiceInfoVersion
 from commitments.page_data import commitment_page
 from commitments.presentation import amount_text, change_lines, condition_title, condition_tone
 from hosts.admin_columns import with_project_name
@@ -29,7 +29,7 @@ from journal.admin_base import (
     text_link,
     time_tag,
 )
-from journal.formatting import NOTHING, count_text, duration_text, memory_text
+from journal.formatting import NOTHING, count_text, memory_text
 
 register_findable("commitment", Commitment, "commitment_uuid")
 
@@ -239,54 +239,6 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
     def explained(self, row: CommitmentEvent) -> SafeString | str:
         """Show the stored explanation."""
         return json_block(row.explanation)
-
-
-@admin.register(SyncRun)
-class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
-    """Runs of importers and syncers."""
-
-    owner_note = "Every run writes its own row."
-    list_display = (
-        "__str__",
-        "source",
-        "result",
-        column(SyncRun, "started_at", "started"),
-        "duration",
-        "counted",
-    )
-    list_filter = ("source", "outcome")
-    search_fields = ("source", "message")
-    page_columns = (
-        "source",
-        "result",
-        "started_at",
-        "finished_at",
-        "duration",
-        "message",
-        "counts",
-    )
-
-    @admin.display(description="outcome", ordering="outcome")
-    def result(self, row: SyncRun) -> SafeString:
-        """Show how the run ended."""
-        if row.error_code:
-            return badge("bad", row.error_code, row.message)
-        if row.finished_at is None:
-            return badge("warn", "running, or it died")
-        return badge("ok", row.outcome or "finished", row.message)
-
-    @admin.display(description="took")
-    def duration(self, row: SyncRun) -> str:
-        """Show how long the run took."""
-        if row.finished_at is None:
-            return NOTHING
-        return duration_text(row.finished_at - row.started_at)
-
-    @admin.display(description="counts")
-    def counted(self, row: SyncRun) -> str:
-        """Show the plain counts of the run."""
-        plain = [f"{key} {count}" for key, count in row.counts.items() if isinstance(count, int)]
-        return ", ".join(plain) or NOTHING
 
 
 @admin.register(ServiceInfoVersion)

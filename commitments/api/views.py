@@ -27,6 +27,13 @@ from commitments.api.parsing import (
     parse_zones,
 )
 from commitments.api.rendering import change_response, json_response
+from commitments.api.unknown_fields import (
+    CAPACITY_REQUEST,
+    CHANGE_REQUEST,
+    QUOTA_REQUEST,
+    USAGE_REQUEST,
+    count_unknown_fields,
+)
 from commitments.domain.changeset import ChangeRequest
 from commitments.policies import (
     CHANGE_COMMITMENTS,
@@ -108,6 +115,7 @@ class ReportCapacityView(LiquidView):
     def post(self, request: Request) -> HttpResponse:
         """Return capacity and usage of every group in the zones asked for."""
         zones = parse_zones(request.body, is_lenient=True)
+        count_unknown_fields(request.body, CAPACITY_REQUEST)
         return json_response(report_capacity(zones))
 
 
@@ -123,6 +131,7 @@ class ReportUsageView(LiquidView):
         """Return what a project uses in the zones asked for."""
         project_id = parse_project_id(project_id)
         zones = parse_zones(request.body, is_lenient=False)
+        count_unknown_fields(request.body, USAGE_REQUEST)
         return json_response(report_usage(project_id, zones))
 
 
@@ -138,6 +147,7 @@ class QuotaView(LiquidView):
     def put(self, request: Request, project_id: str) -> HttpResponse:
         """Replace a project's quota."""
         quota = parse_quota_request(request.body, project_id=parse_project_id(project_id))
+        count_unknown_fields(request.body, QUOTA_REQUEST)
         set_project_quota(quota, actor=self.actor, request_id=request_id_of(self.http_request))
         return HttpResponse(status=204)
 
@@ -154,6 +164,7 @@ class ChangeCommitmentsView(LiquidView):
     def post(self, request: Request) -> HttpResponse:
         """Change commitments, all or none."""
         self.change = parse_change_request(request.body)
+        count_unknown_fields(request.body, CHANGE_REQUEST)
         self.outcome = change_commitments(
             self.change,
             actor=self.actor,

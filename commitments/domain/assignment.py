@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeAlias
+
+Place: TypeAlias = tuple[str, str]
+"""Availability zone and flavor group."""
+
+SizedVM: TypeAlias = tuple[str, int, int]
+"""Server uuid, memory in bytes, vCPUs."""
 
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 
@@ -67,6 +74,9 @@ class CoveredUsage:
     vcpus: int = 0
 
 
+NOTHING_COVERED = CoveredUsage()
+
+
 def vms_in_order(vms: Iterable[AssignableVM]) -> tuple[AssignableVM, ...]:
     """Return VMs as they are served: oldest first, then most memory, then uuid.
 
@@ -105,37 +115,66 @@ def assign_vms(
 
     Source: spec commitments, 14.4, 14.7.
     """
-    ordered_vms = vms_in_order(vms)
-    ordered = commitments_in_order(commitments)
+    by_place: defaultdict[Place, list[SizedVM]] = defaultdict(list)
+    for vm in vms_in_order(vms):
+        if vm.group:
+            by_place[vm.zone, vm.group].append((vm.uuid, vm.memory_bytes, vm.vcpus))
+    return assign_in_order(by_place, commitments)
+
+
+def assign_in_order(
+    vms_by_place: Mapping[Place, Sequence[SizedVM]], commitments: Iterable[UsableCommitment]
+) -> Mapping[str, CoveredUsage]:
+    """Return the same as :func:`assign_vms` for VMs that are sorted already.
+
+    Costs the VMs, plus sizes times commitments of one place.
+
+    Args:
+        vms_by_place: Mapping (zone, flavor group) -> VMs in the order of :func:`vms_in_order`.
+        commitments: The usable commitments of the project, in any order.
+
+    Returns:
+        Mapping commitment uuid -> covered usage, every commitment present.
+
+    Source: spec commitments, 14.4, 14.7.
+    """
+    by_shelf: defaultdict[tuple[Place, bool], list[UsableCommitment]] = defaultdict(list)
     covered: dict[str, CoveredUsage] = {}
-    for is_memory in (True, False):
-        of_type = [one for one in ordered if one.is_memory is is_memory]
-        covered.update(_first_fit(ordered_vms, of_type))
-    return {one.uuid: covered[one.uuid] for one in ordered}
+    for one in commitments_in_order(commitments):
+        covered[one.uuid] = NOTHING_COVERED
+        by_shelf[(one.zone, one.group), one.is_memory].append(one)
+    for (place, is_memory), shelf in by_shelf.items():
+        vms = vms_by_place.get(place, ()) if place[1] else ()
+        if vms:
+            covered.update(_first_fit(vms, shelf, is_memory=is_memory))
+    return covered
 
 
 def _first_fit(
-    vms: Iterable[AssignableVM], commitments: Iterable[UsableCommitment]
+    vms: Sequence[SizedVM], shelf: Sequence[UsableCommitment], *, is_memory: bool
 ) -> dict[str, CoveredUsage]:
-    remaining: dict[str, int] = {}
-    taken: dict[str, list[AssignableVM]] = {}
-    by_place: defaultdict[tuple[str, str], list[UsableCommitment]] = defaultdict(list)
-    for one in commitments:
-        remaining[one.uuid] = one.amount
-        taken[one.uuid] = []
-        by_place[one.zone, one.group].append(one)
+    """Fill the commitments of one place and type.
+
+    What is left of a commitment only shrinks, so the first one that fits a size is never before
+    the first that fitted it last time: each size keeps its place in the row.
+    """
+    left = [one.amount for one in shelf]
+    taken: list[list[SizedVM]] = [[] for _ in shelf]
+    first_of_size: dict[int, int] = {}
     for vm in vms:
-        for one in by_place.get((vm.zone, vm.group), ()):
-            asked = vm.memory_bytes if one.is_memory else vm.vcpus
-            if vm.group and remaining[one.uuid] >= asked:
-                remaining[one.uuid] -= asked
-                taken[one.uuid].append(vm)
-                break
+        size = vm[1] if is_memory else vm[2]
+        position = first_of_size.get(size, 0)
+        while position < len(left) and left[position] < size:
+            position += 1
+        first_of_size[size] = position
+        if position < len(left):
+            left[position] -= size
+            taken[position].append(vm)
     return {
-        uuid: CoveredUsage(
-            vm_uuids=tuple(vm.uuid for vm in vms_taken),
-            memory_bytes=sum(vm.memory_bytes for vm in vms_taken),
-            vcpus=sum(vm.vcpus for vm in vms_taken),
+        one.uuid: CoveredUsage(
+            vm_uuids=tuple(vm[0] for vm in vms_taken),
+            memory_bytes=sum(vm[1] for vm in vms_taken),
+            vcpus=sum(vm[2] for vm in vms_taken),
         )
-        for uuid, vms_taken in taken.items()
+        for one, vms_taken in zip(shelf, taken, strict=True)
     }

@@ -30,6 +30,7 @@ from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import MIB
 
 COMPUTE: Final = "compute"
+KNOWN_STATUSES: Final = frozenset(status.value for status in CommitmentStatus)
 SKIP_REASON_NON_COMPUTE: Final = "non_compute"
 SKIP_REASON_UNKNOWN_STATUS: Final = "unknown_status"
 SKIP_REASON_INVALID_RESOURCE: Final = "invalid_resource_name"
@@ -124,7 +125,7 @@ def _checked(
     commitment = record.commitment
     if record.service_type != service_type:
         return _Refusal(SKIP_REASON_NON_COMPUTE, f"service type {record.service_type!r}")
-    if commitment.status not in set(CommitmentStatus):
+    if commitment.status not in KNOWN_STATUSES:
         return _Refusal(SKIP_REASON_UNKNOWN_STATUS, f"status {commitment.status!r}")
     try:
         group, resource_type = flavor_group_and_type_from_resource(commitment.resource_name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 
 from capacity.models import (
     AllocationState,
@@ -20,6 +20,7 @@ from capacity.services.allocations import NO_VMS, slot_vm_sums
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.admission import (
     AdmissionPlan,
+    Cause,
     CommitmentDecision,
     Outcome,
     SlotPlacement,
@@ -240,6 +241,8 @@ def _hand_over(plan: AdmissionPlan, owners: Mapping[str, Commitment]) -> None:
 def _update_slots(item: _Written, application: Application) -> None:
     plan, row = item.decision.slot_plan, item.row
     if plan is None:
+        if item.decision.cause is Cause.STRUCTURAL and item.decision.target.slots:
+            _note_unknown_flavor(item, application.now)
         return
     if plan.shrinks:
         _shrink(plan, application.rooms)
@@ -258,6 +261,18 @@ def _update_slots(item: _Written, application: Application) -> None:
             differs |= ~Q(**{name: entry}) if entry is not None else Q(**{f"{name}__isnull": False})
         Reservation.objects.filter(differs, commitment=row).update(**wanted)
     _place_stored(item.decision.placements, application.now)
+
+
+def _note_unknown_flavor(item: _Written, now: datetime) -> None:
+    """Say on slots without a host why none is looked for (spec commitments, 9.2 step 8)."""
+    waiting = Reservation.objects.filter(commitment=item.row, target_host__isnull=True)
+    waiting.exclude(ready_reason=ReadyReason.FLAVOR_NOT_FOUND).update(
+        is_ready=False,
+        ready_reason=ReadyReason.FLAVOR_NOT_FOUND,
+        ready_message=item.decision.message,
+        ready_changed_at=now,
+        observed_parent_generation=F("parent_generation"),
+    )
 
 
 def _create_slots(written: Sequence[_Written], application: Application) -> None:

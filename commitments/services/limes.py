@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
+from django.db import connection, models
+from django.db.models.fields import NOT_PROVIDED
 
 from capacity.domain.group_settings import settings_for_group
 from capacity.domain.units import UnitError
@@ -17,6 +19,7 @@ from commitments.domain.limes_intake import Converted, is_terminal
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.services.rows import SPEC_FIELDS, next_generation, spec_record, summary_of
+from hosts.region.staging import as_json, copy_rows
 from journal.actors import Actor
 from journal.models import Outbox
 
@@ -153,7 +156,7 @@ def take_in_commitments(
             writes.updated.append(row)
         else:
             result.unchanged += 1
-    Commitment.objects.bulk_create(writes.created, batch_size=BATCH_ROWS)
+    copy_new(writes.created)
     _update(writes.updated)
     _record(writes, intake)
     result.created, result.updated = len(writes.created), len(writes.updated)
@@ -309,26 +312,19 @@ def changed_commitments(
 ) -> list[tuple[Converted, Mapping[str, Any]]]:
     """Return those commitments that :func:`take_in_commitments` would not find as they are.
 
-    Reads without locks, so that an unchanged set costs one scan and disturbs nobody.
+    Reads without locks, so that an unchanged set costs one scan and disturbs nobody. Rows are
+    compared as they come, so that memory holds one copy of the set.
 
     Args:
         commitments: Converted commitments, each with the record that Limes returned.
     """
-    changed: list[tuple[Converted, Mapping[str, Any]]] = []
-    for start in range(0, len(commitments), READ_UUIDS):
-        part = commitments[start : start + READ_UUIDS]
-        uuids = [converted.state.commitment_uuid for converted, _ in part]
-        rows = {
-            row.commitment_uuid: row
-            for row in Commitment.objects.filter(commitment_uuid__in=uuids)
-            .order_by()
-            .values_list(*COMPARED_FIELDS, named=True)
-        }
-        for converted, record in part:
-            row = rows.get(converted.state.commitment_uuid)
-            if row is None or _differs(row, _desired(converted), _observed(converted, record)):
-                changed.append((converted, record))
-    return changed
+    left = {converted.state.commitment_uuid: (converted, raw) for converted, raw in commitments}
+    rows = Commitment.objects.order_by().values_list(*COMPARED_FIELDS, named=True)
+    for row in rows.iterator(chunk_size=READ_UUIDS):
+        listed = left.get(row.commitment_uuid)
+        if listed is not None and not _differs(row, _desired(listed[0]), _observed(*listed)):
+            del left[row.commitment_uuid]
+    return list(left.values())
 
 
 def _update(rows: Sequence[Commitment]) -> None:
@@ -342,33 +338,65 @@ def _record(writes: _Writes, intake: Intake) -> None:
         *(("commitment_synced", row) for row in writes.updated),
     ]
     records = {row.commitment_uuid: spec_record(row) for _, row in changed}
-    CommitmentEvent.objects.bulk_create(
-        (
-            CommitmentEvent(
-                commitment_uuid=row.commitment_uuid,
-                actor=intake.actor.name,
-                request_id=intake.request_id,
-                action=action,
-                before=writes.before.get(row.commitment_uuid),
-                after=records[row.commitment_uuid],
-                reason="as listed by Limes",
-            )
-            for action, row in changed
-        ),
-        batch_size=BATCH_ROWS,
-    )
-    Outbox.objects.bulk_create(
-        (
+    events = [
+        CommitmentEvent(
+            commitment_uuid=row.commitment_uuid,
+            actor=intake.actor.name,
+            request_id=intake.request_id,
+            action=action,
+            before=writes.before.get(row.commitment_uuid),
+            after=records[row.commitment_uuid],
+            reason="as listed by Limes",
+        )
+        for action, row in changed
+    ]
+    tell(events)
+
+
+def tell(events: Sequence[CommitmentEvent]) -> None:
+    """Write events, and for each what the outside hears of it. Runs in the caller's transaction."""
+    copy_new(events)
+    copy_new(
+        [
             Outbox(
                 topic=TOPIC,
                 object_type="Commitment",
-                object_id=row.commitment_uuid,
-                payload=records[row.commitment_uuid],
+                object_id=event.commitment_uuid,
+                payload=event.after or {},
             )
-            for _, row in changed
-        ),
-        batch_size=BATCH_ROWS,
+            for event in events
+        ]
     )
+
+
+def copy_new(rows: Sequence[models.Model]) -> None:
+    """Insert rows of one model with COPY; their keys stay unknown.
+
+    Columns whose default is the database's are left to it.
+
+    Raises:
+        DatabaseError: as an insert would.
+    """
+    if not rows:
+        return
+    fields = [
+        one
+        for one in rows[0]._meta.concrete_fields  # noqa: SLF001 - the documented way to fields
+        if not one.primary_key and (one.db_default is NOT_PROVIDED or one.has_default())
+    ]
+    with connection.wrap_database_errors:
+        copy_rows(
+            rows[0]._meta.db_table,  # noqa: SLF001 - the documented way to a table's name
+            [one.column for one in fields],
+            (tuple(_copied(one, row) for one in fields) for row in rows),
+        )
+
+
+def _copied(column: models.Field[Any, Any], row: models.Model) -> object:
+    """Return a new row's value of a column, as COPY takes it."""
+    found = column.pre_save(row, add=True)
+    is_json = isinstance(column, models.JSONField) and found is not None
+    return as_json(found) if is_json else found
 
 
 def _moment(unix_seconds: int | None) -> datetime | None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -23,7 +24,7 @@ from django.utils import timezone
 from capacity.locks import RETRYABLE, LockSpace, session_lock, sqlstate_of
 from commitments import metrics_sync as metrics
 from commitments.clients.cloud import Cloud, CloudProject, CloudUnavailable
-from commitments.domain.limes_intake import Converted, Skipped, take_in
+from commitments.domain.limes_intake import Converted, LimesRecord, Skipped, take_in
 from commitments.domain.limes_wire import kept_record, read_record
 from commitments.domain.sync_guard import SyncRules, shrank_too_far
 from commitments.models import Commitment, CommitmentEvent, SyncOutcome, SyncRun
@@ -250,6 +251,11 @@ def _see_rows() -> SeenRows:
 def _fetch(cloud: Cloud, units: Mapping[str, int], run: _Run) -> _Fetched:
     projects = cloud.list_projects()
     fetched = _Fetched(projects=len(projects))
+    understand = partial(
+        take_in,
+        ram_unit_mib_by_group=units,
+        service_type=settings.HEADROOM.liquid.limes_service_type,
+    )
     answered = 0
     for answer in cloud.list_commitments(projects):
         answered += 1
@@ -257,7 +263,7 @@ def _fetch(cloud: Cloud, units: Mapping[str, int], run: _Run) -> _Fetched:
             fetched.problems[answer.project.project_id] = answer.error
             continue
         for raw in answer.commitments:
-            _take(fetched, raw, answer.project, units)
+            _take(fetched, raw, answer.project, understand)
     fetched.unasked = len(projects) - answered
     run.counts |= {
         PROJECTS: len(projects),
@@ -274,17 +280,15 @@ def _fetch(cloud: Cloud, units: Mapping[str, int], run: _Run) -> _Fetched:
 
 
 def _take(
-    fetched: _Fetched, raw: Mapping[str, Any], project: CloudProject, units: Mapping[str, int]
+    fetched: _Fetched,
+    raw: Mapping[str, Any],
+    project: CloudProject,
+    understand: Callable[[LimesRecord], Converted | Skipped],
 ) -> None:
     """Convert one listed commitment, or count why it is not understood; both make it known."""
     identity = {"project_id": project.project_id, "domain_id": project.domain_id}
-    outcome: Converted | Skipped
     record = read_record(raw, **identity)
-    if isinstance(record, Skipped):
-        outcome = record
-    else:
-        service_type = settings.HEADROOM.liquid.limes_service_type
-        outcome = take_in(record, units, service_type=service_type)
+    outcome = record if isinstance(record, Skipped) else understand(record)
     if isinstance(outcome, Skipped):
         fetched.skipped[outcome.reason] += 1
         if outcome.uuid:

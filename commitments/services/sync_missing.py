@@ -17,10 +17,9 @@ from commitments.domain.statuses import CommitmentStatus
 from commitments.domain.sync_guard import MissingPlan, StoredRow, SyncRules, plan_missing
 from commitments.models import Commitment, CommitmentEvent, Condition, InstanceAssignment
 from commitments.selectors.live import live_commitments
-from commitments.services.limes import BATCH_ROWS, TOPIC, SeenRows
+from commitments.services.limes import BATCH_ROWS, SeenRows, tell
 from commitments.services.rows import spec_record
 from journal.actors import Actor
-from journal.models import Outbox
 
 ORIGIN_SYNC = "sync"
 ENDED_REASON = "Limes does not list it any more"
@@ -118,7 +117,7 @@ def _end(
         )
         for row in rows
     ]
-    _tell(events)
+    tell(events)
     return rows
 
 
@@ -170,7 +169,7 @@ def _forget(
         )
         for row in rows
     ]
-    _tell(events)
+    tell(events)
     return len(pks)
 
 
@@ -179,19 +178,3 @@ def _locked(pks: Sequence[int]) -> list[Commitment]:
         return []
     rows = Commitment.objects.filter(pk__in=pks).order_by("pk")
     return list(rows.select_for_update(of=("self",), no_key=True))
-
-
-def _tell(events: Sequence[CommitmentEvent]) -> None:
-    CommitmentEvent.objects.bulk_create(events, batch_size=BATCH_ROWS)
-    Outbox.objects.bulk_create(
-        (
-            Outbox(
-                topic=TOPIC,
-                object_type="Commitment",
-                object_id=event.commitment_uuid,
-                payload=event.after or {},
-            )
-            for event in events
-        ),
-        batch_size=BATCH_ROWS,
-    )

@@ -55,6 +55,18 @@ def last_good_run() -> SyncRun | None:
     return good.order_by("-id").first()
 
 
+def why_not_acceptable(run: SyncRun) -> str:
+    """Return why the shrink that a run met cannot be accepted, empty when it can."""
+    if run.source != SOURCE or run.outcome != SyncOutcome.GUARDED:
+        return f"run {run.pk} was not stopped by the guard"
+    good = last_good_run()
+    if good is not None and good.pk == run.pk:
+        return f"the shrink of run {run.pk} is accepted already"
+    if good is not None and good.pk > run.pk:
+        return f"run {good.pk}, later than run {run.pk}, was good already"
+    return ""
+
+
 def accept_shrink(run_id: int, *, actor: Actor, request_id: str) -> SyncRun:
     """Say that a guarded run was right: so many commitments, or projects, really went.
 
@@ -63,15 +75,11 @@ def accept_shrink(run_id: int, *, actor: Actor, request_id: str) -> SyncRun:
     Raises:
         InvalidInput: the run was not guarded, or a later run was good.
     """
-    with transaction.atomic(durable=True):
+    with transaction.atomic():
         run = SyncRun.objects.select_for_update().get(pk=run_id)
-        if run.source != SOURCE or run.outcome != SyncOutcome.GUARDED:
-            message = f"run {run.pk} was not stopped by the guard"
-            raise InvalidInput(message, code="run_not_guarded")
-        good = last_good_run()
-        if good is not None and good.pk > run.pk:
-            message = f"run {good.pk}, later than run {run.pk}, was good already"
-            raise InvalidInput(message, code="run_superseded")
+        problem = why_not_acceptable(run)
+        if problem:
+            raise InvalidInput(problem, code="shrink_not_acceptable")
         run.shrink_accepted_by, run.shrink_accepted_at = actor.name, timezone.now()
         run.save(update_fields=["shrink_accepted_by", "shrink_accepted_at"])
         record_changes(
@@ -80,8 +88,7 @@ def accept_shrink(run_id: int, *, actor: Actor, request_id: str) -> SyncRun:
                     action="sync_shrink_accepted",
                     object_type="SyncRun",
                     object_id=str(run.pk),
-                    before=None,
-                    after=dict(run.counts),
+                    after=run.counts,
                     reason=run.message,
                 )
             ],

@@ -1,47 +1,101 @@
 """Renewing which commitment covers which VM, project by project (spec commitments, 14).
 
 One run per project holds the project's usage lock, so that the assignment is a function of rows and
-not of who ran last; running it twice changes nothing.
+not of who ran last. Running it again writes nothing; so ``last_usage_reconcile_at`` says when the
+usage of a commitment last changed (or its status line was refreshed), and the time of the last look
+is in :class:`UsageCheck`.
+
+What makes a run cheap is that it follows changes: rows that the snapshot of the last whole run did
+not show. A run that dies moves no snapshot, and the next one does its work again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
-from django.db import DatabaseError, transaction
-from django.db.models import F, Q
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from capacity.locks import LOCK_NOT_AVAILABLE, LockSpace, sqlstate_of, take_lock
+from capacity.locks import RETRYABLE, LockSpace, session_lock, sqlstate_of, take_lock
+from capacity.selectors.groups import definitions_fingerprint
 from commitments import metrics
 from commitments.domain.assignment import (
-    AssignableVM,
+    NOTHING_COVERED,
     CoveredUsage,
+    Place,
+    SizedVM,
     UsableCommitment,
-    assign_vms,
+    assign_in_order,
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
-from commitments.models import Commitment, InstanceAssignment
-from commitments.selectors.usage import list_project_vms
+from commitments.models import Commitment, Condition, UsageCheck
+from commitments.selectors.usage_reads import (
+    all_projects,
+    changed_projects,
+    current_snapshot,
+    groups_by_flavor,
+    last_check,
+    stored_assignments,
+    vms_by_place,
+)
 from commitments.services.rows import summary_of
+from commitments.services.usage_rows import (
+    AssignmentChanges,
+    CommitmentUsage,
+    ProjectFigures,
+    WantedVMs,
+    assignment_changes,
+    write_assignments,
+    write_commitments,
+    write_project,
+)
+from commitments.services.vm_list import unbelieved_zones
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
 
 log = structlog.get_logger(__name__)
 
-BATCH_ROWS = 1000
-NOTHING_COVERED = CoveredUsage()
-OBSERVED_FIELDS = (
+RUN_LOCK = "usage"
+SUMMARY_MAX_AGE = timedelta(days=1)
+"""A status line says what is left of the term: it is refreshed once a day."""
+
+READ_FIELDS = (
+    "commitment_uuid",
+    "flavor_group_name",
+    "resource_type",
+    "requested_amount",
+    "zone",
+    "start_time",
+    "end_time",
+    "state",
+    "generation",
+    "accepted_spec",
     "used_memory_bytes",
     "used_vcpus",
     "last_usage_reconcile_at",
     "usage_observed_generation",
+    "ready_status",
+    "ready_reason",
+    "ready_message",
+    "ready_observed_generation",
     "status_summary",
+    "changed_xid",
 )
+
+MARK_DUE = """
+INSERT INTO commitments_projectusage (project_id, assigned_vms, uncovered_vms, is_due)
+SELECT project_id, 0, 0, true FROM unnest(%s::text[]) AS project_id
+    ON CONFLICT (project_id) DO UPDATE SET is_due = true
+"""
+
+FORGET_DEPARTURES = """
+DELETE FROM commitments_projectdeparture
+ WHERE pg_visible_in_snapshot(changed_xid::text::xid8, %s::pg_snapshot)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,63 +107,114 @@ class UsageRun:
         cleared: Commitments that are over and gave up their VMs.
         assigned: Assignments there are now, memory and cores counted apart.
         changed: Assignments that were added, moved or removed.
+        written: Commitments whose row was written.
     """
 
     commitments: int = 0
     cleared: int = 0
     assigned: int = 0
     changed: int = 0
+    written: int = 0
 
 
-def reconcile_all_usage(*, actor: Actor, request_id: str, only_changed: bool = False) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is to be written for one project."""
+
+    run: UsageRun
+    assignments: AssignmentChanges
+    commitments: tuple[CommitmentUsage, ...]
+    figures: ProjectFigures
+
+    @property
+    def has_writes(self) -> bool:
+        return bool(self.assignments.count or self.commitments)
+
+
+def reconcile_all_usage(
+    *, actor: Actor, request_id: str, only_changed: bool = False, now: datetime | None = None
+) -> int:
     """Renew the assignment of every project that has commitments.
 
-    Each project is a transaction of its own; one that fails or is busy is logged and skipped.
+    Each project is a transaction of its own; one that fails or is busy is logged, skipped, and due
+    in the next run. While another run is under way nothing is done: what it does not see, the next
+    one does.
 
     Args:
         actor: Who does it.
         request_id: Correlation id.
-        only_changed: Only projects with a commitment that was accepted, changed or ended since its
-            usage was assigned (spec commitments, 14.1 gate 6 and 14.6).
+        only_changed: Only projects whose VMs or commitments changed, began or ended since the last
+            run, or that are still due (spec commitments, 14.1 gate 6 and 14.6).
+        now: The present; the clock's when left out.
 
     Returns:
-        How many projects were renewed.
+        How many projects were looked at; none when a VM list is not believed, since its VMs would
+        lose their commitments.
     """
-    commitments = Commitment.objects.filter(
-        Q(accepted_spec__isnull=False) | Q(last_usage_reconcile_at__isnull=False)
-    )
-    if only_changed:
-        is_active = Q(state__in=[state.value for state in ACTIVE_STATUSES])
-        has_changed = Q(usage_observed_generation__isnull=True) | ~Q(
-            usage_observed_generation=F("generation")
-        )
-        commitments = commitments.filter(
-            (is_active & has_changed) | (~is_active & Q(assignments__isnull=False))
-        )
-    project_ids = commitments.order_by("project_id").values_list("project_id", flat=True).distinct()
-    renewed = 0
-    for project_id in list(project_ids):
+    now = now or timezone.now()
+    with session_lock(LockSpace.TASK, RUN_LOCK) as is_ours:
+        if not is_ours:
+            log.info("usage_run_skipped", reason="another run is under way")
+            return 0
+        snapshot, has_written = current_snapshot()
+        fingerprint = definitions_fingerprint()
         try:
-            reconcile_project_usage(project_id, actor=actor, request_id=request_id)
-        except (Busy, NotReady, DatabaseError) as error:
-            log.warning("usage_reconcile_skipped", project=project_id, error=str(error))
-        else:
-            renewed += 1
-    return renewed
+            group_of = groups_by_flavor()
+        except NotReady as error:
+            log.warning("usage_run_skipped", reason=str(error))
+            return 0
+        # What this transaction wrote itself, no snapshot tells apart: then everything is looked at.
+        since = last_check(fingerprint) if only_changed and not has_written else ""
+        projects = changed_projects(since, now) if since else all_projects()
+        unbelieved = unbelieved_zones() if projects else {}
+        if unbelieved:
+            log.error("usage_run_refused", zones=unbelieved)
+            return 0
+        failed = []
+        for project_id in projects:
+            try:
+                reconcile_project_usage(
+                    project_id, actor=actor, request_id=request_id, now=now, group_of=group_of
+                )
+            except (Busy, DatabaseError) as error:
+                log.warning("usage_reconcile_skipped", project=project_id, error=str(error))
+                failed.append(project_id)
+        _remember_check(snapshot, fingerprint, failed, now, is_full=not since)
+    return len(projects) - len(failed)
+
+
+def _remember_check(
+    snapshot: str, fingerprint: str, failed: Sequence[str], now: datetime, *, is_full: bool
+) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        if failed:
+            cursor.execute(MARK_DUE, [list(failed)])
+        fields = {"snapshot": snapshot, "group_fingerprint": fingerprint, "checked_at": now}
+        if is_full:
+            fields["fully_checked_at"] = now
+        UsageCheck.objects.update_or_create(singleton=True, defaults=fields)
+        cursor.execute(FORGET_DEPARTURES, [snapshot])
 
 
 def reconcile_project_usage(
-    project_id: str, *, actor: Actor, request_id: str, now: datetime | None = None
+    project_id: str,
+    *,
+    actor: Actor,
+    request_id: str,
+    now: datetime | None = None,
+    group_of: Mapping[str, str] | None = None,
 ) -> UsageRun:
     """Renew which commitments of a project cover which of its VMs.
 
-    Takes the usage lock of the project, then its commitments in order of primary key.
+    Takes the usage lock of the project; where something has to be written, also its commitments in
+    order of primary key.
 
     Args:
         project_id: The project.
         actor: Who asks.
         request_id: Correlation id.
         now: The present; the clock's when left out.
+        group_of: Mapping flavor name -> flavor group; the present one when left out.
 
     Raises:
         Busy: the project's commitments are being changed by another.
@@ -118,57 +223,153 @@ def reconcile_project_usage(
     Source: spec commitments, 14.
     """
     now = now or timezone.now()
+    group_of = groups_by_flavor() if group_of is None else group_of
     started = time.monotonic()
     result = "error"
     try:
         with transaction.atomic(durable=True):
             take_lock(LockSpace.USAGE, [project_id])
-            run = _reconcile(project_id, now)
+            run = _reconcile(project_id, now, group_of)
         result = "success"
     except DatabaseError as error:
-        if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
+        if sqlstate_of(error) not in RETRYABLE:
             raise
         message = f"commitments of project {project_id} are being changed by another"
         raise Busy(message) from error
     finally:
         seconds = time.monotonic() - started
         metrics.USAGE_RECONCILE_SECONDS.labels(result=result).observe(seconds)
-    log.info(
-        "usage_reconciled",
-        project=project_id,
-        by=actor.name,
-        origin=request_id,
-        changed=run.changed,
-    )
+    if run.changed or run.written:
+        log.info(
+            "usage_reconciled",
+            project=project_id,
+            by=actor.name,
+            origin=request_id,
+            changed=run.changed,
+        )
     return run
 
 
-def _reconcile(project_id: str, now: datetime) -> UsageRun:
-    rows = list(
-        Commitment.objects.filter(project_id=project_id)
-        .order_by("pk")
-        .select_for_update(of=("self",), no_key=True)
-    )
-    usable = {row.commitment_uuid: one for row in rows if (one := _usable(row, now)) is not None}
-    vms = [
-        AssignableVM(
-            uuid=vm.uuid,
-            zone=vm.zone,
-            group=vm.group,
-            memory_bytes=vm.memory_bytes,
-            vcpus=vm.vcpus,
-            created_at=vm.created_at,
+def _reconcile(project_id: str, now: datetime, group_of: Mapping[str, str]) -> UsageRun:
+    """Plan on what is read without locks; only where that has to be written, lock and look again.
+
+    Commitments cannot change once they are locked; VMs that do are seen by the next run.
+    """
+    rows = _read(project_id)
+    plan = _plan(project_id, rows, now, group_of)
+    if plan.has_writes:
+        locked = (
+            Commitment.objects.filter(project_id=project_id)
+            .order_by("pk")
+            .select_for_update(of=("self",), no_key=True)
         )
-        for vm in (list_project_vms(project_id) if usable else ())
+        seen = [(row.pk, row.changed_xid) for row in rows]
+        if list(locked.values_list("pk", "changed_xid")) != seen:
+            rows = _read(project_id)
+            plan = _plan(project_id, rows, now, group_of)
+        write_assignments(plan.assignments)
+        write_commitments(plan.commitments)
+    write_project(project_id, plan.figures, has_written=bool(plan.commitments))
+    _observe_age(rows, now)
+    return plan.run
+
+
+def _read(project_id: str) -> list[Commitment]:
+    rows = Commitment.objects.filter(project_id=project_id).order_by("pk")
+    return list(rows.only(*READ_FIELDS))
+
+
+def _observe_age(rows: Sequence[Commitment], now: datetime) -> None:
+    """Count once per run how old the previous result was."""
+    times = [row.last_usage_reconcile_at for row in rows if row.last_usage_reconcile_at]
+    if not times:
+        return
+    checked = UsageCheck.objects.values_list("checked_at", flat=True).first()
+    previous = max([*times, checked] if checked else times)
+    metrics.USAGE_STATUS_AGE_SECONDS.observe(max((now - previous).total_seconds(), 0))
+
+
+def _plan(
+    project_id: str, rows: Sequence[Commitment], now: datetime, group_of: Mapping[str, str]
+) -> _Plan:
+    usable = {row.commitment_uuid: one for row in rows if (one := _usable(row, now)) is not None}
+    vms = vms_by_place(project_id, group_of) if usable else {}
+    covered = assign_in_order(vms, usable.values())
+    stored = stored_assignments([row.pk for row in rows])
+    wanted = [
+        WantedVMs(
+            commitment_id=row.pk,
+            resource_type=row.resource_type,
+            vm_uuids=covered.get(row.commitment_uuid, NOTHING_COVERED).vm_uuids,
+        )
+        for row in rows
+        if row.commitment_uuid in covered or _is_to_clear(row, now) or row.pk in stored
     ]
-    covered = assign_vms(vms, usable.values())
-    written, cleared = _observe(rows, covered, now)
-    Commitment.objects.bulk_update([*written, *cleared], OBSERVED_FIELDS, batch_size=BATCH_ROWS)
-    wanted = _wanted_assignments(written, covered)
-    changed = _write_assignments(project_id, wanted)
-    return UsageRun(
-        commitments=len(written), cleared=len(cleared), assigned=len(wanted), changed=changed
+    changes = assignment_changes(wanted, stored)
+    differing = frozenset(changes.commitment_ids)
+    written = [
+        fresh
+        for row in rows
+        if (fresh := _fresh_usage(row, covered, now, has_moved=row.pk in differing)) is not None
+    ]
+    return _Plan(
+        run=UsageRun(
+            commitments=len(covered),
+            cleared=sum(_is_to_clear(row, now) for row in rows),
+            assigned=sum(len(one.vm_uuids) for one in wanted),
+            changed=changes.count,
+            written=len(written),
+        ),
+        assignments=changes,
+        commitments=tuple(written),
+        figures=_figures(rows, usable, covered, vms, now),
     )
+
+
+def _figures(
+    rows: Sequence[Commitment],
+    usable: Mapping[str, UsableCommitment],
+    covered: Mapping[str, CoveredUsage],
+    vms: Mapping[Place, Sequence[SizedVM]],
+    now: datetime,
+) -> ProjectFigures:
+    in_memory = [
+        uuid
+        for owner, usage in covered.items()
+        if usable[owner].is_memory
+        for uuid in usage.vm_uuids
+    ]
+    all_covered = {uuid for usage in covered.values() for uuid in usage.vm_uuids}
+    places = {(one.zone, one.group) for one in usable.values() if one.is_memory}
+    boundaries = [
+        moment
+        for row in rows
+        if row.state in ACTIVE_STATUSES and row.accepted_spec
+        for moment in _term(row)
+        if moment is not None and moment > now
+    ]
+    return ProjectFigures(
+        assigned_vms=len(all_covered),
+        uncovered_vms=sum(len(vms.get(place, ())) for place in places) - len(in_memory),
+        next_change_at=min(boundaries, default=None),
+    )
+
+
+def _term(row: Commitment) -> tuple[datetime | None, ...]:
+    spec = row.accepted_spec or {}
+    try:
+        return (
+            _time(spec.get("startTime")),
+            _just_after(_time(spec.get("endTime"))),
+            _just_after(row.end_time),
+        )
+    except (TypeError, ValueError):  # logged where it is read
+        return ()
+
+
+def _just_after(moment: datetime | None) -> datetime | None:
+    """A commitment still counts at its end."""
+    return moment + timedelta(microseconds=1) if moment is not None else None
 
 
 def _usable(row: Commitment, now: datetime) -> UsableCommitment | None:
@@ -204,67 +405,52 @@ def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def _observe(
-    rows: Sequence[Commitment], covered: Mapping[str, CoveredUsage], now: datetime
-) -> tuple[list[Commitment], list[Commitment]]:
-    written, cleared = [], []
-    for row in rows:
-        usage = covered.get(row.commitment_uuid)
-        if usage is not None:
-            if row.last_usage_reconcile_at is not None:
-                age = now - row.last_usage_reconcile_at
-                metrics.USAGE_STATUS_AGE_SECONDS.observe(max(age.total_seconds(), 0))
-            row.last_usage_reconcile_at = now
-            row.usage_observed_generation = row.generation
-            written.append(row)
-        elif row.last_usage_reconcile_at is not None and _is_over(row, now):
-            row.last_usage_reconcile_at = None
-            row.usage_observed_generation = None
-            cleared.append(row)
-        else:
-            continue
-        usage = usage or NOTHING_COVERED
-        row.used_memory_bytes, row.used_vcpus = usage.memory_bytes, usage.vcpus
-        row.status_summary = summary_of(row, now, assigned_vm_count=len(usage.vm_uuids))
-    return written, cleared
-
-
-def _wanted_assignments(
-    rows: Iterable[Commitment], covered: Mapping[str, CoveredUsage]
-) -> dict[tuple[str, str], tuple[int, int]]:
-    return {
-        (vm_uuid, row.resource_type): (row.pk, position)
-        for row in rows
-        for position, vm_uuid in enumerate(covered[row.commitment_uuid].vm_uuids)
-    }
-
-
-def _write_assignments(project_id: str, wanted: Mapping[tuple[str, str], tuple[int, int]]) -> int:
-    """Make the stored assignments the wanted ones; returns how many changed."""
-    uuids = {vm_uuid for vm_uuid, _ in wanted}
-    gone, moved, kept = [], [], set()
-    stored = InstanceAssignment.objects.filter(
-        Q(commitment__project_id=project_id) | Q(vm_uuid__in=uuids)
-    ).order_by("pk")
-    for row in stored:
-        key = (row.vm_uuid, row.resource_type)
-        kept.add(key)
-        if key not in wanted:
-            gone.append(row.pk)
-        elif wanted[key] != (row.commitment_id, row.position):
-            row.commitment_id, row.position = wanted[key]
-            moved.append(row)
-    new = [
-        InstanceAssignment(
-            vm_uuid=vm_uuid, resource_type=kind, commitment_id=commitment_id, position=position
-        )
-        for (vm_uuid, kind), (commitment_id, position) in wanted.items()
-        if (vm_uuid, kind) not in kept
-    ]
-    if gone:
-        InstanceAssignment.objects.filter(pk__in=gone).delete()
-    InstanceAssignment.objects.bulk_update(
-        moved, ["commitment_id", "position"], batch_size=BATCH_ROWS
+def _is_to_clear(row: Commitment, now: datetime) -> bool:
+    """Whether a commitment is over and still shows usage (14.1, gates 2 and 3)."""
+    return _is_over(row, now) and (
+        row.last_usage_reconcile_at is not None or bool(row.used_memory_bytes or row.used_vcpus)
     )
-    InstanceAssignment.objects.bulk_create(new, batch_size=BATCH_ROWS)
-    return len(gone) + len(moved) + len(new)
+
+
+def _fresh_usage(
+    row: Commitment, covered: Mapping[str, CoveredUsage], now: datetime, *, has_moved: bool
+) -> CommitmentUsage | None:
+    """Return the observed columns of a commitment, or None where they stay as they are."""
+    usage = covered.get(row.commitment_uuid)
+    if usage is None and not _is_to_clear(row, now) and not has_moved:
+        return None
+    is_covering = usage is not None
+    usage = usage or NOTHING_COVERED
+    generation = _observed_generation(row) if is_covering else None
+    summary = summary_of(row, now, assigned_vm_count=len(usage.vm_uuids))
+    last = row.last_usage_reconcile_at
+    is_same = (
+        not has_moved
+        and is_covering
+        and last is not None
+        and (usage.memory_bytes, usage.vcpus) == (row.used_memory_bytes, row.used_vcpus)
+        and generation == row.usage_observed_generation
+        and (summary == row.status_summary or now - last < SUMMARY_MAX_AGE)
+    )
+    if is_same:
+        return None
+    return CommitmentUsage(
+        commitment_id=row.pk,
+        used_memory_bytes=usage.memory_bytes,
+        used_vcpus=usage.vcpus,
+        reconciled_at=now if is_covering else None,
+        generation=generation,
+        summary=summary,
+    )
+
+
+def _observed_generation(row: Commitment) -> int | None:
+    """Return the generation that the usage stands for: the accepted one (14.1 gate 5, 14.7).
+
+    A commitment in transition keeps what it covers, by its accepted specification, and counts as
+    not observed until it is decided.
+    """
+    is_decided = bool(row.ready_status) or row.ready_reason == Condition.REJECTED
+    if is_decided and row.ready_observed_generation == row.generation:
+        return row.generation
+    return row.usage_observed_generation

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from capacity.locks import LockSpace, try_lock, zone_lock
-from commitments.domain.verification import Patience, has_shrunk_too_much
+from commitments.domain.verification import Patience
 from commitments.metrics_slots import count_vm_events
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import (
@@ -33,9 +33,10 @@ from commitments.selectors.slot_suspects import (
 from commitments.services.nudges import nudge_broken
 from commitments.services.relocation import move_lost_slots
 from commitments.services.slot_chunk import ChunkContext, settle_chunk
+from commitments.services.vm_list import refusal_of_list
 from hosts.models import Host
 from journal.actors import Actor
-from journal.errors import Busy, HeadroomError
+from journal.errors import Busy
 
 log = structlog.get_logger(__name__)
 
@@ -71,10 +72,8 @@ class _Run:
     believes_list: bool
 
 
-class _ZoneTaken(HeadroomError):  # noqa: N818 - says what is the case
+class _ZoneTaken(Exception):  # noqa: N818 - private: says what is the case
     """Somebody else verifies this zone."""
-
-    code = "zone_taken"
 
 
 def verify_slots(
@@ -111,7 +110,7 @@ def verify_slots(
         try:
             done = _verify_zone(zone, run)
         except (Busy, _ZoneTaken) as busy:
-            log.info("slot_check_skipped", zone=zone, message=busy.message)
+            log.info("slot_check_skipped", zone=zone, message=str(busy))
             skipped.append(zone)
             continue
         events.update(done.events)
@@ -149,7 +148,7 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
     suspects = _suspects(zone, since, changed, run, may_drop=True)
     listed = count_listed_vms(zone) if suspects or is_full else None
     if listed is not None and not run.believes_list:
-        done.refusal = _refusal(check.listed_vms, listed)
+        done.refusal = refusal_of_list(check.listed_vms, listed)
     if done.refusal:
         log.error("vm_list_not_believed", zone=zone, reason=done.refusal)
         suspects = _suspects(zone, since, changed, run, may_drop=False)
@@ -182,19 +181,6 @@ def _suspects(
         settled=run.now - settle if may_drop else None,
     )
     return suspect_slots(zone, since, changed, deadlines, adopts=chosen.adopt_arrivals)
-
-
-def _refusal(before: int | None, listed: int) -> str:
-    """Return why a VM list is not believed; empty when it is."""
-    chosen = settings.HEADROOM.slots
-    if not has_shrunk_too_much(
-        before, listed, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
-    ):
-        return ""
-    return (
-        f"the VM list shrank from {before} to {listed} VMs: nothing leaves a slot for not being "
-        "listed until the list is back or an operator accepts it"
-    )
 
 
 def _chunks(slot_ids: Sequence[int]) -> Iterator[list[int]]:

@@ -9,8 +9,6 @@ Int64Column = NDArray[np.int64]
 BitRows = NDArray[np.uint8]
 """uint8[rows, bytes], bit ``n`` of a row is bit ``n % 8`` of byte ``n // 8``."""
 
-_CHUNK_BYTES = 64 << 20
-
 
 def bit_rows(rows: int, bits: int, row: Int64Column, bit: Int64Column) -> BitRows:
     """Return rows with the given bits set.
@@ -42,16 +40,11 @@ def grouped_or(source: BitRows, take: Int64Column, group: Int64Column, groups: i
     order = np.argsort(group, kind="stable")
     take, group = take[order], group[order]
     starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
-    ends = np.r_[starts[1:], len(take)]
-    rows_at_once = max(1, _CHUNK_BYTES // source.shape[1])
-    first = 0
-    while first < len(starts):
-        last = int(np.searchsorted(ends, starts[first] + rows_at_once, side="right"))
-        last = max(last, first + 1)
-        low, high = starts[first], ends[last - 1]
-        union = np.bitwise_or.reduceat(source[take[low:high]], starts[first:last] - low, axis=0)
-        united[group[starts[first:last]]] = union
-        first = last
+    counts = np.diff(np.r_[starts, len(take)])
+    # The first rows of all groups, then the second ones, and so on: groups are small and many.
+    for place in range(int(counts.max())):
+        chosen = starts[counts > place]
+        united[group[chosen]] |= source[take[chosen + place]]
     return united
 
 

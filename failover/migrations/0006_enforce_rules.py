@@ -8,7 +8,8 @@ RESERVATIONS = "capacity_reservation"
 # for the others who do (one advisory lock per zone, held to the end of the transaction), so that
 # each sees what the others committed. 23P01 is exclusion_violation.
 ENFORCE = f"""
-CREATE FUNCTION failover_enforce_rules(touched bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION failover_enforce_rules(touched bigint[]) RETURNS void LANGUAGE plpgsql
+SET work_mem = '64MB' AS $$
 DECLARE
     held_zone text;
     broken record;

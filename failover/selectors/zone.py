@@ -254,7 +254,7 @@ def _vm_columns(reading: _Reading, host_row: Mapping[int, int]) -> VmColumns:
     order = sorted(range(len(rows)), key=lambda number: str(rows[number][1])) if vanished else None
     if order is not None:
         rows, listed = [rows[at] for at in order], [listed[at] for at in order]
-    required, is_owed = _requirements(reading, rows, required_of, host_row)
+    required, is_owed = _requirements(reading, rows, required_of)
     classes, class_codes = _classes(reading, rows, host_row)
     labels, label_codes, asked = _sizes(reading, rows)
     active = reading.reports.active_host
@@ -264,7 +264,7 @@ def _vm_columns(reading: _Reading, host_row: Mapping[int, int]) -> VmColumns:
         host=_codes([host for host, _ in listed]),
         memory_bytes=_ints([row[3] for row in rows]),
         vcpus=_ints([row[4] for row in rows]),
-        asked_memory_bytes=_ints([size[0] for size in asked]),
+        asked_memory_bytes=_ints([size[0] for size in asked]) // MIB * MIB,
         asked_vcpus=_ints([size[1] for size in asked]),
         label_code=_codes(label_codes),
         labels=labels,
@@ -317,21 +317,19 @@ def _requirements(
     reading: _Reading,
     rows: Sequence[_Row],
     required_of: Mapping[str, int],
-    host_row: Mapping[int, int],
 ) -> tuple[list[int], list[bool]]:
     """Return what each VM needs, and whether what it misses is to be had now (17.6)."""
     chosen = settings.HEADROOM.failover
-    grace = timedelta(seconds=chosen.stopped_grace_seconds)
+    oldest = reading.now - timedelta(seconds=chosen.stopped_grace_seconds)
+    without_ha = set() if chosen.cover_non_ha_hosts else {r[0] for r in reading.hosts if r[13]}
     required, is_owed = [], []
     for row in rows:
-        count, owed = required_of.get(row[5], 0), True
-        host = host_row.get(row[2], -1)
-        is_without_ha = host >= 0 and reading.hosts[host][13]
-        if row[8] in NEVER_COVERED or (is_without_ha and not chosen.cover_non_ha_hosts):
+        count, owed, status = required_of.get(row[5], 0), True, row[8]
+        if status in NEVER_COVERED or row[2] in without_ha:
             count = 0
-        elif row[8] in STOPPED:
+        elif status in STOPPED:
             owed = False
-            if row[9] is not None and reading.now - row[9] > grace:
+            if row[9] is not None and row[9] < oldest:
                 count = 0
         required.append(count)
         is_owed.append(owed and count > 0)
@@ -363,18 +361,18 @@ def _sizes(
     """Return labels, the label of each VM, and the size of a reservation for it (12.2)."""
     by_group = bool(reading.config.use_flavor_group_resources)
     largest_of = largest_flavors() if by_group else {}
-    codes: dict[tuple[str, str], int] = {}
+    codes: dict[str, int] = {}
     label_codes, asked = [], []
     for row in rows:
-        largest = largest_of.get(row[5])
-        if largest is None:
-            label, size = (row[5], row[5]), (row[3] // MIB * MIB, row[4])
-        else:
-            label = (largest.flavor_name, largest.group)
-            size = (largest.memory_bytes // MIB * MIB, largest.vcpus)
-        label_codes.append(codes.setdefault(label, len(codes)))
-        asked.append(size)
-    return tuple(codes), label_codes, asked
+        flavor = row[5]
+        label_codes.append(codes.setdefault(flavor, len(codes)))
+        largest = largest_of.get(flavor) if by_group else None
+        asked.append((row[3], row[4]) if largest is None else (largest.memory_bytes, largest.vcpus))
+    labels = []
+    for flavor in codes:
+        chosen = largest_of.get(flavor)
+        labels.append((flavor, flavor) if chosen is None else (chosen.flavor_name, chosen.group))
+    return tuple(labels), label_codes, asked
 
 
 def _ints(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:

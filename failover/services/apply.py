@@ -23,7 +23,7 @@ from capacity.services.ledger import lock_rooms
 from failover.choices import EventReason
 from failover.domain.plan import NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
-from failover.services.events import Happening, record_events
+from failover.services.events import EventWriter, Happening, record_events
 from failover.services.writing import (
     SlotToWrite,
     UserToWrite,
@@ -66,7 +66,7 @@ SELECT vm.vm_uuid, count(*) FROM capacity_reservationallocation AS vm
 """
 
 
-class PlanSpoiled(Exception):  # noqa: N818 - a state of the world, not a defect
+class StepRefusedError(Exception):
     """Others changed so much meanwhile that the zone has to be planned anew."""
 
 
@@ -123,9 +123,18 @@ class PlanWriter:
     """Writes one plan of a zone; the only mutable state, gone when the run ends."""
 
     def __init__(
-        self, snapshot: ZoneSnapshot, *, creator: str, request_id: str, now: datetime
+        self,
+        snapshot: ZoneSnapshot,
+        *,
+        creator: str,
+        request_id: str,
+        now: datetime,
+        trusts_hosts: bool = False,
+        events: EventWriter = record_events,
     ) -> None:
         self._snapshot = snapshot
+        self._trusts_hosts = trusts_hosts
+        self._record = events
         self._creator = creator
         self._request_id = request_id
         self._now = now
@@ -139,7 +148,7 @@ class PlanWriter:
         """Carry out a plan.
 
         Raises:
-            PlanSpoiled: If the database refused a step; earlier steps stay.
+            StepRefusedError: If the database refused a step; earlier steps stay.
             Busy: If the zone stayed locked.
         """
         self._clean(plan)
@@ -158,7 +167,7 @@ class PlanWriter:
                     return work()
             except IntegrityError as refused:
                 log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
-                raise PlanSpoiled from refused
+                raise StepRefusedError from refused
             except DatabaseError as error:
                 if sqlstate_of(error) not in RETRYABLE:
                     raise
@@ -215,7 +224,7 @@ class PlanWriter:
                         facts={"why": one.reason.value},
                     )
                 )
-        record_events(events, request_id=self._request_id, now=self._now)
+        self._record(events, request_id=self._request_id, now=self._now)
         return len({key for key, _ in gone})
 
     def _host_name(self, slot: int) -> str:
@@ -225,7 +234,7 @@ class PlanWriter:
     def _delete(self, rows: Sequence[int]) -> int:
         number_of = {self._slot_keys[row]: row for row in rows}
         deleted = delete_unused(list(number_of))
-        record_events(
+        self._record(
             (
                 Happening(
                     reason=EventReason.SLOT_RELEASED,
@@ -292,7 +301,7 @@ class PlanWriter:
         )
         joined = {number for _, number in joins} - set(fresh)
         touch({self._slot_keys[number] for number in joined}, now=self._now)
-        record_events(
+        self._record(
             self._events(joins, ChainMap(names, self._names), frozenset(fresh)),
             request_id=self._request_id,
             now=self._now,
@@ -340,7 +349,10 @@ class PlanWriter:
         return sizes
 
     def _locked_vms(self, step: _Step) -> set[int]:
-        """Return the rows of VMs that are where the plan saw them and have what it knew."""
+        """Return the rows of VMs that are where the plan saw them and have what it knew.
+
+        Where hosts are believed, the VM list does not say where a VM is.
+        """
         snapshot = self._snapshot
         row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
         uuids = sorted(row_of)
@@ -353,7 +365,7 @@ class PlanWriter:
         return {
             vm
             for vm, host_id in found.items()
-            if host_id == int(host_ids[snapshot.vms.host[vm]])
+            if (self._trusts_hosts or host_id == int(host_ids[snapshot.vms.host[vm]]))
             and counts.get(vm, 0) == self._have.get(vm, 0)
         }
 

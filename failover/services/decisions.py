@@ -11,11 +11,16 @@ from failover.domain.covering import missing_counts
 from failover.domain.plan import ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import FailoverDecision, FailoverRun
-from failover.services.events import Happening, record_events
+from failover.services.events import EventWriter, Happening, record_events
 
 
 def keep_decisions(
-    snapshot: ZoneSnapshot | None, plan: ZonePlan, run: FailoverRun, *, spoiled: Collection[int]
+    snapshot: ZoneSnapshot | None,
+    plan: ZonePlan,
+    run: FailoverRun,
+    *,
+    spoiled: Collection[int],
+    events: EventWriter = record_events,
 ) -> None:
     """Make the decisions of a zone agree with what a run could not do.
 
@@ -27,6 +32,7 @@ def keep_decisions(
         plan: What the run planned.
         run: Row of the run.
         spoiled: VMs that others got in the way of.
+        events: Writes events.
     """
     if snapshot is None:
         return
@@ -67,17 +73,17 @@ def keep_decisions(
     short = {uuids[vm] for vm in wanted}
     over = [uuid for uuid in known if uuid not in short]
     FailoverDecision.objects.filter(vm_uuid__in=over).delete()
-    _tell(snapshot, plan, run, lost=short - set(known), restored=over)
+    told = _happenings(snapshot, plan, lost=short - set(known), restored=over)
+    events(told, request_id=run.request_id, now=run.started_at)
 
 
-def _tell(
+def _happenings(
     snapshot: ZoneSnapshot,
     plan: ZonePlan,
-    run: FailoverRun,
     *,
     lost: Collection[str],
     restored: Collection[str],
-) -> None:
+) -> list[Happening]:
     members = snapshot.members
     left = np.ones(len(members), dtype=np.bool_)
     had = missing_counts(snapshot, left) == 0
@@ -102,4 +108,4 @@ def _tell(
         for uuid in sorted(restored)
         if uuid in snapshot.vm_row and snapshot.vms.required[snapshot.vm_row[uuid]] > 0
     ]
-    record_events(events, request_id=run.request_id, now=run.started_at)
+    return events

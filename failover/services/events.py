@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from failover.choices import EventReason
 from failover.models import FailoverEvent
@@ -40,6 +41,14 @@ class Happening:
     host_name: str = ""
     vm_uuid: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
+
+
+class EventWriter(Protocol):
+    """Writes events."""
+
+    def __call__(self, events: Iterable[Happening], *, request_id: str, now: datetime) -> None:
+        """Write events, inside the transaction of what they tell of."""
+        ...
 
 
 def record_events(events: Iterable[Happening], *, request_id: str, now: datetime) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 from django.conf import settings
@@ -30,10 +31,11 @@ from failover.metrics import observe_run
 from failover.models import FailoverCooldown, FailoverRun, FailoverZone
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, failover_zones, load_zone
-from failover.services.apply import Applied, PlanSpoiled, PlanWriter
+from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
-from failover.services.events import Happening, record_events
+from failover.services.events import EventWriter, Happening, record_events
 from journal.errors import HeadroomError
+from journal.tracing import with_global_request_id
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +44,14 @@ PLANS_PER_RUN = 3
 DIED = "died"
 
 ChooserFactory = Callable[[ZoneSnapshot], HostChooser]
+
+
+class RunMonitor(Protocol):
+    """Hears of every run that was completed."""
+
+    def __call__(self, figures: RunFigures, *, seconds: float, zone: str) -> None:
+        """Take the figures of a run and how long it took."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +91,8 @@ class _Run:
     is_dry_run: bool
     chooser: ChooserFactory
     draw: Callable[[int], int]
+    events: EventWriter
+    monitor: RunMonitor
     started: float = field(default_factory=time.monotonic)
     snapshot: ZoneSnapshot | None = None
     plan: ZonePlan | None = None
@@ -96,6 +108,8 @@ def reconcile_zone(
     config: FailoverConfig | None = None,
     chooser: ChooserFactory = SchedulerHosts,
     draw: Callable[[int], int] = random.randrange,
+    events: EventWriter = record_events,
+    monitor: RunMonitor = observe_run,
 ) -> ZoneRun:
     """Run the loop once in a zone, unless a run is under way there.
 
@@ -107,13 +121,18 @@ def reconcile_zone(
         config: What the run may do; settings and policies when left out.
         chooser: Who says what the scheduler thinks of hosts.
         draw: Returns a random number below its argument.
+        events: Writes events, inside the transaction of what they tell of.
+        monitor: Hears of every run that was completed.
 
     Raises:
         Busy: the zone stayed locked; what was written stays.
 
     Source: spec failover, 9.
     """
-    with session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine:
+    with (
+        with_global_request_id(request_id),
+        session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
+    ):
         if not is_mine:
             log.info("failover_run_skipped", zone=zone)
             return ZoneRun(zone=zone, outcome=RunOutcome.SKIPPED)
@@ -126,6 +145,8 @@ def reconcile_zone(
             is_dry_run=is_dry_run,
             chooser=chooser,
             draw=draw,
+            events=events,
+            monitor=monitor,
         )
         row = _started(run)
         try:
@@ -190,10 +211,12 @@ def _attempts(run: _Run) -> None:
             creator=run.config.creator or settings.HEADROOM.failover.creator,
             request_id=run.request_id,
             now=run.now,
+            trusts_hosts=bool(run.config.trust_hypervisor_location),
+            events=run.events,
         )
         try:
             writer.write(run.plan)
-        except PlanSpoiled:
+        except StepRefusedError:
             log.info("failover_plan_spoiled", zone=run.zone, attempt=attempt)
             if attempt == PLANS_PER_RUN:
                 raise
@@ -323,7 +346,9 @@ def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
         if not run.is_dry_run:
             _note_state(run, next_run_at)
             if brake is None:
-                keep_decisions(run.snapshot, run.plan, row, spoiled=run.applied.spoiled)
+                keep_decisions(
+                    run.snapshot, run.plan, row, spoiled=run.applied.spoiled, events=run.events
+                )
         row.outcome, row.finished_at = outcome, ended
         row.error_code = "" if brake is None else brake.code
         row.message = "" if brake is None else brake.message
@@ -338,7 +363,7 @@ def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
         }
         row.save()
     if not run.is_dry_run:
-        observe_run(figures, seconds=time.monotonic() - run.started, zone=run.zone)
+        run.monitor(figures, seconds=time.monotonic() - run.started, zone=run.zone)
     return ZoneRun(
         zone=run.zone,
         outcome=outcome,
@@ -385,4 +410,4 @@ def _note_state(run: _Run, next_run_at: datetime) -> None:
                 )
             )
     state.save()
-    record_events(events, request_id=run.request_id, now=run.now)
+    run.events(events, request_id=run.request_id, now=run.now)

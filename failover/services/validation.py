@@ -26,8 +26,9 @@ from failover.metrics import VALIDATION_FAILURES, VALIDATION_SECONDS
 from failover.models import FailoverReservation
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, load_zone
-from failover.services.events import Happening, record_events
+from failover.services.events import EventWriter, Happening, record_events
 from failover.services.writing import delete_unused, delete_users
+from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
 from scheduling.intents import Intent
 
@@ -133,6 +134,7 @@ def validate_zone(
     request_id: str,
     now: datetime | None = None,
     reservation_ids: Collection[int] | None = None,
+    events: EventWriter = record_events,
 ) -> ValidationReport:
     """Validate reservations of a zone, unless a validation is under way there.
 
@@ -141,6 +143,7 @@ def validate_zone(
         request_id: Correlation id.
         now: The present.
         reservation_ids: Which; those that are due when left out.
+        events: Writes events.
 
     Raises:
         Busy: the zone stayed locked; what was written stays.
@@ -148,7 +151,10 @@ def validate_zone(
     Source: spec failover, 13.2, 13.5.
     """
     moment = now or timezone.now()
-    with session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine:
+    with (
+        with_global_request_id(request_id),
+        session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
+    ):
         if not is_mine:
             return ValidationReport()
         ids = _due(zone, moment) if reservation_ids is None else list(reservation_ids)
@@ -161,7 +167,7 @@ def validate_zone(
             ).values_list("reservation_id", "version")
         )
         snapshot = load_zone(zone, current_config(failover_requirements()), now=moment)
-        work = _Validation(snapshot, versions, request_id=request_id, now=moment)
+        work = _Validation(snapshot, versions, request_id=request_id, now=moment, events=events)
         report = work.run()
         VALIDATION_SECONDS.observe((time.monotonic() - started) / max(1, len(ids)))
         return report
@@ -183,7 +189,9 @@ class _Validation:
         *,
         request_id: str,
         now: datetime,
+        events: EventWriter,
     ) -> None:
+        self._record = events
         self._snapshot = snapshot
         self._versions = versions
         self._request_id = request_id
@@ -356,7 +364,7 @@ class _Validation:
                 )
             )
         self._cool_down(refused)
-        record_events(events, request_id=self._request_id, now=self._now)
+        self._record(events, request_id=self._request_id, now=self._now)
         return len(events)
 
     def _cool_down(self, refused: Sequence[tuple[str, int]]) -> None:
@@ -394,7 +402,7 @@ class _Validation:
             valid = chosen & np.isin(members.slot, np.array(acknowledged, dtype=np.int64))
             cursor.execute(STAMP_USERS, {"now": self._now, "ids": members.ids[valid].tolist()})
         counts = np.bincount(members.slot[valid], minlength=len(slots))
-        record_events(
+        self._record(
             (
                 Happening(
                     reason=EventReason.VALIDATION_PASSED,

@@ -10,8 +10,23 @@ from django.db import transaction
 from django.utils import timezone
 
 from capacity.models import FlavorGroupRule, ReservationKind
-from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SyncRun
-from hosts.models import Aggregate, Image, PlannedHostChange, Region, ServerGroup
+from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SlotCheck, SyncRun
+from failover.drill_models import (
+    CoverageAccount,
+    EvacuationMove,
+    EvacuationPlan,
+    FailureDrill,
+    ShadowPlan,
+)
+from failover.models import (
+    FailoverDecision,
+    FailoverEvent,
+    FailoverPolicy,
+    FailoverReservation,
+    FailoverRun,
+    FailoverZone,
+)
+from hosts.models import Aggregate, Host, Image, Instance, PlannedHostChange, Region, ServerGroup
 from journal.actors import Actor
 from journal.models import Heartbeat
 from journal.services import Change, record_changes
@@ -58,6 +73,7 @@ def grow_region(count: int) -> None:
         factories.make_group_capacity(f"group_{number}")
         factories.make_quota(project.openstack_id)
         store_decision(vm_uuid=vm.openstack_id)
+        make_failover_rows(number, host, vm)
         FlavorGroupRule.objects.create(group_name="x", flavor_pattern=f"x{number}*")
         Aggregate.objects.create(
             uuid=f"aggregate-{number}", name="az", metadata={"availability_zone": "az-a"},
@@ -73,6 +89,49 @@ def grow_region(count: int) -> None:
         grow_providers(f"grown-{number}", consumer_uuid=UUID(int=number))
         with transaction.atomic():
             record_changes([record], actor=Actor(name="limes"), request_id=f"req-{number}")
+
+
+def make_failover_rows(number: int, host: Host, vm: Instance) -> None:
+    """Make one of each row of drills, evacuations, coverage and the loop."""
+    now = timezone.now()
+    zone = f"zone-{number}"
+    worst = {
+        "name": host.name, "affected_vms": 3, "protected_vms": 1, "unprotected_vms": 2,
+        "reasons": {"no_slots": 2}, "vms": [vm.openstack_id],
+    }  # fmt: skip
+    FailureDrill.objects.create(
+        zone=zone, scope="host", started_at=now, finished_at=now, cases=9, simulated=4, vms=3,
+        unprotected_vms=2, worst=[worst], hosts=[[host.name, "bb1", 3, 2, 1, 4]],
+    )  # fmt: skip
+    CoverageAccount.objects.create(
+        zone=zone, accounted_at=now, owed_vms=3, uncovered_vms=2, owed_vm_seconds=1000,
+        uncovered_vm_seconds=1, bounded_at=now,
+    )  # fmt: skip
+    plan = EvacuationPlan.objects.create(
+        zone=zone, started_at=now, changed_at=now, failed_hosts=[host.name]
+    )
+    EvacuationMove.objects.create(
+        plan=plan, vm_uuid=vm.openstack_id, state="planned", from_host=host, target_host=host,
+        changed_at=now,
+    )  # fmt: skip
+    ShadowPlan.objects.create(
+        zone=zone, state="proposed", computed_at=now, reserved_memory_bytes=9, shadow_memory_bytes=4
+    )
+    slot = factories.make_reservation(factories.make_host(f"spare-{number}"))
+    factories.make_allocation(slot, vm)
+    FailoverReservation.objects.create(reservation=slot, name=f"failover-{number}")
+    FailoverPolicy.objects.create(flavor_pattern=f"f{number}*", required_count=2)
+    FailoverZone.objects.create(zone=zone, brake_reason="vm_list_empty", braked_at=now)
+    run = FailoverRun.objects.create(
+        zone=zone, started_at=now, finished_at=now, outcome="done", counts={"created": 1}
+    )
+    FailoverDecision.objects.create(
+        vm_uuid=vm.openstack_id, zone=zone, run=run, required_count=2, current_count=1, since=now
+    )
+    FailoverEvent.objects.create(
+        happened_at=now, reason="CoverageLost", is_warning=True, zone=zone,
+        vm_uuid=vm.openstack_id, host_name=host.name,
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -94,4 +153,5 @@ def region(db: None) -> None:
         factories.make_commitment(state=state, is_accepted=False)
     Region.objects.create(name="test")
     ServiceInfoVersion.objects.create(content_hash="x", version=3)
+    SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())

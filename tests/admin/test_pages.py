@@ -20,13 +20,22 @@ from capacity.models import (
     ReservationKind,
 )
 from commitments.models import Commitment, CommitmentState, Condition
+from failover.models import FailoverPolicy
 from hosts.models import Host, Instance, PlannedHostChange
 from journal.admin_base import CappedPaginator
 from journal.models import AuditEntry
 from tests import factories
 from tests.admin.conftest import grow_region
 
-EDITABLE = {FlavorGroupSettings, FlavorGroupRule, Pipeline, PlannedHostChange, User, Group}
+EDITABLE = {
+    FlavorGroupSettings,
+    FlavorGroupRule,
+    Pipeline,
+    PlannedHostChange,
+    User,
+    Group,
+    FailoverPolicy,
+}
 MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
 LIST_QUERY_LIMIT = 12
 PAGE_QUERY_LIMIT = 24

@@ -320,7 +320,7 @@ class TestReconcile:
 
     def test_used_amounts_and_generation_are_stored(self) -> None:
         vm()
-        commitment(8, generation=7)
+        commitment(8, generation=7, ready_observed_generation=7)
         run = self.run()
         row = Commitment.objects.get()
         assert (row.used_memory_bytes, row.used_vcpus) == (4 * GIB, 16)

@@ -547,3 +547,14 @@ def test_unplaced_slot_says_that_no_host_is_known(group: FlavorGroup) -> None:
     repair()
     assert Reservation.objects.get().ready_reason == "NoHostsAvailable"
     assert not Instance.objects.exists()
+
+
+def test_unplaced_slot_of_an_unknown_group_says_so(group: FlavorGroup) -> None:
+    due()
+    repair()
+    FlavorGroup.objects.all().delete()
+    make_all_due()
+    assert repair() == RepairReport(reserving=1)
+    slot = Reservation.objects.get()
+    assert (slot.is_ready, slot.ready_reason) == (False, "FlavorNotFound")
+    assert slot.ready_message == "flavor group not found: hana_1"

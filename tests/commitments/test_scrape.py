@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from commitments.models import SlotCheck
 from tests.commitments.change_requests import change, decide_ram
-from tests.factories import make_group, make_host
+from tests.factories import make_commitment, make_group, make_host, make_slot
 
 SERIES = (
     "cortex_committed_resource_unfulfilled"
@@ -20,3 +21,22 @@ def test_waiting_commitments_are_counted_and_fulfilled_ones_are_not() -> None:
     assert SERIES not in Client().get("/metrics").content.decode()
     decide_ram("alpha", change("bbbbbbbb-0000", 1, "pending"))
     assert SERIES in Client().get("/metrics").content.decode()
+
+
+@pytest.mark.django_db
+def test_accepted_commitment_that_lost_its_slots_counts_whatever_its_writer_took() -> None:
+    make_group("hana_1", flavors=[("small", 1024, 4)])
+    make_commitment(ready_status=False, ready_reason="Reserving", allow_rejection=True)
+    assert SERIES in Client().get("/metrics").content.decode()
+
+
+@pytest.mark.django_db
+def test_refused_vm_lists_and_slots_on_lost_hosts_are_told() -> None:
+    SlotCheck.objects.create(zone="az-a", is_refused=True)
+    SlotCheck.objects.create(zone="az-b")
+    host = make_host("h1", state="down")
+    make_slot(make_commitment(), host)
+    shown = Client().get("/metrics").content.decode()
+    assert 'cortex_committed_resource_vm_list_refused{availability_zone="az-a"} 1.0' in shown
+    assert 'cortex_committed_resource_vm_list_refused{availability_zone="az-b"} 0.0' in shown
+    assert 'cortex_committed_resource_slots_on_lost_hosts{availability_zone="az-a"} 1.0' in shown

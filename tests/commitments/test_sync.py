@@ -14,7 +14,8 @@ from prometheus_client import REGISTRY
 from capacity.locks import LockSpace, lock_key
 from capacity.models import FlavorGroupSnapshot, Reservation
 from commitments.clients.http_cloud import HTTPCloud
-from commitments.models import Commitment, CommitmentEvent, Condition, SyncRun
+from commitments.metrics_sync import SKIP_REASONS
+from commitments.models import Commitment, CommitmentEvent, Condition, SyncOutcome, SyncRun
 from commitments.services.limes import take_in_commitments
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import SyncReport, sync_commitments
@@ -22,6 +23,7 @@ from commitments.services.sync_runs import accept_shrink
 from config.environment import SyncSettings
 from journal.actors import Actor, task_actor
 from journal.errors import InvalidInput
+from journal.metrics import metrics_page
 from journal.models import AuditEntry, Outbox
 from scheduling.resources import GIB
 from tests.factories import make_commitment, make_group, make_host, make_hosts, make_slot
@@ -493,6 +495,8 @@ def test_a_second_run_leaves_the_first_alone(cloud: FakeCloud) -> None:
         assert sync(cloud).error_code == "already_running"
         assert not SyncRun.objects.exists()
         assert cloud.seen.total() == 0
+        with other.cursor() as cursor:  # closing alone gives it back a moment later
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
     finally:
         other.close()
     assert sync(cloud).outcome == "success"
@@ -553,6 +557,30 @@ def test_metrics_and_counts_of_a_run(cloud: FakeCloud) -> None:
     assert metric("limes_commitments_active") == 1
     run = SyncRun.objects.latest("pk")
     assert run.counts["known"] == run.counts["understood"] == run.counts["updated"] == 1
+
+
+def last_success() -> list[float]:
+    name = b"cortex_committed_resource_syncer_last_success_timestamp_seconds "
+    lines = metrics_page().splitlines()
+    return [float(line.split()[1]) for line in lines if line.startswith(name)]
+
+
+def test_a_scrape_tells_when_the_last_good_run_was(cloud: FakeCloud) -> None:
+    assert last_success() == []
+    sync(cloud)
+    keystone_down(cloud)
+    sync(cloud, now=NOW + timedelta(hours=1))
+    assert last_success() == [NOW.timestamp()]
+
+
+def test_every_series_is_there_before_the_first_run() -> None:
+    page = metrics_page().decode()
+    for reason in SKIP_REASONS:
+        series = f'syncer_commitments_skipped_total{{reason="{reason}"}}'
+        assert f"cortex_committed_resource_{series}" in page
+    for outcome in SyncOutcome.values:
+        series = f'syncer_runs_total{{outcome="{outcome}"}}'
+        assert f"cortex_committed_resource_{series}" in page
 
 
 def test_the_command_syncs_and_fails_when_the_run_is_no_success(

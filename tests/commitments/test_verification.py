@@ -12,10 +12,12 @@ from django.utils import timezone
 from capacity.locks import LockSpace, take_lock
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationAllocation
 from capacity.services.ledger import rebuild_host_capacity
-from commitments.models import Commitment, CommitmentEvent, SlotCheck
+from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, SlotCheck
+from commitments.services.usage import reconcile_all_usage
 from commitments.services.verification import VerificationReport
 from commitments.tasks import verify_slots as verify_slots_task
 from hosts.models import Host, Instance
+from journal.actors import task_actor
 from journal.models import AuditEntry, Outbox
 from scheduling.resources import GIB
 from tests.commitments.slot_worlds import (
@@ -562,3 +564,18 @@ def test_zone_that_another_run_verifies_is_skipped(host_1: Host) -> None:
         connections["default"] = mine
         other.close()
     assert verify().events == {"confirmed": 1}
+
+
+def test_usage_keeps_its_assignments_while_a_list_is_not_believed(host_1: Host) -> None:
+    host = make_host("big", memory_gib=9600, vcpus=800)
+    vms = [vm_on(host, flavor_name="half") for _ in range(10)]
+    make_commitment(amount_gib=10 * VM_GIB, project_id=PROJECT)
+    actor = task_actor("test")
+    verify()
+    assert reconcile_all_usage(actor=actor, request_id="r") == 1
+    delete(*vms[:5])
+    assert reconcile_all_usage(actor=actor, request_id="r") == 0
+    assert InstanceAssignment.objects.count() == 10
+    verify(believes_list=True)
+    assert reconcile_all_usage(actor=actor, request_id="r") == 1
+    assert InstanceAssignment.objects.count() == 5

@@ -217,10 +217,17 @@ def test_user_that_is_seen_too_early_and_gone_at_the_next_look_leaves_nothing_be
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = make_reservation(make_host("h1"))
+    elsewhere = make_host("h2")
     current_host_table()
     Reservation.objects.update(project_id="p1")
     row = ReservationAllocation(
-        reservation=held, vm_uuid="vm", state="expected", memory_bytes=1, vcpus=1, since=now()
+        reservation=held,
+        vm_uuid="vm",
+        state="expected",
+        memory_bytes=1,
+        vcpus=1,
+        since=now(),
+        vm_host=elsewhere,
     )
     read_ahead(monkeypatch, "read_reservations", row.save)
     assert set(current_host_table().reservations.failover_of_vm) == {"vm"}

@@ -58,6 +58,23 @@ def test_the_password_may_come_from_a_file(tmp_path: Path) -> None:
     assert "from a file" not in repr(load_environment(variables))
 
 
+def test_files_that_are_named_and_not_read_stay_names(tmp_path: Path) -> None:
+    policy, certificate = tmp_path / "policy.yaml", tmp_path / "ca.pem"
+    policy.write_text("{}")
+    certificate.write_text("-----BEGIN CERTIFICATE-----")
+    settings = load_environment(
+        {
+            **BASE,
+            **URL,
+            **PASSWORD,
+            "HEADROOM_POLICY_FILE": str(policy),
+            "HEADROOM_KEYSTONE__CA_FILE": str(certificate),
+        }
+    )
+    assert settings.policy_file == policy
+    assert settings.keystone.ca_file == str(certificate)
+
+
 def test_a_policy_file_that_cannot_be_used_stops_the_start(tmp_path: Path, settings: Any) -> None:
     from config.apps import WiringConfig  # noqa: PLC0415 - settings first
 

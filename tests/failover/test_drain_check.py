@@ -211,6 +211,18 @@ def test_drain_check_is_answered_as_a_document() -> None:
     assert [(row["kind"], row["key"]) for row in stuck] == [("committed_slot", "commitment-1/0")]
 
 
+PATHS = ("/api/v1/failover/simulations", "/failover/v1/simulations")
+
+
+def test_simulation_has_the_published_path_too() -> None:
+    make_zone("r@3{a@1}")
+    body = json.dumps({"failed": {"hosts": ["h1"]}})
+
+    answers = [Client().post(path, body, "application/json").json() for path in PATHS]
+
+    assert answers[0] == answers[1]
+
+
 def test_simulation_is_answered_as_the_specification_has_it() -> None:
     rows = make_zone("rA@3{a@1,b@2}")
 

@@ -42,6 +42,7 @@ def test_valid_reservation_is_acknowledged_and_looked_at_again_later() -> None:
     held = FailoverReservation.objects.get()
     assert report == ValidationReport(valid=1)
     assert held.acknowledged_at == now
+    assert held.next_validation_at is not None
     wait = held.next_validation_at - now
     assert timedelta(minutes=27) <= wait <= timedelta(minutes=33)
     assert ReservationAllocation.objects.get().validated_at == now

@@ -93,11 +93,11 @@ def state() -> dict[str, tuple[str, dict[str, str]]]:
     """Return reservation -> (host, VM -> recorded host)."""
     found: dict[str, tuple[str, dict[str, str]]] = {}
     for row in FailoverReservation.objects.select_related("reservation__target_host"):
+        target_host = row.reservation.target_host
+        assert target_host is not None
         users = row.reservation.allocations.select_related("vm_host")
-        found[row.name] = (
-            row.reservation.target_host.name,
-            {user.vm_uuid: user.vm_host.name for user in users},
-        )
+        hosts = {user.vm_uuid: user.vm_host.name for user in users if user.vm_host is not None}
+        found[row.name] = (target_host.name, hosts)
     return found
 
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -209,8 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.cloud.released.wait(30)
         self.send_response(200)
         self.send_header("Content-Length", "1000")
-        self.end_headers()
-        self.wfile.write(b'{"commitments": [')
+        with suppress(OSError):  # a client that was killed, or lost its patience, listens no more
+            self.end_headers()
+            self.wfile.write(b'{"commitments": [')
         self.close_connection = True
         return None
 

@@ -66,6 +66,9 @@ class Command(BaseCommand):
         if is_loaded and "refresh_capacity" in get_commands():
             self._say("computing flavor groups and capacity")
             call_command("refresh_capacity", stdout=self.stdout)
+        if is_loaded and "reconcile_failover" in get_commands():
+            self._say("covering VMs for the loss of their host")
+            call_command("reconcile_failover", stdout=self.stdout)
         password = admin_password(options["password_file"], make_new=options["fresh_admin"])
         self.stdout.write(f"admin login: {ADMIN_NAME} / {password}")
 

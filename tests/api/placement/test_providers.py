@@ -11,8 +11,9 @@ from tests.placement.client import PlacementClient, uuid
 
 pytestmark = pytest.mark.django_db
 
-AGGREGATE = uuid()
-OTHER = uuid()
+AGGREGATE = "d76d4330-f144-4bea-b0c1-1fdecb91ce37"
+OTHER = "87b0b125-ec1d-4da0-a6eb-8c9ebd69fe29"
+UNKNOWN = "4ef30651-9e01-4f9c-a3f5-9362fdb3c5de"
 
 
 def names(answer: Any) -> list[str]:
@@ -204,11 +205,11 @@ def zoo(placement: PlacementClient) -> PlacementClient:
         ("", ["big", "small", "child"]),
         ("name=small", ["small"]),
         ("name=", ["big", "small", "child"]),
-        (f"uuid={uuid()}", []),
-        (f"in_tree={uuid()}", []),
+        (f"uuid={UNKNOWN}", []),
+        (f"in_tree={UNKNOWN}", []),
         (f"member_of={AGGREGATE}", ["big", "small"]),
         (f"member_of={AGGREGATE}&member_of={OTHER}", ["small"]),
-        (f"member_of=in:{OTHER},{uuid()}", ["small"]),
+        (f"member_of=in:{OTHER},{UNKNOWN}", ["small"]),
         (f"member_of=!{OTHER}", ["big", "child"]),
         (f"member_of=!in:{OTHER},{AGGREGATE}", ["child"]),
         ("resources=VCPU:2", ["big", "small"]),

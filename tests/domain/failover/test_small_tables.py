@@ -206,10 +206,19 @@ def test_next_run_follows_the_table(
     hit_limit: bool, succeeded: int, failed: int, bounds: tuple[int, int], seconds: float
 ) -> None:
     result = RunResult(hit_limit=hit_limit, succeeded=succeeded, failed=failed)
-    options = {"interval_seconds": 30.0, "min_successes": bounds[0], "max_failures": bounds[1]}
-    assert next_interval_seconds(result, short_interval_seconds=0.1, **options) == seconds
-    assert next_interval_seconds(result, short_interval_seconds=0.0, **options) == 30
-    assert next_interval_seconds(None, short_interval_seconds=0.1, **options) == 30
+
+    def after(run: RunResult | None, short_interval_seconds: float) -> float:
+        return next_interval_seconds(
+            run,
+            interval_seconds=30.0,
+            short_interval_seconds=short_interval_seconds,
+            min_successes=bounds[0],
+            max_failures=bounds[1],
+        )
+
+    assert after(result, 0.1) == seconds
+    assert after(result, 0.0) == 30
+    assert after(None, 0.1) == 30
 
 
 DEFAULTS = FailoverConfig.defaults()

@@ -1,0 +1,52 @@
+"""Admin of looks at slots: what was found last, and whether the VM list is believed."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.utils.safestring import SafeString
+
+from commitments.models import SlotCheck
+from journal.admin_base import SystemOwnedAdmin, badge, column
+from journal.formatting import NOTHING
+
+
+@admin.register(SlotCheck)
+class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
+    """The last look at the slots of each zone."""
+
+    owner_note = (
+        "Written by the task that looks at slots. When a VM list shrank on purpose, accept it with "
+        "manage.py verify_slots --accept-vm-list --zone ZONE."
+    )
+    list_display = (
+        "zone",
+        "belief",
+        "listed_vms",
+        column(SlotCheck, "checked_at", "last change"),
+        column(SlotCheck, "fully_checked_at", "last full look"),
+        "found",
+    )
+    list_filter = ("is_refused",)
+    search_fields = ("zone",)
+    page_columns = (
+        "zone",
+        "belief",
+        "message",
+        "listed_vms",
+        "checked_at",
+        "fully_checked_at",
+        "counts",
+    )
+
+    @admin.display(description="VM list", ordering="is_refused")
+    def belief(self, row: SlotCheck) -> SafeString:
+        """Show whether the VM list is believed."""
+        if row.is_refused:
+            return badge("bad", "not believed", row.message)
+        return badge("ok", "believed")
+
+    @admin.display(description="found last")
+    def found(self, row: SlotCheck) -> str:
+        """Show the counts of the last run that found anything."""
+        counts = [f"{name.replace('_', ' ')} {count}" for name, count in row.counts.items()]
+        return ", ".join(counts) or NOTHING

@@ -1,0 +1,164 @@
+"""What a usage run reads: projects that changed, VMs in order, assignments as they are stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from django.db import connection
+
+from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.zone_sums import ABSENT_STATUSES
+from commitments.domain.assignment import Place, SizedVM
+from commitments.models import UsageCheck
+
+SEPARATOR = "\x1f"
+
+# Both are looked up by index, so that a long transaction anywhere in the server costs nothing.
+UNSEEN = "(changed_xid >= %(xmax)s OR changed_xid = ANY(%(running)s::bigint[]))"
+
+# A VM counts for its project, and for the one whose commitment still covers it. What a run wrote
+# itself is no reason to run again: only its own transaction has that number.
+CHANGED_PROJECTS = f"""
+WITH vm AS MATERIALIZED (
+    SELECT openstack_id, project_id, changed_xid FROM hosts_instance WHERE {UNSEEN}
+),
+changed AS (
+    SELECT project_id, changed_xid FROM vm
+    UNION
+    SELECT owner.project_id, vm.changed_xid
+      FROM vm JOIN commitments_instanceassignment AS held ON held.vm_uuid = vm.openstack_id
+      JOIN commitments_commitment AS owner ON owner.id = held.commitment_id
+     WHERE owner.project_id <> vm.project_id
+    UNION
+    SELECT project_id, changed_xid FROM commitments_commitment WHERE {UNSEEN}
+    UNION
+    SELECT project_id, changed_xid FROM commitments_projectdeparture WHERE {UNSEEN}
+    UNION
+    SELECT project_id, NULL FROM commitments_projectusage WHERE is_due OR next_change_at <= %(now)s
+)
+SELECT DISTINCT changed.project_id
+  FROM changed
+  LEFT JOIN commitments_projectusage AS usage ON usage.project_id = changed.project_id
+ WHERE (changed.changed_xid IS NULL OR usage.written_xid IS NULL
+        OR changed.changed_xid <> usage.written_xid)
+   AND (usage.project_id IS NOT NULL
+        OR EXISTS (SELECT FROM commitments_commitment AS one
+                    WHERE one.project_id = changed.project_id
+                      AND (one.accepted_spec IS NOT NULL
+                           OR one.last_usage_reconcile_at IS NOT NULL)))
+ ORDER BY 1
+"""  # noqa: S608 - constants only
+
+ALL_PROJECTS = """
+SELECT project_id FROM commitments_commitment
+ WHERE accepted_spec IS NOT NULL OR last_usage_reconcile_at IS NOT NULL
+UNION
+SELECT project_id FROM commitments_projectusage
+ ORDER BY 1
+"""
+
+VMS = """
+SELECT vm.openstack_id, vm.memory_bytes, vm.vcpus,
+       coalesce(nullif(host.zone, ''), vm.zone), vm.flavor_name
+  FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
+ WHERE vm.project_id = %s AND vm.zone <> '' AND vm.status <> ALL (%s)
+ ORDER BY vm.nova_created_at NULLS FIRST, vm.memory_bytes DESC, vm.openstack_id COLLATE "C"
+"""
+
+STORED = """
+SELECT commitment_id, resource_type, string_agg(vm_uuid, chr(31) ORDER BY position, id)
+  FROM commitments_instanceassignment WHERE commitment_id = ANY (%s)
+ GROUP BY commitment_id, resource_type
+"""
+
+
+def groups_by_flavor() -> Mapping[str, str]:
+    """Return flavor name -> name of its flavor group, retired groups included.
+
+    Raises:
+        NotReady: flavor groups were not extracted yet.
+    """
+    groups = load_group_definitions(include_retired=True)
+    return {flavor.name: group.name for group in groups.values() for flavor in group.flavors}
+
+
+def current_snapshot() -> tuple[str, bool]:
+    """Return what is visible now, and whether this transaction has written itself."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NOT NULL"
+        )
+        snapshot, has_written = cursor.fetchone() or ("", False)
+    return str(snapshot), bool(has_written)
+
+
+def last_check(group_fingerprint: str) -> str:
+    """Return the snapshot of the last whole run; empty when there is none to go on from.
+
+    Args:
+        group_fingerprint: Of the present flavor groups: with others, everything is looked at.
+    """
+    row = UsageCheck.objects.filter(group_fingerprint=group_fingerprint).first()
+    return row.snapshot if row is not None else ""
+
+
+def changed_projects(since: str, now: datetime) -> list[str]:
+    """Return projects whose VMs or commitments changed, began or ended, or that are still due.
+
+    Costs the changes and not the region.
+
+    Args:
+        since: Text of the snapshot of the last run.
+        now: The present.
+
+    Source: spec commitments, 14.6, 14.7.
+    """
+    _, xmax, running = since.split(":")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            CHANGED_PROJECTS,
+            {
+                "xmax": int(xmax),
+                "running": [int(xid) for xid in running.split(",") if xid],
+                "now": now,
+            },
+        )
+        return [project_id for (project_id,) in cursor.fetchall()]
+
+
+def all_projects() -> list[str]:
+    """Return every project that has or had commitments in force."""
+    with connection.cursor() as cursor:
+        cursor.execute(ALL_PROJECTS)
+        return [project_id for (project_id,) in cursor.fetchall()]
+
+
+def vms_by_place(project_id: str, group_of: Mapping[str, str]) -> dict[Place, list[SizedVM]]:
+    """Return a project's VMs by zone of their host and flavor group, in the order of assignment.
+
+    The same VMs as those of the usage report (spec commitments, 14.3; liquid, 9.1).
+
+    Args:
+        project_id: The project.
+        group_of: Mapping flavor name -> flavor group; VMs of other flavors are left out.
+    """
+    by_place: defaultdict[Place, list[SizedVM]] = defaultdict(list)
+    with connection.cursor() as cursor:
+        cursor.execute(VMS, [project_id, list(ABSENT_STATUSES)])
+        for uuid, memory_bytes, vcpus, zone, flavor_name in cursor.fetchall():
+            group = group_of.get(flavor_name)
+            if group is not None:
+                by_place[zone, group].append((uuid, memory_bytes, vcpus))
+    return by_place
+
+
+def stored_assignments(commitment_ids: Sequence[int]) -> dict[int, dict[str, str]]:
+    """Return commitment key -> resource type -> uuids of its VMs in order, joined by SEPARATOR."""
+    stored: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    with connection.cursor() as cursor:
+        cursor.execute(STORED, [list(commitment_ids)])
+        for commitment_id, resource_type, uuids in cursor.fetchall():
+            stored[commitment_id][resource_type] = uuids
+    return stored

@@ -1,0 +1,41 @@
+"""Whether the VM list may be believed when VMs are missing from it (spec commitments, 16.7).
+
+A list that lost too much at once is more likely cut short than true. Its length when it was last
+believed stands on the row of each zone's looks at slots.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from commitments.domain.verification import has_shrunk_too_much
+from commitments.models import SlotCheck
+from commitments.selectors.slot_suspects import count_listed_vms
+
+
+def refusal_of_list(before: int | None, listed: int) -> str:
+    """Return why a VM list is not believed; empty when it is.
+
+    Args:
+        before: Its length when it was last believed; None when it never was looked at.
+        listed: Its length now.
+    """
+    chosen = settings.HEADROOM.slots
+    if not has_shrunk_too_much(
+        before, listed, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
+    ):
+        return ""
+    return (
+        f"the VM list shrank from {before} to {listed} VMs: nothing leaves a slot for not being "
+        "listed until the list is back or an operator accepts it"
+    )
+
+
+def unbelieved_zones() -> dict[str, str]:
+    """Return the zones whose VM list lost too much since it was last believed, with the reason."""
+    known = SlotCheck.objects.exclude(listed_vms__isnull=True)
+    refusals = {
+        zone: refusal_of_list(before, count_listed_vms(zone))
+        for zone, before in known.values_list("zone", "listed_vms")
+    }
+    return {zone: reason for zone, reason in sorted(refusals.items()) if reason}

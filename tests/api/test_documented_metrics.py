@@ -1,0 +1,129 @@
+"""Every metric of the specifications is scraped under its documented name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from capacity.models import Reservation
+from journal.metrics import metric_name
+from tests.factories import make_commitment, make_group, make_host, make_slot
+
+pytestmark = pytest.mark.django_db
+
+LIQUID = [
+    "committed_resource_info_api_requests_total",
+    "committed_resource_info_api_request_duration_seconds",
+    "committed_resource_capacity_api_requests_total",
+    "committed_resource_capacity_api_request_duration_seconds",
+    "committed_resource_reported_capacity",
+    "committed_resource_usage_api_requests_total",
+    "committed_resource_usage_api_request_duration_seconds",
+    "committed_resource_quota_api_requests_total",
+    "committed_resource_quota_api_request_duration_seconds",
+    "committed_resource_change_api_requests_total",
+    "committed_resource_change_api_request_duration_seconds",
+    "committed_resource_change_api_commitment_changes_total",
+    "committed_resource_change_api_timeouts_total",
+    "committed_resource_capacity_vm_slots_empty_datacenter",
+    "committed_resource_capacity_vm_slots_placeable",
+    "committed_resource_capacity_hosts_empty_datacenter",
+    "committed_resource_capacity_hosts_placeable",
+    "committed_resource_running_instances",
+    "committed_resource_free_capacity_gib",
+    "committed_resource_exclusively_free_capacity_gib",
+    "committed_resource_exclusively_free_slots",
+    "committed_resource_committed_gib",
+    "committed_resource_committed_reservations",
+    "committed_resource_capacity_ready",
+    "quota_total_usage",
+    "quota_payg_usage",
+    "quota_cr_usage",
+    "quota_reconcile_duration_seconds",
+    "quota_reconcile_total",
+]
+COMMITMENTS = [
+    "committed_resource_syncer_errors_total",
+    "committed_resource_syncer_duration_seconds",
+    "committed_resource_syncer_limes_commitments_active",
+    "committed_resource_syncer_crd_unmatched",
+    "committed_resource_syncer_commitments_skipped_total",
+    "committed_resource_syncer_cr_creates_total",
+    "committed_resource_syncer_cr_updates_total",
+    "committed_resource_syncer_cr_deletes_total",
+    "committed_resource_unfulfilled",
+    "committed_resource_slot_limit_rejections_total",
+    "committed_resource_usage_reconcile_duration_seconds",
+    "committed_resource_usage_status_age_seconds",
+    "committed_resource_usage_assigned_vms_total",
+    "committed_resource_host_oversubscribed",
+    "committed_resource_host_oversubscribed_evicted_reservations_total",
+    "reservations",
+    "reservations_allocated_resources",
+    "reservation_state",
+    "nova_no_host_found_total",
+    "nova_placement_total",
+    "inflight_reservations_expired_total",
+]
+
+
+@pytest.fixture(scope="module")
+def scraped() -> dict[str, str]:
+    """Family or series name -> type, filled by the first test that scrapes."""
+    return {}
+
+
+@pytest.mark.parametrize("name", [*LIQUID, *COMMITMENTS])
+def test_documented_metric_is_scraped(scraped: dict[str, str], name: str) -> None:
+    if not scraped:
+        make_group("hana_1", flavors=[("small", 1024, 4)])
+        make_host("h1", zone="az-a", memory_gib=8, vcpus=8)
+        page = Client().get("/metrics").content.decode()
+        scraped.update(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    assert metric_name(name) in scraped
+
+
+PRE_SET = {
+    "info": ("200", "401", "403", "405", "500", "503"),
+    "capacity": ("200", "401", "403", "405", "500", "503"),
+    "usage": ("200", "400", "401", "403", "405", "500", "503"),
+    "quota": ("204", "400", "401", "403", "405", "500", "503"),
+}
+
+
+@pytest.mark.parametrize(("endpoint", "codes"), PRE_SET.items(), ids=list(PRE_SET))
+def test_status_codes_of_an_endpoint_are_there_before_any_request(
+    endpoint: str, codes: tuple[str, ...]
+) -> None:
+    page = Client().get("/metrics").content.decode()
+    name = metric_name(f"committed_resource_{endpoint}_api_requests_total")
+    assert set(codes) <= set(re.findall(rf'^{name}{{status_code="(\d+)"}}', page, re.MULTILINE))
+
+
+def test_results_of_changes_are_there_before_any_request() -> None:
+    page = Client().get("/metrics").content.decode()
+    name = metric_name("committed_resource_change_api_requests_total")
+    for code in ("200", "400", "401", "403", "405", "409", "422", "500", "503"):
+        for dry_run in ("true", "false"):
+            for result in ("accepted", "rejected", "error"):
+                labels = f'{{dry_run="{dry_run}",result="{result}",status_code="{code}"}}'
+                assert f"{name}{labels}" in page
+
+
+def test_reservations_are_counted_by_state_and_reason() -> None:
+    row = make_commitment("aaaaaaaa-000001")
+    host = make_host("h1", zone="az-a", memory_gib=8, vcpus=8)
+    make_slot(row, host)
+    make_slot(row, None)
+    Reservation.objects.filter(pk=make_slot(row, host).pk).update(is_ready=None)
+    page = Client().get("/metrics").content.decode()
+    name = metric_name("reservation_state")
+    found = dict(re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE))
+    labels = 'domain="nova",reason="{}",state="{}",type="committed"'
+    assert found == {
+        labels.format("ReservationActive", "ready"): "1.0",
+        labels.format("NoHostsFound", "error"): "1.0",
+        labels.format("", "unknown"): "1.0",
+    }

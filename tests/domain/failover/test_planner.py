@@ -1,0 +1,498 @@
+"""Cleaning and covering a zone (spec failover, 9.2, 9.3, 9.6, 10, 11, 12.1, 17.2, 17.4, 17.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from failover.domain.cleaning import plan_cleaning, stale_members
+from failover.domain.covering import plan_zone
+from failover.domain.plan import PlanOptions, RemovalReason, ReuseOrder, ZonePlan
+from failover.domain.shelf import share_limit
+from failover.domain.slots import FailoverSlot, SlotUser
+from failover.domain.zone_columns import ZoneSnapshot
+from tests.domain.failover.oracle import five_rules_hold, private_survivors, slots_of
+from tests.domain.failover.zones import GIB, OpenChooser, zone_of
+
+HOSTS = [str(number) for number in range(1, 10)]
+FREE = PlanOptions(brake_floor=10_000, trims=False, shrinks=False)
+
+
+def vms_of(text: str) -> dict[str, str]:
+    return dict(part.split("@") for part in text.split())
+
+
+def users_after(snapshot: ZoneSnapshot, options: PlanOptions = FREE) -> dict[str, set[str]]:
+    """Return reservation -> users that step 3 keeps."""
+    is_stale, _, _ = stale_members(snapshot)
+    left: dict[str, set[str]] = {name: set() for name in snapshot.slots.names}
+    for row in np.flatnonzero(~is_stale).tolist():
+        slot, vm = snapshot.members.slot[row], snapshot.members.vm[row]
+        left[snapshot.slots.names[slot]].add(snapshot.vms.uuids[vm])
+    return left
+
+
+@pytest.mark.parametrize(
+    ("vms", "active", "slots", "expected"),
+    [
+        pytest.param("v1@1 v2@2", "", "r1@3{v1@1,v2@2}", {"r1": "v1 v2"}, id="R1"),
+        pytest.param("v1@1", "", "r1@3{v1@1,v2@2}", {"r1": "v1"}, id="R2"),
+        pytest.param("v1@1 v2@4", "", "r1@3{v1@1,v2@2}", {"r1": "v1"}, id="R3"),
+        pytest.param(
+            "v1@1 v2@2", "", "r1@3{v1@1}, r2@4{v2@2,v3@3}", {"r1": "v1", "r2": "v2"}, id="R4"
+        ),
+        pytest.param("", "", "r1@3{v1@1,v2@2}", {"r1": ""}, id="R5"),
+        pytest.param("v1@1", "", "", {}, id="R6"),
+        pytest.param("v1@1", "", "r1@3{}", {"r1": ""}, id="R7"),
+        pytest.param(
+            "v1@1 v2@5 v4@4",
+            "",
+            "r1@6{v1@1,v2@2}, r2@7{v3@3,v4@4}",
+            {"r1": "v1", "r2": "v4"},
+            id="R8",
+        ),
+        pytest.param("v1@1", "v1 v2", "r1@3{v1@1,v2@2}", {"r1": "v1 v2"}, id="R9"),
+        pytest.param(
+            "",
+            "v1 v2 v3",
+            "r1@4{v1@1,v2@2}, r2@5{v3@3}",
+            {"r1": "v1 v2", "r2": "v3"},
+            id="R10",
+        ),
+        pytest.param("v1@1", "v1 v2", "r1@4{v1@1,v2@2,v3@3}", {"r1": "v1 v2"}, id="R11"),
+        pytest.param("v1@1 v2@5", "v1 v2", "r1@3{v1@1,v2@2}", {"r1": "v1"}, id="R12"),
+    ],
+)
+def test_stale_users_are_dropped_as_in_the_table(
+    vms: str, active: str, slots: str, expected: dict[str, str]
+) -> None:
+    snapshot = zone_of(HOSTS, vms_of(vms), slots_of(slots), seen=active.split())
+    assert users_after(snapshot) == {name: set(users.split()) for name, users in expected.items()}
+
+
+def many_members(count: int) -> tuple[dict[str, str], list[FailoverSlot]]:
+    """Return VMs on hosts of their own, each alone in a reservation."""
+    vms = {f"v{number:03}": f"h{number:03}" for number in range(count)}
+    slots = [
+        FailoverSlot(
+            name=f"r{number:03}",
+            host=f"s{number:03}",
+            users=(SlotUser(vm_uuid=f"v{number:03}", host=f"h{number:03}", joined_at=number),),
+        )
+        for number in range(count)
+    ]
+    return vms, slots
+
+
+def many_hosts(count: int) -> list[str]:
+    return [f"{letter}{number:03}" for letter in "hs" for number in range(count)]
+
+
+def brake_of(
+    vms: Mapping[str, str],
+    slots: Sequence[FailoverSlot],
+    *,
+    notes: Mapping[str, int] | None = None,
+    **options: object,
+) -> str:
+    snapshot = zone_of(many_hosts(100), vms, slots, notes=notes)
+    plan = plan_cleaning(snapshot, PlanOptions(**options))  # type: ignore[arg-type]
+    if plan.brake is None:
+        return ""
+    assert (plan.removals, plan.emptied, plan.resized) == ((), (), ())
+    return plan.brake.code
+
+
+def test_losing_the_whole_vm_list_removes_nothing() -> None:
+    _, slots = many_members(100)
+    assert brake_of({}, slots, previous_vm_count=100) == "vm_list_empty"
+    assert brake_of({}, slots[:1]) == "vm_list_empty"
+
+
+def test_losing_all_lists_of_hosts_removes_nothing() -> None:
+    vms, slots = many_members(100)
+    notes = {"vms_listed": 100, "hosts_reporting": 200, "vms_reported": 0}
+    assert brake_of(vms, slots, notes=notes) == "hosts_report_no_vms"
+
+
+def test_losing_a_quarter_of_the_vm_list_removes_nothing() -> None:
+    vms, slots = many_members(100)
+    most = dict(list(vms.items())[:75])
+    assert brake_of(most, slots, previous_vm_count=100) == "vm_list_shrank"
+
+
+def test_too_many_moves_at_once_remove_nothing() -> None:
+    vms, slots = many_members(100)
+    moved = {uuid: ("s000" if n < 30 else host) for n, (uuid, host) in enumerate(vms.items())}
+    assert brake_of(moved, slots, previous_vm_count=100) == "too_many_removals"
+    assert brake_of(moved, slots, previous_vm_count=100, max_removal_ratio=0.4) == ""
+
+
+def test_few_removals_never_halt_a_run() -> None:
+    vms, slots = many_members(100)
+    most = dict(list(vms.items())[:85])
+    assert brake_of(most, slots, previous_vm_count=100) == ""
+
+
+def test_confirmed_run_removes_what_it_finds() -> None:
+    _, slots = many_members(100)
+    snapshot = zone_of(many_hosts(100), {}, slots)
+    plan = plan_cleaning(snapshot, PlanOptions(is_confirmed=True))
+    assert plan.brake is None
+    assert len(plan.removals) == 100
+    assert {one.reason for one in plan.removals} == {RemovalReason.GONE}
+    assert len(plan.emptied) == 100
+
+
+def test_nothing_is_added_while_the_brake_holds() -> None:
+    vms, slots = many_members(100)
+    newcomers = {"new": "h000"}
+    snapshot = zone_of(many_hosts(100), newcomers, slots, required=1)
+    options = PlanOptions(previous_vm_count=100)
+    plan = plan_zone(snapshot, plan_cleaning(snapshot, options), OpenChooser(snapshot), options)
+    assert plan.cleaning.brake is not None
+    assert plan.cover.joins == ()
+    assert vms
+
+
+def planned(snapshot: ZoneSnapshot, options: PlanOptions = FREE) -> ZonePlan:
+    return plan_zone(snapshot, plan_cleaning(snapshot, options), OpenChooser(snapshot), options)
+
+
+def applied(snapshot: ZoneSnapshot, plan: ZonePlan) -> list[FailoverSlot]:
+    """Return the reservations after a plan, in plain values."""
+    removed = {one.member for one in plan.cleaning.removals}
+    users: dict[int, list[SlotUser]] = {row: [] for row in range(len(snapshot.slots))}
+    users |= {slot.number: [] for slot in plan.cover.created}
+    members, names = snapshot.members, snapshot.hosts.names
+    clock = 0
+    for row in range(len(members)):
+        if row not in removed:
+            clock += 1
+            users[int(members.slot[row])].append(
+                SlotUser(
+                    vm_uuid=snapshot.vms.uuids[members.vm[row]],
+                    host=names[members.joined_host[row]],
+                    joined_at=clock,
+                )
+            )
+    for vm, number in plan.cover.joins:
+        clock += 1
+        host = names[snapshot.vms.host[vm]]
+        users[number].append(SlotUser(vm_uuid=snapshot.vms.uuids[vm], host=host, joined_at=clock))
+    slots = snapshot.slots
+    found = {
+        row: FailoverSlot(
+            name=slots.names[row],
+            host=names[slots.host[row]],
+            memory_bytes=int(slots.memory_bytes[row]),
+        )
+        for row in range(len(slots))
+    }
+    known = {*slots.names}
+    fresh = (f"n{number}" for number in range(10_000) if f"n{number}" not in known)
+    for slot in plan.cover.created:
+        found[slot.number] = FailoverSlot(
+            name=next(fresh), host=names[slot.host], memory_bytes=slot.memory_bytes
+        )
+    for resize in plan.cleaning.resized:
+        found[resize.slot] = replace(found[resize.slot], memory_bytes=resize.memory_bytes)
+    gone = set(plan.cleaning.emptied)
+    return [
+        replace(slot, users=tuple(users[number]))
+        for number, slot in found.items()
+        if number not in gone
+    ]
+
+
+def assert_survivable(slots: Sequence[FailoverSlot], hosts: Sequence[str], most: int) -> None:
+    """Every VM survives every failure of at most as many hosts as it has reservations."""
+    users = {user.vm_uuid: user.host for slot in slots for user in slot.users}
+    count = {uuid: sum(slot.host_of(uuid) is not None for slot in slots) for uuid in users}
+    for size in range(1, most + 1):
+        for failed in combinations(hosts, size):
+            for uuid, host in users.items():
+                if host in failed and count[uuid] >= size:
+                    left = private_survivors(slots, uuid, frozenset(failed))
+                    assert left >= count[uuid] - (size - 1) >= 1
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["move", "gone", "new", "resize", "lose", "return"]),
+        st.integers(0, 1000),
+        st.integers(0, 1000),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.integers(4, 7),
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from([4, 8, 16])), max_size=8),
+    st.integers(1, 3),
+    st.lists(events, min_size=1, max_size=4),
+    st.sampled_from(list(ReuseOrder)),
+)
+def test_rules_hold_and_every_failure_is_survivable_after_any_history(
+    host_count: int,
+    start: list[tuple[int, int]],
+    required: int,
+    history: list[list[tuple[str, int, int]]],
+    order: ReuseOrder,
+) -> None:
+    hosts = HOSTS[:host_count]
+    vms = {f"v{n}": hosts[host % host_count] for n, (host, _) in enumerate(start)}
+    sizes = {f"v{n}": size for n, (_, size) in enumerate(start)}
+    lost: set[str] = set()
+    slots: list[FailoverSlot] = []
+    options = PlanOptions(brake_floor=10_000, reuse_order=order, is_confirmed=True)
+    for moves in history:
+        for kind, one, other in moves:
+            _happen(kind, one, other, hosts=hosts, vms=vms, sizes=sizes, lost=lost)
+        known = {user.vm_uuid for slot in slots for user in slot.users}
+        gib = {uuid: sizes.get(uuid, 8) for uuid in {*vms, *known}}
+        snapshot = zone_of(
+            hosts,
+            vms,
+            slots,
+            required=dict.fromkeys(gib, required),
+            vm_gib=gib,
+            host_gib=64,
+        )
+        chooser = _Chooser(snapshot, lost)
+        plan = plan_zone(snapshot, plan_cleaning(snapshot, options), chooser, options)
+        slots = applied(snapshot, plan)
+        assert five_rules_hold(slots)
+        assert all(slot.users for slot in slots)
+        assert_survivable(slots, hosts, required)
+        _assert_fits(slots, vms, sizes, required)
+        again = zone_of(
+            hosts, vms, slots, required=dict.fromkeys(vms, required), vm_gib=gib, host_gib=64
+        )
+        second = plan_zone(again, plan_cleaning(again, options), _Chooser(again, lost), options)
+        assert not second.cleaning.removals
+        # What cleaning frees is there for the next run, which may cover who came off short.
+        assert not second.cover.joins or plan.cover.shortfalls
+
+
+class _Chooser(OpenChooser):
+    """Hosts that are lost take nothing."""
+
+    def __init__(self, snapshot: ZoneSnapshot, lost: set[str]) -> None:
+        up = np.array([name not in lost for name in snapshot.hosts.names], dtype=np.bool_)
+        super().__init__(snapshot, {0: up})
+
+
+def _happen(
+    kind: str,
+    one: int,
+    other: int,
+    *,
+    hosts: list[str],
+    vms: dict[str, str],
+    sizes: dict[str, int],
+    lost: set[str],
+) -> None:
+    host = hosts[other % len(hosts)]
+    if kind == "new":
+        uuid = f"v{len(sizes)}"
+        sizes[uuid] = [4, 8, 16][one % 3]
+        vms[uuid] = host
+    elif kind == "lose":
+        lost.add(host)
+    elif kind == "return":
+        lost.discard(host)
+    elif vms:
+        uuid = sorted(vms)[one % len(vms)]
+        if kind == "move":
+            vms[uuid] = host
+        elif kind == "resize":
+            sizes[uuid] = [4, 8, 16][other % 3]
+        else:
+            del vms[uuid]
+
+
+def _assert_fits(
+    slots: Sequence[FailoverSlot], vms: Mapping[str, str], sizes: Mapping[str, int], required: int
+) -> None:
+    limit = share_limit(20, 7, required)
+    for slot in slots:
+        largest = max(sizes[user.vm_uuid] for user in slot.users) * GIB
+        assert slot.memory_bytes == largest
+        assert len(slot.users) <= limit
+    for uuid in vms:
+        assert sum(slot.host_of(uuid) is not None for slot in slots) <= required
+
+
+@pytest.mark.parametrize(
+    ("max_users", "hosts", "required", "limit"),
+    [
+        pytest.param(20, 100, 2, 20, id="large zone"),
+        pytest.param(20, 21, 2, 10, id="bound by hosts"),
+        pytest.param(20, 3, 2, 1, id="small zone"),
+        pytest.param(20, 2, 2, 1, id="too small a zone"),
+        pytest.param(5, 100, 2, 5, id="bound by policy"),
+    ],
+)
+def test_sharing_is_limited(max_users: int, hosts: int, required: int, limit: int) -> None:
+    assert share_limit(max_users, hosts, required) == limit
+
+
+def test_smallest_size_that_fits_is_taken_before_fewest_users() -> None:
+    slots = [
+        FailoverSlot(name="large", host="3", memory_bytes=64 * GIB),
+        FailoverSlot(
+            name="tight",
+            host="4",
+            memory_bytes=8 * GIB,
+            users=(SlotUser(vm_uuid="other", host="5", joined_at=0),),
+        ),
+    ]
+    snapshot = zone_of(
+        HOSTS, {"v": "1", "other": "5"}, slots, required={"v": 1, "other": 1}, vm_gib=8
+    )
+    keep = replace(FREE, reuse_order=ReuseOrder.FEWEST_USERS)
+    cleaning = replace(plan_cleaning(snapshot, keep), emptied=())
+    plan = plan_zone(snapshot, cleaning, OpenChooser(snapshot), keep)
+    assert plan.cover.joins == ((snapshot.vm_row["v"], 1),)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        pytest.param(ReuseOrder.FEWEST_USERS, 1, id="fewest users"),
+        pytest.param(ReuseOrder.MOST_USERS, 2, id="most users"),
+        pytest.param(ReuseOrder.OLDEST, 0, id="oldest"),
+    ],
+)
+def test_order_of_reuse_is_selectable(order: ReuseOrder, expected: int) -> None:
+    slots = slots_of("r1@7{a@2,b@3}, r2@8{c@4}, r3@9{d@2,e@3,f@5}", memory_bytes=8 * GIB)
+    vms = vms_of("v@1 a@2 b@3 c@4 d@2 e@3 f@5")
+    snapshot = zone_of(HOSTS, vms, slots, required=1)
+    plan = planned(snapshot, replace(FREE, reuse_order=order))
+    assert plan.cover.joins == ((snapshot.vm_row["v"], expected),)
+    assert plan.cover.reused == 1
+
+
+def test_largest_vm_is_handled_first_and_the_rest_waits() -> None:
+    vms = {"a": "1", "b": "2", "c": "3"}
+    snapshot = zone_of(HOSTS, vms, required=1, vm_gib={"a": 4, "b": 16, "c": 8})
+    plan = planned(snapshot, replace(FREE, limit=1))
+    assert [vm for vm, _ in plan.cover.joins] == [snapshot.vm_row["b"]]
+    assert plan.cover.hit_limit
+    assert {one.reason for one in plan.cover.shortfalls} == {"waiting"}
+    assert (plan.cover.missing_vms, plan.cover.processed_vms) == (3, 1)
+
+
+def test_one_new_reservation_per_host_limits_creation_only() -> None:
+    vms = {"a": "1", "b": "1", "c": "1"}
+    options = replace(FREE, one_new_per_host=True)
+    plan = planned(zone_of(["1", "2", "3"], vms, required=1), options)
+    hosts = [slot.host for slot in plan.cover.created]
+    assert len(hosts) == len(set(hosts)) == 2
+    assert [one.reason for one in plan.cover.shortfalls] == ["no_eligible_host"]
+
+
+def test_new_reservations_go_where_least_is_held_or_most_on_demand() -> None:
+    vms = {"a": "1"}
+    slots = slots_of("r1@2{x@3}", memory_bytes=8 * GIB)
+    snapshot = zone_of(["1", "2", "3", "4"], {**vms, "x": "3"}, slots, required=2)
+    spread = planned(snapshot, FREE).cover.created[0]
+    packed = planned(snapshot, replace(FREE, consolidate=True)).cover.created[0]
+    names = snapshot.hosts.names
+    assert names[spread.host] != "2"
+    assert names[packed.host] in {"2", "1", "4"}
+
+
+def test_barred_host_is_neither_joined_nor_chosen() -> None:
+    slots = slots_of("r1@2{x@3}", memory_bytes=8 * GIB)
+    snapshot = zone_of(["1", "2", "3"], {"a": "1", "x": "3"}, slots, required=1)
+    barred = {snapshot.vm_row["a"]: 1 << snapshot.host_row["2"]}
+    plan = plan_zone(
+        snapshot, plan_cleaning(snapshot, FREE), OpenChooser(snapshot), FREE, barred=barred
+    )
+    assert plan.cover.reused == 0
+    assert [snapshot.hosts.names[slot.host] for slot in plan.cover.created] == ["3"]
+
+
+def test_surplus_leaves_what_frees_most_and_keeps_what_is_validated() -> None:
+    slots = slots_of("r1@2{v@1}, r2@3{v@1,w@5}, r3@4{v@1}", memory_bytes=8 * GIB)
+    snapshot = zone_of(HOSTS, {"v": "1", "w": "5"}, slots, required=1)
+    plan = plan_cleaning(snapshot, PlanOptions())
+    names = [snapshot.slots.names[snapshot.members.slot[one.member]] for one in plan.removals]
+    assert names == ["r1", "r3"]
+    validated = np.array([True, False, False, False])
+    kept = replace(snapshot, members=replace(snapshot.members, is_validated=validated))
+    plan = plan_cleaning(kept, PlanOptions())
+    names = [snapshot.slots.names[snapshot.members.slot[one.member]] for one in plan.removals]
+    assert names == ["r3", "r2"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "vms", "removed"),
+    [
+        pytest.param("r1@3{v1@1,v2@2}", "v1@1 v2@2", [], id="K1"),
+        pytest.param("r1@3{v1@1,v2@2}", "v1@1", ["r1 v2"], id="gone, not judged"),
+        pytest.param("r1@3{v1@1,v2@1}", "v1@1 v2@1", ["r1 v2"], id="K5"),
+        pytest.param("r1@3{v1@1,v2@3}", "v1@1 v2@3", ["r1 v2"], id="K6"),
+        pytest.param("r1@3{v1@1}, r2@3{v1@1}", "v1@1", ["r2 v1"], id="K7"),
+        pytest.param(
+            "r1@3{v1@1,v2@2}, r2@4{v1@1,v2@2}, r3@9{v5@5}",
+            "v1@1 v2@2 v5@5",
+            ["r2 v2"],
+            id="K8",
+        ),
+    ],
+)
+def test_rule_breakers_of_a_zone_leave_as_in_the_table(
+    slots: str, vms: str, removed: list[str]
+) -> None:
+    snapshot = zone_of(HOSTS, vms_of(vms), slots_of(slots), required=5)
+    plan = plan_cleaning(snapshot, FREE)
+    members = snapshot.members
+    found = [
+        f"{snapshot.slots.names[members.slot[one.member]]} "
+        f"{snapshot.vms.uuids[members.vm[one.member]]}"
+        for one in plan.removals
+    ]
+    assert found == removed
+
+
+def test_users_of_a_reservation_whose_host_left_the_zone_leave_it() -> None:
+    snapshot = zone_of(HOSTS, {"v": "1"}, slots_of("r1@elsewhere{v@1}"), required=1)
+    plan = plan_cleaning(snapshot, FREE)
+    assert [one.reason for one in plan.removals] == [RemovalReason.HOST_GONE]
+    assert plan.emptied == (0,)
+
+
+def test_vm_without_memory_gets_nothing() -> None:
+    snapshot = zone_of(HOSTS, {"v": "1"}, required=1, vm_gib={"v": 0})
+    plan = planned(snapshot)
+    assert [one.reason for one in plan.cover.shortfalls] == ["no_resources"]
+
+
+def test_members_are_found_by_reservation_and_by_vm() -> None:
+    snapshot = zone_of(
+        HOSTS, {"a": "1", "b": "2"}, slots_of("r1@3{a@1,b@2}, r2@4{a@1}"), required=2
+    )
+    starts, rows = snapshot.members_of_slot
+    assert [rows[starts[n] : starts[n + 1]].tolist() for n in range(2)] == [[0, 1], [2]]
+    starts, rows = snapshot.members_of_vm
+    assert [rows[starts[n] : starts[n + 1]].tolist() for n in range(2)] == [[0, 2], [1]]
+    assert snapshot.cover.tolist() == [2, 1]
+
+
+def test_reservation_of_an_evacuation_loses_nobody_and_stays() -> None:
+    slots = slots_of("r1@2{v@1}", memory_bytes=8 * GIB)
+    snapshot = zone_of(HOSTS, {"v": "5", "w": "6"}, slots, required=1)
+    frozen = replace(snapshot, slots=replace(snapshot.slots, is_consuming=np.array([True])))
+    plan = plan_cleaning(frozen, FREE)
+    assert (plan.removals, plan.emptied) == ((), ())

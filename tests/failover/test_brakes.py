@@ -1,0 +1,113 @@
+"""Losing data costs no coverage (spec failover, 9.2, 17.9)."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from failover.choices import EventReason, RunOutcome
+from failover.models import FailoverEvent, FailoverZone
+from failover.services.brakes import confirm_removal
+from hosts.models import Host, Instance
+from journal.actors import Actor
+from journal.errors import HeadroomError
+from journal.models import AuditEntry
+from tests.failover.zones import assert_sound, cover, hosts, require, run, vm
+
+pytestmark = pytest.mark.django_db
+
+OPERATOR = Actor(name="operator")
+
+
+@pytest.fixture
+def covered() -> dict[str, int]:
+    hosts("host1 host2 host3 host4 host5")
+    for number in (1, 2, 3):
+        vm(f"vm-{number}@host{number}")
+    require(any=2)
+    run()
+    return cover()
+
+
+def report_all() -> None:
+    for row in Host.objects.all():
+        listed = [{"id": vm.openstack_id, "active": True} for vm in row.instances.all()]
+        Host.objects.filter(pk=row.pk).update(reported_instances=listed)
+
+
+def test_empty_vm_list_removes_nothing_and_raises_the_brake(covered: dict[str, int]) -> None:
+    Instance.objects.all().delete()
+    result = run()
+    assert (result.outcome, result.brake) == (RunOutcome.HALTED, "vm_list_empty")
+    assert cover() == covered
+    assert FailoverZone.objects.get().brake_reason == "vm_list_empty"
+    run()
+    events = FailoverEvent.objects.filter(reason=EventReason.REMOVAL_HALTED)
+    assert events.count() == 1
+
+
+def test_empty_lists_of_all_hosts_remove_nothing_and_raise_the_brake(
+    covered: dict[str, int],
+) -> None:
+    report_all()
+    assert run().brake == ""
+    Host.objects.update(reported_instances=[])
+    assert run().brake == "hosts_report_no_vms"
+    assert cover() == covered
+
+
+def test_emptied_vm_list_costs_nothing_while_hosts_run_the_vms(covered: dict[str, int]) -> None:
+    report_all()
+    Instance.objects.exclude(openstack_id="vm-1").delete()
+    result = run()
+    assert result.brake == ""
+    assert result.plan is not None
+    assert result.plan.cleaning.kept == 4
+    assert cover() == covered
+    event = FailoverEvent.objects.get(reason=EventReason.SAFEGUARD_KEPT)
+    assert event.facts == {"memberships": 4}
+
+
+def test_brake_lets_go_when_the_data_is_back(covered: dict[str, int]) -> None:
+    kept = list(Instance.objects.values())
+    Instance.objects.all().delete()
+    run()
+    Instance.objects.bulk_create(Instance(**row) for row in kept)
+    assert run().brake == ""
+    zone = FailoverZone.objects.get()
+    assert (zone.brake_reason, zone.braked_at) == ("", None)
+    assert cover() == covered
+    assert_sound()
+
+
+def test_confirmed_brake_lets_one_run_remove(covered: dict[str, int]) -> None:
+    assert covered
+    Instance.objects.all().delete()
+    run()
+    confirm_removal("az-a", actor=OPERATOR, request_id="r", now=timezone.now())
+    assert run().brake == ""
+    assert cover() == {}
+    assert FailoverZone.objects.get().confirmed_at is None
+    entry = AuditEntry.objects.get(action="failover_removal_confirmed")
+    assert (entry.actor, entry.object_id) == ("operator", "az-a")
+
+
+def test_only_a_raised_brake_can_be_confirmed(covered: dict[str, int]) -> None:
+    assert covered
+    with pytest.raises(HeadroomError, match="no brake"):
+        confirm_removal("az-a", actor=OPERATOR, request_id="r", now=timezone.now())
+
+
+@pytest.mark.parametrize(("trusts", "expected"), [(False, {}), (True, {"vm-1": 1})])
+def test_location_is_believed_as_configured(trusts: bool, expected: dict[str, int]) -> None:
+    from dataclasses import replace  # noqa: PLC0415
+
+    from failover.conf import current_config  # noqa: PLC0415
+
+    hosts("host1 host2 host3")
+    vm("vm-1@host1")
+    Host.objects.filter(name="host1").update(reported_instances=[])
+    Host.objects.filter(name="host2").update(reported_instances=[{"id": "vm-1", "active": True}])
+    config = replace(current_config({"*": 1}), trust_hypervisor_location=trusts)
+    run(config=config)
+    assert cover() == expected
