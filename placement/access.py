@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from django.http import HttpRequest
 
 from journal.actors import Actor
-from journal.auth import Credentials, Unauthenticated, authenticate, credentials_of_request
+from journal.auth import (
+    Authenticator,
+    Credentials,
+    Unauthenticated,
+    authenticate,
+    credentials_of_request,
+)
 from placement.conf import headroom
 from placement.domain.errors import Unauthorized
 
@@ -98,13 +104,25 @@ def caller_of_keystone_token(request: HttpRequest) -> Caller:
 
     Source: spec placement, section 7.2.
     """
-    # The OpenStack libraries take half a second to load: only who uses them waits.
-    from journal.keystone import current_authenticator  # noqa: PLC0415
-
     try:
-        return Caller(current_authenticator().authenticate(_credentials(request)))
+        return Caller(_keystone_authenticator().authenticate(_credentials(request)))
     except Unauthenticated as error:
         raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error
+
+
+_known: tuple[object, Authenticator] | None = None
+
+
+def _keystone_authenticator() -> Authenticator:
+    """Return the process's authenticator, found without asking Django's settings each time."""
+    global _known  # noqa: PLW0603 - one per process
+    known, options = _known, headroom().keystone
+    if known is None or known[0] is not options:
+        # The OpenStack libraries take half a second to load: only who uses them waits.
+        from journal.keystone import current_authenticator  # noqa: PLC0415
+
+        known = _known = (options, current_authenticator())
+    return known[1]
 
 
 def _credentials(request: HttpRequest) -> Credentials:

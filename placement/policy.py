@@ -12,6 +12,7 @@ Source: spec placement, section 7.4.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -85,6 +86,8 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "placement:reshaper:reshape": "rule:service_api",
     }
 )
+#: Where a check refers to another rule.
+REFERENCE: Final = re.compile(r"\brule:([^\s()'\"]+)")
 #: Seconds for which a policy file is taken as unchanged.
 RELOAD_SECONDS: Final = 5.0
 #: Decisions that a process remembers; more than the callers of any cloud's services.
@@ -96,19 +99,24 @@ class UnusablePolicyError(Exception):
 
 
 class _Rules:
-    """Parsed rules and what they decided so far; never changed, only replaced as a whole."""
+    """Parsed rules and what they decided so far; never changed, only replaced as a whole.
+
+    Attributes:
+        names: Rules that requests ask for, and those that such rules refer to.
+    """
 
     def __init__(self, overrides: Mapping[str, str], *, enforces_new_defaults: bool) -> None:
         defaults = {rule: _default(rule, enforces_new_defaults) for rule in RULES}
         self._enforcer = policy.Enforcer(cfg.ConfigOpts(), use_conf=False)
-        checks = {**BASE_RULES, **defaults, **overrides}
+        checks = _in_use({**BASE_RULES, **defaults, **overrides})
+        self.names = frozenset(checks)
         self._enforcer.set_rules(policy.Rules.from_dict(checks), use_conf=False)
         try:
             self._enforcer.check_rules(raise_on_violation=True)
         except policy.InvalidDefinitionError as error:
             raise UnusablePolicyError(str(error).replace("\n", " ")) from error
         # A check that asks another server may answer otherwise the next time.
-        self._is_repeatable = not any("http" in check for check in overrides.values())
+        self._is_repeatable = not any("http" in check for check in checks.values())
         self._decisions: dict[tuple[str, Actor, str], bool] = {}
 
     def allow(self, rule: str, actor: Actor, project_id: str) -> bool:
@@ -129,6 +137,18 @@ class _Rules:
         credentials = {name: fact for name, fact in credentials_of(actor).items() if fact != ""}
         target = {"project_id": project_id, "user_id": actor.user_id}
         return bool(self._enforcer.rules[rule](target, credentials, self._enforcer))
+
+
+def _in_use(checks: Mapping[str, str]) -> dict[str, str]:
+    """Return the rules that requests lead to; what else a file holds is not looked at."""
+    reached: dict[str, str] = {}
+    waiting = list(RULES)
+    while waiting:
+        name = waiting.pop()
+        if name in checks and name not in reached:
+            reached[name] = checks[name]
+            waiting += REFERENCE.findall(checks[name])
+    return reached
 
 
 def _default(rule: str, enforces_new_defaults: bool) -> str:  # noqa: FBT001 - of one caller
@@ -183,10 +203,11 @@ class Policy:
 
     def _load(self) -> _Rules:
         overrides = self._overrides()
-        unknown = sorted(set(overrides) - set(RULES) - set(BASE_RULES))
+        rules = _Rules(overrides, enforces_new_defaults=self._enforces_new_defaults)
+        unknown = sorted(set(overrides) - rules.names - set(BASE_RULES))
         if unknown:
             log.warning("placement_policy_unknown_rules", rules=unknown, file=str(self._file))
-        return _Rules(overrides, enforces_new_defaults=self._enforces_new_defaults)
+        return rules
 
     def _overrides(self) -> dict[str, str]:
         if self._file is None:

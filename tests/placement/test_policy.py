@@ -111,6 +111,24 @@ def test_a_broken_file_lets_nobody_start(path: Path, text: str) -> None:
         policy_of(path)
 
 
+def test_rules_may_build_on_rules_of_the_file(path: Path) -> None:
+    path.write_text(
+        f'"{RULE}": "(rule:watchers)"\n"watchers": "rule:guards or role:auditor"\n'
+        '"guards": "role:guard"\n'
+    )
+    policy = policy_of(path)
+    assert policy.allows(RULE, caller("guard"), project_id="own")
+    assert policy.allows(RULE, caller("auditor"), project_id="own")
+    assert not policy.allows(RULE, caller("admin"), project_id="own")
+
+
+def test_rules_that_nothing_asks_for_change_nothing(path: Path) -> None:
+    path.write_text('"liquid:get_info": "rule:readonly"\n"stray": "rule:stray"\n')
+    policy = policy_of(path)
+    assert policy.allows(RULE, caller("admin"), project_id="own")
+    assert not policy.allows(RULE, caller("reader"), project_id="own")
+
+
 def test_a_missing_file_lets_nobody_start(path: Path) -> None:
     with pytest.raises(UnusablePolicyError):
         policy_of(path)
