@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,3 +178,34 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert policy.allows(USAGES, asker, project_id=f"p{number}")
         assert not policy.allows(USAGES, asker, project_id="other")
         assert len(policy._rules._decisions) <= 3
+
+
+@pytest.fixture
+def judge() -> Iterator[HTTPServer]:
+    """A server that answers checks with its ``verdict``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.server.verdict)  # type: ignore[attr-defined]
+
+        def log_message(self, *args: object) -> None:
+            del args
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_check_that_asks_a_server_asks_each_time(path: Path, judge: Any) -> None:
+    path.write_text(f'"{RULE}": "http://127.0.0.1:{judge.server_port}/may"\n')
+    policy = policy_of(path)
+    for verdict in (b"True", b"False", b"True"):
+        judge.verdict = verdict
+        assert policy.allows(RULE, caller("x"), project_id="own") is (verdict == b"True")
