@@ -9,9 +9,10 @@ import yaml
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
 
-from placement.policy import BASE_RULES, RULES
+from placement.policy import RULES, Policy, UnusablePolicyError
 
 TAG: Final = "placement"
+RULE_PREFIX: Final = "placement:"
 
 
 @register(TAG)
@@ -22,16 +23,13 @@ def check_policy_file(**kwargs: Any) -> list[CheckMessage]:  # Any: Django's own
     if not name:
         return []
     try:
-        rules = yaml.safe_load(Path(name).read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        message = f"HEADROOM_PLACEMENT__POLICY_FILE: {name} cannot be read: {error}"
+        Policy(policy_file=name, enforces_new_defaults=True)
+    except UnusablePolicyError as error:
+        message = f"HEADROOM_PLACEMENT__POLICY_FILE: {name} cannot be used: {error}"
         return [Error(message, id="placement.E001")]
-    if not isinstance(rules, dict):
-        message = (
-            f"HEADROOM_PLACEMENT__POLICY_FILE: {name} holds no rules but {type(rules).__name__}"
-        )
-        return [Error(message, id="placement.E001")]
-    unknown = sorted(set(map(str, rules)) - set(RULES) - set(BASE_RULES))
+    rules = yaml.safe_load(Path(name).read_text(encoding="utf-8")) or {}
+    ours = {str(rule) for rule in rules if str(rule).startswith(RULE_PREFIX)}
+    unknown = sorted(ours - set(RULES))
     if unknown:
         message = f"{name} has rules that nothing asks for: {', '.join(unknown)}"
         return [Warning(message, id="placement.W002")]
