@@ -35,6 +35,14 @@ def slots(uuid: str) -> int:
     return Reservation.objects.filter(commitment__commitment_uuid=uuid).count()
 
 
+@pytest.mark.parametrize("is_dry_run", [False, True], ids=["change", "dry run"])
+def test_resource_without_commitments_needs_a_name_all_the_same(*, is_dry_run: bool) -> None:
+    changes = {"alpha": {"bogus": [], RAM: [change(A, 2)]}}
+    outcome = decide(changes, is_dry_run=is_dry_run)
+    assert "project with unknown resource name alpha: " in outcome.rejection_reason
+    assert not Commitment.objects.exists()
+
+
 class TestConversion:
     """Convert 2 of 7 to another group on the same hosts (11.3)."""
 
