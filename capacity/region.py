@@ -9,6 +9,7 @@ from capacity.locks import LockSpace, take_lock, zone_lock
 from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings, Reservation
 from capacity.services.flavor_groups import overruled_rules, refresh_flavor_groups
 from capacity.services.group_settings import (
+    CATCH_ALL,
     SETTINGS_FIELDS,
     group_name_problem,
     remove_group_rule,
@@ -149,7 +150,9 @@ def _write_settings(run: ImportRun) -> None:
     counts = run.report.of(GROUPS)
     groups: dict[str, dict[str, int | bool]] = run.stash[GROUPS]
     known = {row.group_name: row for row in FlavorGroupSettings.objects.all()}
-    for name in sorted(groups):
+    # RAM units are checked against stored amounts one by one. In this order each check sees the
+    # unit that applies in the end: `*` is saved after those it does not speak for, removed first.
+    for name in sorted(groups, key=lambda one: (one == CATCH_ALL, one)):
         row = known.pop(name, None)
         if row is not None and _columns_of(row) == groups[name]:
             counts.unchanged += 1
@@ -164,7 +167,7 @@ def _write_settings(run: ImportRun) -> None:
         counts.created += row is None
         counts.updated += row is not None
     if run.prunes(GROUPS):
-        for name in sorted(known):
+        for name in sorted(known, key=lambda one: (one != CATCH_ALL, one)):
             remove_group_settings(group_name=name, actor=run.actor, request_id=run.request_id)
             counts.removed += 1
 

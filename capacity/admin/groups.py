@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -40,6 +41,7 @@ from journal.admin_base import (
     text_link,
     time_tag,
 )
+from journal.errors import InvalidInput
 from journal.formatting import (
     NOTHING,
     count_text,
@@ -271,6 +273,15 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
             raise forms.ValidationError(problem)
         return name
 
+    def clean_ram_unit_gib(self) -> int:
+        """Refuse a unit that Limes could not take over."""
+        unit_gib = int(self.cleaned_data["ram_unit_gib"] or 0)
+        name = str(self.cleaned_data.get("group_name") or self.instance.group_name)
+        problem = services.unit_problem(name, unit_gib) if name else None
+        if problem is not None:
+            raise forms.ValidationError(problem)
+        return unit_gib
+
 
 @admin.register(FlavorGroupSettings)
 class FlavorGroupSettingsAdmin(BaseAdmin[FlavorGroupSettings]):
@@ -308,6 +319,18 @@ class FlavorGroupSettingsAdmin(BaseAdmin[FlavorGroupSettings]):
             request_id=request_id_of(request),
         )
         obj.pk = saved.pk
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Remove settings, or say why they must stay."""
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except InvalidInput as refusal:
+            self.message_user(request, refusal.message, messages.ERROR)
+            return HttpResponseRedirect(
+                reverse("admin:capacity_flavorgroupsettings_change", args=[object_id])
+            )
 
     def delete_model(self, request: HttpRequest, obj: FlavorGroupSettings) -> None:
         """Remove through the service, which audits."""

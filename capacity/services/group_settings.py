@@ -85,32 +85,57 @@ def save_group_settings(
         row = row or FlavorGroupSettings(group_name=group_name)
         for name, content in settings.items():
             setattr(row, name, content)
+        problem = unit_problem(group_name, row.ram_unit_gib)
+        if problem is not None:
+            raise InvalidInput(f"flavor group {group_name}: {problem}")
         after = _save_if_changed(row, before, SETTINGS_FIELDS)
-        if after is not None and (before is None or before["ram_unit_gib"] != row.ram_unit_gib):
-            _refuse_breaking_unit(row)
         if after is not None:
             _record("flavor_group_settings", group_name, before, after, SETTINGS_TOPIC,
                     actor=actor, request_id=request_id, reason=reason)  # fmt: skip
     return row
 
 
-def _refuse_breaking_unit(row: FlavorGroupSettings) -> None:
-    others = FlavorGroupSettings.objects.exclude(pk=row.pk).values_list("group_name", flat=True)
-    unit_gib = max(row.ram_unit_gib or 1, 1)
-    broken = amounts_broken_by_unit(row.group_name, list(others), unit_gib * GIB)
-    if broken:
-        raise InvalidInput(
-            f"ram_unit_gib: {broken} commitments, ended ones included, are no multiple of "
-            f"{unit_gib} GiB; Limes keeps them and would refuse the unit"
-        )
+def unit_problem(group_name: str, ram_unit_gib: int | None) -> str | None:
+    """Return why a group cannot have this RAM unit from now on, or None.
+
+    Limes rescales all it keeps when a unit changes, and refuses an info that leaves fractions.
+
+    Args:
+        group_name: Name of the group, or ``*`` for every group without settings of its own.
+        ram_unit_gib: The wanted unit of its own settings, 0 for 1 GiB; None once they are removed.
+
+    Source: spec liquid, 12.2.
+    """
+    units = dict(FlavorGroupSettings.objects.values_list("group_name", "ram_unit_gib"))
+    fallback_gib = None if group_name == CATCH_ALL else units.get(CATCH_ALL)
+    before_gib = units.get(group_name, fallback_gib) or 1
+    unit_gib = (fallback_gib if ram_unit_gib is None else ram_unit_gib) or 1
+    if unit_gib == before_gib or unit_gib < 1:
+        return None
+    broken = amounts_broken_by_unit(group_name, list(units.keys() - {group_name}), unit_gib * GIB)
+    if not broken:
+        return None
+    return (
+        f"ram_unit_gib: {broken} commitments, ended ones included, are no multiple of "
+        f"{unit_gib} GiB; Limes keeps them and would refuse the unit"
+    )
 
 
 def remove_group_settings(*, group_name: str, actor: Actor, request_id: str) -> None:
-    """Remove a group's own settings: from then on ``*`` applies to it."""
+    """Remove a group's own settings: from then on ``*`` applies to it.
+
+    Raises:
+        InvalidInput: stored commitments are no whole number of the RAM unit that applies then.
+
+    Source: spec liquid, 6.4, 12.2.
+    """
     with transaction.atomic():
         row = FlavorGroupSettings.objects.select_for_update().filter(group_name=group_name).first()
         if row is None:
             return
+        problem = unit_problem(group_name, None)
+        if problem is not None:
+            raise InvalidInput(f"settings of flavor group {group_name} must stay: {problem}")
         before = _fields_of(row, SETTINGS_FIELDS)
         row.delete()
         _record("flavor_group_settings", group_name, before, None, SETTINGS_TOPIC,

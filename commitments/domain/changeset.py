@@ -99,18 +99,29 @@ class ChangeRequest:
     is_dry_run: bool = False
     by_project: Mapping[str, ProjectChanges] = field(default_factory=dict)
 
-    def entries(self) -> Iterator[ChangeEntry]:
-        """Yield every change: projects sorted, resources sorted, then the order of the request."""
+    def places(self) -> Iterator[tuple[str, str, tuple[ChangeEntry, ...]]]:
+        """Yield project, resource and its changes in processing order: projects, then resources."""
         for project_id in sorted(self.by_project):
             project = self.by_project[project_id]
             for resource_name in sorted(project.by_resource):
-                for change in project.by_resource[resource_name].commitments:
-                    yield ChangeEntry(
-                        project_id=project_id,
-                        domain_id=project.domain_id,
-                        resource_name=resource_name,
-                        change=change,
-                    )
+                yield (
+                    project_id,
+                    resource_name,
+                    tuple(
+                        ChangeEntry(
+                            project_id=project_id,
+                            domain_id=project.domain_id,
+                            resource_name=resource_name,
+                            change=change,
+                        )
+                        for change in project.by_resource[resource_name].commitments
+                    ),
+                )
+
+    def entries(self) -> Iterator[ChangeEntry]:
+        """Yield every change: projects sorted, resources sorted, then the order of the request."""
+        for _, _, entries in self.places():
+            yield from entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 
 from capacity.domain.flavor_groups import FlavorGroupDef, flavor_group_problem
-from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
+from capacity.domain.group_settings import (
+    CATCH_ALL,
+    GroupSettings,
+    ResourceFlags,
+    settings_for_group,
+)
 from capacity.domain.units import DEFAULT_RAM_UNIT_MIB, ram_unit_text
 from commitments.domain.names import (
     resource_name_cores,
@@ -66,6 +71,26 @@ def declaration_problem(group: FlavorGroupDef) -> str | None:
     if not _LIMES_NAME.fullmatch(resource_name_ram(group.name)):
         return f"the name of group {group.name!r} has characters that Limes refuses"
     return flavor_group_problem(group)
+
+
+def ram_unit_warning(group: FlavorGroupDef, configured: Mapping[str, GroupSettings]) -> str | None:
+    """Return what an operator should look at in the RAM unit of a group, or None.
+
+    Args:
+        group: The flavor group.
+        configured: Operator's settings by group name.
+
+    Source: spec liquid, 6.4, 19.
+    """
+    settings = settings_for_group(configured, group.name)
+    is_configured = group.name in configured or CATCH_ALL in configured
+    if is_configured and settings.ram_unit_gib <= 0:
+        return "ram_unit_gib is unset, one unit is 1 GiB"
+    smallest_gib = max(gib_half_up(group.smallest.memory_mib), 1)
+    unit_gib = settings.ram_unit_mib // MIB_PER_GIB
+    if is_configured and group.has_fixed_ratio and unit_gib != smallest_gib:
+        return f"one unit is {unit_gib} GiB, but the smallest flavor has {smallest_gib} GiB"
+    return None
 
 
 def ratio_attributes(group: FlavorGroupDef) -> dict[str, int]:

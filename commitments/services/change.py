@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -135,7 +135,7 @@ def change_commitments(
         actor=actor,
         request_id=request_id,
         now=now or timezone.now(),
-        may_reject=request.is_dry_run or requires_confirmation(request),
+        may_reject=(request.is_dry_run and not _is_exact()) or requires_confirmation(request),
         deadline_seconds=clock() + settings.HEADROOM.liquid.change_timeout_seconds,
         clock=clock,
     )
@@ -338,6 +338,7 @@ def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
         application = _with_attempts(lambda: _plan_only(context, wanted))
     except Busy as busy:
         return _transient(context, dry_run_timeout_reason([busy.message]))
+    application = _as_far_as_dry_runs_go(application)
     if not application.plan.rejections:
         return ChangeOutcome()
     advice = _advice(context, application)
@@ -347,9 +348,29 @@ def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
     )
 
 
+def _is_exact() -> bool:
+    """Return whether a dry run simulates the changeset and answers as the change itself would."""
+    return settings.HEADROOM.liquid.dry_run_mode == "exact"
+
+
+def _as_far_as_dry_runs_go(application: Application) -> Application:
+    """Leave out refusals of resources whose dry runs are not checked (spec liquid, 6.4)."""
+    configured = load_group_settings()
+
+    def is_checked(target: CommitmentTarget) -> bool:
+        assert target.desired is not None  # noqa: S101 - deletes are never refused
+        group_settings = settings_for_group(configured, target.desired.flavor_group_name)
+        is_memory = target.desired.resource_type is ResourceType.MEMORY
+        return (group_settings.ram if is_memory else group_settings.cores).handles_dry_run
+
+    decisions = application.plan.decisions
+    told = tuple(d for d in decisions if d.outcome is not Outcome.REJECTED or is_checked(d.target))
+    return replace(application, plan=replace(application.plan, decisions=told))
+
+
 def _probes(context: ChangeContext) -> tuple[WantedCommitment, ...]:
     """Return what a dry run asks for: one probe per group and type that grows, or everything."""
-    if settings.HEADROOM.liquid.dry_run_mode == "exact":
+    if _is_exact():
         return resolve_changes(
             context.request, now=context.now, request_id=correlation_id(context.request_id)
         )

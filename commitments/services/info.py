@@ -19,12 +19,17 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.group_settings import GroupSettings
+from capacity.domain.group_settings import GroupSettings, settings_for_group
 from capacity.domain.units import UnitError
 from capacity.locks import LockSpace, take_lock
 from capacity.models import FlavorGroupSnapshot
 from capacity.selectors.groups import load_group_definitions, load_group_settings
-from commitments.domain.service_info import compose_service_info, declaration_problem
+from commitments.domain.service_info import (
+    MIB_PER_GIB,
+    compose_service_info,
+    declaration_problem,
+    ram_unit_warning,
+)
 from commitments.models import CommitmentState, ServiceInfoVersion
 from journal.errors import NotReady
 
@@ -189,6 +194,23 @@ def _read_content(stored: _Stored) -> _Content:
     return content
 
 
+def _log_ram_units(
+    groups: Mapping[str, FlavorGroupDef], settings: Mapping[str, GroupSettings]
+) -> None:
+    """Log the RAM units in force: at the first use of a process, and when something changed.
+
+    Source: spec liquid, 6.4, 19.
+    """
+    units_gib = {
+        name: settings_for_group(settings, name).ram_unit_mib // MIB_PER_GIB for name in groups
+    }
+    log.info("ram_units_in_force", gib=units_gib)
+    for name, group in groups.items():
+        problem = ram_unit_warning(group, settings)
+        if problem is not None:
+            log.warning("ram_unit_questionable", group=name, problem=problem)
+
+
 def _compose(
     active: Mapping[str, FlavorGroupDef],
     settings: Mapping[str, GroupSettings],
@@ -210,6 +232,7 @@ def _compose(
     except UnitError as error:
         message = f"a RAM unit cannot be built: {error}"
         raise NotReady(message, code="ram_unit_out_of_range") from error
+    _log_ram_units(groups, settings)
     canonical = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     return _Content(
         active=active,

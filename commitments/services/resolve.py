@@ -42,10 +42,12 @@ def resolve_changes(
     may_reject = requires_confirmation(request)
     groups, configured = load_group_definitions(), load_group_settings()
     wanted = []
-    for entry in request.entries():
-        item = _wanted(entry, request.zone, groups, configured, now)
-        if _place_of(entry) not in departed:
-            wanted.append(replace(item, allow_rejection=may_reject, request_id=request_id))
+    for project_id, resource_name, entries in request.places():
+        parsed_resource(project_id, resource_name)
+        for entry in entries:
+            item = _wanted(entry, request.zone, groups, configured, now)
+            if _place_of(entry) not in departed:
+                wanted.append(replace(item, allow_rejection=may_reject, request_id=request_id))
     return tuple(wanted)
 
 
@@ -60,14 +62,15 @@ def check_names(request: ChangeRequest) -> None:
         StructuralProblem: the first failure in processing order.
     """
     groups = load_group_definitions()
-    for entry in request.entries():
-        group, _ = parsed_resource(entry.project_id, entry.resource_name)
+    for project_id, resource_name, entries in request.places():
+        group, _ = parsed_resource(project_id, resource_name)
         if group not in groups:
             message = f"flavor group not found: {group}"
             raise StructuralProblem(message)
-        if not is_commitment_uuid(entry.change.uuid):
-            message = f"commitment {entry.change.uuid}: unexpected commitment format"
-            raise StructuralProblem(message)
+        for entry in entries:
+            if not is_commitment_uuid(entry.change.uuid):
+                message = f"commitment {entry.change.uuid}: unexpected commitment format"
+                raise StructuralProblem(message)
 
 
 def _wanted(

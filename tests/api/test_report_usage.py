@@ -172,6 +172,66 @@ def test_video_ram_is_shown_when_it_is_an_unsigned_integer(
     }
 
 
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        pytest.param("sles15_64Guest", "sles15_64Guest", id="valid guest id"),
+        pytest.param("image-deleted", "image-deleted", id="image gone"),
+        pytest.param("image-missing", "image-missing", id="malformed image reference"),
+        pytest.param("rootdisk-missing", "rootdisk-missing", id="no boot volume"),
+        pytest.param("rootdisk-inspect-error", "rootdisk-inspect-error", id="boot volume unread"),
+        pytest.param("unknown", "unknown", id="unknown"),
+        pytest.param("", "unknown", id="not determined"),
+    ],
+)
+def test_subresource_has_every_attribute_and_no_usage(
+    liquid: LiquidClient, stored: str, shown: str
+) -> None:
+    uuid = vm(name="db-1", status="SHUTOFF", disk_gib=40, os_type=stored)
+    c = commitment(4)
+    resources = report(liquid)["resources"]
+    assert resources[INSTANCES]["perAZ"]["az-a"]["subresources"] == [
+        {
+            "id": uuid,
+            "name": "db-1",
+            "attributes": {
+                "status": "SHUTOFF",
+                "flavor": {"name": "large", "vcpu": 16, "ram_mib": 4096, "disk_gib": 40},
+                "os_type": shown,
+                "commitment_id": c,
+            },
+        }
+    ]
+    others = (resources[name]["perAZ"]["az-a"] for name in resources if name != INSTANCES)
+    assert all("subresources" not in entry for entry in others)
+
+
+def test_vm_without_a_name_is_known_by_its_id_alone(liquid: LiquidClient) -> None:
+    vm()
+    Instance.objects.update(name="")
+    sub = report(liquid)["resources"][INSTANCES]["perAZ"]["az-a"]["subresources"][0]
+    assert set(sub) == {"id", "attributes"}
+
+
+def test_vms_of_a_variable_group_are_summed_up(liquid: LiquidClient) -> None:
+    sizes = {"v1": (2048, 1), "v2": (4096, 2), "v4": (16384, 4), "v16": (32768, 16)}
+    make_group("var", flavors=[(name, *size) for name, size in sizes.items()])
+    host = make_host("h-var", zone="az-a")
+    for name, (mib, vcpus) in sizes.items():
+        make_vm(
+            host=host,
+            flavor_name=name,
+            memory_gib=mib // 1024,
+            vcpus=vcpus,
+            project_id=PROJECT,
+            flavor_extra_specs={},
+        )
+    answer = report(liquid)
+    summed = {name: usage(answer, f"hw_version_var_{name}") for name in ("ram", "cores")}
+    assert summed == {"ram": 54, "cores": 23}
+    assert usage(answer, "hw_version_var_instances") == 4
+
+
 def test_vm_of_a_zone_limes_does_not_know_is_left_out_and_counted(liquid: LiquidClient) -> None:
     before = UNKNOWN_ZONE_VMS._value.get()
     vm(zone="")

@@ -35,6 +35,14 @@ def slots(uuid: str) -> int:
     return Reservation.objects.filter(commitment__commitment_uuid=uuid).count()
 
 
+@pytest.mark.parametrize("is_dry_run", [False, True], ids=["change", "dry run"])
+def test_resource_without_commitments_needs_a_name_all_the_same(*, is_dry_run: bool) -> None:
+    changes = {"alpha": {"bogus": [], RAM: [change(A, 2)]}}
+    outcome = decide(changes, is_dry_run=is_dry_run)
+    assert "project with unknown resource name alpha: " in outcome.rejection_reason
+    assert not Commitment.objects.exists()
+
+
 class TestConversion:
     """Convert 2 of 7 to another group on the same hosts (11.3)."""
 
@@ -68,6 +76,43 @@ def test_renewal_moves_nothing() -> None:
     assert decide_ram("alpha", again).rejection_reason == ""
     assert list(Reservation.objects.order_by("pk").values_list()) == before
     assert Commitment.objects.get(commitment_uuid=B).allow_rejection is False
+
+
+LIVE = ("planned", "pending", "guaranteed", "confirmed")
+
+
+class TestEnd:
+    """What a commitment held is free again however it ends (11.4, 11.9)."""
+
+    @pytest.mark.parametrize("old", LIVE)
+    def test_delete_takes_the_row_and_its_slots(self, old: str) -> None:
+        decide_ram("alpha", change(A, 2, old))
+        outcome = decide_ram("alpha", change(A, 2, None, old=old))
+        assert (outcome.status, outcome.rejection_reason) == (200, "")
+        assert not Commitment.objects.exists()
+        assert not Reservation.objects.exists()
+
+    @pytest.mark.parametrize("old", LIVE)
+    @pytest.mark.parametrize("new", ["expired", "superseded"])
+    def test_final_status_holds_nothing_and_keeps_the_amount(self, old: str, new: str) -> None:
+        decide_ram("alpha", change(A, 2, old))
+        outcome = decide_ram("alpha", change(A, 2, new, old=old))
+        assert (outcome.status, outcome.rejection_reason) == (200, "")
+        row = Commitment.objects.get()
+        was_promised = old in {"guaranteed", "confirmed"}
+        assert row.allow_rejection is (new == "superseded" and was_promised)
+        assert (row.state, row.requested_amount, slots(A)) == (new, 2 * GIB, 0)
+
+    def test_start_is_the_wanted_one_else_now_else_unset(self) -> None:
+        wanted = NOW + timedelta(days=3)
+        decide_ram(
+            "alpha",
+            change(A, 1, "guaranteed", confirm_by=wanted),
+            change(B, 1),
+            change(C, 1, "planned", confirm_by=wanted),
+        )
+        starts = dict(Commitment.objects.values_list("commitment_uuid", "start_time"))
+        assert starts == {A: wanted, B: NOW, C: None}
 
 
 def test_unknown_group_beside_a_valid_commitment_leaves_nothing() -> None:

@@ -228,3 +228,10 @@ def test_ram_units_of_several_vms_add_up() -> None:
 def test_a_variable_group_counts_in_its_declared_unit() -> None:
     assert usage_units(4096 * MIB, group=VARIABLE, unit_mib=2048) == 2
     assert usage_units(4000 * MIB, group=VARIABLE, unit_mib=2048, tolerance_mib=0) == 1
+
+
+@given(st.integers(0, 1 << 24))
+def test_every_ram_unit_is_whole_mebibytes_on_the_wire(unit_gib: int) -> None:
+    unit = parse_unit(ram_unit_text(ram_unit_mib(unit_gib)))
+
+    assert convert_amount(1, unit, parse_unit("MiB")) == max(unit_gib, 1) * 1024

@@ -104,6 +104,53 @@ def test_moving_or_converting_asks_when_the_gain_is_not_explained(
     assert requires_confirmation(conversion) == expected
 
 
+WORKFLOWS: dict[str, tuple[dict[str, list[Step]], bool]] = {
+    "create without confirm_by": ({"a": [(None, CONFIRMED, 4)]}, True),
+    "create, consuming all of another": (
+        {"a": [(None, CONFIRMED, 4)], "b": [(CONFIRMED, SUPERSEDED, 4)]},
+        True,
+    ),
+    "create, consuming a part of another": (
+        {"a": [(None, CONFIRMED, 4)], "b": [(None, CONFIRMED, 3), (CONFIRMED, SUPERSEDED, 7)]},
+        True,
+    ),
+    "create with confirm_by": ({"a": [(None, PLANNED, 4)]}, False),
+    "v2 create with status pending": ({"a": [(None, PENDING, 4)]}, False),
+    "confirm a pending one": ({"a": [(PENDING, CONFIRMED, 4)]}, True),
+    "confirm by consumption": (
+        {"a": [(PENDING, CONFIRMED, 2)], "b": [(None, CONFIRMED, 3), (CONFIRMED, SUPERSEDED, 5)]},
+        True,
+    ),
+    "merge": (
+        {"a": [(None, CONFIRMED, 10), (CONFIRMED, SUPERSEDED, 4), (CONFIRMED, SUPERSEDED, 6)]},
+        False,
+    ),
+    "renew": ({"a": [(None, PLANNED, 4)]}, False),
+    "transfer of a part starts": (
+        {"a": [(CONFIRMED, SUPERSEDED, 10), (None, CONFIRMED, 3), (None, CONFIRMED, 7)]},
+        False,
+    ),
+    "transfer of a confirmed one": (
+        {"a": [(CONFIRMED, None, 4)], "b": [(None, CONFIRMED, 4)]},
+        True,
+    ),
+    "transfer of a planned one": ({"a": [(PLANNED, None, 4)], "b": [(None, PLANNED, 4)]}, False),
+    "convert a part": (
+        {"a": [(CONFIRMED, SUPERSEDED, 7), (None, CONFIRMED, 5)], "b": [(None, CONFIRMED, 2)]},
+        True,
+    ),
+    "delete a confirmed one": ({"a": [(CONFIRMED, None, 4)]}, False),
+}
+
+
+@pytest.mark.parametrize(("changesets", "expected"), WORKFLOWS.values(), ids=list(WORKFLOWS))
+def test_workflows_of_limes_ask_as_its_table_says(
+    changesets: dict[str, list[Step]], expected: bool
+) -> None:
+    asked = request(*(moving_totals(*steps) for steps in changesets.values()))
+    assert requires_confirmation(asked) == expected
+
+
 def test_a_resize_asks() -> None:
     resize = ResourceChangeset(
         total_confirmed_before=1,

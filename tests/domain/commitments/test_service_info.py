@@ -10,6 +10,7 @@ from commitments.domain.service_info import (
     compose_service_info,
     declaration_problem,
     gib_half_up,
+    ram_unit_warning,
     ratio_attributes,
 )
 from scheduling.resources import MIB
@@ -95,3 +96,29 @@ def test_retired_group_is_declared_without_capacity() -> None:
 def test_order_of_groups_does_not_matter() -> None:
     one, two = group("a"), group("b")
     assert compose_service_info([one, two], {}) == compose_service_info([two, one], {})
+
+
+FIXED = {"ram_core_ratio_mib": 4096}
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "ratios", "units", "warning"),
+    [
+        pytest.param(16384, FIXED, {"g": 16}, None, id="fixed, unit of the smallest flavor"),
+        pytest.param(16368, FIXED, {"g": 16}, None, id="fixed, rounded to GiB"),
+        pytest.param(512, FIXED, {"g": 1}, None, id="fixed, never below 1 GiB"),
+        pytest.param(16384, FIXED, {"g": 1}, "smallest flavor has 16 GiB", id="fixed, other unit"),
+        pytest.param(16384, FIXED, {"*": 1}, "smallest flavor has 16 GiB", id="fixed, unit of *"),
+        pytest.param(16384, {}, {"g": 1}, None, id="variable"),
+        pytest.param(16384, {}, {"g": 0}, "unset", id="unset"),
+        pytest.param(16384, FIXED, {"*": 0}, "unset", id="unset in *"),
+        pytest.param(16384, FIXED, {}, None, id="not configured"),
+    ],
+)
+def test_questionable_ram_unit_is_told(
+    memory_mib: int, ratios: dict[str, Any], units: dict[str, int], warning: str | None
+) -> None:
+    configured = {name: GroupSettings(ram_unit_gib=unit_gib) for name, unit_gib in units.items()}
+    told = ram_unit_warning(group(memory_mib=memory_mib, **ratios), configured)
+    assert (told is None) is (warning is None)
+    assert (warning or "") in (told or "")
