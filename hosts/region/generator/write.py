@@ -256,6 +256,6 @@ def _flags(*, handles_commitments: bool) -> Item:
 
 
 def _failover_policies() -> Iterator[Item]:
-    yield {"flavor": "hana*", "count": 2}
+    yield {"flavor": "hana*", "count": 1}
     yield {"flavor": "g_*", "count": 1}
     yield {"flavor": "x_*", "count": 1}
