@@ -46,14 +46,14 @@ def test_other_methods_than_post_are_405(liquid: LiquidClient, method: str, path
     assert response["Content-Type"] == "text/plain; charset=utf-8"
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"])
 def test_info_with_other_method_than_get_is_405(liquid: LiquidClient, method: str) -> None:
-    assert_text(liquid.send(method, "v1/info"), 405)
+    assert liquid.send(method, "v1/info").status_code == 405
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PATCH", "OPTIONS", "HEAD"])
 def test_quota_with_other_method_than_put_is_405(liquid: LiquidClient, method: str) -> None:
-    assert_text(liquid.send(method, QUOTA), 405)
+    assert liquid.send(method, QUOTA).status_code == 405
 
 
 @pytest.mark.parametrize("path", [CAPACITY, USAGE, CHANGE])

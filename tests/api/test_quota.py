@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import DatabaseError
 
 from capacity.models import FlavorGroup, ProjectQuota
 from journal.models import AuditEntry, Outbox
@@ -221,6 +222,18 @@ def test_quota_that_overflows_in_gib_is_400(liquid: LiquidClient) -> None:
 def test_largest_quota_is_stored_exactly(liquid: LiquidClient) -> None:
     put(liquid, body(az_a=2**63 - 1))
     assert stored() == {"az-a": 2**63 - 1}
+
+
+def test_failing_storage_is_500_naming_the_zones_and_changes_nothing(
+    liquid: LiquidClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        message = "disk full"
+        raise DatabaseError(message)
+
+    monkeypatch.setattr("capacity.services.quota.record_changes", fail)
+    assert_text(liquid.send("PUT", liquid.quota(), body(az_a=1, az_b=2)), 500, "az-a, az-b")
+    assert not ProjectQuota.objects.exists()
 
 
 def test_unknown_fields_are_ignored(liquid: LiquidClient) -> None:

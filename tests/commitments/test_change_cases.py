@@ -9,7 +9,7 @@ import pytest
 
 from capacity.models import FlavorGroupSettings, GroupCapacity, Reservation
 from commitments.models import Commitment
-from journal.errors import HeadroomError
+from journal.errors import Busy, HeadroomError
 from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, decide_ram
 from tests.factories import make_group, make_group_capacity, make_host
@@ -113,6 +113,43 @@ class TestEnd:
         )
         starts = dict(Commitment.objects.values_list("commitment_uuid", "start_time"))
         assert starts == {A: wanted, B: NOW, C: None}
+
+
+class TestBusyZone:
+    """A zone whose lock is not free in time (11, 11.5)."""
+
+    @pytest.fixture(autouse=True)
+    def locked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(_: object) -> None:
+            message = "zone az-a is being changed by another"
+            raise Busy(message)
+
+        monkeypatch.setattr("commitments.services.change.zone_lock", refuse)
+
+    def test_confirming_request_is_told_to_come_back_soon(self) -> None:
+        outcome = decide_ram("alpha", change(A, 1))
+        assert outcome.rejection_reason == (
+            "timeout reached while processing commitment changes: "
+            "zone az-a is being changed by another"
+        )
+        assert (outcome.is_timeout, outcome.retry_at) == (True, NOW + timedelta(minutes=1))
+
+    def test_dry_run_is_told_to_come_back_soon(self) -> None:
+        outcome = decide_ram("alpha", change(A, 1), is_dry_run=True)
+        assert outcome.rejection_reason.startswith("dry run: timeout: zone az-a")
+        assert outcome.retry_at == NOW + timedelta(minutes=1)
+
+    def test_non_confirming_request_fails_since_limes_would_not_hear_a_reason(self) -> None:
+        with pytest.raises(Busy):
+            decide_ram("alpha", change(A, 1, "planned"))
+
+
+def test_guaranteed_to_confirmed_is_accepted_in_a_full_zone() -> None:
+    decide_ram("beta", change(B, 10))
+    outcome = decide_ram("alpha", change(A, 2, "confirmed", old="guaranteed"))
+    assert (outcome.status, outcome.rejection_reason) == (200, "")
+    row = Commitment.objects.get(commitment_uuid=A)
+    assert (row.allow_rejection, row.ready_reason) == (False, "Reserving")
 
 
 def test_unknown_group_beside_a_valid_commitment_leaves_nothing() -> None:

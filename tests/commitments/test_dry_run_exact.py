@@ -179,3 +179,13 @@ def test_structural_problem_is_a_reason_and_no_status(
     outcome = decide(changes, is_dry_run=True)
     assert (outcome.status, outcome.retry_at) == (200, None)
     assert outcome.rejection_reason.startswith(reason)
+
+
+@pytest.mark.parametrize("mode", ["net", "exact"])
+def test_no_time_left_is_a_timeout_of_a_dry_run(settings: Any, mode: str) -> None:
+    update = {"change_timeout_seconds": 0, "dry_run_mode": mode}
+    liquid = settings.HEADROOM.liquid.model_copy(update=update)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"liquid": liquid})
+    outcome = decide_ram("alpha", change(A, 1), is_dry_run=True)
+    assert outcome.rejection_reason.startswith("dry run: timeout: ")
+    assert (outcome.is_timeout, outcome.retry_at) == (True, NOW + timedelta(minutes=1))

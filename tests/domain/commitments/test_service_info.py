@@ -93,6 +93,15 @@ def test_retired_group_is_declared_without_capacity() -> None:
     assert (ram["hasCapacity"], ram["hasQuota"], ram["handlesCommitments"]) == (False, True, True)
 
 
+def test_the_three_resources_of_a_group_share_their_attributes_and_topology() -> None:
+    attributes = {"ramCoreRatio": 4}
+    resources: Any = compose_service_info([group(ram_core_ratio_mib=4096)], {})["resources"]
+    assert list(resources) == [f"hw_version_g_{kind}" for kind in ("ram", "cores", "instances")]
+    for resource in resources.values():
+        assert (resource["topology"], resource["attributes"]) == ("az-separated", attributes)
+        assert resource["needsResourceDemand"] is False
+
+
 def test_order_of_groups_does_not_matter() -> None:
     one, two = group("a"), group("b")
     assert compose_service_info([one, two], {}) == compose_service_info([two, one], {})
