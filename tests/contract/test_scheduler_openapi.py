@@ -21,6 +21,7 @@ from tests.factories import make_host, make_hosts
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "scheduler.openapi.yaml"
 EXPLAIN = "/api/v1/scheduling/explain"
+PREFIXES = ("/scheduler", "/api/v1/scheduling")
 
 
 def document() -> dict[str, Any]:
@@ -38,8 +39,9 @@ def served() -> dict[str, type[SchedulerView]]:
     found = {}
     for route, pattern in patterns_below(get_resolver(urls.__name__)):
         view = getattr(pattern.callback, "view_class", None)
-        if isinstance(view, type) and issubclass(view, SchedulerView):
-            found[as_template(route)] = view
+        path = as_template(route)
+        if isinstance(view, type) and issubclass(view, SchedulerView) and path.startswith(PREFIXES):
+            found[path] = view
     return found
 
 

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("capacity", "0007_slot_verification"),
+        ("capacity", "0008_slot_verification"),
     ]
 
     operations = [
