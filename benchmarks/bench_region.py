@@ -17,7 +17,7 @@ from capacity.models import (
     FlavorGroupSnapshot,
 )
 from capacity.services.ledger import rebuild_host_capacity
-from config.environment import AccessToken
+from config.sections import AccessToken
 from hosts.models import Flavor, Host, HostState, HostStatus, Instance
 from scheduling.resources import GIB
 

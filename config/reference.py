@@ -14,7 +14,8 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
-from config.environment import NESTING, PREFIX, AccessToken, Environment, setting_names
+from config.environment import NESTING, PREFIX, Environment, setting_names
+from config.sections import AccessToken
 
 HEAD = """\
 # Configuration

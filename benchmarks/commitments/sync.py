@@ -14,7 +14,7 @@ from benchmarks.measures import Measure, fitted_exponent, measure
 from commitments.clients.http_cloud import HTTPCloud
 from commitments.models import Commitment, SyncOutcome
 from commitments.services.sync import sync_commitments
-from config.environment import KeystoneSettings, SyncSettings
+from config.sections import KeystoneSettings, SyncSettings
 from journal.actors import Actor
 from tests.peers.fake_cloud import PASSWORD, PROJECT, USER
 

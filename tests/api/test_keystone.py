@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from config.environment import KeystoneSettings
+from config.sections import KeystoneSettings
 from journal.auth import authenticate
 from tests.api.conftest import Configure
 from tests.api.liquid_client import PROJECT, LiquidClient, assert_text

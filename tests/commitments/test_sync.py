@@ -20,7 +20,7 @@ from commitments.services.limes import take_in_commitments
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import SyncReport, sync_commitments
 from commitments.services.sync_runs import accept_shrink
-from config.environment import SyncSettings
+from config.sections import SyncSettings
 from journal.actors import Actor, task_actor
 from journal.errors import InvalidInput
 from journal.metrics import metrics_page

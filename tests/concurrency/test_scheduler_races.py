@@ -18,7 +18,7 @@ from capacity.models import Reservation, ReservationKind
 from capacity.selectors.host_table import current_host_table, load_host_table
 from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.pipelines import active_pipelines, ensure_shipped_pipelines
-from config.environment import AccessToken
+from config.sections import AccessToken
 from hosts.models import Host, HostStatus
 from journal.errors import Busy
 from scheduling.table import CAPACITY_COLUMNS

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from capacity.models import Reservation
 from capacity.services.pipelines import ensure_shipped_pipelines
-from config.environment import AccessToken
+from config.sections import AccessToken
 from failover.selectors.drain import check_drain
 from hosts.models import ServerGroup
 from journal.errors import InvalidInput

@@ -21,10 +21,10 @@ from typing import Any
 
 import requests
 
-from config.environment import KeystoneSettings
 from config.launcher.demo import choose_port
 from config.launcher.places import locked, this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
+from config.sections import KeystoneSettings
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements-keystone.txt"

@@ -1,0 +1,480 @@
+"""The sections of the deployment settings: one class per group of ``HEADROOM_...`` variables."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field, SecretStr, model_validator
+
+
+class AccessToken(BaseModel, extra="forbid"):
+    """A static bearer token of ``HEADROOM_AUTH=token``: who it is and what it may do."""
+
+    token: SecretStr = Field(min_length=16)
+    name: str = Field(min_length=1)
+    roles: tuple[str, ...] = ()
+    project_id: str = ""
+
+
+class KeystoneSettings(BaseModel, extra="forbid"):
+    """Our login at Keystone, and how tokens of callers are checked (spec liquid, 3, 15.1)."""
+
+    auth_url: str = Field("", description="Keystone's address, such as `https://keystone:5000/v3`.")
+    public_url: str = Field(
+        "", description="Address that refused callers are told; empty is the same."
+    )
+    username: str = Field("", description="Our user: may validate tokens and list projects.")
+    password: SecretStr | None = Field(None, description="Its password.")
+    user_domain_name: str = Field("Default", description="Domain of the user.")
+    project_name: str = Field("", description="Project that we log in to, such as `service`.")
+    project_domain_name: str = Field("Default", description="Domain of the project.")
+    application_credential_id: str = Field(
+        "", description="Log in with this application credential instead of a password."
+    )
+    application_credential_secret: SecretStr | None = Field(None, description="Its secret.")
+    region_name: str = Field("", description="Region whose endpoints are used; empty is any.")
+    interface: Literal["public", "internal", "admin"] = Field(
+        "public", description="Kind of Keystone's endpoint that tokens are checked at."
+    )
+    ca_file: str = Field("", description="Certificates to trust; empty is the system's.")
+    cert_file: str = Field("", description="Our client certificate, if Keystone wants one.")
+    key_file: str = Field("", description="Its key.")
+    timeout_seconds: float = Field(30.0, gt=0, le=300, description="Longest wait for an answer.")
+    connect_retries: int = Field(1, ge=0, le=10, description="Times a failed connect is repeated.")
+    token_cache_seconds: int = Field(
+        300, ge=0, le=3600, description="How long a validated token is remembered; 0 is never."
+    )
+    token_cache_entries: int = Field(
+        10_000, ge=1, le=1_000_000, description="Most tokens remembered by one process."
+    )
+    service_token_roles: tuple[str, ...] = Field(
+        ("service",), description="Roles of which a service token needs one (JSON list)."
+    )
+    service_type: str = Field(
+        "",
+        description="Our type in the catalog, for application credentials with access rules; "
+        "without it they are refused.",
+    )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether we can log in."""
+        has_password = bool(self.username and self.password and self.project_name)
+        has_credential = bool(self.application_credential_id and self.application_credential_secret)
+        return bool(self.auth_url) and (has_password or has_credential)
+
+
+class SyncSettings(BaseModel, extra="forbid"):
+    """Reading commitments from Limes (spec commitments, 16; spec liquid, 15)."""
+
+    enabled: bool = Field(
+        default=True, description="Sync periodically, once HEADROOM_KEYSTONE__... has a login."
+    )
+    interval_seconds: int = Field(3600, ge=60, description="Time between two runs.")
+    limes_url: str = Field("", description="Limes' address; empty is the one in the catalog.")
+    identity_url: str = Field(
+        "", description="Address that projects are listed at; empty is the one in the catalog."
+    )
+    concurrency: int = Field(8, ge=1, le=64, description="Projects read at a time.")
+    timeout_seconds: float = Field(30.0, gt=0, le=300, description="Longest wait for an answer.")
+    retries: int = Field(3, ge=0, le=10, description="Times a passing failure is repeated.")
+    retry_delay_seconds: float = Field(
+        0.5, ge=0, le=60, description="First delay before a repetition; it doubles each time."
+    )
+    most_failed_projects: int = Field(
+        25, ge=1, description="Unreadable projects after which a run stops asking Limes."
+    )
+    stale_threshold: int = Field(
+        3, ge=1, description="Complete runs in a row that must miss a commitment before it ends."
+    )
+    stale_grace_seconds: int = Field(
+        21_600, ge=0, description="How long it must be missing besides."
+    )
+    max_drop_ratio: float = Field(
+        0.2, ge=0, le=1, description="Share of commitments (or projects) that may vanish at once."
+    )
+    max_drop_count: int = Field(
+        5, ge=1, description="Fewer than so many may vanish whatever the share."
+    )
+    expired_retention_seconds: int = Field(
+        86_400, ge=0, description="How long an ended row outlives its slots."
+    )
+
+
+class LiquidSettings(BaseModel, extra="forbid"):
+    """Switches and limits of the LIQUID API (spec liquid, 19)."""
+
+    enable_change_commitments: bool = Field(default=True, description="Serve change-commitments.")
+    enable_report_capacity: bool = Field(default=True, description="Serve report-capacity.")
+    enable_report_usage: bool = Field(default=True, description="Serve report-usage.")
+    enable_quota: bool = Field(default=True, description="Serve the quota endpoint.")
+    change_timeout_seconds: float = Field(
+        10.0, ge=0, le=600, description="Longest time a change request may take; 0 times out."
+    )
+    retry_after_capacity_seconds: int = Field(
+        900, ge=1, description="retryAt of a rejection for lack of capacity."
+    )
+    retry_after_transient_seconds: int = Field(
+        60, ge=1, description="retryAt of a rejection for a passing cause."
+    )
+    advise_on_rejection: bool = Field(
+        default=True,
+        description="Whether a rejection names its cause per filter and what would fit instead.",
+    )
+    dry_run_mode: Literal["net", "exact"] = Field(
+        "net", description="What a dry run probes: net growth, or the full changeset."
+    )
+    capacity_includes_reserved: bool = Field(
+        default=True, description="Count reserved but unused room as capacity."
+    )
+    report_unknown_zone: bool = Field(
+        default=False, description="Report usage of VMs outside the known zones under `unknown`."
+    )
+    ram_tolerance_mib: int = Field(
+        16, ge=0, le=1024, description="Memory a VM may lack (video RAM) and still count as whole."
+    )
+    quota_served_zones: tuple[str, ...] = Field(
+        (), description="Zones whose quota is stored (JSON list); empty means every zone."
+    )
+    limes_service_type: str = Field(
+        "compute", min_length=1, description="Service type of our commitments in Limes."
+    )
+    max_slots_per_commitment: int = Field(
+        0, ge=0, description="Most new slots a rejectable commitment may need; 0 is no limit."
+    )
+    max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
+
+
+class RetrySettings(BaseModel, extra="forbid"):
+    """Background repair of commitments (spec commitments, 8.9)."""
+
+    base_seconds: int = Field(60, ge=1, description="First retry delay of an unplaced commitment.")
+    cap_seconds: int = Field(1800, ge=1, description="Longest retry delay.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.cap_seconds < self.base_seconds:
+            message = "cap_seconds must not be below base_seconds"
+            raise ValueError(message)
+        return self
+
+
+class UsageSettings(BaseModel, extra="forbid"):
+    """Which commitment covers which VM (spec commitments, 14)."""
+
+    cooldown_seconds: int = Field(
+        300, ge=10, description="Seconds between assignments of the VMs of all projects."
+    )
+    changes_interval_seconds: int = Field(
+        10, ge=1, description="Seconds between assignments of the VMs of projects that changed."
+    )
+
+
+class QuotaSettings(BaseModel, extra="forbid"):
+    """Usage of project quota (spec liquid, 14)."""
+
+    full_reconcile_interval_seconds: int = Field(
+        300, ge=10, description="Seconds between counts of the usage of all quota rows."
+    )
+    changes_interval_seconds: int = Field(
+        30, ge=1, description="Seconds between counts of the projects that changed."
+    )
+    commitment_states: tuple[Literal["pending", "guaranteed", "confirmed"], ...] = Field(
+        ("confirmed", "guaranteed"),
+        description="JSON list of the states in which a commitment covers usage.",
+    )
+
+
+class SlotSettings(BaseModel, extra="forbid"):
+    """Slots of commitments over time (spec commitments, 7, 9)."""
+
+    allocation_grace_seconds: int = Field(
+        900, ge=0, description="How long a VM that is expected in a slot may take to appear."
+    )
+    migration_settle_seconds: int = Field(
+        120,
+        ge=0,
+        description="How long a VM seen in a slot may be listed nowhere before it leaves the slot.",
+    )
+    full_check_seconds: int = Field(
+        300, ge=1, description="How often every slot is looked at, not only those that changed."
+    )
+    lost_host_grace_seconds: int = Field(
+        600, ge=0, description="How long a host may be down before its empty slots move elsewhere."
+    )
+    adopt_arrivals: bool = Field(
+        default=True,
+        description="Take VMs of the same project and flavor group that came to the host of a "
+        "slot after it into the slot, although nobody booked them there.",
+    )
+    payg_pre_allocation: bool = Field(
+        default=False,
+        description="Cover running VMs of the project with new slots instead of holding fresh "
+        "room.",
+    )
+    group_pipelines: dict[str, str] = Field(
+        {},
+        description="Pipelines that judge slots, by flavor group (JSON object, `*` is every "
+        "other); by default slots are packed tightly by a pipeline of their own.",
+    )
+    max_drop_ratio: float = Field(
+        0.2, gt=0, le=1, description="Share of a VM or host list that may vanish at once."
+    )
+    max_drop_rows: int = Field(
+        5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
+    )
+
+
+class SchedulerSettings(BaseModel, extra="forbid"):
+    """The endpoint that Nova asks, and what happens around a placement (spec scheduling, 2, 12)."""
+
+    nova_limit_hosts_to_request: bool = Field(
+        default=True, description="Answer Nova with hosts of its own request only."
+    )
+    evacuation_shuffle_k: int = Field(
+        3, ge=0, description="How many of the best hosts are shuffled for an evacuation; 0 is none."
+    )
+    max_candidates_nova: int = Field(
+        3,
+        ge=0,
+        description="Hosts held and answered for a VM when the call does not say; 0 is all.",
+    )
+    committed_resource_tracking: bool = Field(
+        default=False, description="Write placed VMs into the slots of their project's commitments."
+    )
+    max_body_mib: int = Field(16, ge=1, le=1024, description="Largest accepted request body.")
+    weight_modification_metric: bool = Field(
+        default=False,
+        description=(
+            "Count what each weigher adds to each host of an answer; one time series per pipeline, "
+            "step and host."
+        ),
+    )
+    host_table_check_seconds: int = Field(
+        600,
+        ge=0,
+        description=(
+            "How often a process compares its host table with one built anew; 0 is never."
+        ),
+    )
+
+
+class DecisionSettings(BaseModel, extra="forbid"):
+    """Records of scheduling decisions (spec scheduling, 10.5)."""
+
+    retention_days: int = Field(
+        30, ge=1, le=3650, description="Age in days from which decisions are forgotten."
+    )
+
+
+class OversubscriptionSettings(BaseModel, extra="forbid"):
+    """The guard over hosts that promise more than they have (spec commitments, 11)."""
+
+    check: bool = Field(default=True, description="Look for over-subscribed hosts.")
+    evict: bool = Field(
+        default=True,
+        description="Move slots of commitments off over-subscribed hosts, or take their host "
+        "away; otherwise such hosts are only reported.",
+    )
+    grace_period_seconds: int = Field(
+        180, ge=0, description="How long a host may be over-subscribed before slots leave it."
+    )
+    min_check_interval_seconds: int = Field(
+        60, ge=0, description="Shortest time between two checks of one host."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.grace_period_seconds and (
+            self.min_check_interval_seconds >= self.grace_period_seconds
+        ):
+            message = "min_check_interval_seconds must be below grace_period_seconds"
+            raise ValueError(message)
+        return self
+
+
+class InFlightSettings(BaseModel, extra="forbid"):
+    """Room held for VMs between the answer to Nova and their arrival (spec scheduling, 16.3)."""
+
+    ttl_seconds: int = Field(
+        900, ge=10, description="Longest time room is held for a VM that is placed."
+    )
+    slow_ttl_seconds: int = Field(
+        3600, ge=10, description="The same for resize and live migration, which copy the VM."
+    )
+    gone_seconds: int = Field(
+        300, ge=10, description="Age of a move whose VM is listed no more after which it ends."
+    )
+    placement_rounds: int = Field(
+        3, ge=1, le=10, description="Times a VM is placed anew when its hosts filled up meanwhile."
+    )
+
+
+class PlacementSettings(BaseModel, extra="forbid"):
+    """The Placement API (spec placement, 10.1); names as in the reference where it has them."""
+
+    policy_file: str = Field(
+        "", description="YAML file of access rules that override the defaults, oslo.policy syntax."
+    )
+    enforce_new_defaults: bool = Field(
+        default=True, description="Off: the admin role passes every rule, as in older releases."
+    )
+    randomize_allocation_candidates: bool = Field(
+        default=False, description="Shuffle candidates, so that a limit takes a fair sample."
+    )
+    max_allocation_candidates: int = Field(
+        -1, ge=-1, description="Candidates after which a search stops; -1 is no limit."
+    )
+    allocation_candidates_generation_strategy: Literal["breadth-first", "depth-first"] = Field(
+        "breadth-first", description="Candidates of one tree after another, or of all in turn."
+    )
+    incomplete_consumer_project_id: str = Field(
+        "00000000-0000-0000-0000-000000000000",
+        min_length=1,
+        max_length=255,
+        description="Project of consumers whose client names none (before 1.8).",
+    )
+    incomplete_consumer_user_id: str = Field(
+        "00000000-0000-0000-0000-000000000000",
+        min_length=1,
+        max_length=255,
+        description="User of consumers whose client names none (before 1.8).",
+    )
+    allocation_conflict_retry_count: int = Field(
+        3, ge=0, le=10, description="Times a write is run again that lost a deadlock."
+    )
+    cors_allowed_origin: tuple[str, ...] = Field(
+        (), description="Origins that browsers may call from (JSON list); none is CORS off."
+    )
+    cors_allow_headers: tuple[str, ...] = Field(
+        ("openstack-api-version",),
+        description="Headers that such calls may carry (JSON list).",
+    )
+    trusted_proxy_headers: bool = Field(
+        default=False, description="Build URLs from X-Forwarded-Proto and X-Forwarded-Host."
+    )
+    snapshot: Literal["process", "off"] = Field(
+        "process",
+        description="Where candidates are searched: in memory, or in a copy read per request.",
+    )
+    strict_reference: bool = Field(
+        default=False, description="Answer candidates with the reference's defects, to compare."
+    )
+    strict_inventory: bool = Field(
+        default=False, description="Refuse inventories whose min_unit is above max_unit."
+    )
+    max_body_mib: int = Field(8, ge=1, le=1024, description="Largest accepted request body.")
+    prepared_statements: bool = Field(
+        default=True,
+        description="Prepare statements once per connection; off behind a pooler without support.",
+    )
+    host_providers: bool = Field(
+        default=True, description="Keep a root provider for every host of the region."
+    )
+    host_inventories: Literal["api", "host"] = Field(
+        "api",
+        description="Who says what a new host provider has: nova-compute, or the region's hosts.",
+    )
+    host_capacity: bool = Field(
+        default=False,
+        description="Take what nova-compute reports as the capacity of the region's hosts.",
+    )
+    subtract_held: bool = Field(
+        default=False,
+        description="Leave room that commitments and failover hold on hosts out of candidates.",
+    )
+    history_days: int = Field(
+        90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
+    )
+
+
+class FailoverSettings(BaseModel, extra="forbid"):
+    """The failover loop (spec failover, 4); how many reservations a flavor needs is in rows."""
+
+    enabled: bool = Field(default=True, description="Plan failover reservations at all.")
+    reconcile_interval_seconds: float = Field(
+        30.0, gt=0, description="Normal time from the end of a zone's run to the next."
+    )
+    short_reconcile_interval_seconds: float = Field(
+        0.1, ge=0, description="The same while there is much to do; 0 never uses it."
+    )
+    min_success_for_short_interval: int = Field(
+        1, ge=0, description="Fewest successes of a run that is followed soon."
+    )
+    max_failures_for_short_interval: int = Field(
+        99, ge=0, description="Most failures of a run that is followed soon."
+    )
+    max_vms_to_process: int = Field(
+        -1, description="VMs a run handles, largest first; 0 and less is all."
+    )
+    vm_selection_rotation_interval: int = Field(
+        4, ge=0, description="Every so many limited runs start at a random VM; 0 never does."
+    )
+    limit_one_new_reservation_per_host: bool = Field(
+        default=False, description="At most one new reservation per host and run."
+    )
+    trust_host_location: bool = Field(
+        default=False, description="Believe hosts, not the VM list, about where VMs are."
+    )
+    revalidation_interval_seconds: float = Field(
+        1800.0, gt=0, description="Time between validations of one reservation."
+    )
+    revalidation_jitter_ratio: float = Field(
+        0.1, ge=0, lt=1, description="How much that time varies, as a share of it."
+    )
+    use_flavor_group_resources: bool = Field(
+        default=False, description="Size reservations by the largest flavor of the group."
+    )
+    creator: str = Field(
+        "cortex-failover-controller", min_length=1, description="Creator of reservations."
+    )
+    reuse_order: Literal["fewest_users", "most_users", "oldest"] = Field(
+        "fewest_users",
+        description="Which reservation a VM joins: tight size and fewest users, or as the "
+        "reference does most users, or tight size and oldest.",
+    )
+    max_users_per_reservation: int = Field(
+        20, ge=1, description="Most VMs that share a reservation, as long as the zone is large."
+    )
+    consolidate: bool = Field(
+        default=False, description="Put new reservations on hosts that hold many already."
+    )
+    max_removal_ratio: float = Field(
+        0.05, ge=0, le=1, description="Share of a zone's memberships a run removes at most."
+    )
+    max_vm_list_shrink_ratio: float = Field(
+        0.2, ge=0, le=1, description="Share by which the VM list may shrink between two runs."
+    )
+    brake_floor: int = Field(
+        20, ge=1, description="Removals, and VMs gone, up to which a run never halts."
+    )
+    retry_cooldown_seconds: float = Field(
+        900.0, ge=0, description="How long a refused host is not proposed to a VM again."
+    )
+    max_retry_cooldown_seconds: float = Field(
+        21600.0, ge=0, description="The same after many refusals; it doubles up to this."
+    )
+    stopped_grace_seconds: float = Field(
+        86400.0, ge=0, description="How long a stopped VM keeps its reservations."
+    )
+    cover_non_ha_hosts: bool = Field(
+        default=False, description="Cover VMs on hosts that say they have no high availability."
+    )
+    shrink_reservations: bool = Field(
+        default=True, description="Reduce reservations to their largest user."
+    )
+    trim_surplus: bool = Field(
+        default=True, description="Release reservations that a VM has beyond its need."
+    )
+    event_retention_days: int = Field(
+        30, ge=1, le=3650, description="Age in days from which runs and events are forgotten."
+    )
+    rebalance: bool = Field(
+        default=True, description="Carry out nightly shadow plans that save enough."
+    )
+    rebalance_threshold_ratio: float = Field(
+        0.1, ge=0, le=1, description="Share of reserved memory that a shadow plan has to save."
+    )
+    rebalance_steps_per_run: int = Field(
+        500, ge=1, description="Most single steps towards a shadow plan in one run."
+    )
