@@ -20,7 +20,7 @@ from config.sections import AccessToken
 HEAD = """\
 # Configuration
 
-<!-- Written by `./run manage export_configuration`; change config/environment.py and config/sections.py instead. -->
+<!-- Written by `./run manage export_configuration` from config/environment.py, sections.py. -->
 
 Everything about a deployment comes from environment variables, read once at the start. An unknown
 `HEADROOM_` name or a value that is not allowed stops the start with one line that names the
