@@ -184,7 +184,9 @@ def test_legacy_policy_lets_project_admins_reshape(
 
 
 @every_request
-@pytest.mark.parametrize("token", ["", "nonsense", uuids."5f0d7a1be9c24d35a1c7fd2f9a3b6e84", "gAAAAABm" + "x" * 200])
+@pytest.mark.parametrize(
+    "token", ["", "nonsense", "5f0d7a1be9c24d35a1c7fd2f9a3b6e84", "gAAAAABm" + "x" * 200]
+)
 def test_a_missing_or_unknown_token_is_unauthorized(
     keystone: Keystone, request_name: str, token: str
 ) -> None:
