@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -121,5 +122,5 @@ def test_worker_killed_while_looking_leaves_whole_chunks_and_the_next_look_finis
     look(worker)
     assert wait_until(lambda: confirmed() == SLOTS, PATIENCE_SECONDS), worker.log()
     assert wait_until(SlotCheck.objects.exists, PATIENCE_SECONDS), worker.log()
-    worker.stop()
+    assert worker.stop() == os.EX_OK
     assert_rooms_add_up()

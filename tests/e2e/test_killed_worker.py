@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_worker_killed_in_the_middle_leaves_whole_chunks_and_the_next_dispatch_f
     worker.start()
     dispatch(worker)
     assert_all_is_placed()
-    worker.stop()
+    assert worker.stop() == os.EX_OK
 
 
 @pytest.mark.usefixtures("pending")
