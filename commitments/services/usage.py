@@ -43,6 +43,7 @@ from commitments.selectors.usage_reads import (
     vms_by_place,
 )
 from commitments.services.rows import summary_of
+from commitments.services.side_by_side import refused_of
 from commitments.services.usage_rows import (
     AssignmentChanges,
     CommitmentUsage,
@@ -170,15 +171,18 @@ def reconcile_all_usage(
         if unbelieved:
             log.error("usage_run_refused", zones=unbelieved)
             return 0
-        failed = []
-        for project_id in projects:
+
+        def is_reconciled(project_id: str) -> bool:
             try:
                 reconcile_project_usage(
                     project_id, actor=actor, request_id=request_id, now=now, group_of=group_of
                 )
             except (Busy, DatabaseError) as error:
                 log.warning("usage_reconcile_skipped", project=project_id, error=str(error))
-                failed.append(project_id)
+                return False
+            return True
+
+        failed = refused_of(projects, is_reconciled)
         _remember_check(snapshot, fingerprint, failed, now, is_full=not since)
     return len(projects) - len(failed)
 
