@@ -203,16 +203,27 @@ def host_rows(table: HostTable) -> list[HostRow]:
 
 
 def database_cpu_seconds() -> float:
-    """Return CPU seconds of this connection's backend, 0 when it is not on this machine."""
+    """Return CPU seconds of this connection's backend and of every backend that has ended.
+
+    0 when they are not on this machine; backends that ended may be those of autovacuum.
+    """
     raw = connection.connection
     if raw is None:
         return 0.0
     try:
-        fields = Path(f"/proc/{raw.info.backend_pid}/stat").read_text(encoding="utf-8")
+        backend = _stat_of(raw.info.backend_pid)
+        postmaster = _stat_of(int(backend[_PARENT]))
     except OSError:
         return 0.0
-    user_ticks, system_ticks = fields.rpartition(")")[2].split()[11:13]
-    return (int(user_ticks) + int(system_ticks)) / 100
+    return (sum(map(int, backend[_OWN_TICKS])) + sum(map(int, postmaster[_CHILDREN_TICKS]))) / 100
+
+
+_PARENT, _OWN_TICKS, _CHILDREN_TICKS = 1, slice(11, 13), slice(13, 15)
+"""Places in what /proc/PID/stat says after the name of the program."""
+
+
+def _stat_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 
 def _mean_ms(seconds: list[float]) -> float:
