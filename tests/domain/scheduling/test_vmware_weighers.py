@@ -150,7 +150,9 @@ def test_shipped_contention_bounds_are_those_of_the_table(term: str) -> None:
         "average": HostContention(average_percent=10.0, maximum_percent=0.0),
         "maximum": HostContention(average_percent=0.0, maximum_percent=99.0),
     }
-    knowledge = replace(KNOWN, **{KNOWLEDGE_OF[name]: figures})
+    knowledge = replace(KNOWN, long_term_contention=figures, short_term_contention={})
+    if term == "short":
+        knowledge = replace(KNOWN, long_term_contention={}, short_term_contention=figures)
     loaded = load_pipeline(SHIPPED["vmware-general-purpose-load-balancing"], knowledge)
     assert loaded.pipeline is not None
     (weigher,) = (one for one in loaded.pipeline.weighers if one.name == name)
