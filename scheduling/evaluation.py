@@ -11,6 +11,7 @@ import numpy as np
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Candidate, ClosestHost, StepRemoval
 from scheduling.filters.base import ON_ERROR_SKIP, Filter
+from scheduling.filters.operators import is_operator
 from scheduling.free import FreeColumns, Rows
 from scheduling.request import PlacementRequest
 from scheduling.resources import ResourceVector
@@ -133,8 +134,8 @@ def check_gatherable(request: PlacementRequest) -> None:
     wanted = request.extra_specs.get("capabilities:hypervisor_type", request.hypervisor_type)
     if wanted is None:
         raise PipelineRunError("missing hypervisor_type")
-    words = wanted.lower().split()
-    if not words or not _KVM_TYPES.issuperset(word for word in words if "<" not in word):
+    kinds = [word for word in wanted.lower().split() if not is_operator(word)]
+    if not kinds or not _KVM_TYPES.issuperset(kinds):
         raise PipelineRunError(f"cannot gather for this type: {wanted}")
 
 

@@ -274,6 +274,15 @@ def load_pipeline(spec: PipelineSpec, knowledge: Knowledge = NO_KNOWLEDGE) -> Lo
     )
 
 
+def needs_knowledge(spec: PipelineSpec) -> bool:
+    """Return whether a step of a definition is left out without knowledge."""
+    return any(
+        step.name in catalogue and catalogue[step.name].needs_knowledge
+        for _, steps, catalogue in _roles(spec)
+        for step in steps
+    )
+
+
 def compile_pipeline(spec: PipelineSpec, knowledge: Knowledge = NO_KNOWLEDGE) -> Pipeline:
     """Return a pipeline ready to run, without unknown steps and weighers that lack knowledge.
 

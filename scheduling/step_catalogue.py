@@ -65,10 +65,12 @@ class StepFactory:
     Attributes:
         build: Returns the step for checked parameters and knowledge; raises ValueError.
         params: Parameter -> kind.
+        needs_knowledge: Whether it cannot be made without knowledge.
     """
 
     build: Callable[[Arguments, Knowledge], Filter | Weigher | AvoidHighSteal]
     params: Mapping[str, ParamKind] = field(default_factory=dict)
+    needs_knowledge: bool = False
 
     def check(self, arguments: Arguments) -> None:
         """Check parameters that have the right kinds.
@@ -189,7 +191,8 @@ def _contended(name: str, *, is_long_term: bool) -> StepFactory:
             maximum_bounds=_bounds(arguments, "maxCPUContention", MAXIMUM_BOUNDS),
         )
 
-    return StepFactory(build=build, params=_bound_params("avgCPUContention", "maxCPUContention"))
+    params = _bound_params("avgCPUContention", "maxCPUContention")
+    return StepFactory(build=build, params=params, needs_knowledge=True)
 
 
 def _noisy(arguments: Arguments, knowledge: Knowledge) -> Weigher:
@@ -279,7 +282,9 @@ WEIGHERS: Mapping[str, StepFactory] = MappingProxyType(
                 "defaultHostWeight": ParamKind.NUMBER,
             },
         ),
-        "vmware_binpack": StepFactory(build=_vmware_binpack, params=_RESOURCE_WEIGHTS),
+        "vmware_binpack": StepFactory(
+            build=_vmware_binpack, params=_RESOURCE_WEIGHTS, needs_knowledge=True
+        ),
         "vmware_avoid_long_term_contended_hosts": _contended(
             "vmware_avoid_long_term_contended_hosts", is_long_term=True
         ),
@@ -287,7 +292,7 @@ WEIGHERS: Mapping[str, StepFactory] = MappingProxyType(
             "vmware_avoid_short_term_contended_hosts", is_long_term=False
         ),
         "vmware_anti_affinity_noisy_projects": StepFactory(
-            build=_noisy, params=_bound_params("avgCPUUsage")
+            build=_noisy, params=_bound_params("avgCPUUsage"), needs_knowledge=True
         ),
     }
 )

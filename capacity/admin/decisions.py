@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from capacity.decision_page import decision_page, outcome_badge, step_title
 from capacity.decision_pictures import funnel_bar
 from capacity.models import Pipeline, SchedulingDecision
+from capacity.refusal_page import refusal_lines
 from capacity.selectors.decisions import decisions_about_host
 from hosts.admin_filters import ZoneFilter
 from journal.admin_base import (
@@ -83,6 +84,7 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         "Recorded after each scheduling run, and forgotten after the retention of "
         "HEADROOM_DECISIONS__RETENTION_DAYS."
     )
+    list_before_template = "admin/decision_list_before.html"
     # Outside the admin's own form: the page has one to ask about a host.
     change_form_outer_before_template = "admin/decision_page.html"
     list_display = (
@@ -106,6 +108,13 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[SchedulingDecision]:
         """Read decisions without their masks, which only pages need."""
         return super().get_queryset(request).defer("masks", "message")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show above the list why VMs were refused lately."""
+        context = {**(extra_context or {}), "refusals": refusal_lines()}
+        return super().changelist_view(request, context)
 
     def change_view(
         self,

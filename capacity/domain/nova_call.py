@@ -11,7 +11,6 @@ from hashlib import blake2b
 from scheduling.request import HYPERVISOR_TYPE_KEY
 
 HANA_TRAIT_KEY = "trait:CUSTOM_HANA_EXCLUSIVE_HOST"
-KVM_TYPES = frozenset({"qemu", "ch"})
 _FAMILY_OF_TYPE = {"qemu": "kvm", "ch": "kvm", "vmware vcenter server": "vmware"}
 _PIPELINE_SUFFIX = {False: "general-purpose-load-balancing", True: "hana-bin-packing"}
 
@@ -44,18 +43,6 @@ def inferred_pipeline(extra_specs: Mapping[str, str] | None) -> str:
     specs = extra_specs or {}
     family = _family(specs)
     return f"{family}-{_PIPELINE_SUFFIX[_is_hana(specs)]}"
-
-
-def gathering_problem(hypervisor_type: str | None) -> str:
-    """Return why all KVM hosts cannot stand in for the caller's, empty if they can.
-
-    Source: spec scheduling, 5.1.
-    """
-    if not hypervisor_type:
-        return "missing hypervisor_type"
-    if hypervisor_type.lower() not in KVM_TYPES | {"kvm"}:
-        return f"cannot gather candidates for hypervisor type {hypervisor_type!r}"
-    return ""
 
 
 def limited_to(hosts: Sequence[str], allowed: Collection[str]) -> tuple[str, ...]:

@@ -28,10 +28,12 @@ from capacity.models.ledger import (
 )
 from capacity.models.pipelines import (
     HostListing,
+    KnowledgeName,
     Pipeline,
     PipelineKind,
     PipelineVersion,
     SchedulingDecision,
+    SchedulingKnowledge,
 )
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "GroupCapacity",
     "HostCapacity",
     "HostListing",
+    "KnowledgeName",
     "Pipeline",
     "PipelineKind",
     "PipelineVersion",
@@ -56,4 +59,5 @@ __all__ = [
     "ReservationAllocation",
     "ReservationKind",
     "SchedulingDecision",
+    "SchedulingKnowledge",
 ]

@@ -72,6 +72,40 @@ class PipelineVersion(models.Model):
         return f"{self.pipeline_id} v{self.version}"
 
 
+class KnowledgeName(models.TextChoices):
+    """Facts that some weighers need (spec scheduling, 17.1)."""
+
+    HOST_UTILIZATION = "host-utilization", "utilisation of VMware hosts"
+    LONG_TERM_CONTENTION = "vmware-long-term-contended-hosts", "long-term CPU contention"
+    SHORT_TERM_CONTENTION = "vmware-short-term-contended-hosts", "short-term CPU contention"
+    PROJECT_NOISINESS = "vmware-project-noisiness", "CPU of projects on hosts"
+
+
+class SchedulingKnowledge(TrackedModel):
+    """Facts beside the host table, one row for each name, replaced as a whole.
+
+    What is empty or past ``expires_at`` counts as missing: weighers that need it are left out of
+    their pipelines. Writers: ``capacity.services.knowledge`` alone.
+    """
+
+    name = models.CharField(max_length=64, unique=True, choices=KnowledgeName.choices)
+    facts = models.JSONField(default=dict, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "scheduling knowledge"
+        ordering = ("name",)
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(name__in=KnowledgeName.values),
+                name="capacity_schedulingknowledge_name_known",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class HostListing(models.Model):
     """The host names that removal masks of decisions refer to, kept once per distinct list."""
 

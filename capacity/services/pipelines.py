@@ -20,17 +20,20 @@ from capacity.domain.pipeline_document import (
 from capacity.locks import LockSpace, take_lock
 from capacity.models import Pipeline, PipelineKind, PipelineVersion
 from capacity.selectors.process_cache import ProcessCache
+from capacity.services.knowledge import current_knowledge
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
 from journal.models import AuditEntry
 from journal.services import Change, record_changes
 from scheduling import evaluation
+from scheduling.knowledge import NO_KNOWLEDGE
 from scheduling.pipelines import (
     InvalidPipelineError,
     LoadedPipeline,
     PipelineSpec,
     check_pipeline,
     load_pipeline,
+    needs_knowledge,
 )
 from scheduling.shipped_pipelines import SHIPPED
 
@@ -40,7 +43,9 @@ SHIPPED_ACTOR = Actor(name="system:shipped-pipelines")
 
 PIPELINES_FINGERPRINT = """
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL, true,
-       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_pipeline)
+       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_pipeline),
+       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_schedulingknowledge
+         WHERE expires_at IS NULL OR expires_at > statement_timestamp())
 """
 
 
@@ -91,7 +96,7 @@ class PipelinePlan:
 
 
 def active_pipelines() -> Mapping[str, ActivePipeline]:
-    """Return the pipelines that may be run, by name; kept while their rows stay as they are.
+    """Return the pipelines that may be run, by name; kept while rows and knowledge stay the same.
 
     Detectors, and pipelines with a filter that cannot be initialised, are not among them.
 
@@ -128,7 +133,8 @@ def load_row(row: Pipeline) -> LoadedPipeline:
     Raises:
         InvalidPipelineError: the row was written by something else than this module.
     """
-    return load_pipeline(spec_of(row))
+    spec = spec_of(row)
+    return load_pipeline(spec, current_knowledge() if needs_knowledge(spec) else NO_KNOWLEDGE)
 
 
 def plan_pipeline(spec: PipelineSpec) -> PipelinePlan:

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
-from capacity.domain.nova_call import gathering_problem, planned_first, shuffled_top
+from capacity.domain.nova_call import planned_first, shuffled_top
 from capacity.hooks import TrackedPlacement, planned_evacuation_host
 from capacity.selectors.host_table import read_host_table
 from capacity.services.in_flight import InFlightHold
@@ -29,10 +29,10 @@ from capacity.services.slot_tracking import resolved_group, track_placement, tra
 from capacity.services.step_metrics import observe_steps
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
+from scheduling.evaluation import PipelineRunError, check_gatherable
 from scheduling.intents import Intent
 from scheduling.record import DecisionRecord, record_run
 from scheduling.request import (
-    HYPERVISOR_TYPE_KEY,
     CallOptions,
     PlacementRequest,
     UnplaceableRequestError,
@@ -232,10 +232,10 @@ def prepared_request(
     if pipeline is None:
         raise UnknownPipeline(f"no usable pipeline is named {pipeline_name!r}")
     if pipeline.ignore_preselection:
-        wanted = request.extra_specs.get(HYPERVISOR_TYPE_KEY, request.hypervisor_type)
-        problem = gathering_problem(wanted)
-        if problem:
-            raise InvalidInput(f"candidates cannot be gathered: {problem}")
+        try:
+            check_gatherable(request)
+        except PipelineRunError as error:
+            raise InvalidInput(f"candidates cannot be gathered: {error}") from None
     known = replace(request, flavor_group=resolved_group(request) or "")
     return with_quota_facts(known, pipeline.pipeline), pipeline
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,16 @@ from capacity.models import SchedulingDecision
 from capacity.selectors.decisions import Fate, HostFate
 from capacity.services.decisions import StepRecord
 from hosts.models import Host
+from scheduling.request import Intent
 from tests import factories
 from tests.admin.test_pages import count_queries
-from tests.capacity.decision_records import HOSTS, candidate, mask, store_decision
+from tests.capacity.decision_records import (
+    HOSTS,
+    candidate,
+    make_record,
+    mask,
+    store_decision,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -28,8 +36,9 @@ def page_of(client: Client, row: SchedulingDecision, **query: str) -> str:
     return response.content.decode()
 
 
-def refused() -> SchedulingDecision:
+def refused(**fields: Any) -> SchedulingDecision:
     return store_decision(
+        **fields,
         steps=(
             StepRecord(step="filter_status", removed=mask("h1"), remaining=3),
             StepRecord(step="filter_capacity", removed=mask("h2", "h3", "h4"), remaining=0),
@@ -211,6 +220,24 @@ class TestList:
 
         assert "capacity (−3)" in page  # noqa: RUF001 - a minus
         assert "no host" in page
+
+    def test_it_says_why_vms_of_each_group_were_refused(self, admin_client: Client) -> None:
+        store_decision()
+        assert "Why VMs found no host" not in admin_client.get(reverse(LIST)).content.decode()
+        for _ in range(2):
+            refused(outcome_class="slot_blocked")
+        refused()
+        refused(request=replace(make_record().request, flavor_group="", intent=Intent.RESIZE))
+        refused(request=replace(make_record().request, intent=Intent.CAPACITY_PROBE))
+
+        page = admin_client.get(reverse(LIST)).content.decode()
+        rows = re.findall(r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", page)
+
+        assert rows == [
+            ("hana_1", "3", "slot ruled out by other filters (2), no active commitment (1)"),
+            ("no group", "1", "no active commitment (1)"),
+        ]
+        assert "capacity (3)" in page
 
     def test_a_host_page_leads_to_the_decisions_that_considered_it(
         self, admin_client: Client

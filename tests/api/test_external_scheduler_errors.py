@@ -148,12 +148,23 @@ def test_a_changed_pipeline_is_used_at_once(nova: NovaClient) -> None:
     assert nova.hosts(pipeline="mine", options=READ_ONLY) == ["h2"]
 
 
-def test_candidates_of_other_hypervisors_cannot_be_gathered(nova: NovaClient) -> None:
+@pytest.mark.parametrize("stated", ["VMware vCenter Server", "", "<or> QEMU <or> ironic"])
+def test_candidates_of_other_hypervisors_cannot_be_gathered(nova: NovaClient, stated: str) -> None:
     response = nova.post(
-        pipeline="kvm-general-purpose-load-balancing",
-        flavor={"extra_specs": {TYPE: "VMware vCenter Server"}},
+        pipeline="kvm-general-purpose-load-balancing", flavor={"extra_specs": {TYPE: stated}}
     )
     assert_error(response, 400, "failed to process scheduling decision", "cannot be gathered")
+
+
+@pytest.mark.parametrize("stated", ["QEMU", "ch", "<or> CH <or> QEMU"])
+def test_candidates_of_a_kvm_flavor_are_gathered(nova: NovaClient, stated: str) -> None:
+    make_hosts(2)
+    hosts = nova.hosts(
+        pipeline="kvm-general-purpose-load-balancing",
+        flavor={"extra_specs": {TYPE: stated}},
+        options=READ_ONLY,
+    )
+    assert (sorted(hosts) == ["h1", "h2"]) is (stated != "ch")  # the hosts run QEMU
 
 
 @pytest.mark.parametrize(

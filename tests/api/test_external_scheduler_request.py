@@ -12,7 +12,7 @@ from tests.api.scheduler_client import (
     NovaClient,
     in_flight,
 )
-from tests.factories import make_host, make_hosts, make_reservation
+from tests.factories import make_host, make_hosts, make_reservation, make_vm
 
 pytestmark = pytest.mark.django_db
 recorded_in_rows = pytest.mark.django_db(transaction=True)  # decisions are written on commit
@@ -63,6 +63,28 @@ def test_the_parts_of_a_spec_reach_their_filters(
     make_hosts(2)
     make_host("h3", zone="az-b")
     assert set(nova.hosts(**changes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param(None, {"h1"}, id="no rule"),
+        pytest.param({}, {"h1"}, id="empty rule"),
+        pytest.param({"max_server_per_host": 2}, {"h1", "h2"}, id="2"),
+        pytest.param({"max_server_per_host": 2.0}, {"h1", "h2"}, id="2.0, as JSON may decode it"),
+        pytest.param({"max_server_per_host": "3"}, {"h1", "h2", "h3"}, id="text"),
+        pytest.param({"max_server_per_host": 2.5}, {"h1"}, id="no whole number"),
+    ],
+)
+def test_the_limit_of_a_server_group_comes_from_its_rule(
+    nova: NovaClient, rules: dict[str, Any] | None, expected: set[str]
+) -> None:
+    members = []
+    for count, host in enumerate(make_hosts(3)):
+        members += [make_vm(host=host).openstack_id for _ in range(count)]
+    group = {"policy": "anti-affinity", "members": members, "hosts": [], "_rules": rules}
+    found = nova.hosts(instance_group={DATA: group}, options=READ_ONLY)
+    assert set(found) == expected
 
 
 @recorded_in_rows

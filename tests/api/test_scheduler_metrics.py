@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from capacity import metrics_scheduling as metrics
 from tests.api.scheduler_client import NovaClient
 from tests.factories import make_group, make_hosts
 
@@ -86,6 +88,50 @@ def test_a_metric_of_the_spec_is_scraped_under_its_name(
     assert all(set(one) == labels for one in series)
     if "pipeline" in labels:
         assert PIPELINE in {one["pipeline"] for one in series}
+
+
+BUCKETS = {
+    "cortex_filter_weigher_pipeline_host_number_in": [1000 ** (n / 9) for n in range(10)],
+    "cortex_filter_weigher_pipeline_host_number_out": [1000 ** (n / 9) for n in range(10)],
+    "cortex_filter_weigher_pipeline_step_removed_hosts": [1000 ** (n / 9) for n in range(10)],
+    "cortex_filter_weigher_pipeline_step_shift_origin": [
+        *range(10),
+        *(10, 20, 30, 40),
+        *(50, 100, 150, 200, 250, 300),
+    ],
+    "cortex_filter_weigher_pipeline_step_impact": [0.01 * 10 ** (5 * n / 19) for n in range(20)],
+}
+
+
+@pytest.mark.usefixtures("_asked")
+@pytest.mark.parametrize("name", BUCKETS)
+def test_a_histogram_has_the_buckets_of_the_spec(nova: NovaClient, name: str) -> None:
+    page = nova.send("GET", path="/metrics").content.decode()
+    bounds = {
+        float(sample.labels["le"])
+        for family in text_string_to_metric_families(page)
+        if family.name == name
+        for sample in family.samples
+        if sample.name == f"{name}_bucket"
+    }
+    assert sorted(bounds - {math.inf}) == pytest.approx(BUCKETS[name])
+
+
+@pytest.mark.usefixtures("_asked")
+def test_an_event_keeps_its_own_labels_but_none_named_as_those_of_the_metric(
+    nova: NovaClient,
+) -> None:
+    labels = {"pipeline": "x", "step": "y", "event": "z", "hypervisor_type": "odd", "key": "k"}
+    metrics.count_event("p", "filter_capabilities", "noticed", labels)
+    _, series = scraped(nova)["cortex_filter_weigher_pipeline_step_events_total"]
+    assert {
+        "pipeline": "p",
+        "step": "filter_capabilities",
+        "event": "noticed",
+        "detail": "hypervisor_type=odd,key=k",
+    } in series
+    undetermined = "image_properties_hv_type_undetermined"
+    assert (undetermined, "intent=unknown") in {(one["event"], one["detail"]) for one in series}
 
 
 @pytest.mark.usefixtures("_asked")

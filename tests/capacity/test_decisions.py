@@ -16,6 +16,7 @@ from capacity.selectors.decisions import (
     decode_decision,
     history_of_vm,
 )
+from capacity.selectors.refusals import refusals_by_group
 from capacity.services import decisions
 from capacity.services.decisions import (
     StepRecord,
@@ -168,6 +169,31 @@ def test_a_decision_with_damaged_masks_does_not_hide_the_others() -> None:
     SchedulingDecision.objects.filter(pk=bad.pk).update(masks=b"damaged")
 
     assert [mention.row.pk for mention in decisions_about_host("h2")] == [good.pk]
+
+
+class TestRefusals:
+    def test_each_group_has_its_classes_and_last_filters_most_first(self) -> None:
+        nobody = StepRecord(step="filter_traits", removed=mask("h1"), remaining=0)
+        for outcome_class, steps in (
+            ("cr_exhausted", (nobody,)),
+            ("slot_blocked", (nobody,)),
+            ("slot_blocked", ()),
+        ):
+            make_decision(outcome_class=outcome_class, steps=steps, is_successful=False)
+        make_decision()
+
+        (found,) = refusals_by_group()
+
+        assert (found.group, found.refused) == ("hana_1", 3)
+        assert found.classes == (("slot_blocked", 2), ("cr_exhausted", 1))
+        assert found.filters == (("filter_traits", 2), ("", 1))
+
+    def test_only_the_newest_decisions_are_looked_at(self) -> None:
+        make_decision(is_successful=False)
+        make_decision()
+
+        assert refusals_by_group(scanned=1) == ()
+        assert [one.refused for one in refusals_by_group(scanned=2)] == [1]
 
 
 class TestRetention:

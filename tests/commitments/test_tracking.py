@@ -176,6 +176,31 @@ def test_a_flavor_in_no_group_is_pay_as_you_go() -> None:
     assert listed() == []
 
 
+def test_a_slot_without_free_cpu_takes_a_vm_that_its_memory_holds() -> None:
+    make_group()
+    host = make_host("h1")
+    slot = make_slot(make_commitment(), host, memory_gib=8, vcpus=1)
+    make_vm(host=host, slot=slot, memory_gib=4, vcpus=1)
+    assert place().outcome_class == "slot_used"
+    assert listed() == [("h1", "expected")]
+
+
+def test_a_refusal_of_a_flavor_in_no_group_is_not_counted() -> None:
+    make_group()
+    make_commitment()
+    make_host("h1")
+    result = place(flavor_name="unknown", force_hosts=frozenset())
+    assert (result.host_names, result.outcome_class, result.flavor_group) == ((), "", "")
+
+
+def test_a_refusal_without_group_knowledge_is_an_error() -> None:
+    make_host("h1")
+    labels = {"flavor_group": "unknown", "intent": "create", "cr_slot": "error"}
+    before = counted("no_host_found", **labels)
+    assert place(force_hosts=frozenset()).outcome_class == "error"
+    assert counted("no_host_found", **labels) == before + 1
+
+
 def test_the_group_may_be_told_by_its_alias() -> None:
     make_group()
     make_slot(make_commitment(), make_host("h1"))

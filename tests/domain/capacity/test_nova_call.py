@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from capacity.domain.nova_call import (
     HANA_TRAIT_KEY,
     PipelineNotInferredError,
-    gathering_problem,
     inferred_pipeline,
     limited_to,
     planned_first,
@@ -69,22 +68,6 @@ def test_a_flavor_that_does_not_say_its_pipeline_is_an_error(
         inferred_pipeline(extra_specs)
     assert caught.value.subject == subject
     assert str(caught.value).startswith(f"failed to determine {subject}")
-
-
-@pytest.mark.parametrize(
-    ("stated", "problem"),
-    [
-        ("qemu", ""),
-        ("CH", ""),
-        ("KVM", ""),
-        (None, "missing"),
-        ("", "missing"),
-        ("VMware vCenter Server", "cannot gather"),
-    ],
-)
-def test_only_kvm_hosts_can_be_gathered(stated: str | None, problem: str) -> None:
-    assert gathering_problem(stated).startswith(problem)
-    assert bool(gathering_problem(stated)) == bool(problem)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from scheduling.engine import Pipeline, passing_hosts, table_for
 from scheduling.filters import Filter
+from scheduling.quota import CommitmentFact, QuotaFacts
 from scheduling.request import InstanceGroup, Intent, PlacementRequest, RequestedDestination
 from scheduling.reservations import ReservationIndex, blocks_by_host
 from scheduling.resources import GIB, ZERO, ResourceVector
@@ -194,6 +196,25 @@ extra_specs = st.dictionaries(
     ),
     max_size=3,
 )
+commitment_facts = st.builds(
+    CommitmentFact,
+    project_id=st.sampled_from(["p1", "p1", "p2"]),
+    zone=st.sampled_from(["az-1", "az-1", "az-2"]),
+    group=st.sampled_from(["g1", "g1", "g2"]),
+    resource_type=st.sampled_from(["memory", "memory", "cores"]),
+    state=st.sampled_from(["confirmed", "guaranteed", "pending"]),
+    amount_bytes=st.sampled_from([GIB // 2, 2 * GIB, 3 * GIB + 1]),
+    used_bytes=st.sampled_from([0, 0, 1, 2 * GIB, 5 * GIB]),
+    is_current=st.sampled_from([True, True, False]),
+)
+quota_names = st.sampled_from([f"hw_version_g1_{kind}" for kind in ("ram", "cores", "instances")])
+quota_facts = st.none() | st.builds(
+    QuotaFacts,
+    commitments=st.lists(commitment_facts, max_size=3).map(tuple),
+    quota=st.none() | st.dictionaries(quota_names, st.integers(0, 8)),
+    payg_usage=st.dictionaries(quota_names, st.integers(0, 4)),
+    lookup_error=st.sampled_from(["", "", "", "no answer"]),
+)
 full_requests = st.builds(
     PlacementRequest,
     request_key=st.sampled_from([*VMS, "new"]),
@@ -213,6 +234,8 @@ full_requests = st.builds(
         [None, {}, {"img_hv_type": "kvm"}, {"hypervisor_type": "VMware"}, {"img_hv_type": 3}]
     ),
     domain_name=st.sampled_from([None, "iaas-1", "iaas-2", "other"]),
+    flavor_group=st.sampled_from(["", "", "g1"]),
+    quota=quota_facts,
     source_host=st.sampled_from(["", *HOSTS[:2]]),
     resource_group=st.sampled_from(["", "g1", "g2"]),
     instance_group=groups,
@@ -439,6 +462,44 @@ def _image(_world: World, _host: HostRow, request: PlacementRequest) -> bool:
     return request.intent in NO_VM or image_kind(request) in {None, "kvm"}
 
 
+def gib_up(memory_bytes: int) -> int:
+    return math.ceil(memory_bytes / GIB)
+
+
+def _quota(_world: World, _host: HostRow, request: PlacementRequest) -> bool:
+    """All hosts or none (7.16), with the room of all commitments pooled (15.19)."""
+    group = request.flavor_group or request.extra_specs.get("quota:hw_version", "")
+    facts = request.quota
+    if request.intent in {*NO_VM, Intent.EVACUATE, Intent.LIVE_MIGRATION}:
+        return True
+    if facts is None or facts.lookup_error or not (request.project_id and request.zone and group):
+        return True
+    mine = [
+        fact
+        for fact in facts.commitments
+        if (fact.project_id, fact.zone, fact.group) == (request.project_id, request.zone, group)
+        and fact.resource_type == "memory"
+        and fact.state in {"confirmed", "guaranteed"}
+        and fact.is_current
+    ]
+    asked = asked_of(request)
+    wanted = {
+        "ram": gib_up(asked.memory_bytes),
+        "cores": asked.vcpus,
+        "instances": request.num_instances or 1,
+    }
+    rooms = [gib_up(fact.amount_bytes) - gib_up(fact.used_bytes) for fact in mine]
+    if wanted["ram"] <= sum(room for room in rooms if room > 0) or facts.quota is None:
+        return True
+    for kind, amount in wanted.items():
+        name = f"hw_version_{group}_{kind}"
+        if name in facts.quota:
+            promised = sum(gib_up(fact.amount_bytes) for fact in mine) if kind == "ram" else 0
+            if facts.quota[name] - promised - facts.payg_usage.get(name, 0) < amount:
+                return False
+    return True
+
+
 SLOW_RULES: dict[str, Callable[[World, HostRow, PlacementRequest], bool]] = {
     "filter_status_conditions": lambda _world, host, _request: host.is_ready,
     "filter_correct_az": lambda _world, host, request: request.zone in {"", host.zone},
@@ -458,7 +519,7 @@ SLOW_RULES: dict[str, Callable[[World, HostRow, PlacementRequest], bool]] = {
     "filter_aggregate_metadata": _aggregates,
     "filter_live_migratable": _migratable,
     "filter_requested_destination": _destination,
-    "filter_quota_enforcement": lambda _world, _host, _request: True,  # shadow, or no facts
+    "filter_quota_enforcement": _quota,  # enforced; a shadow keeps every host
     "filter_exclude_hosts": lambda _world, host, _request: host.name not in {"host-1", "host-2"},
     "filter_packed_virtqueue": _virtqueue,
     "filter_maintenance": lambda _world, host, _request: host.maintenance in {"", "auto", "ha"},

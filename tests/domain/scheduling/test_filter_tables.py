@@ -24,7 +24,7 @@ from scheduling.rows import HostAggregate, HostRow
 from scheduling.table import HostTable
 
 from .full_worlds import EXTERNAL, NO_VM, kept, only
-from .worlds import ask, gib, roomy
+from .worlds import ask, gib, readable, roomy
 
 CREATE = Intent.CREATE
 
@@ -99,6 +99,7 @@ UNKNOWN = ("1", "unknown")
         (filters.filter_exclude_hosts(excluded_hosts=("x",)), {}, True),
         (filters.filter_maintenance, {}, True),
     ],
+    ids=readable,
 )
 def test_unknown_hosts_of_a_request(
     step: Filter, fields: Mapping[str, Any], keeps_unknown: bool
@@ -186,10 +187,12 @@ FOUR = (
         ({ARCH: "<all-in> 64 aa"}, "34"),
         ({HYPERVISOR: "<or> CH <or> KVM"}, "1234"),
         ({HYPERVISOR: "<or> CH"}, "13"),
+        ({HYPERVISOR: "<in> CH QEMU"}, "13"),
         ({HYPERVISOR: "s!= CH"}, "24"),
         ({"capabilities:gpu": "yes"}, ""),
         ({"capabilities:gpu": "s!= yes"}, ""),
     ],
+    ids=readable,
 )
 def test_capabilities_follow_novas_operators(extra_specs: Mapping[str, str], expected: str) -> None:
     before = dict(extra_specs)
@@ -254,6 +257,7 @@ def test_unreadable_number_removes_the_hosts_with_an_event() -> None:
         (None, "abc", False),
         (None, "!= 4", False),
     ],
+    ids=readable,
 )
 def test_operator(actual: str | None, wanted: str, is_satisfied: bool) -> None:
     assert satisfies(actual, wanted) is is_satisfied
@@ -297,6 +301,7 @@ CUSTOMER_HOSTS = (
         (None, (), Intent.RESERVE_FOR_COMMITTED_RESOURCE, "1234", "1234"),
         ("ext-customer1", (), CREATE, "34", ""),
     ],
+    ids=readable,
 )
 def test_external_customers_stay_on_their_hosts(
     domain_name: str | None, ignored: tuple[str, ...], intent: Intent, hosts: str, expected: str
@@ -329,6 +334,7 @@ def test_external_customer_filter_needs_a_prefix() -> None:
 @pytest.mark.parametrize(
     ("extra_specs", "expected"),
     [({}, "12"), ({"accel:device_profile": "gpu"}, "1"), ({"accel:device_profile": ""}, "1")],
+    ids=readable,
 )
 def test_accelerator_profile_wants_hosts_with_accelerators(
     extra_specs: Mapping[str, str], expected: str
@@ -341,6 +347,7 @@ def test_accelerator_profile_wants_hosts_with_accelerators(
 @pytest.mark.parametrize(
     ("excluded", "expected"),
     [((), "123"), (("1",), "23"), (("1", "1", "9"), "23"), (("123",), "123")],
+    ids=readable,
 )
 def test_excluded_hosts_are_removed_by_exact_name(excluded: tuple[str, ...], expected: str) -> None:
     step = filters.filter_exclude_hosts(excluded_hosts=excluded)
@@ -354,6 +361,7 @@ def test_excluded_hosts_are_removed_by_exact_name(excluded: tuple[str, ...], exp
         ({"extra_specs": {"hw:virtio_packed_ring": "false"}}, "1"),
         ({"image_properties": {"hw_virtio_packed_ring": True}}, "1"),
     ],
+    ids=readable,
 )
 def test_packed_virtqueue_wants_hosts_with_it(fields: Mapping[str, Any], expected: str) -> None:
     table = table_of(roomy("1", traits=("COMPUTE_NET_VIRTIO_PACKED",)), roomy("2"))
@@ -379,6 +387,7 @@ def test_maintenance_filter_keeps_unset_auto_and_ha() -> None:
         (InstanceGroup(policy="Affinity", hosts=frozenset("1")), "123"),
         (InstanceGroup(policy="anti-affinity", hosts=frozenset("1")), "123"),
     ],
+    ids=readable,
 )
 def test_affinity_keeps_the_hosts_of_the_group(group: InstanceGroup | None, expected: str) -> None:
     table = table_of(*map(roomy, "123"))
@@ -392,6 +401,7 @@ RUNNING = {"1": (), "2": ("v1",), "3": ("v2", "v3"), "4": ("v1", "v2"), "5": ("v
 @pytest.mark.parametrize(
     ("policy", "members", "limit", "vm", "hosts", "expected"),
     [
+        pytest.param(None, (), 1, "new", "12345", "12345", id="no group"),
         pytest.param("affinity", ("v1",), 1, "new", "12345", "12345", id="affinity"),
         pytest.param("soft-anti-affinity", ("v1",), 1, "new", "1234", "1234", id="soft"),
         pytest.param("anti-affinity", (), 1, "new", "1234", "1234", id="no members"),
@@ -408,10 +418,12 @@ RUNNING = {"1": (), "2": ("v1",), "3": ("v2", "v3"), "4": ("v1", "v2"), "5": ("v
     ],
 )
 def test_anti_affinity_removes_hosts_with_enough_members(  # noqa: PLR0917 - columns of the table
-    policy: str, members: tuple[str, ...], limit: int, vm: str, hosts: str, expected: str
+    policy: str | None, members: tuple[str, ...], limit: int, vm: str, hosts: str, expected: str
 ) -> None:
     table = table_of(*(roomy(name, instances=vms) for name, vms in RUNNING.items()))
-    group = InstanceGroup(policy=policy, members=frozenset(members), max_per_host=limit)
+    group = None
+    if policy is not None:
+        group = InstanceGroup(policy=policy, members=frozenset(members), max_per_host=limit)
     request = ask(request_key=vm, instance_group=group, hosts=tuple(hosts))
     assert kept(table, request, filters.filter_instance_group_anti_affinity) == list(expected)
 
@@ -431,6 +443,7 @@ def test_anti_affinity_removes_hosts_with_enough_members(  # noqa: PLR0917 - col
         (True, 1),
         ([3], 1),
     ],
+    ids=readable,
 )
 def test_group_limit_takes_every_whole_number(rule: object, limit: int) -> None:
     assert max_per_host_from_rule(rule) == limit
@@ -460,6 +473,7 @@ def test_group_limit_takes_every_whole_number(rule: object, limit: int) -> None:
         (({"filter_tenant_id1": "d,e"},), "e", True),
         (({"filter_tenant_id": ""},), "p", True),
     ],
+    ids=readable,
 )
 def test_aggregate_metadata_restricts_tenants(
     metadata: tuple[Mapping[str, str], ...], project: str, is_kept: bool
@@ -493,6 +507,7 @@ def can(name: str, arch: str = "x86_64", **fields: tuple[str, ...]) -> HostRow:
         (can("s", devices=("video",)), can("t"), False),
         (can("s"), can("t", devices=("video",)), True),
     ],
+    ids=readable,
 )
 def test_live_migration_needs_everything_of_the_source(
     source: HostRow, target: HostRow, is_kept: bool
@@ -526,6 +541,7 @@ def test_unknown_source_host_fails_the_request() -> None:
         (("a1",), "", {"1": "a1", "2": ""}, "1"),
         ((), "", {"1": "", "2": ""}, "12"),
     ],
+    ids=readable,
 )
 def test_requested_destination(
     aggregates: tuple[str, ...], host: str, hosts: Mapping[str, str], expected: str
@@ -546,7 +562,9 @@ def test_requested_destination(
 # --- 7.11 step C --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "is_kept"), [(0, True), (1, True), (2, True), (3, False)])
+@pytest.mark.parametrize(
+    ("count", "is_kept"), [(0, True), (1, True), (2, True), (3, False)], ids=readable
+)
 def test_all_instances_must_fit_on_one_host(count: int, is_kept: bool) -> None:
     table = table_of(roomy("h", effective=gib(16, 8)))
     found = kept(table, ask(8, 4, num_instances=count), filters.filter_has_enough_capacity)

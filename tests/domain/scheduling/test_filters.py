@@ -239,9 +239,11 @@ def test_capacity_filter_keeps_hosts_with_room(
         (10, (), False),
         (10, ("committed",), True),
         (10, ("failover",), False),
+        (10, ("committed", "failover"), True),
         (8, (), False),
         (8, ("committed",), True),
         (8, ("failover",), True),
+        (8, ("committed", "failover"), True),
         (6, (), True),
     ],
 )

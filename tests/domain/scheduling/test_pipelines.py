@@ -22,7 +22,7 @@ from scheduling.shipped_pipelines import CURRENT, LEGACY, SHIPPED
 from scheduling.step_catalogue import FILTERS, WEIGHERS, reservation_kinds
 from scheduling.table import HostTable
 
-from .worlds import ask, gib, roomy
+from .worlds import ask, gib, readable, roomy
 
 KNOWLEDGE = Knowledge(
     utilisation={
@@ -179,6 +179,59 @@ def test_unknown_step_is_a_warning_and_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("filters", "weighers", "is_usable", "reasons"),
+    [
+        pytest.param(
+            ("filter_correct_az",),
+            (),
+            True,
+            {"Ready": True, "AllStepsReady": True, "AllStepsIndexed": True},
+            id="everything fine",
+        ),
+        pytest.param(
+            ("filter_external_customer",),
+            (),
+            False,
+            {
+                "Ready": "PipelineInitFailed",
+                "AllStepsReady": "PipelineInitFailed",
+                "AllStepsIndexed": True,
+            },
+            id="a filter fails to initialise",
+        ),
+        pytest.param(
+            ("filter_correct_az",),
+            ("kvm_binpack",),
+            True,
+            {"Ready": True, "AllStepsReady": "SomeStepsNotReady", "AllStepsIndexed": True},
+            id="a weigher fails to initialise",
+        ),
+        pytest.param(
+            ("filter_odd",),
+            ("odd",),
+            True,
+            {
+                "Ready": True,
+                "AllStepsReady": True,
+                "AllStepsIndexed": "PipelineContainsUnknownSteps",
+            },
+            id="an unknown step",
+        ),
+    ],
+)
+def test_loading_a_definition(
+    filters: tuple[str, ...],
+    weighers: tuple[str, ...],
+    is_usable: bool,
+    reasons: dict[str, bool | str],
+) -> None:
+    loaded = load_pipeline(spec(*map(step, filters), weighers=tuple(map(step, weighers))))
+    assert (loaded.pipeline is not None) is is_usable
+    found = {name: is_true or reason for name, (is_true, reason, _) in loaded.conditions.items()}
+    assert found == reasons
+
+
 def test_filter_that_fails_makes_the_pipeline_unusable() -> None:
     loaded = load_pipeline(spec(step("filter_external_customer"), step(AZ)))
     assert loaded.pipeline is None
@@ -292,6 +345,63 @@ def test_shipped_pipeline_has_the_documented_steps_and_runs(name: str) -> None:
     assert names == ["1"] if filters else sorted(names) == ["1", "2"]
 
 
+IAAS = {"filter_external_customer": {"domainNamePrefixes": ("iaas-",)}}
+SHADOW = {"filter_quota_enforcement": {"enforce": False}}
+BY_MEMORY = {"resourceWeights": {"memory": 1.0}}
+W5_PARAMS: dict[str, dict[str, Any]] = {
+    "kvm_prefer_smaller_hosts": BY_MEMORY,
+    "kvm_binpack": BY_MEMORY,
+}
+CONTENTION = {
+    f"{figure}CPUContention{end}": number
+    for figure, lowest in (("avg", -0.75), ("max", -0.25))
+    for end, number in {
+        "LowerBound": 0.0,
+        "UpperBound": 10.0,
+        "ActivationLowerBound": 0.0,
+        "ActivationUpperBound": lowest,
+    }.items()
+}
+LOCKED = {"filter_has_enough_capacity": {"lockReserved": True}}
+UNLOCKED = {"filter_has_enough_capacity": {"lockReserved": False}}
+EXPECTED_PARAMS: dict[str, dict[str, dict[str, Any]]] = {
+    "kvm-general-purpose-load-balancing": {**IAAS, **SHADOW, **W5_PARAMS},
+    "kvm-hana-bin-packing": {**IAAS, **SHADOW, **W5_PARAMS},
+    "vmware-general-purpose-load-balancing": {
+        "vmware_binpack": BY_MEMORY,
+        **dict.fromkeys(CONTENDED, CONTENTION),
+    },
+    "vmware-hana-bin-packing": {},
+    "kvm-descheduler": {"avoid_high_steal_pct": {"maxStealPctOverObservedTimeSpan": 20.0}},
+    "kvm-valid-host-reuse-failover-reservation": IAAS,
+    "kvm-new-failover-reservation": {**LOCKED, **W5_PARAMS},
+    "kvm-acknowledge-failover-reservation": {**IAAS, **LOCKED},
+    "kvm-report-capacity": {
+        "filter_has_enough_capacity": {
+            "ignoreAllocations": True,
+            "ignoredReservationTypes": (
+                "CommittedResourceReservation",
+                "FailoverReservation",
+            ),
+        }
+    },
+    "kvm-general-purpose-load-balancing-no-history": {**IAAS, **SHADOW, **UNLOCKED, **W5_PARAMS},
+    "kvm-hana-bin-packing-no-history": {**IAAS, **SHADOW, **UNLOCKED, **W5_PARAMS},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_shipped_steps_have_the_documented_parameters(name: str) -> None:
+    definition = SHIPPED[name]
+    steps = (*definition.filters, *definition.weighers, *definition.detectors)
+    found = {
+        one.name: {param.key: param.given()[0][1] for param in one.params}
+        for one in steps
+        if one.params
+    }
+    assert found == EXPECTED_PARAMS[name]
+
+
 def test_all_shipped_pipelines_are_expected() -> None:
     assert set(EXPECTED) == set(SHIPPED)
     assert len(CURRENT) + len(LEGACY) == len(SHIPPED)
@@ -331,8 +441,20 @@ def test_host_order_of_nova_is_kept_without_weighers() -> None:
         ({"extra_specs": {"capabilities:hypervisor_type": ""}}, "cannot gather for this type: "),
         ({"extra_specs": {"capabilities:hypervisor_type": "QEMU"}}, ""),
         ({"extra_specs": {"capabilities:hypervisor_type": "<or> CH <or> QEMU"}}, ""),
+        (
+            {"extra_specs": {"capabilities:hypervisor_type": "<or> CH <or> ironic"}},
+            "cannot gather for this type: <or> CH <or> ironic",
+        ),
+        (
+            {"extra_specs": {"capabilities:hypervisor_type": "<or>"}},
+            "cannot gather for this type: <or>",
+        ),
+        ({"extra_specs": {"capabilities:hypervisor_type": "ch"}}, ""),
+        ({"extra_specs": {"capabilities:hypervisor_type": "KVM"}}, ""),
         ({"hypervisor_type": "ch"}, ""),
+        ({"hypervisor_type": "ironic"}, "cannot gather for this type: ironic"),
     ],
+    ids=readable,
 )
 def test_candidates_are_gathered_for_kvm_only(fields: dict[str, Any], failure: str) -> None:
     pipeline = compile_pipeline(spec(ignore_preselection=True))

@@ -168,7 +168,32 @@ def test_quota_that_cannot_be_looked_up_lets_the_request_pass() -> None:
     ],
 )
 def test_memory_is_rounded_up_to_gib(memory_bytes: int, quota_gib: int, decision: str) -> None:
-    demand = QuotaDemand(
+    known = facts(limits={RAM: quota_gib})
+    assert quota_verdict(demand(memory_bytes), known).decision == decision
+
+
+def demand(memory_bytes: int) -> QuotaDemand:
+    return QuotaDemand(
         project_id="p", zone="az-1", group="v1", memory_bytes=memory_bytes, vcpus=1, instances=1
     )
-    assert quota_verdict(demand, facts(limits={RAM: quota_gib})).decision == decision
+
+
+@pytest.mark.parametrize(
+    ("amount_bytes", "used_bytes", "room_gib"),
+    [
+        pytest.param(512 * MIB, 0, 1, id="512 Mi is 1"),
+        pytest.param(1536 * MIB, 0, 2, id="1.5 Gi is 2"),
+        pytest.param(1024 * GIB, 0, 1024, id="1 Ti is 1024"),
+        pytest.param(4 * GIB, 1536 * MIB, 2, id="a started GiB is used"),
+        pytest.param(1536 * MIB, 512 * MIB, 1, id="both are rounded"),
+    ],
+)
+def test_commitments_are_counted_in_started_gib(
+    amount_bytes: int, used_bytes: int, room_gib: int
+) -> None:
+    held_bytes = replace(held(0, 0), amount_bytes=amount_bytes, used_bytes=used_bytes)
+    known = facts(held_bytes, limits={RAM: 0})
+    decisions = [
+        quota_verdict(demand(asked * GIB), known).decision for asked in (room_gib, room_gib + 1)
+    ]
+    assert decisions == ["accept_cr", "reject"]

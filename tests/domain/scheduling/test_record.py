@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from scheduling.decision import explain_removals
 from scheduling.engine import Pipeline, schedule, schedule_many
 from scheduling.explain import explain_host
-from scheduling.filters import Filter, filter_has_enough_capacity, filter_status_conditions
+from scheduling.filters import (
+    Filter,
+    filter_has_enough_capacity,
+    filter_quota_enforcement,
+    filter_status_conditions,
+)
 from scheduling.filters.base import StepError
 from scheduling.pipelines import compile_pipeline
 from scheduling.record import (
@@ -113,6 +118,17 @@ def test_scores_add_up() -> None:
     steps = pipeline(weigher("1", {"a": 0.5, "b": 0.2}), weigher("2", {"a": 0.3, "b": 0.4}))
     record = record_run(table("ab"), given_weights(a=1000.0, b=1000.0), steps)
     assert record.aggregated_out_weights == pytest.approx({"a": 1.7534, "b": 1.5773}, abs=1e-4)
+
+
+def test_hosts_are_ordered_by_score() -> None:
+    steps = pipeline(weigher("w", {"1": 0.5, "2": 1.0, "3": 0.2}))
+    assert record_run(table("123"), ask(), steps).ordered_hosts == ("2", "1", "3")
+
+
+def test_weigher_is_not_asked_when_no_host_survives() -> None:
+    steps = pipeline(keeping("f", ""), Weigher(name="w", activation=broken))
+    record = record_run(table("ab"), ask(), steps)
+    assert (record.ordered_hosts, record.weighers[0].ignored_because) == ((), "")
 
 
 @pytest.mark.parametrize(("limit", "count"), [(0, 4), (1, 1), (2, 2), (10, 4)])
@@ -375,8 +391,12 @@ def test_nothing_is_said_without_pair_or_weigher() -> None:
 
 # --- the whole engine ---------------------------------------------------------------------------
 
+SHIPPED_WHOLE = compile_pipeline(SHIPPED["kvm-general-purpose-load-balancing"])
+ENFORCED = filter_quota_enforcement(enforce=True)
 WHOLE = replace(
-    compile_pipeline(SHIPPED["kvm-general-purpose-load-balancing"]), ignore_preselection=False
+    SHIPPED_WHOLE,
+    ignore_preselection=False,
+    filters=tuple(ENFORCED if one.name == ENFORCED.name else one for one in SHIPPED_WHOLE.filters),
 )
 MULTIPLIERS = {one.name: one.multiplier for one in WHOLE.weighers}
 

@@ -40,6 +40,16 @@ def names_that_pass(
     return sorted(candidate.host_name for candidate in decision.top)
 
 
+def readable(value: object) -> str:
+    """Return a part of a table's row as the name of a test."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key.rpartition(':')[2]} {readable(one)}" for key, one in value.items())
+    if isinstance(value, tuple | list | set | frozenset):
+        return " ".join(readable(one) for one in value) or "none"
+    name = getattr(value, "name", None)
+    return str(value if name is None else name) or "empty"
+
+
 vectors = st.builds(gib, st.integers(0, 6), st.integers(0, 6))
 trait_sets = st.frozensets(st.sampled_from((*TRAITS[:3], TRAITS[-1])), max_size=3)
 host_rows = st.builds(
