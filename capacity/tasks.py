@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 from celery import shared_task
 from django.conf import settings
@@ -39,9 +40,15 @@ def refresh_flavor_groups() -> dict[str, int | bool]:
 
 @shared_task(name=REFRESH_GROUP_CAPACITY, time_limit=600, soft_time_limit=570)
 def refresh_group_capacity() -> dict[str, int]:
-    """Compute the capacity of flavor groups in every zone where something changed."""
+    """Compute the capacity of flavor groups in every zone where something changed.
+
+    Zones that were computed just now wait for the minimum interval; so many changes cost one run.
+    """
+    chosen = settings.HEADROOM.capacity
     with with_new_global_request_id():
-        refreshed = refresh_capacity()
+        refreshed = refresh_capacity(
+            min_age=timedelta(seconds=chosen.min_reconcile_interval_seconds)
+        )
     return dict(Counter(zone.outcome for zone in refreshed))
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import F, Q, Value
+from django.db.models.functions import Mod, Now
+from django.db.models.lookups import Exact
 
 from journal.models import CurrentTransactionID, TrackedModel
 
 UUID_REGEX = r"^[a-zA-Z0-9-]{6,40}$"
+BYTES_PER_MIB = 1 << 20
+SCHEDULING_DOMAINS = ("nova", "cinder", "manila", "machines", "pods")
 
 
 class CommitmentState(models.TextChoices):
@@ -132,6 +135,15 @@ class Commitment(TrackedModel):
                 name="commitments_commitment_amount_not_negative",
             ),
             models.CheckConstraint(
+                condition=~Q(resource_type=ResourceType.MEMORY)
+                | Q(Exact(Mod(F("requested_amount"), Value(BYTES_PER_MIB)), Value(0))),
+                name="commitments_commitment_memory_whole_mib",
+            ),
+            models.CheckConstraint(
+                condition=Q(scheduling_domain__in=SCHEDULING_DOMAINS),
+                name="commitments_commitment_scheduling_domain_known",
+            ),
+            models.CheckConstraint(
                 condition=~Q(zone="") & ~Q(flavor_group_name="") & ~Q(project_id=""),
                 name="commitments_commitment_identity_not_empty",
             ),
@@ -164,6 +176,14 @@ class CommitmentEvent(models.Model):
 
     class Meta:
         ordering = ("-id",)
+        indexes = [
+            # Commitments that are gone are few among all that happened.
+            models.Index(
+                fields=["created_at"],
+                condition=Q(after__isnull=True),
+                name="commitments_event_gone_idx",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.action} {self.commitment_uuid}"
@@ -208,6 +228,11 @@ class AssignmentPeriod(models.Model):
         indexes = [
             models.Index(fields=["vm_uuid", "id"], name="commitments_period_vm_idx"),
             models.Index(fields=["commitment_uuid", "id"], name="commitments_period_owner_idx"),
+            models.Index(
+                fields=["valid_to"],
+                condition=Q(valid_to__isnull=False),
+                name="commitments_period_end_idx",
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -341,6 +366,9 @@ class SlotCheck(models.Model):
         default=False, help_text="the VM list shrank too much: nothing is taken out of slots"
     )
     message = models.TextField(blank=True)
+    host_refusal = models.TextField(
+        blank=True, db_default="", help_text="why hosts that are down or gone are not believed lost"
+    )
     counts = models.JSONField(default=dict)
 
     class Meta:

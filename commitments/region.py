@@ -26,6 +26,8 @@ from commitments.domain.names import InvalidResourceName, flavor_group_from_reso
 from commitments.domain.state import CommitmentState, LimesCommitment
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
+from commitments.selectors.live import live_commitments
+from commitments.services.import_runs import recorded_import
 from commitments.services.limes import (
     Intake,
     ram_units_of_known_groups,
@@ -37,6 +39,7 @@ from commitments.services.rows import spec_record
 from commitments.services.verification import verify_slots
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
+from hosts.region.prune import is_believed
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
 from journal.errors import NotReady
@@ -69,6 +72,7 @@ def register(registry: Registry) -> None:
     registry.add_writer(Step(order=58, name="prune commitments", run=_prune_commitments))
     registry.add_follow_up(Step(order=50, name="slots", run=_place))
     registry.add_follow_up(Step(order=60, name="VMs in slots", run=_verify_slots))
+    registry.add_witness("commitments", recorded_import)
 
 
 def _read_commitments(run: ImportRun) -> Callable[[Node], None]:
@@ -144,7 +148,7 @@ def _write_commitments(run: ImportRun) -> None:
 
 
 def _prune_commitments(run: ImportRun) -> None:
-    if not run.prunes(COMMITMENTS):
+    if not run.prunes(COMMITMENTS) or not _is_limes_believed(run):
         return
     listed = {record.commitment.uuid for record, _ in run.stash[COMMITMENTS]}
     doomed = []
@@ -188,6 +192,14 @@ def _prune_commitments(run: ImportRun) -> None:
         batch_size=BATCH_ROWS,
     )
     run.report.of(COMMITMENTS).removed += len(doomed)
+
+
+def _is_limes_believed(run: ImportRun) -> bool:
+    """Return whether commitments that the files lack may go; those that are over may always."""
+    listed = {record.commitment.uuid for record, _ in run.stash[COMMITMENTS]}
+    stored = live_commitments(run.now).order_by().values_list("commitment_uuid", flat=True)
+    kept = sum(uuid in listed for uuid in stored)
+    return is_believed(run, section=COMMITMENTS, before=len(stored), now=kept)
 
 
 def _dump_commitments(options: DumpOptions) -> Iterator[Json]:
@@ -264,6 +276,7 @@ def _write_quotas(run: ImportRun) -> None:
             "openstack_id", "name", "domain_id"
         )
     }
+    stored = ProjectQuota.objects.count()
     rows = {
         (row.project_id, row.zone): row
         for row in ProjectQuota.objects.order_by("pk").select_for_update(of=("self",), no_key=True)
@@ -293,7 +306,7 @@ def _write_quotas(run: ImportRun) -> None:
     _save_quotas(new, changed)
     counts.created += len(new)
     counts.updated += len(changed)
-    if run.prunes(QUOTAS):
+    if run.prunes(QUOTAS) and is_believed(run, section=QUOTAS, before=stored, now=len(quotas)):
         ProjectQuota.objects.filter(pk__in=[row.pk for row in rows.values()]).delete()
         counts.removed += len(rows)
 
@@ -360,6 +373,9 @@ def _verify_slots(run: ImportRun) -> None:
     """See where VMs and hosts of slots are now, at once instead of with the next beat."""
     if not run.options.place:
         return
-    report = verify_slots(actor=run.actor, request_id=run.request_id)
+    # At every slot: whether the lists are believed is to be known here, whatever changed.
+    report = verify_slots(actor=run.actor, request_id=run.request_id, is_full=True)
     run.report.placement |= {f"slot VMs {name}": count for name, count in report.events.items()}
-    run.report.notes += [f"{zone}: {reason}" for zone, reason in sorted(report.refused.items())]
+    run.report.refusals |= {
+        f"slots of {zone}": f"{zone}: {reason}" for zone, reason in report.refused.items()
+    }

@@ -21,6 +21,7 @@ SELECT flavor_group_name, resource_type, zone, count(*)
 """
 
 REFUSED = "SELECT zone, is_refused::int FROM commitments_slotcheck ORDER BY zone"
+HOSTS_REFUSED = "SELECT zone, (host_refusal <> '')::int FROM commitments_slotcheck ORDER BY zone"
 
 ON_LOST_HOSTS = """
 SELECT host.zone, count(*)
@@ -50,6 +51,11 @@ class CommitmentGauges:
             "Whether the VM list of a zone shrank too much to take VMs out of slots.",
             labels=("availability_zone",),
         )
+        hosts_refused = GaugeMetricFamily(
+            metric_name("committed_resource_host_list_refused"),
+            "Whether too many hosts of a zone are down or gone at once to move slots off them.",
+            labels=("availability_zone",),
+        )
         on_lost_hosts = GaugeMetricFamily(
             metric_name("committed_resource_slots_on_lost_hosts"),
             "Slots of commitments on hosts that are down or leaving; no series means none.",
@@ -62,12 +68,13 @@ class CommitmentGauges:
             for gauge, statement in (
                 (unfulfilled, UNFULFILLED),
                 (refused, REFUSED),
+                (hosts_refused, HOSTS_REFUSED),
                 (on_lost_hosts, ON_LOST_HOSTS),
             ):
                 cursor.execute(statement)
                 for *labels, count in cursor.fetchall():
                     gauge.add_metric(labels, count)
-        return [unfulfilled, refused, on_lost_hosts]
+        return [unfulfilled, refused, hosts_refused, on_lost_hosts]
 
 
 def register() -> None:

@@ -1,4 +1,4 @@
-"""When the syncer last succeeded, read from its rows when a scrape comes."""
+"""How the syncer and region imports went, read from their rows when a scrape comes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from commitments.models import SyncOutcome, SyncRun
+from commitments.services.import_runs import last_good_import_at, last_import
 from commitments.services.sync_runs import SOURCE
 from journal.metrics import at_scrape, metric_name
 
 
 class SyncGauges:
-    """Start of the last run that was a success; no series before the first."""
+    """When the last good runs began, and whether an import was refused; none before the first."""
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauge as of now.
@@ -28,7 +29,24 @@ class SyncGauges:
         started_at = runs.order_by("-id").values_list("started_at", flat=True).first()
         if started_at is not None:
             gauge.add_metric([], started_at.timestamp())
-        return [gauge]
+        return [gauge, *_of_imports()]
+
+
+def _of_imports() -> Iterable[Metric]:
+    imported = GaugeMetricFamily(
+        metric_name("region_import_last_success_timestamp_seconds"),
+        "Start of the last region import that was a success.",
+    )
+    refused = GaugeMetricFamily(
+        metric_name("region_import_refused"),
+        "Whether the last region import met a list that shrank too much to be believed.",
+    )
+    moment, last = last_good_import_at(), last_import()
+    if moment is not None:
+        imported.add_metric([], moment.timestamp())
+    if last is not None:
+        refused.add_metric([], last.outcome == SyncOutcome.GUARDED)
+    return [imported, refused]
 
 
 def register() -> None:

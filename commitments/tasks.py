@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from celery import current_app, shared_task
+from django.utils import timezone
 
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
+from commitments.services.usage_history import prune_periods
 from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
@@ -17,6 +19,7 @@ VERIFY_SLOTS = "commitments.verify_slots"
 RECONCILE_USAGE = "commitments.reconcile_usage"
 RECONCILE_CHANGED_USAGE = "commitments.reconcile_changed_usage"
 SYNC = "commitments.sync"
+PRUNE_USAGE_HISTORY = "commitments.prune_usage_history"
 RECONCILE_QUOTA = "commitments.reconcile_quota"
 RECONCILE_CHANGED_QUOTA = "commitments.reconcile_changed_quota"
 
@@ -55,6 +58,13 @@ def reconcile_changed_usage() -> dict[str, int]:
             actor=task_actor(RECONCILE_CHANGED_USAGE), request_id=request_id, only_changed=True
         )
     return {"projects": projects}
+
+
+@shared_task(name=PRUNE_USAGE_HISTORY, time_limit=900, soft_time_limit=840)
+def prune_usage_history() -> dict[str, int]:
+    """Forget which commitments covered which VMs long ago."""
+    with with_new_global_request_id():
+        return {"periods": prune_periods(now=timezone.now())}
 
 
 @shared_task(name=RECONCILE_QUOTA, time_limit=600, soft_time_limit=540)

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from config.sections import (
     AccessToken,
+    CapacitySettings,
     DecisionSettings,
     FailoverSettings,
     InFlightSettings,
@@ -103,6 +104,7 @@ class Environment(BaseSettings):
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)
     retry: RetrySettings = Field(default_factory=RetrySettings)
     usage: UsageSettings = Field(default_factory=UsageSettings)
+    capacity: CapacitySettings = Field(default_factory=CapacitySettings)
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)

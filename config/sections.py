@@ -168,6 +168,12 @@ class UsageSettings(BaseModel, extra="forbid"):
     changes_interval_seconds: int = Field(
         10, ge=1, description="Seconds between assignments of the VMs of projects that changed."
     )
+    history_retention_days: int = Field(
+        1095,
+        ge=1,
+        le=36_500,
+        description="Age in days from which it is forgotten which commitment covered which VM.",
+    )
 
 
 class QuotaSettings(BaseModel, extra="forbid"):
@@ -223,6 +229,24 @@ class SlotSettings(BaseModel, extra="forbid"):
     max_drop_rows: int = Field(
         5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
     )
+
+
+class CapacitySettings(BaseModel, extra="forbid"):
+    """Capacity of flavor groups (spec liquid, 13.2)."""
+
+    reconcile_interval_seconds: int = Field(
+        300, ge=1, description="Age from which a zone is computed again though nothing changed."
+    )
+    min_reconcile_interval_seconds: int = Field(
+        30, ge=0, description="Shortest time between two background computations of a zone."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_reconcile_interval_seconds >= self.reconcile_interval_seconds:
+            message = "min_reconcile_interval_seconds must be below reconcile_interval_seconds"
+            raise ValueError(message)
+        return self
 
 
 class SchedulerSettings(BaseModel, extra="forbid"):

@@ -171,6 +171,7 @@ UNFOLD = {
                     },
                     _page("Commitments", "handshake", "commitments_commitment"),
                     _page("Events", "history", "commitments_commitmentevent"),
+                    _page("Covered VMs over time", "timeline", "commitments_assignmentperiod"),
                     _page("Project quota", "speed", "capacity_projectquota"),
                 ],
             },
@@ -237,6 +238,8 @@ UNFOLD = {
                 "items": [
                     _page("Audit entries", "receipt_long", "journal_auditentry"),
                     _page("Sync runs", "sync", "commitments_syncrun"),
+                    _page("Slot checks", "fact_check", "commitments_slotcheck"),
+                    _page("Usage checks", "checklist", "commitments_usagecheck"),
                     _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
                     _page("Outbox", "outbox", "journal_outbox"),
                     _page("Users", "person", "auth_user"),
@@ -259,6 +262,9 @@ LOGGING = logging_tree(json_lines=HEADROOM.log_format == "json", level=HEADROOM.
 
 PROMETHEUS_EXPORT_MIGRATIONS = False
 PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))
+
+# A look costs a query a zone; what changed is computed as soon as the minimum interval is over.
+CAPACITY_LOOK_SECONDS = max(1, min(10, HEADROOM.capacity.min_reconcile_interval_seconds))
 
 CELERY: dict[str, Any] = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
@@ -296,8 +302,8 @@ CELERY: dict[str, Any] = {
         },
         "capacity": {
             "task": "capacity.refresh_group_capacity",
-            "schedule": schedule(run_every=300),
-            "options": {"expires": 300},
+            "schedule": schedule(run_every=CAPACITY_LOOK_SECONDS),
+            "options": {"expires": CAPACITY_LOOK_SECONDS},
         },
         "in-flight": {
             "task": "capacity.end_in_flight",
@@ -338,6 +344,11 @@ CELERY: dict[str, Any] = {
             "task": "placement.keep_history",
             "schedule": schedule(run_every=21600),
             "options": {"expires": 21600},
+        },
+        "usage-history": {
+            "task": "commitments.prune_usage_history",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
         },
         "quota": {
             "task": "commitments.reconcile_quota",

@@ -63,11 +63,11 @@ def assert_accepted_commitments_have_their_slots() -> None:
             assert not [slot for slot in slots if not slot.allocations.exists()], row
 
 
-def fingerprint() -> tuple[tuple[str, str], ...]:
-    """Return a hash of all rows of every table that requests may write."""
+def fingerprint(*more_tables: str) -> tuple[tuple[str, str], ...]:
+    """Return a hash of all rows of every table that requests may write, and of others."""
     hashes = []
     with connection.cursor() as cursor:
-        for table in TABLES:
+        for table in (*TABLES, *more_tables):
             cursor.execute(
                 f"SELECT coalesce(md5(string_agg(row::text, '|' ORDER BY id)), '')"  # noqa: S608
                 f" FROM {table} AS row"

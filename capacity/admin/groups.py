@@ -426,7 +426,8 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
     """Capacity of a flavor group in a zone, as reported to Limes."""
 
     owner_note = (
-        "Computed every few minutes from hosts, VMs and reservations; what report-capacity serves."
+        "Computed from hosts, VMs and reservations whenever these change; what report-capacity "
+        "serves."
     )
     list_display = (
         "group",

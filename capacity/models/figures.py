@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from capacity.domain.resource_names import group_capacity_resource_name
 from journal.models import TrackedModel
 
 
@@ -50,6 +51,11 @@ class GroupCapacity(TrackedModel):
 
     def __str__(self) -> str:
         return f"{self.group_name} in {self.zone}"
+
+    @property
+    def resource_name(self) -> str:
+        """Name of the row in Kubernetes."""
+        return group_capacity_resource_name(self.group_name, self.zone)
 
 
 class FlavorCapacity(TrackedModel):

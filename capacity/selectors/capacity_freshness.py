@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 
 from capacity.hooks import ZonePosition, zones_with_changed_commitments
 from capacity.models import CapacityComputation
-
-MAX_AGE = timedelta(minutes=15)
-"""A zone is computed again after this long: a commitment that expires writes nothing."""
 
 
 def _changed_after(alias: str) -> str:
@@ -29,12 +28,16 @@ def _changed_after(alias: str) -> str:
     )
 
 
-HAS_CHANGED = f"""
+HOSTS_HAVE_CHANGED = f"""
 (SELECT count(*) FROM hosts_host WHERE zone = done.zone) <> done.host_count
-OR EXISTS (SELECT FROM capacity_hostcapacity AS room
-            WHERE room.zone = done.zone AND {_changed_after("room")})
 OR EXISTS (SELECT FROM hosts_host AS host
             WHERE host.zone = done.zone AND {_changed_after("host")})
+"""  # noqa: S608 - constants only
+
+HAS_CHANGED = f"""
+{HOSTS_HAVE_CHANGED}
+OR EXISTS (SELECT FROM capacity_hostcapacity AS room
+            WHERE room.zone = done.zone AND {_changed_after("room")})
 OR EXISTS (SELECT FROM capacity_reservation AS slot
             WHERE slot.zone = done.zone AND slot.kind = 'committed' AND {_changed_after("slot")})
 OR EXISTS (SELECT FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
@@ -53,6 +56,11 @@ SELECT wanted.zone
             ELSE %(has_written)s OR done.inputs <> %(inputs)s
                  OR done.computed_at < now() - %(max_age)s OR {HAS_CHANGED}
        END
+"""  # noqa: S608 - constants only
+
+STALE_TOTALS = f"""
+SELECT %(has_written)s OR done.inputs <> %(inputs)s OR {HOSTS_HAVE_CHANGED}
+  FROM capacity_capacitycomputation AS done WHERE done.zone = %(zone)s
 """  # noqa: S608 - constants only
 
 CHANGED_SINCE = f"""
@@ -126,6 +134,37 @@ def has_written() -> bool:
     return bool(row and row[0])
 
 
+def max_age() -> timedelta:
+    """Return after how long a zone is computed again: what time alone changes writes nothing."""
+    return timedelta(seconds=settings.HEADROOM.capacity.reconcile_interval_seconds)
+
+
+def has_stale_totals(zone: str, *, inputs: str) -> bool:
+    """Return whether hosts or flavors of a zone changed since it was computed.
+
+    Args:
+        zone: The zone.
+        inputs: Fingerprint of flavor groups, settings and algorithm as of now.
+    """
+    parameters: dict[str, Any] = {  # Any: database parameters
+        "zone": zone,
+        "inputs": inputs,
+        "has_written": has_written(),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(STALE_TOTALS, parameters)
+        row = cursor.fetchone()
+    return bool(row and row[0])
+
+
+def zones_computed_within(zones: Collection[str], age: timedelta) -> set[str]:
+    """Return those zones that were computed no longer ago than ``age``."""
+    recent = CapacityComputation.objects.filter(
+        zone__in=set(zones), computed_at__gt=timezone.now() - age
+    )
+    return set(recent.values_list("zone", flat=True))
+
+
 def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
     """Return those zones whose capacity must be computed before it is told.
 
@@ -140,7 +179,7 @@ def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
     parameters: dict[str, Any] = {  # Any: database parameters
         "zones": sorted(set(zones)),
         "inputs": inputs,
-        "max_age": MAX_AGE,
+        "max_age": max_age(),
         "has_written": has_written(),
     }
     with connection.cursor() as cursor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -23,8 +23,10 @@ from capacity.models import CapacityComputation, FlavorCapacity, FlavorGroup, Gr
 from capacity.selectors.capacity_freshness import (
     ReadPosition,
     has_changed_since,
+    has_stale_totals,
     read_position,
     stale_zones,
+    zones_computed_within,
 )
 from capacity.selectors.groups import definitions_fingerprint, load_group_definitions
 from capacity.selectors.host_table import current_host_table
@@ -45,6 +47,7 @@ OUTCOME_COMPUTED = "computed"
 OUTCOME_FRESH = "fresh"
 OUTCOME_REMOVED = "removed"
 OUTCOME_BUSY = "busy"
+OUTCOME_POSTPONED = "postponed"
 
 WRITTEN_COLUMNS = (
     "smallest_flavor_name",
@@ -80,8 +83,9 @@ class ZoneRefresh:
 
     Attributes:
         zone: Availability zone.
-        outcome: ``computed``, ``fresh`` (nothing to do), ``removed`` (no hosts any more) or
-            ``busy`` (another was computing it for longer than the lock timeout).
+        outcome: ``computed``, ``fresh`` (nothing to do), ``removed`` (no hosts any more),
+            ``busy`` (another was computing it for longer than the lock timeout) or ``postponed``
+            (changed, but computed too short a time ago).
         changed_groups: Groups whose row was created, changed or removed.
         failed_groups: Groups of which a probe failed.
     """
@@ -120,9 +124,9 @@ def ensure_fresh(zones: Collection[str]) -> None:
 
 
 def ensure_totals(zone: str) -> None:
-    """Make sure that every flavor group was probed in a zone, so that its total cores are known.
+    """Make sure that a zone's total cores are known, and those of its present hosts and flavors.
 
-    Cheap when the rows exist, fresh or not: totals change with hosts and flavors only.
+    Cheap as long as neither changed: VMs and slots do not change totals.
 
     Raises:
         NotReady: flavor groups have not been extracted yet.
@@ -130,18 +134,23 @@ def ensure_totals(zone: str) -> None:
     """
     wanted = set(load_group_definitions())
     probed = GroupCapacity.objects.filter(zone=zone, total_vcpus__isnull=False)
-    if wanted - set(probed.values_list("group_name", flat=True)):
+    is_missing = wanted - set(probed.values_list("group_name", flat=True))
+    if is_missing or has_stale_totals(zone, inputs=_inputs()):
         ensure_fresh([zone])
 
 
 def refresh_group_capacity(
-    *, zones: Collection[str] | None = None, is_forced: bool = False
+    *,
+    zones: Collection[str] | None = None,
+    is_forced: bool = False,
+    min_age: timedelta = timedelta(0),
 ) -> tuple[ZoneRefresh, ...]:
     """Compute the capacity of zones that are not fresh.
 
     Args:
         zones: Zones to look at; every zone that has hosts or rows when left out.
         is_forced: Compute fresh zones too.
+        min_age: Put off zones that were computed less long ago; their changes are one later run.
 
     Returns:
         What happened, by zone. A zone that is busy is reported, not waited for again.
@@ -153,8 +162,12 @@ def refresh_group_capacity(
     wanted = sorted(known_zones() if zones is None else set(zones))
     stale = stale_zones(wanted, inputs=_inputs())
     stale |= _zones_without_hosts(wanted)
+    early = zones_computed_within(stale, min_age) if min_age and not is_forced else set()
     refreshed = []
     for zone in wanted:
+        if zone in early:
+            refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_POSTPONED))
+            continue
         if not is_forced and zone not in stale:
             refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_FRESH))
             continue

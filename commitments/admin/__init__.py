@@ -1,7 +1,7 @@
-"""Admin of commitments, their events, VMs with the commitment that covers them, runs, looks."""
+"""Admin of commitments, their events, VMs with the commitment that covers them, runs, usage."""
 
 from __future__ import annotations
 
-from commitments.admin import commitments, slot_checks, sync_runs, vms
+from commitments.admin import commitments, slot_checks, sync_runs, usage, vms
 
-__all__ = ["commitments", "slot_checks", "sync_runs", "vms"]
+__all__ = ["commitments", "slot_checks", "sync_runs", "usage", "vms"]

@@ -16,12 +16,14 @@ class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
 
     owner_note = (
         "Written by the task that looks at slots. When a VM list shrank on purpose, accept it with "
-        "manage.py verify_slots --accept-vm-list --zone ZONE."
+        "manage.py verify_slots --accept-vm-list --zone ZONE; when so many hosts are really lost, "
+        "with --accept-host-list."
     )
     list_display = (
         "zone",
         "belief",
         "listed_vms",
+        "host_belief",
         column(SlotCheck, "checked_at", "last change"),
         column(SlotCheck, "fully_checked_at", "last full look"),
         "found",
@@ -33,6 +35,8 @@ class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
         "belief",
         "message",
         "listed_vms",
+        "host_belief",
+        "host_refusal",
         "checked_at",
         "fully_checked_at",
         "counts",
@@ -43,6 +47,13 @@ class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
         """Show whether the VM list is believed."""
         if row.is_refused:
             return badge("bad", "not believed", row.message)
+        return badge("ok", "believed")
+
+    @admin.display(description="host list", ordering="host_refusal")
+    def host_belief(self, row: SlotCheck) -> SafeString:
+        """Show whether hosts that are down or gone count as lost."""
+        if row.host_refusal:
+            return badge("bad", "not believed", row.host_refusal)
         return badge("ok", "believed")
 
     @admin.display(description="found last")

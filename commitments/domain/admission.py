@@ -152,7 +152,7 @@ class SlotPlacement:
     Attributes:
         slot_id: Stored slot that had no host; None for a new slot.
         slot_index: Its number in the commitment.
-        resource_name: Flavor it is placed as.
+        resource_name: Flavor it is placed as; empty for a stored slot that does not say.
         slot: What it takes.
         decision: Host chosen, or none, with the reasons; None when nothing could be asked.
         vm: Running VM that the slot is made for; its host is the slot's, nobody is asked.
@@ -384,6 +384,7 @@ class _Admission:
                 slot_name=f"{desired.slot_prefix}{slot.slot_index}",
                 flavor=flavors.get(slot.resource_name, group.smallest),
                 slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
+                names_flavor=bool(slot.resource_name),
             )
             for slot in draft.slots
             if slot.target_host is None and slot.slot_id not in removed
@@ -435,7 +436,7 @@ class _Admission:
                     SlotPlacement(
                         slot_id=ask.slot_id,
                         slot_index=ask.slot_index,
-                        resource_name=ask.flavor.name,
+                        resource_name=ask.flavor.name if ask.names_flavor else "",
                         slot=ask.slot,
                         decision=next(found),
                     )

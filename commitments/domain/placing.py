@@ -53,6 +53,8 @@ class SlotAsk:
         ignore_hosts: Hosts that it shall not be on.
         domain: Domain of the project, for pipelines that keep customers apart.
         pipeline: Which pipeline judges; None is the one of slots.
+        names_flavor: Whether the slot says what flavor it is placed as; without it nobody is asked
+            (spec commitments, 9.2 step 3).
     """
 
     slot_id: int | None
@@ -65,6 +67,12 @@ class SlotAsk:
     ignore_hosts: frozenset[str] = frozenset()
     domain: DomainHint = NO_DOMAIN
     pipeline: Pipeline | None = None
+    names_flavor: bool = True
+
+    @property
+    def is_askable(self) -> bool:
+        """Whether a host can be asked for it at all."""
+        return self.names_flavor and self.slot.memory_bytes > 0 and self.slot.vcpus > 0
 
 
 def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | None, ...]:
@@ -73,10 +81,10 @@ def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | N
     Slots next to each other that the same pipeline judges are placed as one batch.
 
     Returns:
-        One decision per ask, in order; None for a slot without memory or vCPUs, which no host can
-        be asked for.
+        One decision per ask, in order; None for a slot without memory, vCPUs or the name of a
+        flavor, which no host can be asked for.
     """
-    askable = [ask for ask in asks if ask.slot.memory_bytes > 0 and ask.slot.vcpus > 0]
+    askable = [ask for ask in asks if ask.is_askable]
     found: list[Decision] = []
     for _, run in groupby(askable, key=lambda ask: ask.pipeline.name if ask.pipeline else ""):
         batch = list(run)
@@ -87,10 +95,7 @@ def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | N
             hosts = table_with_released(hosts, _taken(batch, chosen))
         found.extend(chosen)
     decisions = iter(found)
-    return tuple(
-        next(decisions) if ask.slot.memory_bytes > 0 and ask.slot.vcpus > 0 else None
-        for ask in asks
-    )
+    return tuple(next(decisions) if ask.is_askable else None for ask in asks)
 
 
 def _taken(asks: Sequence[SlotAsk], decisions: Sequence[Decision]) -> dict[int, ResourceVector]:

@@ -18,8 +18,9 @@ SEPARATOR = "\x1f"
 # Both are looked up by index, so that a long transaction anywhere in the server costs nothing.
 UNSEEN = "(changed_xid >= %(xmax)s OR changed_xid = ANY(%(running)s::bigint[]))"
 
-# A VM counts for its project, and for the one whose commitment still covers it. What a run wrote
-# itself is no reason to run again: only its own transaction has that number.
+# A VM counts for its project, and for the one whose commitment still covers it; a host for the
+# projects of its VMs, since its zone is theirs. What a run wrote itself is no reason to run again:
+# only its own transaction has that number.
 CHANGED_PROJECTS = f"""
 WITH vm AS MATERIALIZED (
     SELECT openstack_id, project_id, changed_xid FROM hosts_instance WHERE {UNSEEN}
@@ -31,6 +32,10 @@ changed AS (
       FROM vm JOIN commitments_instanceassignment AS held ON held.vm_uuid = vm.openstack_id
       JOIN commitments_commitment AS owner ON owner.id = held.commitment_id
      WHERE owner.project_id <> vm.project_id
+    UNION
+    SELECT vm.project_id, host.changed_xid
+      FROM (SELECT id, changed_xid FROM hosts_host WHERE {UNSEEN}) AS host
+      JOIN hosts_instance AS vm ON vm.host_id = host.id
     UNION
     SELECT project_id, changed_xid FROM commitments_commitment WHERE {UNSEEN}
     UNION

@@ -391,6 +391,8 @@ def _ready_reason(placement: SlotPlacement) -> ReadyReason:
         return ReadyReason.PRE_ALLOCATED
     if placement.host_id is not None:
         return ReadyReason.ACTIVE
+    if not placement.resource_name:
+        return ReadyReason.MISSING_FLAVOR
     decision = placement.decision
     knows_no_host = decision is not None and not decision.candidates_in
     return ReadyReason.NO_HOSTS_AVAILABLE if knows_no_host else ReadyReason.NO_HOSTS_FOUND
@@ -399,6 +401,8 @@ def _ready_reason(placement: SlotPlacement) -> ReadyReason:
 def _placement_text(placement: SlotPlacement) -> str:
     if placement.vm is not None:
         return f"made for VM {placement.vm.vm_uuid}, which runs on {placement.vm.host_name}"
+    if not placement.resource_name:
+        return "it names no flavor, so no host is asked for it; deleted, it is made anew"
     if placement.decision is None:
         return "nothing to place"
     return explain_removals(placement.decision)

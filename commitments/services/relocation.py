@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.locks import zone_lock
@@ -25,12 +25,12 @@ from capacity.selectors.host_table import current_host_table
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.names import slot_name, slot_name_prefix
 from commitments.domain.placing import NO_DOMAIN, SlotAsk, place_slots
-from commitments.domain.verification import has_shrunk_too_much
 from commitments.metrics_slots import SLOTS_MOVED
 from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
+from hosts.domain.shrinking import has_shrunk_too_much
 from hosts.models import Host, HostState, Maintenance
 from journal.actors import Actor
 from journal.errors import NotReady
@@ -58,8 +58,7 @@ WRITTEN_FIELDS = (
 def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) -> Counter[str]:
     """Move the empty slots of lost and misplaced hosts of a zone, in chunks under its lock.
 
-    When more hosts of the zone are down at once than may be believed, none counts as lost: then
-    rather nobody hears from them.
+    The caller believes the list of the zone's hosts: see :func:`refusal_of_hosts`.
 
     Returns:
         How many slots moved, and how many lost their host.
@@ -68,7 +67,7 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
         Busy: a planner has the zone for longer than the lock timeout.
     """
     events: Counter[str] = Counter()
-    lost = _lost_hosts(zone, now)
+    lost = list(lost_hosts_of(zone, now).values_list("pk", flat=True))
     waiting = sorted(_empty_slots(zone, lost).values_list("pk", flat=True))
     if not waiting:
         return events
@@ -95,24 +94,49 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
 
 def lost_hosts_of(zone: str, now: datetime) -> QuerySet[Host]:
     """Return the hosts of a zone that have been down, or on their way out, for the grace period."""
+    return Host.objects.filter(_is_lost(now), zone=zone)
+
+
+def _is_lost(now: datetime) -> Q:
     grace = timedelta(seconds=settings.HEADROOM.slots.lost_host_grace_seconds)
-    return Host.objects.filter(
-        Q(state=HostState.DOWN) | Q(maintenance=Maintenance.TERMINATION),
-        zone=zone,
-        updated_at__lte=now - grace,
+    is_out = Q(state=HostState.DOWN) | Q(maintenance=Maintenance.TERMINATION)
+    return is_out & Q(updated_at__lte=now - grace)
+
+
+def refusal_of_hosts(zone: str, now: datetime) -> str:
+    """Return why the host list of a zone is not believed; empty when it is.
+
+    Many hosts that are down at once mean rather that nobody hears from them, and many that left the
+    zone at once that the list of aggregates was cut short. Then no slot leaves its host for that.
+    """
+    of_zone = Host.objects.filter(zone=zone).aggregate(
+        hosts=Count("pk"), lost=Count("pk", filter=_is_lost(now))
+    )
+    hosts, lost, left = of_zone["hosts"], of_zone["lost"], _hosts_elsewhere(zone)
+    stays = "no slot leaves its host for that until they are back"
+    if _is_too_much(hosts, hosts - lost):
+        return f"{lost} of {hosts} hosts are down or leaving at once: {stays}"
+    if _is_too_much(hosts + left, hosts):
+        return f"{left} of {hosts + left} hosts are not in the zone any more: {stays}"
+    return ""
+
+
+def _is_too_much(before: int, now: int) -> bool:
+    chosen = settings.HEADROOM.slots
+    return has_shrunk_too_much(
+        before, now, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
     )
 
 
-def _lost_hosts(zone: str, now: datetime) -> list[int]:
-    lost = list(lost_hosts_of(zone, now).values_list("pk", flat=True))
-    chosen = settings.HEADROOM.slots
-    total = Host.objects.filter(zone=zone).count()
-    if has_shrunk_too_much(
-        total, total - len(lost), max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
-    ):
-        log.error("host_losses_not_believed", zone=zone, lost=len(lost), hosts=total)
-        return []
-    return lost
+def _hosts_elsewhere(zone: str) -> int:
+    """Return how many hosts outside a zone hold slots of it."""
+    slots = Reservation.objects.filter(
+        ~Q(target_host__zone=zone),
+        kind=ReservationKind.COMMITTED,
+        zone=zone,
+        target_host__isnull=False,
+    )
+    return slots.order_by().values("target_host_id").distinct().count()
 
 
 def _empty_slots(zone: str, lost: Sequence[int]) -> QuerySet[Reservation]:
@@ -184,6 +208,7 @@ def _places(
                 ignore_hosts=frozenset({slot.target_host.name} if slot.target_host else ()),
                 domain=domains.get(slot.domain_id, NO_DOMAIN),
                 pipeline=pipelines.get(group.name),
+                names_flavor=bool(slot.resource_name),
             )
         )
     found = place_slots(current_host_table(), asks)

@@ -18,19 +18,24 @@ KNOWN = "known"
 PROJECTS = "projects"
 
 
-def begin_run(now: datetime) -> SyncRun:
-    """Write the row of a run that starts; the caller holds the syncer's lock.
+def begin_run(now: datetime, *, source: str = SOURCE, is_alone: bool = True) -> SyncRun:
+    """Write the row of a run that starts.
 
-    Runs that have no end yet died, since no other may be running.
+    Args:
+        now: The present.
+        source: What runs.
+        is_alone: Whether the caller holds the lock of its source: then runs that have no end yet
+            died, since no other may be running.
     """
     with transaction.atomic(durable=True):
-        SyncRun.objects.filter(source=SOURCE, finished_at__isnull=True).update(
-            finished_at=now,
-            outcome=SyncOutcome.ABANDONED,
-            error_code="abandoned",
-            message="the process died in the middle; the next run did the work again",
-        )
-        return SyncRun.objects.create(source=SOURCE, started_at=now)
+        if is_alone:
+            SyncRun.objects.filter(source=source, finished_at__isnull=True).update(
+                finished_at=now,
+                outcome=SyncOutcome.ABANDONED,
+                error_code="abandoned",
+                message="the process died in the middle; the next run did the work again",
+            )
+        return SyncRun.objects.create(source=source, started_at=now)
 
 
 def finish_run(

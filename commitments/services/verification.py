@@ -31,7 +31,7 @@ from commitments.selectors.slot_suspects import (
     what_changed,
 )
 from commitments.services.nudges import nudge_broken
-from commitments.services.relocation import move_lost_slots
+from commitments.services.relocation import move_lost_slots, refusal_of_hosts
 from commitments.services.slot_chunk import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from hosts.models import Host
@@ -52,7 +52,7 @@ class VerificationReport:
         events: What happened to VMs and slots, to how many; nothing when all was at rest.
         nudged: Commitments that were made due for repair.
         skipped: Zones that another run or a planner was working on.
-        refused: Zones whose VM list shrank too much, with the reason.
+        refused: Zones whose VM or host list shrank too much, with the reason.
     """
 
     events: dict[str, int] = field(default_factory=dict)
@@ -70,6 +70,7 @@ class _Run:
     now: datetime
     is_full: bool
     believes_list: bool
+    believes_hosts: bool
 
 
 class _ZoneTaken(Exception):  # noqa: N818 - private: says what is the case
@@ -84,6 +85,7 @@ def verify_slots(
     zones: Collection[str] | None = None,
     is_full: bool = False,
     believes_list: bool = False,
+    believes_hosts: bool = False,
 ) -> VerificationReport:
     """Bring slots in line with where VMs and hosts are.
 
@@ -94,13 +96,15 @@ def verify_slots(
         zones: Zones to look at; all that have hosts or slots when left out.
         is_full: Look at every slot, not only at what changed.
         believes_list: Believe the VM list however much it shrank (an operator said so).
+        believes_hosts: Believe that however many hosts are lost at once, likewise.
     """
     run = _Run(
         actor=actor,
         request_id=request_id,
         now=now or timezone.now(),
-        is_full=is_full or believes_list,
+        is_full=is_full or believes_list or believes_hosts,
         believes_list=believes_list,
+        believes_hosts=believes_hosts,
     )
     events: Counter[str] = Counter()
     skipped: list[str] = []
@@ -115,8 +119,8 @@ def verify_slots(
             continue
         events.update(done.events)
         nudged += done.nudged
-        if done.refusal:
-            refused[zone] = done.refusal
+        if reasons := [reason for reason in (done.refusal, done.host_refusal) if reason]:
+            refused[zone] = "; ".join(reasons)
     return VerificationReport(
         events={name: count for name, count in sorted(events.items()) if count},
         nudged=nudged,
@@ -136,10 +140,11 @@ class _Done:
     events: Counter[str] = field(default_factory=Counter)
     nudged: int = 0
     refusal: str = ""
+    host_refusal: str | None = None
 
 
 def _verify_zone(zone: str, run: _Run) -> _Done:
-    check = SlotCheck.objects.filter(zone=zone).first() or SlotCheck(zone=zone)
+    check = SlotCheck.objects.filter(zone=zone).first() or SlotCheck(zone=zone, host_refusal="")
     look = current_look()
     is_full = run.is_full or _is_full_due(check, run.now)
     since = Look() if is_full else Look(snapshot=check.snapshot, snapshot_xmin=check.snapshot_xmin)
@@ -154,12 +159,17 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
         suspects = _suspects(zone, since, changed, run, may_drop=False)
     for chunk in _chunks(suspects):
         done.events.update(_verify_chunk(zone, chunk, run, may_drop=not done.refusal))
-    if is_full or changed.slots or changed.hosts or done.events:
-        done.events.update(
-            move_lost_slots(zone, now=run.now, actor=run.actor, request_id=run.request_id)
-        )
+    if is_full or changed.slots or changed.hosts or check.host_refusal or done.events:
+        done.host_refusal = "" if run.believes_hosts else refusal_of_hosts(zone, run.now)
+        if done.host_refusal:
+            log.error("host_list_not_believed", zone=zone, reason=done.host_refusal)
+        else:
+            done.events.update(
+                move_lost_slots(zone, now=run.now, actor=run.actor, request_id=run.request_id)
+            )
         done.nudged = _nudge(zone, run)
-    if is_full or not changed.is_nothing or done.events:
+    host_news = done.host_refusal not in {None, check.host_refusal}
+    if is_full or not changed.is_nothing or done.events or host_news:
         _remember(check, look, run, done, listed=listed, is_full=is_full)
     return done
 
@@ -250,6 +260,8 @@ def _remember(
         wanted |= {"is_refused": bool(done.refusal), "message": done.refusal}
         if not done.refusal:
             wanted["listed_vms"] = listed
+    if done.host_refusal is not None:
+        wanted["host_refusal"] = done.host_refusal
     if done.events or done.nudged:
         wanted["counts"] = {**dict(sorted(done.events.items())), "nudged": done.nudged}
     SlotCheck.objects.update_or_create(zone=check.zone, defaults=wanted)

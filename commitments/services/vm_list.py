@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from commitments.domain.verification import has_shrunk_too_much
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import count_listed_vms
+from hosts.domain.shrinking import has_shrunk_too_much
 
 
 def refusal_of_list(before: int | None, listed: int) -> str:

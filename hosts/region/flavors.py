@@ -11,7 +11,7 @@ from django.db import connection
 from hosts.domain.operating_system import os_type_of_image
 from hosts.models import Flavor, Image, ServerGroup
 from hosts.region.node import ID_MAX, INT64_MAX, TEXT_MAX, Json, Node, plain_json
-from hosts.region.prune import prune_rows
+from hosts.region.prune import is_list_believed, prune_rows
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import Merge, StagingTable, as_json, merge, rows_of
@@ -57,7 +57,9 @@ def register(registry: Registry) -> None:
 
 def doomed_flavor_ids(run: ImportRun) -> list[int]:
     """Return ids of flavor rows that a pruning run is about to remove."""
-    if not run.prunes(FLAVORS):
+    if not run.prunes(FLAVORS) or not is_list_believed(
+        run, section=FLAVORS, model=Flavor, staged="stage_hosts_flavor"
+    ):
         return []
     found = rows_of(
         "SELECT id FROM hosts_flavor t WHERE NOT EXISTS (SELECT 1 FROM stage_hosts_flavor s "

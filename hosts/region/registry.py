@@ -6,12 +6,14 @@ Lower apps must not import higher ones, so every app registers its sections when
 - a *writer* turns what was read into rows, inside the one transaction of the import, in order;
 - a *pruner* removes what the files do not hold, in reverse order;
 - a *finisher* recomputes what depends on the rows, still inside the transaction;
-- a *follow-up* runs after the commit, in transactions of its own.
+- a *follow-up* runs after the commit, in transactions of its own;
+- a *witness* surrounds the whole run, whether it ends well or not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -42,6 +44,7 @@ class DumpOptions:
 
 Reader = Callable[["ImportRun"], Callable[["Node"], None]]
 Writer = Callable[["ImportRun"], None]
+Witness = Callable[["ImportRun"], AbstractContextManager[None]]
 Dumper = Callable[[DumpOptions], Iterator["Json"]]
 
 
@@ -79,6 +82,7 @@ class Registry:
         self._steps: dict[str, dict[str, Step]] = {
             kind: {} for kind in ("writer", "pruner", "finisher", "follow_up")
         }
+        self._witnesses: dict[str, Witness] = {}
 
     def add_section(self, section: Section) -> None:
         """Register a section; the same path again replaces it."""
@@ -99,6 +103,14 @@ class Registry:
     def add_follow_up(self, step: Step) -> None:
         """Register a follow-up."""
         self._steps["follow_up"][step.name] = step
+
+    def add_witness(self, name: str, witness: Witness) -> None:
+        """Register what surrounds a run; the same name again replaces it."""
+        self._witnesses[name] = witness
+
+    def witnesses(self) -> tuple[Witness, ...]:
+        """Return what surrounds a run, by name."""
+        return tuple(self._witnesses[name] for name in sorted(self._witnesses))
 
     def sections(self) -> tuple[Section, ...]:
         """Return all sections, by path."""

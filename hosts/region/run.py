@@ -20,12 +20,14 @@ class ImportOptions:
         is_dry_run: Do everything, then roll back.
         with_ended: Keep ended commitments as history rows.
         place: Place slots of commitments after the import.
+        accepts_shrink: Remove however much the files lack (an operator said so).
     """
 
     prune: bool = False
     is_dry_run: bool = False
     with_ended: bool = False
     place: bool = True
+    accepts_shrink: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +75,15 @@ class ImportReport:
         remarks: Every skipped or unplaced object with its reason.
         notes: Lines that explain the rest.
         placement: Result of placing slots after the commit, by name.
+        refusals: What was not believed, by section or zone, with the reason: nothing was removed
+            or released for it.
     """
 
     counts: dict[str, SectionCounts] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     placement: dict[str, int] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
 
     def of(self, section: str) -> SectionCounts:
         """Return the counts of a section, starting at zero."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -66,20 +67,29 @@ def import_region(
         RegionFileError: A file is malformed; nothing was written.
     """
     run = ImportRun(actor=actor, request_id=request_id, now=timezone.now(), options=options)
+    with ExitStack() as stack:
+        for witness in sections.witnesses():
+            stack.enter_context(witness(run))
+        _import(run, files, progress, sections)
+    return run.report
+
+
+def _import(
+    run: ImportRun, files: Sequence[Path], progress: ImportProgress, sections: Registry
+) -> None:
     try:
         _parse(run, files, progress, sections)
         with transaction.atomic(durable=True):
             _write(run, progress, sections)
-            if options.is_dry_run:
+            if run.options.is_dry_run:
                 transaction.set_rollback(True)
     finally:
         for close in run.closers:
             close()
-    if not options.is_dry_run:
+    if not run.options.is_dry_run:
         for step in sections.follow_ups():
             progress.step_begun(step.name)
             step.run(run)
-    return run.report
 
 
 def _parse(

@@ -10,7 +10,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from capacity.models import FlavorGroupRule, ReservationKind
-from commitments.models import CommitmentState, Condition, ServiceInfoVersion, SlotCheck, SyncRun
+from commitments.models import (
+    CommitmentState,
+    Condition,
+    ServiceInfoVersion,
+    SlotCheck,
+    SyncRun,
+    UsageCheck,
+)
 from failover.drill_models import (
     CoverageAccount,
     EvacuationMove,
@@ -154,4 +161,5 @@ def region(db: None) -> None:
     Region.objects.create(name="test")
     ServiceInfoVersion.objects.create(content_hash="x", version=3)
     SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")
+    UsageCheck.objects.create(snapshot="1:1:", group_fingerprint="x", checked_at=timezone.now())
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())

@@ -19,7 +19,7 @@ from capacity.models import (
     Reservation,
     ReservationKind,
 )
-from commitments.models import Commitment, CommitmentState, Condition
+from commitments.models import AssignmentPeriod, Commitment, CommitmentState, Condition
 from failover.models import FailoverPolicy
 from hosts.models import Host, Instance, PlannedHostChange
 from journal.admin_base import CappedPaginator
@@ -91,6 +91,8 @@ class TestEveryModel:
             addresses += [f"{url}?{query}" for query in (
                 "zone=az-a", "ready=yes", "ready=no", "trait=CUSTOM_X", "state__exact=up"
             )]  # fmt: skip
+        if model is AssignmentPeriod:
+            addresses += [f"{url}?lasting=yes", f"{url}?lasting=no", f"{url}?resource_type=memory"]
         if model is Commitment:
             addresses += [f"{url}?fulfilled=no", f"{url}?fulfilled=yes", f"{url}?zone=az-a"]
         addresses.append(f"{url}?o={'.'.join(map(str, range(1, 13)))}")

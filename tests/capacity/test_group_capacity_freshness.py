@@ -3,9 +3,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
@@ -18,9 +19,17 @@ from capacity.models import (
     GroupCapacity,
     Reservation,
 )
-from capacity.selectors.capacity_freshness import MAX_AGE
-from capacity.services.group_capacity import ensure_fresh, refresh_group_capacity
+from capacity.selectors.capacity_freshness import max_age
+from capacity.selectors.groups import total_vcpus
+from capacity.services import group_capacity
+from capacity.services.group_capacity import (
+    ensure_fresh,
+    ensure_totals,
+    refresh_group_capacity,
+)
+from capacity.tasks import refresh_group_capacity as refresh
 from commitments.models import Commitment
+from config.sections import CapacitySettings
 from hosts.models import Flavor, Host, HostStatus, Instance
 from journal.errors import Busy
 from scheduling.table import HostTable
@@ -131,7 +140,7 @@ def change_settings() -> None:
 
 def grow_old() -> None:
     CapacityComputation.objects.filter(zone="az-a").update(
-        computed_at=timezone.now() - MAX_AGE - timedelta(seconds=1)
+        computed_at=timezone.now() - max_age() - timedelta(seconds=1)
     )
 
 
@@ -313,3 +322,80 @@ def test_a_zone_that_another_computes_too_long_is_busy(monkeypatch: pytest.Monke
     finally:
         release.set()
         holder.join()
+
+
+class TestBackground:
+    """When the task computes (spec liquid, 13.2, 13.8)."""
+
+    def computed_ago(self, seconds: float) -> None:
+        CapacityComputation.objects.update(computed_at=timezone.now() - timedelta(seconds=seconds))
+
+    def test_change_soon_after_a_run_is_postponed_and_not_lost(self) -> None:
+        assert refresh() == {"computed": 2}
+        add_vm()
+        before = written()
+        assert refresh() == {"postponed": 1, "fresh": 1}
+        assert written() == before
+        self.computed_ago(31)
+        assert refresh() == {"computed": 1, "fresh": 1}
+        assert GroupCapacity.objects.get(zone="az-a").running_instances == 2
+
+    def test_many_changes_are_one_run(self) -> None:
+        refresh()
+        add_vm()
+        add_slot()
+        disable_host()
+        self.computed_ago(31)
+        assert refresh() == {"computed": 1, "fresh": 1}
+        assert refresh() == {"fresh": 2}
+
+    def test_zone_is_computed_again_after_the_floor_interval(self) -> None:
+        refresh()
+        self.computed_ago(299)
+        assert refresh() == {"fresh": 2}
+        self.computed_ago(301)
+        assert refresh() == {"computed": 2}
+
+    def test_reports_do_not_wait_for_the_interval(self) -> None:
+        refresh()
+        add_vm()
+        ensure_fresh(ZONES)
+        assert GroupCapacity.objects.get(zone="az-a").running_instances == 2
+
+    def test_failed_run_does_not_start_the_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        refresh()
+        add_vm()
+        self.computed_ago(31)
+
+        def fail(*_: object) -> None:
+            raise DatabaseError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(group_capacity, "running_vms", fail)
+            with pytest.raises(DatabaseError):
+                refresh()
+        assert refresh() == {"computed": 1, "fresh": 1}
+
+    def test_beat_looks_more_often_than_the_interval(self, settings: Any) -> None:
+        entries = settings.CELERY["beat_schedule"].values()
+        (entry,) = [one for one in entries if one["task"] == "capacity.refresh_group_capacity"]
+        assert entry["schedule"].run_every.total_seconds() == 10
+        assert entry["options"]["expires"] == 10
+
+    def test_intervals_the_wrong_way_round_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="must be below reconcile_interval_seconds"):
+            CapacitySettings(reconcile_interval_seconds=30, min_reconcile_interval_seconds=30)
+
+
+def test_cores_are_judged_by_the_hosts_as_they_are_now() -> None:
+    """Spec commitments, 8.5: the capacity row must be fresh."""
+    ensure_totals("az-a")
+    before = total_vcpus("hana_1", "az-a")
+    assert before is not None
+    disable_host()
+    ensure_totals("az-a")
+    assert total_vcpus("hana_1", "az-a") == before // 2
+    computed = CapacityComputation.objects.get(zone="az-a").computed_at
+    add_vm()
+    ensure_totals("az-a")
+    assert CapacityComputation.objects.get(zone="az-a").computed_at == computed

@@ -18,7 +18,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -32,6 +31,7 @@ from commitments.services.usage import reconcile_project_usage
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
 from journal.actors import task_actor
+from journal.errors import InvalidInput
 from scheduling.resources import GIB
 from tests.commitments.change_requests import RAM, change, decide
 from tests.factories import make_group, make_host, make_vm
@@ -44,10 +44,19 @@ OTHER_RAM = "hw_version_other_ram"
 GROUPS = {RAM: "hana_1", OTHER_RAM: "other"}
 FLAVORS = {"small": ("hana_1", 2), "large": ("hana_1", 4), "odd": ("other", 2)}
 ZONE_OF_HOST = {"a1": "az-a", "a2": "az-a", "a3": "az-a", "b1": "az-b"}
+ZONES = ("az-a", "az-b")
 HOST_GIB = 12
 COMMITMENTS = {f"commitment-{n}": zone for n, zone in enumerate(["az-a", "az-a", "az-a", "az-b"])}
 VMS = tuple(f"vm-{n}" for n in range(6))
 LIVE = ("pending", "guaranteed", "confirmed")
+ACTIVE = LIVE[1:]
+FINAL = ("superseded", "expired")
+MOST_ROUNDS = 6
+USAGE_TABLES = (
+    "commitments_instanceassignment",
+    "commitments_assignmentperiod",
+    "commitments_projectusage",
+)
 ACTOR = task_actor("test")
 
 uuids = st.sampled_from(sorted(COMMITMENTS))
@@ -69,6 +78,57 @@ class Wanted:
     end: datetime
 
 
+def held_by(row: Commitment) -> list[tuple[Any, ...]]:
+    """Return the slots of a commitment: which, how large, and where."""
+    slots = Reservation.objects.filter(commitment=row).order_by("pk")
+    return list(slots.values_list("pk", "memory_bytes", "vcpus", "target_host_id"))
+
+
+def coverage() -> dict[str, list[str]]:
+    """Return which VMs every commitment covers, in order, as it is stored."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    stored = InstanceAssignment.objects.order_by("commitment_id", "position")
+    for uuid, vm_uuid in stored.values_list("commitment__commitment_uuid", "vm_uuid"):
+        found[uuid].append(vm_uuid)
+    return dict(found)
+
+
+def first_fit(now: datetime) -> dict[str, list[str]]:
+    """Return which VMs every commitment should cover: a slow reading of spec commitments, 14."""
+    terms = []
+    for row in Commitment.objects.exclude(accepted_spec=None):
+        spec = row.accepted_spec or {}
+        start, end = (
+            datetime.fromisoformat(spec[key]) if spec.get(key) else None
+            for key in ("startTime", "endTime")
+        )
+        is_over = row.state not in ACTIVE or (row.end_time is not None and row.end_time < now)
+        has_begun = start is None or start <= now
+        if spec["state"] not in ACTIVE or is_over or not has_begun or (end and end < now):
+            continue
+        place = (row.project_id, spec["availabilityZone"], spec["flavorGroupName"])
+        order = (start is not None, start, -spec["amount"], row.commitment_uuid)
+        terms.append((order, place, row.commitment_uuid))
+    left = {
+        row.commitment_uuid: row.accepted_spec["amount"]
+        for row in Commitment.objects.exclude(accepted_spec=None)
+        if row.accepted_spec
+    }
+    covered: defaultdict[str, list[str]] = defaultdict(list)
+    vms = Instance.objects.filter(host__isnull=False).select_related("host")
+    for vm in sorted(
+        vms, key=lambda one: (one.nova_created_at, -one.memory_bytes, one.openstack_id)
+    ):
+        assert vm.host is not None
+        its_place = (vm.project_id, vm.host.zone, FLAVORS[vm.flavor_name][0])
+        for _, place, uuid in sorted(terms):
+            if place == its_place and left[uuid] >= vm.memory_bytes:
+                left[uuid] -= vm.memory_bytes
+                covered[uuid].append(vm.openstack_id)
+                break
+    return dict(covered)
+
+
 class Life(RuleBasedStateMachine):
     """Commitments, VMs and hosts over time, with what must be stored of each."""
 
@@ -81,6 +141,7 @@ class Life(RuleBasedStateMachine):
         reset_host_table()
         self.now = timezone.now()
         self.model: dict[str, Wanted] = {}
+        self.said: dict[str, Any] = {}  # the last request about a commitment that was accepted
 
     def teardown(self) -> None:
         transaction.set_rollback(True)
@@ -100,7 +161,7 @@ class Life(RuleBasedStateMachine):
         uuid=uuids,
         owner=st.tuples(projects, resources),
         gib=amounts,
-        state=st.sampled_from(["planned", *LIVE, "superseded", "expired"]),
+        state=st.sampled_from(["planned", *LIVE, *FINAL]),
         hours=st.sampled_from([1, 48]),
     )
     def limes_changes(
@@ -110,7 +171,7 @@ class Life(RuleBasedStateMachine):
         known = self.model.get(uuid)
         if known is not None:
             project, resource = known.project, known.resource
-        elif state in {"superseded", "expired"}:
+        elif state in FINAL:
             return
         wanted = Wanted(project, resource, gib, state, self.now + timedelta(hours=hours))
         one = change(uuid, gib, state, old=known.state if known else None, expires_at=wanted.end)
@@ -124,11 +185,14 @@ class Life(RuleBasedStateMachine):
         gone = change(uuid, known.gib, None, old=known.state)
         there = change(uuid, known.gib, known.state, expires_at=known.end)
         wanted = Wanted(project, known.resource, known.gib, known.state, known.end)
-        self.ask(
-            uuid,
-            {known.project: {known.resource: [gone]}, project: {known.resource: [there]}},
-            wanted,
-        )
+        by_project = {known.project: {known.resource: [gone]}, project: {known.resource: [there]}}
+        if known.state in FINAL:
+            before = fingerprint(*USAGE_TABLES)
+            with pytest.raises(InvalidInput, match="appears with final status"):
+                decide(by_project, zone=COMMITMENTS[uuid], now=self.now)
+            assert fingerprint(*USAGE_TABLES) == before
+            return
+        self.ask(uuid, by_project, wanted)
 
     @rule(uuid=uuids)
     def limes_deletes(self, uuid: str) -> None:
@@ -139,21 +203,39 @@ class Life(RuleBasedStateMachine):
 
     def ask(self, uuid: str, by_project: Any, wanted: Wanted | None) -> None:
         """Send a change; a no must leave everything exactly as it was."""
-        before = fingerprint()
+        before = fingerprint(*USAGE_TABLES)
         outcome = decide(by_project, zone=COMMITMENTS[uuid], now=self.now)
         if outcome.rejection_reason:
-            assert fingerprint() == before
+            assert fingerprint(*USAGE_TABLES) == before
         elif wanted is None:
             self.model.pop(uuid)
         else:
             self.model[uuid] = wanted
+            self.said[uuid] = by_project
+
+    @rule(uuid=uuids)
+    def limes_repeats_what_it_said_and_nothing_is_written(self, uuid: str) -> None:
+        known = self.model.get(uuid)
+        if known is None or known.end <= self.now or uuid not in self.said:
+            return
+        self.settle(COMMITMENTS[uuid])
+        row = Commitment.objects.get(commitment_uuid=uuid)
+        if row.ready_reason not in {"Accepted", "Planned"}:
+            return
+        before = fingerprint(*USAGE_TABLES)
+        outcome = decide(self.said[uuid], zone=COMMITMENTS[uuid], now=self.now)
+        assert outcome.rejection_reason == ""
+        assert fingerprint(*USAGE_TABLES) == before
 
     @rule(uuid=uuids, gib=amounts, may_reject=st.booleans())
     def syncer_changes(self, uuid: str, gib: int, may_reject: bool) -> None:
         known = self.model.get(uuid)
         if known is None or known.state not in LIVE:
             return
+        self.settle(COMMITMENTS[uuid])
         row = Commitment.objects.get(commitment_uuid=uuid)
+        held, accepted = held_by(row), (row.accepted_spec, row.accepted_amount)
+        is_whole = row.ready_reason == "Accepted"
         Commitment.objects.filter(pk=row.pk).update(
             requested_amount=gib * GIB,
             allow_rejection=may_reject,
@@ -161,7 +243,12 @@ class Life(RuleBasedStateMachine):
             next_reconcile_at=self.now,
         )
         known.gib = gib
-        self.settle()
+        self.said.pop(uuid, None)
+        self.settle(COMMITMENTS[uuid])
+        row.refresh_from_db()
+        if is_whole and row.ready_reason == "Rejected":
+            assert held_by(row) == held
+            assert (row.accepted_spec, row.accepted_amount) == accepted
 
     # Nova
 
@@ -183,7 +270,7 @@ class Life(RuleBasedStateMachine):
             nova_created_at=self.now,
         )
         assert group
-        self.settle()
+        self.settle(ZONE_OF_HOST[host])
 
     @rule(uuid=vms, host=host_names)
     def vm_moves(self, uuid: str, host: str) -> None:
@@ -194,7 +281,7 @@ class Life(RuleBasedStateMachine):
             return
         if self.has_room_for_vm(vm.project_id, vm.flavor_name, host):
             Instance.objects.filter(pk=vm.pk).update(host=Host.objects.get(name=host))
-            self.settle()
+            self.settle(ZONE_OF_HOST[host])
 
     @rule(uuid=vms)
     def vm_is_deleted(self, uuid: str) -> None:
@@ -242,40 +329,50 @@ class Life(RuleBasedStateMachine):
     @rule(host=host_names, is_up=st.booleans())
     def host_goes_down_or_up(self, host: str, is_up: bool) -> None:
         Host.objects.filter(name=host).update(state="up" if is_up else "down")
-        self.settle()
+        self.settle(ZONE_OF_HOST[host])
 
     @rule(minutes=st.sampled_from([1, 20, 70, 3000]))
     def time_passes(self, minutes: int) -> None:
         self.now += timedelta(minutes=minutes)
         self.settle()
 
-    @precondition(lambda self: Reservation.objects.exists())
     @rule(number=st.integers(min_value=0, max_value=20))
     def slot_is_removed_by_hand(self, number: int) -> None:
         slots = list(Reservation.objects.order_by("pk"))
-        slots[number % len(slots)].delete()
-        self.settle()
+        if slots:
+            slots[number % len(slots)].delete()
+            self.settle()
 
     # What the tasks do
 
-    def settle(self) -> None:
-        """Run the tasks until nothing is due, as their schedule would."""
+    def settle(self, *zones: str) -> None:
+        """Run the tasks until nothing is due, as their schedule would; that has an end.
+
+        Args:
+            zones: Where something happened; anywhere when left out.
+        """
         rebuild_host_capacity()
-        for _ in range(3):
-            self.run_tasks()
+        assert any(self.are_tasks_done(zones or ZONES) for _ in range(MOST_ROUNDS))
+        self.count_usage()
+        assert coverage() == first_fit(self.now)
+
+    def are_tasks_done(self, zones: tuple[str, ...]) -> bool:
+        """Run the tasks; return whether they found nothing to do."""
+        seen = verify_slots(actor=ACTOR, request_id="r", now=self.now, zones=zones, is_full=True)
+        repaired = repair_due_commitments(actor=ACTOR, request_id="r", now=self.now)
+        return not seen.events and not seen.nudged and not repaired.handled
+
+    def count_usage(self) -> None:
         for project in PROJECTS:
             reconcile_project_usage(project, actor=ACTOR, request_id="r", now=self.now)
-
-    def run_tasks(self) -> None:
-        verify_slots(actor=ACTOR, request_id="r", now=self.now, is_full=True)
-        repair_due_commitments(actor=ACTOR, request_id="r", now=self.now)
 
     @rule()
     def tasks_run_again_and_write_nothing(self) -> None:
         self.settle()
-        before = fingerprint()
-        self.run_tasks()
-        assert fingerprint() == before
+        before = fingerprint(*USAGE_TABLES)
+        assert self.are_tasks_done(ZONES)
+        self.count_usage()
+        assert fingerprint(*USAGE_TABLES) == before
 
     # What must always hold
 

@@ -558,3 +558,40 @@ def test_unplaced_slot_of_an_unknown_group_says_so(group: FlavorGroup) -> None:
     slot = Reservation.objects.get()
     assert (slot.is_ready, slot.ready_reason) == (False, "FlavorNotFound")
     assert slot.ready_message == "flavor group not found: hana_1"
+
+
+class TestSlotWithoutFlavorName:
+    """Spec commitments, 9.2 step 3: nobody is asked where to put it."""
+
+    def nameless(self, host: Host | None) -> Reservation:
+        row = make_commitment(A, amount_gib=FLAVOR_GIB, project_id="alpha", next_reconcile_at=NOW)
+        return make_slot(row, host, memory_gib=FLAVOR_GIB, vcpus=4, flavor_name="")
+
+    @pytest.mark.usefixtures("cloud")
+    def test_it_says_so_and_is_never_placed(self) -> None:
+        slot = self.nameless(None)
+        Commitment.objects.update(generation=3)
+        for minutes in (0, 1, 3, 60):
+            make_all_due(NOW + timedelta(minutes=minutes))
+            assert repair(NOW + timedelta(minutes=minutes)) == RepairReport(reserving=1)
+        slot.refresh_from_db()
+        assert (slot.is_ready, slot.ready_reason) == (False, "MissingResourceName")
+        assert (slot.target_host, slot.blocked_memory_bytes) == (None, 0)
+        assert slot.observed_parent_generation == slot.parent_generation == 3
+        assert slot.resource_name == ""
+        message = Commitment.objects.get().ready_message
+        assert message == "insufficient capacity: 0/1 reservation slots could be placed"
+        assert_ledger_holds()
+
+    @pytest.mark.usefixtures("cloud")
+    def test_deleted_it_is_made_anew(self) -> None:
+        self.nameless(None).delete()
+        assert repair() == RepairReport(accepted=1)
+        slot = Reservation.objects.get()
+        assert (slot.resource_name, slot.is_ready) == ("small", True)
+
+    def test_it_keeps_a_host_that_it_has(self, cloud: Host) -> None:
+        slot = self.nameless(cloud)
+        assert repair() == RepairReport(accepted=1)
+        slot.refresh_from_db()
+        assert (slot.target_host, slot.is_ready) == (cloud, True)

@@ -22,9 +22,9 @@ from commitments.models import (
     UsageCheck,
 )
 from commitments.selectors.usage_reads import vms_by_place
-from commitments.services import usage
+from commitments.services import usage, usage_history
 from commitments.services.usage import reconcile_all_usage, reconcile_project_usage
-from commitments.tasks import reconcile_changed_usage, reconcile_usage
+from commitments.tasks import prune_usage_history, reconcile_changed_usage, reconcile_usage
 from hosts.models import Host, Instance
 from journal.actors import task_actor
 from journal.errors import Busy
@@ -138,6 +138,21 @@ class TestTriggers:
         one = vm(host)
         assert renew() == 1
         assert covered() == {A: [one.openstack_id]}
+
+    def test_host_that_changes_its_zone_takes_the_cover_of_its_vms_along(self, host: Host) -> None:
+        one, elsewhere = vm(host), make_host("h2", zone="az-b", memory_gib=100, vcpus=400)
+        other = vm(elsewhere, project_id="beta")
+        commitment()
+        commitment(B, zone="az-b")
+        commitment("aaaaaaaa-0000-4000-8000-000000000003", zone="az-b", project_id="beta")
+        renew()
+        before = covered()
+        assert before[A] == [one.openstack_id]
+        Host.objects.filter(pk=host.pk).update(zone="az-b")
+        assert renew() == 1
+        assert covered() == {**{k: v for k, v in before.items() if k != A}, B: [one.openstack_id]}
+        assert covered()["aaaaaaaa-0000-4000-8000-000000000003"] == [other.openstack_id]
+        assert renew() == 0
 
     def test_vm_of_a_project_without_commitments_is_no_reason_to_look(self, host: Host) -> None:
         commitment()
@@ -473,3 +488,39 @@ class TestHistory:
         row.delete()
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             connection.cursor().execute(statement)
+
+    def test_old_periods_are_forgotten_and_open_ones_stay(
+        self, host: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(usage_history, "PRUNE_CHUNK_ROWS", 2)
+        for hours in range(5):
+            vm(host, hours=hours)
+        stays = vm(host, hours=9)
+        commitment(gib=6)
+        renew()
+        Instance.objects.exclude(pk=stays.pk).delete()
+        renew()
+        now = timezone.now()
+        assert usage_history.prune_periods(now=now + timedelta(days=1094)) == 0
+        assert usage_history.prune_periods(now=now + timedelta(days=1096)) == 5
+        assert self.periods() == [(stays.openstack_id, A, True)]
+        with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
+            connection.cursor().execute("DELETE FROM commitments_assignmentperiod")
+
+    def test_retention_of_periods_is_a_setting(self, host: Host, settings: Any) -> None:
+        chosen = settings.HEADROOM.usage.model_copy(update={"history_retention_days": 1})
+        settings.HEADROOM = settings.HEADROOM.model_copy(update={"usage": chosen})
+        vm(host).delete()
+        one = vm(host)
+        commitment()
+        renew()
+        one.delete()
+        renew()
+        now = timezone.now()
+        assert prune_usage_history() == {"periods": 0}
+        assert usage_history.prune_periods(now=now + timedelta(days=2)) == 1
+
+    def test_beat_starts_the_pruning(self, settings: Any) -> None:
+        entries = settings.CELERY["beat_schedule"].values()
+        (entry,) = [one for one in entries if one["task"] == "commitments.prune_usage_history"]
+        assert entry["options"]["expires"] == entry["schedule"].run_every.total_seconds()

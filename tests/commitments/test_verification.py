@@ -394,9 +394,44 @@ class TestHosts:
         Host.objects.exclude(pk=host_new.pk).exclude(name__in=["more-1", "more-2"]).update(
             state="down"
         )
-        assert verify(60) == VerificationReport()
+        refusal = (
+            "7 of 10 hosts are down or leaving at once: no slot leaves its host for that until "
+            "they are back"
+        )
+        assert verify(60) == VerificationReport(refused={"az-a": refusal})
         slot.refresh_from_db()
         assert slot.target_host == host_1
+        assert SlotCheck.objects.get(zone="az-a").host_refusal == refusal
+        Host.objects.update(state="up")
+        assert verify(61, is_full=False) == VerificationReport()
+        assert SlotCheck.objects.get(zone="az-a").host_refusal == ""
+
+    def test_many_lost_hosts_are_believed_when_an_operator_says_so(
+        self, host_1: Host, host_new: Host
+    ) -> None:
+        slot = accepted_slot(host_1)
+        for number in range(8):
+            make_host(f"more-{number}", memory_gib=960, vcpus=80)
+        Host.objects.exclude(pk=host_new.pk).update(state="down")
+        assert verify(60, believes_hosts=True).events == {"slots_moved": 1}
+        slot.refresh_from_db()
+        assert slot.target_host == host_new
+
+    def test_a_list_of_hosts_cut_short_takes_no_slot_off_its_host(self, host_1: Host) -> None:
+        slots = [
+            accepted_slot(make_host(f"cut-{number}", memory_gib=960, vcpus=80))
+            for number in range(6)
+        ]
+        make_host("stays", memory_gib=9600, vcpus=800)
+        Host.objects.filter(name__startswith="cut-").update(zone="")
+        rebuild_host_capacity()
+        (refusal,) = verify().refused.values()
+        assert refusal.startswith("6 of 8 hosts are not in the zone any more")
+        for slot in slots:
+            before = slot.target_host_id
+            slot.refresh_from_db()
+            assert slot.target_host_id == before
+        assert verify(believes_hosts=True).events == {"slots_moved": 6}
 
     def test_slot_on_a_host_of_another_zone_moves(self, host_1: Host, host_new: Host) -> None:
         slot = accepted_slot(host_1)

@@ -21,7 +21,8 @@ class Command(BaseCommand):
 
     help = (
         "See which VMs are in slots and move slots off lost hosts. With --accept-vm-list the VM "
-        "list is believed however much it shrank: VMs it lacks leave their slots."
+        "list is believed however much it shrank: VMs it lacks leave their slots. With "
+        "--accept-host-list hosts that are down or gone count as lost however many they are."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -30,13 +31,16 @@ class Command(BaseCommand):
         parser.add_argument(
             "--accept-vm-list", action="store_true", help="believe the VM list as it is now"
         )
+        parser.add_argument(
+            "--accept-host-list", action="store_true", help="believe the host list as it is now"
+        )
         parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
     def handle(self, *_: object, **options: Any) -> None:  # Any: Django's own signature
         """Verify, then print.
 
         Raises:
-            CommandError: A zone's VM list is not believed.
+            CommandError: A zone's VM or host list is not believed.
         """
         with with_new_global_request_id() as request_id:
             report = verify_slots(
@@ -45,6 +49,7 @@ class Command(BaseCommand):
                 zones=options["zone"],
                 is_full=True,
                 believes_list=options["accept_vm_list"],
+                believes_hosts=options["accept_host_list"],
             )
         if options["json"]:
             self.stdout.write(orjson.dumps(_record(report), option=orjson.OPT_INDENT_2).decode())

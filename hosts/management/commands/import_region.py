@@ -38,6 +38,11 @@ class Command(BaseCommand):
             "--prune", action="store_true", help="remove what the files' sections do not hold"
         )
         parser.add_argument(
+            "--accept-shrink",
+            action="store_true",
+            help="with --prune: remove however much the files lack",
+        )
+        parser.add_argument(
             "--dry-run", action="store_true", help="report what would change, change nothing"
         )
         parser.add_argument(
@@ -60,6 +65,7 @@ class Command(BaseCommand):
             is_dry_run=options["dry_run"],
             with_ended=options["with_ended"],
             place=not options["no_place"],
+            accepts_shrink=options["accept_shrink"],
         )
         try:
             report = self._import(files, chosen)
@@ -110,6 +116,8 @@ class Command(BaseCommand):
         console.print(_counts_table(report, options))
         if report.remarks:
             console.print(_remarks_table(report))
+        for refusal in report.refusals.values():
+            console.print(f"refused: {refusal}", soft_wrap=True)
         for note in report.notes:
             console.print(f"note: {note}", soft_wrap=True)
         if report.placement:
@@ -160,6 +168,7 @@ def _as_json(report: ImportReport, options: ImportOptions) -> dict[str, object]:
         "dry_run": options.is_dry_run,
         "sections": [asdict(counts) for counts in report.counts.values()],
         "remarks": [asdict(remark) for remark in report.remarks],
+        "refusals": report.refusals,
         "notes": report.notes,
         "placement": report.placement,
     }

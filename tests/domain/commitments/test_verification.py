@@ -12,7 +12,6 @@ from commitments.domain.verification import (
     Patience,
     Sighting,
     SlotVms,
-    has_shrunk_too_much,
     verify_slot,
 )
 from scheduling.resources import GIB, ResourceVector
@@ -183,21 +182,3 @@ def test_a_list_that_is_not_believed_takes_nothing_out_of_slots(
     found, _, _ = fates(vms, sightings, patience=wary, has_room=False)
     left = {one.vm_uuid for one, fate in zip(vms, found, strict=True) if fate.leaves}
     assert not left & absent
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "is_too_much"),
-    [
-        pytest.param(None, 0, False, id="never believed"),
-        pytest.param(100, 80, False, id="a fifth"),
-        pytest.param(100, 79, True, id="more than a fifth"),
-        pytest.param(8, 4, False, id="half, but few"),
-        pytest.param(10, 5, True, id="half"),
-        pytest.param(100, 0, True, id="everything"),
-        pytest.param(10, 20, False, id="it grew"),
-    ],
-)
-def test_a_list_may_lose_few_rows_or_a_small_share(
-    before: int | None, now: int, is_too_much: bool
-) -> None:
-    assert has_shrunk_too_much(before, now, max_ratio=0.2, max_rows=5) is is_too_much

@@ -1,0 +1,20 @@
+"""Whether a list that got shorter may be believed (spec commitments, 16.7; style, 9)."""
+
+from __future__ import annotations
+
+
+def has_shrunk_too_much(before: int | None, now: int, *, max_ratio: float, max_rows: int) -> bool:
+    """Return whether a list lost more at once than may be believed.
+
+    Args:
+        before: Its length when it was last believed; None when it never was.
+        now: Its length.
+        max_ratio: Share of it that may go.
+        max_rows: Fewer rows than this may always go.
+
+    Source: spec commitments, 16.7 (the same thresholds as for Limes' lists).
+    """
+    if before is None:
+        return False
+    lost = before - now
+    return lost >= max_rows and lost > before * max_ratio

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from hosts.domain.shrinking import has_shrunk_too_much
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_too_much"),
+    [
+        pytest.param(None, 0, False, id="never believed"),
+        pytest.param(100, 80, False, id="a fifth"),
+        pytest.param(100, 79, True, id="more than a fifth"),
+        pytest.param(8, 4, False, id="half, but few"),
+        pytest.param(10, 5, True, id="half"),
+        pytest.param(100, 0, True, id="everything"),
+        pytest.param(10, 20, False, id="it grew"),
+    ],
+)
+def test_a_list_may_lose_few_rows_or_a_small_share(
+    before: int | None, now: int, *, is_too_much: bool
+) -> None:
+    assert has_shrunk_too_much(before, now, max_ratio=0.2, max_rows=5) is is_too_much
