@@ -74,3 +74,21 @@ def fingerprint(*more_tables: str) -> tuple[tuple[str, str], ...]:
             )
             hashes.append((table, str((cursor.fetchone() or [""])[0])))
     return tuple(hashes)
+
+
+def database_fingerprint() -> dict[str, str]:
+    """Return a hash of all rows of every table there is, and where every sequence stands."""
+    prints = {}
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        for (table,) in sorted(cursor.fetchall()):
+            cursor.execute(
+                f"SELECT coalesce(md5(string_agg(row::text, '|' ORDER BY row::text)), '')"  # noqa: S608
+                f' FROM "{table}" AS row'
+            )
+            prints[table] = str((cursor.fetchone() or [""])[0])
+        cursor.execute(
+            "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = 'public'"
+        )
+        prints |= {name: str(last) for name, last in cursor.fetchall()}
+    return prints

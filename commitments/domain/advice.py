@@ -19,9 +19,10 @@ from commitments.domain.admission import (
     Outcome,
     plan_admission,
 )
+from commitments.domain.first_fit import Fit, first_fit
 from commitments.domain.planner import count_new_slots
 from commitments.domain.statuses import ResourceType
-from commitments.domain.timeline import Fit, Timeline, first_fit
+from commitments.domain.timeline import Timeline
 from scheduling.decision import Decision, explain_removals
 from scheduling.table import HostTable
 

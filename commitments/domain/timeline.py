@@ -2,30 +2,25 @@
 
 A timeline holds every known change of room in the order of time. The state after the first n
 moments is a snapshot like any other, so the planner that decides a request now also says whether
-the same request would fit then.
+the same request would fit then. When the first of them is: see ``first_fit``.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
-from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.zone_capacity import zone_figures
-from commitments.domain.admission import (
-    AdmissionPlan,
-    AdmissionSnapshot,
-    CommitmentTarget,
-    CoresLedger,
-    plan_admission,
-)
+from commitments.domain.admission import AdmissionSnapshot, CoresLedger
 from commitments.domain.placing import SlotAsk, place_slots, table_with_released
-from scheduling.resources import ResourceVector
+from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable, Int64Column
 
 NO_ENTRIES: Int64Column = np.zeros(0, dtype=np.int64)
@@ -38,6 +33,31 @@ class HostEdit(StrEnum):
     ADDED = "added"
     DRAINED = "drained"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """A slot or VM that needs another host.
+
+    Attributes:
+        ask: What it asks of that host.
+        ends_at: When the commitment of a slot ends; None for a VM and for a slot without an end.
+    """
+
+    ask: SlotAsk
+    ends_at: datetime | None = None
+
+    def has_ended(self, at: datetime) -> bool:
+        """Whether it needs no room any more."""
+        return self.ends_at is not None and self.ends_at <= at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehoused:
+    """A slot or VM that found another host; until it ends it is in the way there."""
+
+    displaced: Displaced
+    host_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +74,25 @@ class HostChange:
     edit: HostEdit
     host_id: int
     name: str = ""
-    displaced: tuple[SlotAsk, ...] = ()
+    displaced: tuple[Displaced, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aftermath:
+    """What host changes leave behind for those that follow.
+
+    Attributes:
+        rehoused: What moved and has not ended.
+        waiting: What found no room; the next change of hosts lets it try again.
+        gone: Keys of hosts that went.
+        originals: The hosts before any of them changed: what new hosts are like. None when none
+            did.
+    """
+
+    rehoused: tuple[Rehoused, ...] = ()
+    waiting: tuple[Displaced, ...] = ()
+    gone: frozenset[int] = frozenset()
+    originals: HostTable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +131,14 @@ class Timeline:
         releases: Slots that end, by moment.
         cores: Cores commitments that end, by moment.
         hosts: (moment, change), ascending.
+        aftermath: What host changes before the first moment left behind.
     """
 
     moments: tuple[datetime, ...] = ()
     releases: Releases = field(default_factory=Releases)
     cores: tuple[CoresRelease, ...] = ()
     hosts: tuple[tuple[int, HostChange], ...] = ()
+    aftermath: Aftermath = field(default_factory=Aftermath)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,91 +147,126 @@ class EditedSnapshot:
 
     Attributes:
         snapshot: What a plan is made on.
-        unplaced: Displaced slots and VMs that no other host has room for.
+        aftermath: Where what was displaced is now.
     """
 
     snapshot: AdmissionSnapshot
-    unplaced: tuple[SlotAsk, ...] = ()
+    aftermath: Aftermath = field(default_factory=Aftermath)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """The moment from which a request fits, and the plan that shows it."""
-
-    at: datetime
-    plan: AdmissionPlan
-
-
-def with_host_changes(snapshot: AdmissionSnapshot, changes: Sequence[HostChange]) -> EditedSnapshot:
-    """Return a snapshot after hosts came and went.
+def with_host_changes(
+    snapshot: AdmissionSnapshot, changes: Sequence[HostChange], aftermath: Aftermath | None = None
+) -> EditedSnapshot:
+    """Return a snapshot after hosts came and went at one moment.
 
     A new host is an empty copy of one that exists. A host that goes has no room any more; when all
     of them are gone, what was on them is placed on the others, in the given order, and is in the
-    way there. Cores of the groups that the snapshot has a ledger for are counted again. Unknown
-    host keys change nothing.
+    way there. What found no room at an earlier change tries first; until then it is in nobody's
+    way. Cores of the groups that the snapshot has a ledger for are counted again. Unknown host keys
+    change nothing.
+
+    Args:
+        snapshot: Before.
+        changes: What happens to hosts.
+        aftermath: What earlier changes left behind.
     """
+    before = aftermath or Aftermath()
+    if not changes:
+        return EditedSnapshot(snapshot=snapshot, aftermath=before)
+    originals = before.originals or snapshot.hosts
     hosts = snapshot.hosts
-    row_of_id = {int(host_id): row for row, host_id in enumerate(hosts.host_ids)}
-    displaced: list[SlotAsk] = []
-    for number, change in enumerate(changes, start=1):
+    row_of_id = {int(host_id): row for row, host_id in enumerate(originals.host_ids)}
+    going: set[int] = set()
+    displaced: list[Displaced] = []
+    for change in changes:
         row = row_of_id.get(change.host_id)
         if row is None:
             continue
         if change.edit is HostEdit.ADDED:
-            hosts = _with_new_host(hosts, snapshot.hosts, row, change.name, -number)
-        else:
+            hosts = _with_new_host(hosts, originals, row, change.name)
+        elif change.host_id not in before.gone | going:
             hosts = hosts.replace_columns([row], {column: [0] for column in EFFECTIVE_COLUMNS})
+            going.add(change.host_id)
             displaced.extend(change.displaced)
-    hosts, unplaced = _rehoused(hosts, displaced)
+    again = [moved.displaced for moved in before.rehoused if moved.host_id in going]
+    hosts, rehoused, waiting = _rehoused(hosts, [*before.waiting, *again, *displaced])
+    stay = [moved for moved in before.rehoused if moved.host_id not in going]
     edited = replace(snapshot, hosts=hosts)
-    if changes:
-        edited = replace(edited, cores=_recounted(edited))
-    return EditedSnapshot(snapshot=edited, unplaced=unplaced)
+    return EditedSnapshot(
+        snapshot=replace(edited, cores=counted_cores(edited)),
+        aftermath=Aftermath(
+            rehoused=(*stay, *rehoused),
+            waiting=tuple(waiting),
+            gone=before.gone | going,
+            originals=originals,
+        ),
+    )
 
 
-def _with_new_host(
-    hosts: HostTable, before: HostTable, row: int, name: str, host_id: int
-) -> HostTable:
-    """Return the table with an empty host like the one in ``row`` was before any change."""
-    columns = {column: [int(getattr(before, column)[row])] for column in EFFECTIVE_COLUMNS}
+def _with_new_host(hosts: HostTable, originals: HostTable, row: int, name: str) -> HostTable:
+    """Return the table with an empty host like the one in ``row`` was before any change.
+
+    Its key is below that of every other host, so that no two new hosts share one.
+    """
+    host_id = min(0, int(hosts.host_ids.min())) - 1
+    columns = {column: [int(getattr(originals, column)[row])] for column in EFFECTIVE_COLUMNS}
     return hosts.with_copy(row, name=name, host_id=host_id).replace_columns([len(hosts)], columns)
 
 
 def _rehoused(
-    hosts: HostTable, displaced: Sequence[SlotAsk]
-) -> tuple[HostTable, tuple[SlotAsk, ...]]:
-    taken: dict[int, ResourceVector] = {}
-    unplaced = []
-    for ask, decision in zip(displaced, place_slots(hosts, displaced), strict=True):
+    hosts: HostTable, displaced: Sequence[Displaced]
+) -> tuple[HostTable, list[Rehoused], list[Displaced]]:
+    """Return the hosts with what found room on them, and what did and did not find any."""
+    rehoused: list[Rehoused] = []
+    waiting: list[Displaced] = []
+    decisions = place_slots(hosts, [one.ask for one in displaced])
+    for one, decision in zip(displaced, decisions, strict=True):
         if decision is None:
             continue
         if decision.host_id is None:
-            unplaced.append(ask)
+            waiting.append(one)
         else:
-            taken[decision.host_id] = taken.get(decision.host_id, ResourceVector()) + ask.slot
-    return table_with_released(hosts, taken), tuple(unplaced)
+            rehoused.append(Rehoused(displaced=one, host_id=decision.host_id))
+    return _with_taken(hosts, rehoused, sign=1), rehoused, waiting
 
 
-def _recounted(snapshot: AdmissionSnapshot) -> Mapping[tuple[str, str], CoresLedger]:
+def _with_taken(hosts: HostTable, rehoused: Iterable[Rehoused], *, sign: int) -> HostTable:
+    """Return the hosts with what was rehoused taken from their room, or (-1) given back."""
+    taken: dict[int, ResourceVector] = {}
+    for moved in rehoused:
+        slot = moved.displaced.ask.slot
+        taken[moved.host_id] = taken.get(moved.host_id, ZERO) + ResourceVector(
+            memory_bytes=sign * slot.memory_bytes, vcpus=sign * slot.vcpus
+        )
+    return table_with_released(hosts, taken)
+
+
+def counted_cores(
+    snapshot: AdmissionSnapshot, *, only_unknown: bool = False
+) -> Mapping[tuple[str, str], CoresLedger]:
+    """Return the cores ledgers of a snapshot with the cores of its hosts counted.
+
+    Args:
+        snapshot: Hosts, groups and ledgers.
+        only_unknown: Whether to count those alone that nobody counted; else those that somebody
+            did are counted again.
+    """
     ledgers = dict(snapshot.cores)
-    for zone in sorted({zone for _group, zone in ledgers}):
-        groups = _groups_of(snapshot, zone)
-        figures = zone_figures(snapshot.hosts, zone, groups)
-        for group in groups:
-            known = figures.groups.get(group.name)
-            ledger = ledgers[group.name, zone]
-            if known is not None and ledger.total_vcpus is not None:
-                ledgers[group.name, zone] = replace(ledger, total_vcpus=known.total.vcpus)
+    wanted = sorted(
+        (zone, group)
+        for (group, zone), ledger in ledgers.items()
+        if group in snapshot.groups and (ledger.total_vcpus is None) == only_unknown
+    )
+    for zone, keys in groupby(wanted, key=itemgetter(0)):
+        groups = [snapshot.groups[group] for _zone, group in keys]
+        for name, figures in zone_figures(snapshot.hosts, zone, groups).groups.items():
+            ledger = ledgers[name, zone]
+            ledgers[name, zone] = replace(ledger, total_vcpus=figures.total.vcpus)
     return ledgers
 
 
-def _groups_of(snapshot: AdmissionSnapshot, zone: str) -> tuple[FlavorGroupDef, ...]:
-    names = sorted(group for group, its_zone in snapshot.cores if its_zone == zone)
-    return tuple(snapshot.groups[name] for name in names if name in snapshot.groups)
-
-
 class Sweep:
-    """Snapshots along a timeline, host changes applied once each."""
+    """Snapshots along a timeline; each change of hosts is applied once, to what there is then."""
 
     def __init__(self, snapshot: AdmissionSnapshot, timeline: Timeline) -> None:
         """Start at the present.
@@ -201,47 +276,84 @@ class Sweep:
             timeline: What is known to come.
         """
         self._timeline = timeline
-        self._present = snapshot
-        self._edited: dict[int, AdmissionSnapshot] = {}
+        self._turns = sorted({at for at, _change in timeline.hosts})
+        present = EditedSnapshot(snapshot=snapshot, aftermath=timeline.aftermath)
+        self._after_turn = [(-1, present)]
 
     def snapshot_at(self, moment: int) -> AdmissionSnapshot:
         """Return the snapshot right after a moment of the timeline, given by its index."""
-        base = self._with_hosts(moment)
-        count = int(np.searchsorted(self._timeline.releases.moment, moment, side="right"))
-        hosts = _with_released(base.hosts, self._timeline.releases, count)
-        return replace(base, hosts=hosts, cores=self._cores_at(base, moment))
+        return self.state_at(moment).snapshot
 
-    def _with_hosts(self, moment: int) -> AdmissionSnapshot:
-        changes = [change for at, change in self._timeline.hosts if at <= moment]
-        if len(changes) not in self._edited:
-            self._edited[len(changes)] = with_host_changes(self._present, changes).snapshot
-        return self._edited[len(changes)]
+    def state_at(self, moment: int) -> EditedSnapshot:
+        """Return the snapshot right after a moment, and what changes of hosts left behind then."""
+        turns = bisect_right(self._turns, moment)
+        while len(self._after_turn) <= turns:
+            turn = self._turns[len(self._after_turn) - 1]
+            before = self._advanced(*self._after_turn[-1], to=turn)
+            after = with_host_changes(before.snapshot, self._changes_at(turn), before.aftermath)
+            self._after_turn.append((turn, after))
+        return self._advanced(*self._after_turn[turns], to=moment)
+
+    def _changes_at(self, turn: int) -> list[HostChange]:
+        """Return the changes of hosts at a moment; what has ended by then needs no other host."""
+        time = self._timeline.moments[turn]
+        return [
+            replace(
+                change,
+                displaced=tuple(one for one in change.displaced if not one.has_ended(time)),
+            )
+            for at, change in self._timeline.hosts
+            if at == turn
+        ]
+
+    def _advanced(self, since: int, state: EditedSnapshot, *, to: int) -> EditedSnapshot:
+        """Return the state after what ends later than one moment and not later than another."""
+        if to <= since:
+            return state
+        time, snapshot, aftermath = self._timeline.moments[to], state.snapshot, state.aftermath
+        ended = [moved for moved in aftermath.rehoused if moved.displaced.has_ended(time)]
+        hosts = _with_released(snapshot.hosts, self._timeline.releases, since=since, to=to)
+        return EditedSnapshot(
+            snapshot=replace(
+                snapshot,
+                hosts=_with_taken(hosts, ended, sign=-1),
+                cores=self._cores_at(snapshot, since=since, to=to),
+            ),
+            aftermath=replace(
+                aftermath,
+                rehoused=tuple(m for m in aftermath.rehoused if not m.displaced.has_ended(time)),
+                waiting=tuple(one for one in aftermath.waiting if not one.has_ended(time)),
+            ),
+        )
 
     def _cores_at(
-        self, base: AdmissionSnapshot, moment: int
+        self, base: AdmissionSnapshot, *, since: int, to: int
     ) -> Mapping[tuple[str, str], CoresLedger]:
         ledgers = dict(base.cores)
         for release in self._timeline.cores:
             key = (release.flavor_group_name, release.zone)
-            if release.moment <= moment and key in ledgers:
+            if since < release.moment <= to and key in ledgers:
                 held_vcpus = ledgers[key].held_vcpus - release.vcpus
                 ledgers[key] = replace(ledgers[key], held_vcpus=max(held_vcpus, 0))
         return ledgers
 
 
-def _with_released(hosts: HostTable, releases: Releases, count: int) -> HostTable:
-    if not count:
+def _with_released(hosts: HostTable, releases: Releases, *, since: int, to: int) -> HostTable:
+    begin = int(np.searchsorted(releases.moment, since, side="right"))
+    end = int(np.searchsorted(releases.moment, to, side="right"))
+    if begin == end:
         return hosts
+    host_ids = releases.host_ids[begin:end]
     order = np.argsort(hosts.host_ids, kind="stable")
     ordered = hosts.host_ids[order]
-    positions = np.searchsorted(ordered, releases.host_ids[:count])
+    positions = np.searchsorted(ordered, host_ids)
     known = positions < len(ordered)
-    known[known] = ordered[positions[known]] == releases.host_ids[:count][known]
+    known[known] = ordered[positions[known]] == host_ids[known]
     rows = order[positions[known]]
     memory_bytes = hosts.committed_memory_bytes.copy()
     vcpus = hosts.committed_vcpus.copy()
-    np.subtract.at(memory_bytes, rows, releases.memory_bytes[:count][known])
-    np.subtract.at(vcpus, rows, releases.vcpus[:count][known])
+    np.subtract.at(memory_bytes, rows, releases.memory_bytes[begin:end][known])
+    np.subtract.at(vcpus, rows, releases.vcpus[begin:end][known])
     touched = np.unique(rows)
     return hosts.replace_columns(
         touched,
@@ -250,55 +362,6 @@ def _with_released(hosts: HostTable, releases: Releases, count: int) -> HostTabl
             "committed_vcpus": np.maximum(vcpus[touched], 0),
         },
     )
-
-
-def first_fit(
-    snapshot: AdmissionSnapshot, targets: Sequence[CommitmentTarget], timeline: Timeline
-) -> Fit | None:
-    """Return the first known moment at which a batch that is refused now would be accepted.
-
-    Between two changes of hosts room only grows, so the last moment of such a stretch tells whether
-    the batch fits in it at all, and bisection finds where that begins: the number of plans is the
-    number of host changes plus the logarithm of the number of expiries. What is returned fits, and
-    does not fit at the moment before.
-
-    Args:
-        snapshot: The present.
-        targets: The batch; moments at or after the end of any of them are not looked at.
-        timeline: What is known to come.
-
-    Source: spec liquid, 11.5 (``retryAt``).
-    """
-    ends = [t.desired.end_time for t in targets if t.desired is not None and t.is_holding]
-    last = len(timeline.moments) - 1
-    for end in ends:
-        if end is not None:
-            last = min(last, bisect_left(timeline.moments, end) - 1)
-    sweep = Sweep(snapshot, timeline)
-
-    def fit_at(moment: int) -> Fit | None:
-        at = timeline.moments[moment]
-        plan = plan_admission(sweep.snapshot_at(moment), targets, may_reject=True, now=at)
-        return None if plan.rejections else Fit(at=at, plan=plan)
-
-    starts = sorted({0, *(at for at, _change in timeline.hosts)})
-    for start, following in zip(starts, [*starts[1:], last + 1], strict=True):
-        end_of_stretch = min(following - 1, last)
-        if end_of_stretch < start:
-            continue
-        found = fit_at(end_of_stretch)
-        if found is None:
-            continue
-        low, high = start, end_of_stretch
-        while low < high:
-            middle = (low + high) // 2
-            earlier = fit_at(middle)
-            if earlier is None:
-                low = middle + 1
-            else:
-                found, high = earlier, middle
-        return found
-    return None
 
 
 def later_part(timeline: Timeline, after: datetime) -> Timeline:
@@ -320,4 +383,5 @@ def later_part(timeline: Timeline, after: datetime) -> Timeline:
             if release.moment >= passed
         ),
         hosts=tuple((at - passed, change) for at, change in timeline.hosts if at >= passed),
+        aftermath=timeline.aftermath,
     )

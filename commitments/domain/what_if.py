@@ -82,18 +82,31 @@ def what_if(
         at: When the batch is asked for; known changes up to then have happened.
     """
     released = plan_admission(snapshot, edit.expired, may_reject=True, now=at)
-    changed = with_host_changes(_after(snapshot, released), edit.hosts)
+    changed = with_host_changes(_after(snapshot, released), _without_expired(edit))
+    from_now = replace(timeline, aftermath=changed.aftermath)
     passed = sum(moment <= at for moment in timeline.moments)
-    present = Sweep(changed.snapshot, timeline).snapshot_at(passed - 1)
-    added = plan_admission(present, edit.added, may_reject=True, now=at)
-    asked = _after(present, added)
+    present = Sweep(changed.snapshot, from_now).state_at(passed - 1)
+    added = plan_admission(present.snapshot, edit.added, may_reject=True, now=at)
+    asked = _after(present.snapshot, added)
     plan = plan_admission(asked, targets, may_reject=True, now=at)
     advice = Advice()
     if plan.rejections:
-        advice = advise(
-            asked, plan, timeline=later_part(timeline, at), unit_amounts=unit_amounts, now=at
+        later = replace(later_part(timeline, at), aftermath=present.aftermath)
+        advice = advise(asked, plan, timeline=later, unit_amounts=unit_amounts, now=at)
+    unplaced = tuple(displaced.ask for displaced in changed.aftermath.waiting)
+    return WhatIfAnswer(plan=plan, added=added, unplaced=unplaced, advice=advice)
+
+
+def _without_expired(edit: RegionEdit) -> tuple[HostChange, ...]:
+    """Return the changes of hosts; what a commitment that is over held needs no other host."""
+    over = {slot.slot_id for target in edit.expired for slot in target.slots}
+    return tuple(
+        replace(
+            change,
+            displaced=tuple(one for one in change.displaced if one.ask.slot_id not in over),
         )
-    return WhatIfAnswer(plan=plan, added=added, unplaced=changed.unplaced, advice=advice)
+        for change in edit.hosts
+    )
 
 
 def _after(snapshot: AdmissionSnapshot, plan: AdmissionPlan) -> AdmissionSnapshot:

@@ -13,6 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from commitments.domain.conformance import Finding, check_capacity, check_info, check_usage
+from commitments.domain.names import (
+    InvalidResourceName,
+    flavor_group_and_type_from_resource,
+    resource_name_instances,
+)
 from commitments.e2e.bodies import CONFIRMED, PENDING, Change, ProjectChanges, change_body
 from commitments.e2e.client import CheckFailed, LiquidServer
 
@@ -357,14 +362,27 @@ def _version(service_info: JsonObject) -> int:
 
 
 def _covered_vms(report: JsonObject, resource: str, zone: str) -> tuple[int, int]:
-    """Return the VMs with and without a commitment among a resource's subresources."""
+    """Return the VMs with and without a commitment of a resource's flavor group.
+
+    They are listed at its instances, where those are reported, else at the resource itself.
+    """
+    name = _resource_with_vms(resource)
     try:
-        in_zone = report["resources"][resource]["perAZ"][zone]
+        resources = report["resources"]
+        in_zone = resources[name if name in resources else resource]["perAZ"][zone]
     except (KeyError, TypeError) as error:
         raise CheckFailed(f"the usage report lacks {resource} in {zone}") from error
     vms = in_zone.get("subresources") or ()
     committed = sum(bool((vm.get("attributes") or {}).get("commitment_id")) for vm in vms)
     return committed, len(vms) - committed
+
+
+def _resource_with_vms(resource: str) -> str:
+    try:
+        group, _type = flavor_group_and_type_from_resource(resource)
+    except InvalidResourceName:
+        return resource
+    return resource_name_instances(group)
 
 
 def _fail_on(findings: Sequence[Finding]) -> None:

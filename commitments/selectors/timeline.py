@@ -15,6 +15,7 @@ from commitments.domain.placing import SlotAsk
 from commitments.domain.statuses import LIVE_STATUSES, ResourceType
 from commitments.domain.timeline import (
     CoresRelease,
+    Displaced,
     HostChange,
     HostEdit,
     Releases,
@@ -130,10 +131,11 @@ def added_hosts(like_host_id: int, count: int, *, prefix: str) -> list[HostChang
     ]
 
 
-def displaced_by(host_ids: Sequence[int]) -> tuple[SlotAsk, ...]:
+def displaced_by(host_ids: Sequence[int]) -> tuple[Displaced, ...]:
     """Return what needs another host when hosts go: slots by what they block, then VMs.
 
-    The largest come first within each kind, which wastes the least room.
+    The largest come first within each kind, which wastes the least room. Slots say when their
+    commitment ends, since they need no room from then on.
     """
     flavors = {
         row.name: FlavorSpec(
@@ -148,26 +150,35 @@ def displaced_by(host_ids: Sequence[int]) -> tuple[SlotAsk, ...]:
         )
     }
     slots = [
-        SlotAsk(
-            slot_id=slot.pk,
-            slot_index=slot.slot_index or 0,
-            slot_name=f"slot {slot.pk}",
-            flavor=flavors.get(slot.resource_name) or _unknown_flavor(slot.resource_name),
-            slot=ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus),
-            zone=slot.zone,
-            project_id=slot.project_id,
+        Displaced(
+            ask=SlotAsk(
+                slot_id=slot.pk,
+                slot_index=slot.slot_index or 0,
+                slot_name=f"slot {slot.pk}",
+                flavor=flavors.get(slot.resource_name) or _unknown_flavor(slot.resource_name),
+                slot=ResourceVector(
+                    memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus
+                ),
+                zone=slot.zone,
+                project_id=slot.project_id,
+            ),
+            ends_at=slot.commitment.end_time if slot.commitment is not None else None,
         )
-        for slot in _slots_on(host_ids).order_by("-blocked_memory_bytes", "pk")
+        for slot in _slots_on(host_ids)
+        .select_related("commitment")
+        .order_by("-blocked_memory_bytes", "pk")
     ]
     vms = [
-        SlotAsk(
-            slot_id=None,
-            slot_index=0,
-            slot_name=f"VM {vm.openstack_id}",
-            flavor=flavors.get(vm.flavor_name) or _unknown_flavor(vm.flavor_name),
-            slot=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
-            zone=vm.zone,
-            project_id=vm.project_id,
+        Displaced(
+            ask=SlotAsk(
+                slot_id=None,
+                slot_index=0,
+                slot_name=f"VM {vm.openstack_id}",
+                flavor=flavors.get(vm.flavor_name) or _unknown_flavor(vm.flavor_name),
+                slot=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
+                zone=vm.zone,
+                project_id=vm.project_id,
+            )
         )
         for vm in Instance.objects.filter(host__in=host_ids).order_by("-memory_bytes", "pk")
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import F, Q
+from django.db.models.fields.json import KeyTextTransform
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.models import ProjectQuota
@@ -16,6 +16,8 @@ from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
 from commitments.models import InstanceAssignment
 from hosts.models import Instance
+
+VIDEO_RAM_EXTRA_SPEC = "hw_video:ram_max_mb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,7 @@ class ProjectVM:
         vcpus: Its vCPUs.
         disk_gib: Its root disk.
         os_type: Operating system for licence billing, ``unknown`` when not determined.
-        extra_specs: Extra specs of its flavor.
-        created_at: When it was created; None when unknown.
+        video_ram: What its flavor says of video RAM in MiB, as text; empty when nothing.
     """
 
     uuid: str
@@ -47,8 +48,7 @@ class ProjectVM:
     vcpus: int
     disk_gib: int
     os_type: str
-    extra_specs: Mapping[str, Any]
-    created_at: datetime | None
+    video_ram: str
 
 
 def list_project_vms(
@@ -86,9 +86,8 @@ def list_project_vms(
             "vcpus",
             "disk_gib",
             "os_type",
-            "flavor_extra_specs",
-            "nova_created_at",
             "host__zone",
+            KeyTextTransform(VIDEO_RAM_EXTRA_SPEC, "flavor_extra_specs"),
         )
     )
     return tuple(
@@ -96,15 +95,14 @@ def list_project_vms(
             uuid=row[0],
             name=row[1],
             status=row[2],
-            zone=row[3] and (row[11] or row[3]),
+            zone=row[3] and (row[9] or row[3]),
             group=group_of[row[4]],
             flavor_name=row[4],
             memory_bytes=row[5],
             vcpus=row[6],
             disk_gib=row[7],
             os_type=row[8] or "unknown",
-            extra_specs=row[9] if isinstance(row[9], dict) else {},
-            created_at=row[10],
+            video_ram=row[10] or "",
         )
         for row in rows
     )

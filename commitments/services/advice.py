@@ -19,8 +19,8 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.advice import Advice, advise
+from commitments.domain.first_fit import Fit
 from commitments.domain.statuses import ResourceType
-from commitments.domain.timeline import Fit
 from commitments.selectors.timeline import known_timeline
 from commitments.services.admission import read_cores, read_snapshot
 from hosts.models import Host

@@ -6,7 +6,7 @@ zones of the request, so that Limes never has to discard one.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +40,6 @@ from journal.errors import NotReady
 from scheduling.resources import MIB
 
 UNKNOWN_ZONE = "unknown"
-VIDEO_RAM_EXTRA_SPEC = "hw_video:ram_max_mb"
 MAX_VIDEO_RAM_DIGITS = 18
 
 
@@ -212,14 +211,13 @@ def _group_usage(
         for zone, vms in vms_by_zone.items():
             entry: dict[str, Any] = {}
             if name == ram_name:
+                sizes = Counter(vm.memory_bytes for vm in vms)
                 entry["usage"] = sum(
-                    vm_ram_units(
-                        vm.memory_bytes,
-                        group=group,
-                        unit_mib=unit_mib,
-                        tolerance_mib=tolerance_mib,
+                    count
+                    * vm_ram_units(
+                        memory_bytes, group=group, unit_mib=unit_mib, tolerance_mib=tolerance_mib
                     )
-                    for vm in vms
+                    for memory_bytes, count in sizes.items()
                 )
             elif name == resource_name_cores(group.name):
                 entry["usage"] = sum(vm.vcpus for vm in vms)
@@ -244,7 +242,7 @@ def _subresource(vm: ProjectVM, commitment_uuid: str | None) -> dict[str, object
         "ram_mib": vm.memory_bytes // MIB,
         "disk_gib": vm.disk_gib,
     }
-    video_ram = str(vm.extra_specs.get(VIDEO_RAM_EXTRA_SPEC, ""))
+    video_ram = vm.video_ram
     if video_ram.isascii() and video_ram.isdigit() and len(video_ram) <= MAX_VIDEO_RAM_DIGITS:
         flavor["video_ram_mib"] = int(video_ram)
     subresource: dict[str, object] = {

@@ -8,13 +8,12 @@ from datetime import datetime
 
 from commitments.domain.admission import CommitmentTarget
 from commitments.domain.changeset import ChangeRequest, find_contradictions
-from commitments.domain.timeline import HostChange, HostEdit
+from commitments.domain.timeline import HostChange, HostEdit, counted_cores
 from commitments.domain.what_if import RegionEdit, WhatIfAnswer, what_if
 from commitments.models import Commitment
 from commitments.selectors.timeline import added_hosts, displaced_by, known_timeline
 from commitments.services.admission import StoredSlots, read_slots
 from commitments.services.advice import advice_snapshot, unit_amounts
-from commitments.services.change import know_cores
 from commitments.services.resolve import StructuralProblem, resolve_changes
 from commitments.services.rows import WantedCommitment, make_target
 from hosts.models import Host
@@ -64,7 +63,6 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     Raises:
         InvalidInput: a host or commitment is unknown, the time has passed, or the batch is wrong.
         NotReady: flavor groups were not extracted yet.
-        Busy: the zone's capacity is being counted for longer than the lock timeout.
     """
     at = question.at or now
     if at < now:
@@ -73,7 +71,6 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     others = _resolved(question.added, "edit.commitments_added", at) if question.added else ()
     asked = [item.commitment_uuid for item in (*wanted, *others)]
     _check_distinct(asked, question.expired)
-    know_cores((*wanted, *others))
     stored = _read([*asked, *question.expired])
     unknown = sorted(set(question.expired) - set(stored.rows))
     if unknown:
@@ -81,10 +78,11 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     targets = _targets(wanted, stored, at)
     other_targets = _targets(others, stored, at)
     outside = [*asked, *question.expired]
+    snapshot = advice_snapshot(
+        (*targets, *other_targets), rooms=stored.slots.rooms, outside=outside, now=now
+    )
     return what_if(
-        advice_snapshot(
-            (*targets, *other_targets), rooms=stored.slots.rooms, outside=outside, now=now
-        ),
+        replace(snapshot, cores=counted_cores(snapshot, only_unknown=True)),
         targets,
         edit=RegionEdit(
             expired=_expired(question.expired, stored),

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from django.test import Client
+from prometheus_client import Histogram
 
 from capacity.models import Reservation
 from journal.metrics import metric_name
@@ -85,6 +86,40 @@ def test_documented_metric_is_scraped(scraped: dict[str, str], name: str) -> Non
     assert metric_name(name) in scraped
 
 
+READ_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+BUCKETS = {
+    "committed_resource_info_api_request_duration_seconds": READ_SECONDS,
+    "committed_resource_capacity_api_request_duration_seconds": READ_SECONDS,
+    "committed_resource_usage_api_request_duration_seconds": READ_SECONDS,
+    "committed_resource_quota_api_request_duration_seconds": tuple(Histogram.DEFAULT_BUCKETS[:-1]),
+    "committed_resource_change_api_request_duration_seconds": (
+        *(0.5, 1, 2.5, 5, 7.5),
+        *(10, 12.5, 15, 20, 30),
+    ),
+    "committed_resource_syncer_duration_seconds": (0.5, 1, 5, 10, 30, 60, 120),
+    "quota_reconcile_duration_seconds": tuple(0.1 * 2**n for n in range(10)),
+}
+
+
+@pytest.mark.parametrize(("name", "bounds"), BUCKETS.items(), ids=list(BUCKETS))
+def test_buckets_of_a_duration_are_those_of_the_specification(
+    name: str, bounds: tuple[float, ...]
+) -> None:
+    page = Client().get("/metrics").content.decode()
+    shown = re.findall(rf'^{metric_name(name)}_bucket{{.*le="([^"]+)".*}}', page, re.MULTILINE)
+    found = sorted({float(bound) for bound in shown})
+    assert found == pytest.approx([*bounds, float("inf")])
+
+
+def test_documented_metrics_have_the_types_that_their_names_say() -> None:
+    page = Client().get("/metrics").content.decode()
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    suffixes = {"_total": "counter", "_seconds": "histogram"}
+    for name in LIQUID:
+        kind = next((kind for end, kind in suffixes.items() if name.endswith(end)), "gauge")
+        assert types.get(metric_name(name), kind) == kind, name
+
+
 PRE_SET = {
     "info": ("200", "401", "403", "405", "500", "503"),
     "capacity": ("200", "401", "403", "405", "500", "503"),
@@ -110,6 +145,16 @@ def test_results_of_changes_are_there_before_any_request() -> None:
             for result in ("accepted", "rejected", "error"):
                 labels = f'{{dry_run="{dry_run}",result="{result}",status_code="{code}"}}'
                 assert f"{name}{labels}" in page
+
+
+def test_changes_and_timeouts_are_there_before_any_request() -> None:
+    page = Client().get("/metrics").content.decode()
+    changes = metric_name("committed_resource_change_api_commitment_changes_total")
+    timeouts = metric_name("committed_resource_change_api_timeouts_total")
+    for dry_run in ("true", "false"):
+        assert f'{timeouts}{{dry_run="{dry_run}"}}' in page
+        for result in ("accepted", "rejected", "error"):
+            assert f'{changes}{{az="",dry_run="{dry_run}",result="{result}"}}' in page
 
 
 def test_reservations_are_counted_by_state_and_reason() -> None:

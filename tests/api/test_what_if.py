@@ -15,10 +15,11 @@ from commitments.models import Commitment
 from hosts.models import Host, PlannedHostChange
 from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
 from tests.factories import make_group, make_group_capacity, make_host, make_vm
+from tests.ledger import database_fingerprint
 
 pytestmark = pytest.mark.django_db
 URL = "/api/v1/commitments/what-if"
-RAM = "hw_version_hana_1_ram"
+RAM, CORES = "hw_version_hana_1_ram", "hw_version_hana_1_cores"
 A = "aaaaaaaa-0000-4000-8000-000000000001"
 B = "bbbbbbbb-0000-4000-8000-000000000002"
 
@@ -33,7 +34,9 @@ def cloud(liquid: LiquidClient) -> LiquidClient:
     return liquid
 
 
-def batch(uuid: str, units: int, project: str = "alpha", zone: str = "az-a") -> dict[str, Any]:
+def batch(
+    uuid: str, units: int, project: str = "alpha", zone: str = "az-a", resource: str = RAM
+) -> dict[str, Any]:
     commitment = {
         "uuid": uuid,
         "oldStatus": None,
@@ -48,7 +51,7 @@ def batch(uuid: str, units: int, project: str = "alpha", zone: str = "az-a") -> 
         "totalGuaranteedAfter": 0,
         "commitments": [commitment],
     }
-    return {"az": zone, "byProject": {project: {"byResource": {RAM: changeset}}}}
+    return {"az": zone, "byProject": {project: {"byResource": {resource: changeset}}}}
 
 
 def ask(body: Any, token: str = VIEWER, method: str = "POST") -> Any:
@@ -162,6 +165,106 @@ class TestAnswers:
         assert len(document["unplaced"]) == 1
         assert document["unplaced"][0]["what"].startswith("VM ")
         assert document["accepted"] is False
+
+
+EVERY_EDIT: dict[str, Any] = {
+    "hosts_added": [{"like": "h1", "count": 3}],
+    "hosts_drained": ["h1"],
+    "hosts_failed": ["h2"],
+    "commitments_added": batch("cccccccc-0000-4000-8000-000000000003", 4, "gamma"),
+    "commitments_expired": [B],
+}
+FAR = "2098-06-01T00:00:00Z"
+
+
+class TestWritesNothing:
+    """Every table and every sequence of the database, before and after."""
+
+    @pytest.fixture(autouse=True)
+    def _region(self, cloud: LiquidClient) -> None:
+        commit(cloud, B, 10, "2098-01-01T00:00:00Z")
+        slot = Reservation.objects.select_related("target_host").order_by("pk")[0]
+        assert slot.target_host is not None
+        make_vm(host=slot.target_host, slot=slot, flavor_name="small", memory_gib=1, vcpus=1)
+        make_host("h3", zone="az-b", memory_gib=10, vcpus=40)
+        host = Host.objects.get(name="h1")
+        PlannedHostChange.objects.create(edit="drain", at="2098-02-01T00:00:00Z", host=host)
+        PlannedHostChange.objects.create(edit="add", at="2098-03-01T00:00:00Z", host=host)
+
+    @pytest.mark.parametrize(
+        ("question", "status"),
+        [
+            pytest.param({"batch": batch(A, 5)}, 200, id="accepted"),
+            pytest.param({"batch": batch(A, 15)}, 200, id="refused"),
+            pytest.param({"batch": batch(A, 15), "at": FAR}, 200, id="later"),
+            *[
+                pytest.param({"batch": batch(A, 15), "edit": {name: edit}}, 200, id=name)
+                for name, edit in EVERY_EDIT.items()
+            ],
+            pytest.param({"batch": batch(A, 15), "edit": EVERY_EDIT}, 200, id="every edit"),
+            pytest.param(
+                {"batch": batch(A, 15), "edit": EVERY_EDIT, "at": FAR}, 200, id="every edit later"
+            ),
+            pytest.param({"batch": batch(A, 5, resource=CORES)}, 200, id="cores"),
+            pytest.param(
+                {"batch": batch(A, 5, resource=CORES, zone="az-b")}, 200, id="cores never counted"
+            ),
+            pytest.param(
+                {"batch": batch(A, 5, resource=CORES, zone="az-x")}, 200, id="cores of no zone"
+            ),
+            pytest.param({"batch": batch(B, 3)}, 200, id="a commitment that exists"),
+            pytest.param({"batch": batch(A, 5), "at": "soon"}, 400, id="wrong question"),
+            pytest.param(
+                {"batch": batch(A, 5), "edit": {"hosts_failed": ["h9"]}}, 400, id="unknown host"
+            ),
+        ],
+    )
+    def test_the_database_is_as_before(self, question: dict[str, Any], status: int) -> None:
+        before = database_fingerprint()
+        response = ask(question)
+        assert response.status_code == status, response.content
+        assert database_fingerprint() == before
+
+    def test_the_fingerprint_sees_a_write_anywhere(self) -> None:
+        before = database_fingerprint()
+        assert {"commitments_commitment", "capacity_groupcapacity", "journal_outbox"} <= set(before)
+        Host.objects.filter(name="h3").update(zone="az-c")
+        changed = {name for name, now in database_fingerprint().items() if before[name] != now}
+        assert "hosts_host" in changed
+
+
+class TestCoresThatNobodyCounted:
+    def test_they_are_counted_for_the_answer_alone(self, cloud: LiquidClient) -> None:
+        make_host("h3", zone="az-b", memory_gib=10, vcpus=40)
+        fits = answer({"batch": batch(A, 40, resource=CORES, zone="az-b")})
+        assert outcomes(fits) == ["accepted"]
+        (decision,) = answer({"batch": batch(A, 41, resource=CORES, zone="az-b")})["decisions"]
+        assert decision["message"] == "insufficient CPU cores: 40 available, 41 requested"
+        assert decision["fits_now_units"] == 40
+
+
+class TestHostsThatGo:
+    def test_what_a_commitment_held_that_is_over_moves_nowhere(self, cloud: LiquidClient) -> None:
+        commit(cloud, B, 10, "2099-01-01T00:00:00Z")
+        edit = {"hosts_drained": ["h1"], "commitments_expired": [B]}
+        document = answer({"batch": batch(A, 10), "edit": edit})
+        assert (document["accepted"], document["unplaced"]) == (True, [])
+
+    def test_what_moved_ends_where_it_went(self, cloud: LiquidClient) -> None:
+        commit(cloud, B, 10, "2098-01-01T00:00:00Z")
+        edit = {"hosts_drained": ["h1"]}
+        document = answer({"batch": batch(A, 4), "edit": edit})
+        assert (document["accepted"], document["unplaced"]) == (False, [])
+        assert document["retry_at"] == "2098-01-01T00:00:00Z"
+        later = {"batch": batch(A, 10), "edit": edit, "at": "2098-01-01T00:00:00Z"}
+        assert answer(later)["accepted"] is True
+
+    def test_a_planned_host_is_like_one_that_fails(self, cloud: LiquidClient) -> None:
+        PlannedHostChange.objects.create(
+            edit="add", at="2097-06-01T00:00:00Z", host=Host.objects.get(name="h1")
+        )
+        document = answer({"batch": batch(A, 20), "edit": {"hosts_failed": ["h1"]}})
+        assert document["retry_at"] == "2097-06-01T00:00:00Z"
 
 
 class TestRefusals:

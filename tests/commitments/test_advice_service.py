@@ -80,6 +80,14 @@ class TestRetryAt:
         assert outcome.retry_at == NOW + timedelta(minutes=15)
         assert "fits from" not in outcome.rejection_reason
 
+    def test_what_a_drain_displaces_ends_where_it_went(self) -> None:
+        decide_ram("alpha", change(A, 6, expires_at=NOW + timedelta(days=5)))
+        decide_ram("beta", change(B, 4))
+        make_host("h2", zone="az-a", memory_gib=10, vcpus=40)
+        plan_hosts(PlannedHostEdit.DRAIN, "h1", 2)
+        plan_hosts(PlannedHostEdit.ADD, "h2", 3)
+        assert decide_ram("gamma", change(C, 12)).retry_at == NOW + timedelta(days=5)
+
     def test_cores_come_back_when_their_commitment_ends(self) -> None:
         first = change(A, 12, expires_at=NOW + timedelta(days=7))
         assert decide({"alpha": {CORES: [first]}}).rejection_reason == ""
@@ -168,9 +176,10 @@ class TestKnownTimeline:
         decide_ram("alpha", change(A, 1))
         host = Host.objects.get(name="h1")
         vms = [make_vm(host=host, flavor_name=name) for name in ("small", "big")]
-        asks = displaced_by([host.pk])
-        assert [ask.slot_name for ask in asks[1:]] == [
-            f"VM {vm.openstack_id}" for vm in sorted(vms, key=lambda vm: -vm.memory_bytes)
+        slot, *rest = displaced_by([host.pk])
+        assert [(one.ask.slot_name, one.ends_at) for one in rest] == [
+            (f"VM {vm.openstack_id}", None) for vm in sorted(vms, key=lambda vm: -vm.memory_bytes)
         ]
-        assert asks[0].slot_name.startswith("slot ")
+        assert slot.ask.slot_name.startswith("slot ")
+        assert slot.ends_at == Commitment.objects.get().end_time
         assert HostCapacity.objects.get(host=host).committed_memory_bytes == GIB

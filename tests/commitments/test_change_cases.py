@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import Sum
 
 from capacity.models import FlavorGroupSettings, GroupCapacity, Reservation
+from commitments.domain.changeset import CommitmentChange
+from commitments.domain.state import effective_amount
+from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment
 from journal.errors import Busy, HeadroomError
 from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, decide_ram
-from tests.factories import make_group, make_group_capacity, make_host
+from tests.factories import make_group, make_group_capacity, make_host, make_vm
 
 pytestmark = pytest.mark.django_db
 
@@ -20,6 +25,7 @@ A = "aaaaaaaa-0000-4000-8000-000000000001"
 B = "bbbbbbbb-0000-4000-8000-000000000002"
 C = "cccccccc-0000-4000-8000-000000000003"
 OTHER_RAM = "hw_version_gp_1_ram"
+CONFIRMED = CommitmentStatus.CONFIRMED
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +73,70 @@ class TestConversion:
         assert "insufficient capacity" in self.convert(amount=4)
         assert (slots(A), slots(B), slots(C)) == (7, 0, 0)
         assert Commitment.objects.get(commitment_uuid=A).state == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("vms", "is_accepted"),
+    [
+        pytest.param(0, True, id="no VMs"),
+        pytest.param(3, True, id="VMs in the three that stay"),
+        pytest.param(4, False, id="one free slot"),
+        pytest.param(5, False, id="VMs in all five"),
+    ],
+)
+def test_consumption_of_another_project_in_a_full_zone(vms: int, *, is_accepted: bool) -> None:
+    """Beta confirms 2 by consuming alpha's public 5, of which 3 are left over (11.3)."""
+    decide_ram("alpha", change(A, 5))
+    decide_ram("gamma", change("dddddddd-0000", 5))
+    of_alpha = Reservation.objects.filter(commitment__commitment_uuid=A).order_by("slot_index")
+    for slot in of_alpha[:vms]:
+        make_vm(host=slot.target_host, slot=slot, memory_gib=1, vcpus=4, project_id="alpha")
+    before = set(Reservation.objects.values_list("pk", "commitment__commitment_uuid"))
+    consumed = [change(B, 3), change(A, 5, "superseded", old="confirmed")]
+    outcome = decide({"alpha": {RAM: consumed}, "beta": {RAM: [change(C, 2)]}})
+    assert (outcome.rejection_reason == "") is is_accepted
+    if is_accepted:
+        assert (slots(A), slots(B), slots(C)) == (0, 3, 2)
+        assert {pk for pk, _uuid in before} == set(Reservation.objects.values_list("pk", flat=True))
+    else:
+        assert set(Reservation.objects.values_list("pk", "commitment__commitment_uuid")) == before
+
+
+@pytest.mark.parametrize(
+    ("resource", "wanted", "effective"),
+    [
+        pytest.param(RAM, change(A, 2), 2 * GIB, id="confirmed, 2"),
+        pytest.param(RAM, change(A, 2, "pending"), 2 * GIB, id="pending, 2"),
+        pytest.param(RAM, change(A, 2, "planned"), 0, id="planned, 2"),
+        pytest.param(RAM, change(A, 1, "expired", old="confirmed"), 0, id="expired, 1"),
+        pytest.param(RAM, change(A, 1, "superseded", old="confirmed"), 0, id="superseded, 1"),
+        pytest.param(
+            RAM, change(A, 2, expires_at=NOW - timedelta(minutes=1)), 0, id="ended a minute ago"
+        ),
+        pytest.param("hw_version_eight_ram", change(A, 5), 40 * GIB, id="confirmed, 5, unit 8 GiB"),
+        pytest.param(CORES, change(A, 8), 8, id="cores, confirmed, 8"),
+    ],
+)
+def test_amount_that_counts_follows_status_and_end(
+    resource: str, wanted: CommitmentChange, effective: int
+) -> None:
+    """The table of 11.4; the amount asked for is kept whatever counts of it."""
+    make_group("eight", flavors=[("eight", 8192, 4)], ram_unit_gib=8)
+    make_host("h2", zone="az-a", memory_gib=40, vcpus=40)
+    if wanted.old_status is not None:
+        decide({"alpha": {resource: [replace(wanted, old_status=None, new_status=CONFIRMED)]}})
+    assert decide({"alpha": {resource: [wanted]}}).rejection_reason == ""
+    row = Commitment.objects.get()
+    claimed = effective_amount(
+        requested_amount=row.requested_amount,
+        status=CommitmentStatus(row.state),
+        end_time=row.end_time,
+        now=NOW,
+    )
+    unit_amount = {RAM: GIB, CORES: 1}.get(resource, 8 * GIB)
+    assert (claimed, row.requested_amount) == (effective, wanted.amount_units * unit_amount)
+    held = Reservation.objects.aggregate(held=Sum("memory_bytes", default=0))["held"]
+    assert held == (0 if resource == CORES else effective)
 
 
 def test_renewal_moves_nothing() -> None:

@@ -169,6 +169,19 @@ class TestCoveredUsage:
         reconcile_full(now=NOW)
         assert payg()["hw_version_hana_v2_ram"] == 96 - covered_gib
 
+    def test_confirmed_guaranteed_and_cores_add_up(self) -> None:
+        cover("c-1", memory_gib=5)
+        cover("c-2", memory_gib=3, state="guaranteed")
+        cover("c-3", vcpus=2)
+        reconcile_full(now=NOW)
+        covered = {name: usage()[name] - payg()[name] for name in usage()}
+        assert covered == {**hana(8, 2, 0), **general(0, 0, 0)}
+
+    def test_more_covered_than_used_is_nothing_left(self) -> None:
+        cover("c-1", memory_gib=500)
+        reconcile_full(now=NOW)
+        assert payg()["hw_version_hana_v2_ram"] == 0
+
     def test_what_was_accepted_counts_while_a_change_waits(self) -> None:
         row = cover("c-1", memory_gib=5, state="pending")
         Commitment.objects.filter(pk=row.pk).update(
@@ -217,6 +230,7 @@ class TestChanges:
     def test_a_vm_that_came_and_went(self) -> None:
         new_vm("vm-7", "small")
         reconcile_changed(now=NOW)
+        assert usage()["hw_version_hana_v2_ram"] == 128
         Instance.objects.get(openstack_id="vm-7").delete()
         reconcile_full(now=NOW)
         assert usage() == {**hana(96, 24, 2), **general(4, 2, 1)}

@@ -16,9 +16,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from capacity.models import Reservation
+from commitments.management.commands.e2e_commitments import DEFAULT_PROJECT
 from commitments.models import Commitment
 from tests.e2e.processes import ADMIN, VIEWER, WebServer
-from tests.factories import make_group, make_hosts
+from tests.factories import make_group, make_hosts, make_vm
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -48,11 +49,22 @@ def url_of(web: WebServer) -> str:
 def test_every_check_passes_on_a_cloud_with_room(web: WebServer, tmp_path: Path) -> None:
     make_group("g", flavors=[("g-small", 16384, 4), ("g-large", 32768, 8)])
     for zone in ("az-a", "az-b"):
-        make_hosts(3, zone=zone, prefix=f"{zone}-h")
+        host, *_rest = make_hosts(3, zone=zone, prefix=f"{zone}-h")
+    make_vm(host=host, flavor_name="g-small", project_id=DEFAULT_PROJECT, memory_gib=16, vcpus=4)
 
     lines = run(url_of(web), "--zone=az-a", "--zone=az-b", folder=tmp_path)
 
     assert outcomes(lines) == {"passed"}, lines
+    vms = {
+        (line["check"], line["zone"], line["detail"])
+        for line in lines
+        if line["check"] in {"round trip", "batch"}
+    }
+    assert vms == {
+        (check, zone, f"VMs committed 0, pay as you go {count}")
+        for check in ("round trip", "batch")
+        for zone, count in (("az-a", 0), ("az-b", 1))
+    }
     assert [line["check"] for line in lines[:3]] == ["info", "capacity report", "usage report"]
     wanted = [(c, z, r) for c in CHECKS for z in ("az-a", "az-b") for r in RESOURCES]
     assert [(line["check"], line["zone"], line["resource"]) for line in lines[3:]] == wanted

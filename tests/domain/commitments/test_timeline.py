@@ -19,17 +19,19 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.advice import Advice, advice_lines, advise, largest_fitting_units
+from commitments.domain.first_fit import first_fit
 from commitments.domain.placing import SlotAsk
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.domain.timeline import (
     CoresRelease,
+    Displaced,
+    EditedSnapshot,
     HostChange,
     HostEdit,
     Releases,
     Sweep,
     Timeline,
-    first_fit,
     later_part,
     with_host_changes,
 )
@@ -122,8 +124,8 @@ ADDED = HostChange(edit=HostEdit.ADDED, host_id=1, name="planned-1")
 DRAINED = HostChange(edit=HostEdit.DRAINED, host_id=1)
 
 
-def ask(memory_gib: int, name: str = "vm") -> SlotAsk:
-    return SlotAsk(
+def ask(memory_gib: int, name: str = "vm", ends_on: int | None = None) -> Displaced:
+    slot = SlotAsk(
         slot_id=None,
         slot_index=0,
         slot_name=name,
@@ -132,6 +134,11 @@ def ask(memory_gib: int, name: str = "vm") -> SlotAsk:
         zone="az",
         project_id="p",
     )
+    return Displaced(ask=slot, ends_at=None if ends_on is None else day(ends_on))
+
+
+def waiting(edited: EditedSnapshot) -> list[str]:
+    return [missing.ask.slot_name for missing in edited.aftermath.waiting]
 
 
 @pytest.mark.parametrize(
@@ -208,28 +215,6 @@ def worlds(draw: st.DrawFn) -> tuple[AdmissionSnapshot, list[CommitmentTarget], 
     return snapshot(*hosts), targets, timeline(releases, hosts=changes)
 
 
-@given(world=worlds())
-def test_the_fit_is_real_and_the_moment_before_is_not(
-    world: tuple[AdmissionSnapshot, list[CommitmentTarget], Timeline],
-) -> None:
-    """The oracle plans at every moment in turn; bisection must find one of its borders."""
-    start, targets, known = world
-    sweep = Sweep(start, known)
-    fits = [
-        not plan_admission(sweep.snapshot_at(moment), targets, may_reject=True, now=NOW).rejections
-        for moment in range(len(known.moments))
-    ]
-    fit = first_fit(start, targets, known)
-    if fit is None:
-        ends = {at - 1 for at, _ in known.hosts} | {len(fits) - 1}
-        assert not any(fits[end] for end in ends if end >= 0)
-        return
-    found = known.moments.index(fit.at)
-    assert fits[found]
-    stretch_begins = found in {0, *(at for at, _ in known.hosts)}
-    assert stretch_begins or not fits[found - 1]
-
-
 @given(world=worlds(), moment=st.integers(0, 15))
 def test_room_along_the_timeline_is_that_of_hosts_built_so(
     world: tuple[AdmissionSnapshot, list[CommitmentTarget], Timeline], moment: int
@@ -286,7 +271,7 @@ class TestHostChanges:
         change = replace(DRAINED, displaced=(ask(6), ask(4, "too-much")))
         edited = with_host_changes(start, [change])
         assert edited.snapshot.hosts.free_memory_bytes().tolist() == [0, 2 * GIB]
-        assert [missing.slot_name for missing in edited.unplaced] == ["too-much"]
+        assert waiting(edited) == ["too-much"]
 
     def test_what_goes_never_goes_to_another_host_that_goes(self) -> None:
         start = snapshot(host(1, 8), host(2, 8), host(3, 4))
@@ -296,7 +281,7 @@ class TestHostChanges:
         ]
         edited = with_host_changes(start, both)
         assert edited.snapshot.hosts.free_memory_bytes().tolist() == [0, 0, GIB]
-        assert [missing.slot_name for missing in edited.unplaced] == ["vm"]
+        assert waiting(edited) == ["vm"]
 
     def test_a_new_host_is_an_empty_copy(self) -> None:
         hosts = with_host_changes(FULL, [ADDED]).snapshot.hosts

@@ -1,0 +1,207 @@
+"""When a refused batch fits: the first known moment (spec liquid, 11.5, 20 row 6).
+
+A batch whose new slots are all alike fits from some room on, and room only grows between two
+changes of hosts, so bisection finds the moment. Slots of several sizes can be unlucky: the same
+batch may fit into less room and not into more, since hosts are chosen one slot after the other. For
+those, every moment before the one found is tried too, as far as they can be hoped to fit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from commitments.domain.admission import (
+    AdmissionPlan,
+    AdmissionSnapshot,
+    CommitmentTarget,
+    plan_admission,
+)
+from commitments.domain.timeline import Sweep, Timeline
+from scheduling.resources import ResourceVector
+from scheduling.table import HostTable
+
+MOST_TRIED_SLOTS = 2_000
+"""Slots placed in search of luck; a plan without slots counts as one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The moment from which a request fits, and the plan that shows it."""
+
+    at: datetime
+    plan: AdmissionPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NewSlots:
+    """The slots for which a plan looks for hosts.
+
+    Attributes:
+        count: How many.
+        sizes: Size and zone of each kind to how many take at least as much, in the same zone.
+        are_alike: Whether every host is as good for one of them as for another.
+    """
+
+    count: int
+    sizes: tuple[tuple[ResourceVector, str, int], ...]
+    are_alike: bool
+
+
+def first_fit(
+    snapshot: AdmissionSnapshot, targets: Sequence[CommitmentTarget], timeline: Timeline
+) -> Fit | None:
+    """Return the first known moment at which a batch that is refused now would be accepted.
+
+    What is returned fits. No earlier moment does, unless the batch has slots of several kinds and
+    more of them than are worth trying at every moment (``MOST_TRIED_SLOTS``); then it does not fit
+    at the moment before.
+
+    Args:
+        snapshot: The present.
+        targets: The batch; moments at or after the end of any of them are not looked at.
+        timeline: What is known to come.
+
+    Source: spec liquid, 11.5 (``retryAt``).
+    """
+    last = _last_moment(targets, timeline)
+    if last < 0:
+        return None
+    search = _Search(snapshot, targets, timeline)
+    starts = sorted({0, *(at for at, _change in timeline.hosts)})
+    for start, following in zip(starts, [*starts[1:], last + 1], strict=True):
+        end = min(following - 1, last)
+        found = search.between(start, end) if start <= end else None
+        if found is not None:
+            return found
+    return None
+
+
+def _last_moment(targets: Sequence[CommitmentTarget], timeline: Timeline) -> int:
+    """Return the index of the last moment before the first end of a batch, -1 when there is none.
+
+    The batch asks for nothing at its end any more.
+    """
+    last = len(timeline.moments) - 1
+    for target in targets:
+        end = target.desired.end_time if target.desired is not None and target.is_holding else None
+        if end is not None:
+            last = min(last, bisect_left(timeline.moments, end) - 1)
+    return last
+
+
+class _Search:
+    """Plans of one batch along a timeline."""
+
+    def __init__(
+        self, snapshot: AdmissionSnapshot, targets: Sequence[CommitmentTarget], timeline: Timeline
+    ) -> None:
+        self._targets = targets
+        self._moments = timeline.moments
+        self._sweep = Sweep(snapshot, timeline)
+        self._new_slots: _NewSlots | None = None
+        self._slots_left = MOST_TRIED_SLOTS
+
+    def between(self, start: int, end: int) -> Fit | None:
+        """Return the first fit from one moment to another, both included, with no host change.
+
+        Hosts may change at ``start``.
+        """
+        found = self._fit_at(end)
+        new_slots = self._new_slots
+        assert new_slots is not None  # noqa: S101 - the first plan tells them
+        hopeful = _first_true(
+            start, end, lambda m: _may_fit(self._sweep.snapshot_at(m).hosts, new_slots)
+        )
+        if hopeful is None:
+            return None
+        border = end
+        if found is not None:
+            found, border = self._bisected(hopeful, end, found)
+        if new_slots.are_alike:
+            return found
+        return next(self._lucky(hopeful, border), found)
+
+    def _bisected(self, low: int, high: int, found: Fit) -> tuple[Fit, int]:
+        while low < high:
+            middle = (low + high) // 2
+            earlier = self._fit_at(middle)
+            if earlier is None:
+                low = middle + 1
+            else:
+                found, high = earlier, middle
+        return found, high
+
+    def _lucky(self, start: int, before: int) -> Iterator[Fit]:
+        cost = max(1, self._new_slots.count if self._new_slots is not None else 1)
+        for moment in range(start, before):
+            self._slots_left -= cost
+            if self._slots_left < 0:
+                return
+            fit = self._fit_at(moment)
+            if fit is not None:
+                yield fit
+
+    def _fit_at(self, moment: int) -> Fit | None:
+        at = self._moments[moment]
+        snapshot = self._sweep.snapshot_at(moment)
+        plan = plan_admission(snapshot, self._targets, may_reject=True, now=at)
+        if self._new_slots is None:
+            self._new_slots = _new_slots_of(plan)
+        return None if plan.rejections else Fit(at=at, plan=plan)
+
+
+def _first_true(start: int, end: int, is_true: Callable[[int], bool]) -> int | None:
+    """Return the first number from which on something is true, None when it is not at the end."""
+    if not is_true(end):
+        return None
+    while start < end:
+        middle = (start + end) // 2
+        if is_true(middle):
+            end = middle
+        else:
+            start = middle + 1
+    return start
+
+
+def _new_slots_of(plan: AdmissionPlan) -> _NewSlots:
+    asked = [
+        (placement, decision.target.desired)
+        for decision in plan.decisions
+        for placement in decision.placements
+        if placement.vm is None and decision.target.desired is not None
+    ]
+    kinds = {
+        (placement.resource_name, placement.slot, desired.flavor_group_name, desired.project_id)
+        for placement, desired in asked
+    }
+    slots = [(placement.slot, desired.zone) for placement, desired in asked]
+    return _NewSlots(
+        count=len(slots),
+        sizes=tuple(
+            (size, zone, sum(size.fits_into(slot) for slot, its in slots if its == zone))
+            for size, zone in sorted(set(slots))
+        ),
+        are_alike=len(kinds) <= 1,
+    )
+
+
+def _may_fit(hosts: HostTable, new_slots: _NewSlots) -> bool:
+    """Return whether there is hope: for each size, room for all slots of at least that size.
+
+    More room never takes hope away, and a batch that fits has it.
+    """
+    free_memory_bytes = np.maximum(hosts.free_memory_bytes(), 0)
+    free_vcpus = np.maximum(hosts.free_vcpus(), 0)
+    for size, zone, wanted in new_slots.sizes:
+        if size.memory_bytes <= 0 or size.vcpus <= 0 or zone not in hosts.zones:
+            continue
+        here = hosts.zone == hosts.zones.index(zone)
+        room = np.minimum(free_memory_bytes // size.memory_bytes, free_vcpus // size.vcpus)
+        if int(room[here].sum(dtype=np.int64)) < wanted:
+            return False
+    return True

@@ -1,0 +1,141 @@
+"""The document of our own API about commitments says what is served, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import schemathesis
+import yaml
+from django.urls import get_resolver
+from schemathesis.core.result import Ok
+
+from capacity.models import Reservation
+from config import urls
+from tests.api.conftest import configure, liquid  # noqa: F401 - fixtures of the API tests
+from tests.api.liquid_client import ADMIN, MEMBER, LiquidClient
+from tests.api.test_what_if import (
+    CORES,
+    EVERY_EDIT,
+    URL,
+    A,
+    B,
+    ask,
+    batch,
+    cloud,  # noqa: F401 - fixture
+    commit,
+)
+from tests.contract.test_liquid_openapi import as_template, patterns_below, references
+from tests.factories import make_vm
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "commitments.openapi.yaml"
+PREFIX = "/api/v1/commitments"
+
+
+def document() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
+    return content
+
+
+def validate(content: Any, schema: str) -> None:
+    """Check content against a schema of the document."""
+    root = {**document(), "$ref": f"#/components/schemas/{schema}"}
+    jsonschema.validate(content, root, cls=jsonschema.Draft202012Validator)
+
+
+def test_every_url_below_the_prefix_is_documented_with_its_methods_and_nothing_else() -> None:
+    served = {
+        as_template(route): set(pattern.callback.view_class.http_method_names)  # type: ignore[attr-defined]  # a View's
+        for route, pattern in patterns_below(get_resolver(urls.__name__))
+        if as_template(route).startswith(PREFIX)
+    }
+    assert {path: set(item) for path, item in document()["paths"].items()} == served
+    assert set(served) == {URL}
+
+
+def test_document_is_valid_openapi() -> None:
+    schema = schemathesis.openapi.from_path(DOCUMENT)
+    schema.validate()
+    assert all(isinstance(operation, Ok) for operation in schema.get_all_operations())
+
+
+def test_every_schema_is_valid_and_every_component_is_used() -> None:
+    content = document()
+    for schema in content["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    targets = {
+        f"#/components/{kind}/{name}"
+        for kind, entries in content["components"].items()
+        for name in entries
+        if kind != "securitySchemes"
+    }
+    assert set(references(content)) == targets
+
+
+def deleting(uuid: str) -> dict[str, Any]:
+    body = batch(uuid, 10, project="beta")
+    (changeset,) = body["byProject"]["beta"]["byResource"].values()
+    changeset["commitments"][0] |= {"oldStatus": "confirmed", "newStatus": None}
+    return body
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("question", "outcome"),
+    [
+        pytest.param({"batch": batch(A, 5)}, "accepted", id="accepted"),
+        pytest.param({"batch": batch(A, 15)}, "rejected", id="refused"),
+        pytest.param({"batch": batch(A, 500, resource=CORES)}, "rejected", id="cores"),
+        pytest.param({"batch": deleting(B)}, "deleted", id="deleted"),
+        pytest.param({"batch": batch(A, 15), "edit": EVERY_EDIT}, "accepted", id="every edit"),
+        pytest.param(
+            {"batch": batch(A, 15), "edit": {"hosts_failed": ["h1"]}}, "rejected", id="unplaced"
+        ),
+        pytest.param(
+            {"batch": batch(A, 15), "edit": None, "at": None}, "rejected", id="null is left out"
+        ),
+    ],
+)
+def test_questions_and_answers_are_as_documented(
+    cloud: LiquidClient,  # noqa: F811
+    question: dict[str, Any],
+    outcome: str,
+) -> None:
+    commit(cloud, B, 10, "2098-01-01T00:00:00Z")
+    slot = Reservation.objects.select_related("target_host").order_by("pk")[0]
+    assert slot.target_host is not None
+    make_vm(host=slot.target_host, slot=slot, flavor_name="small", memory_gib=1, vcpus=1)
+    validate(question, "Question")
+    response = ask(question)
+    assert response.status_code == 200, response.content
+    validate(response.json(), "Answer")
+    assert [one["outcome"] for one in response.json()["decisions"]] == [outcome]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("method", "body", "token", "status"),
+    [
+        ("POST", b"{", "nobody-knows-this-one", 401),
+        ("POST", b"{", MEMBER, 403),
+        ("POST", b"{", ADMIN, 400),
+        ("GET", b"", ADMIN, 405),
+        ("POST", b" " * (65 << 20), ADMIN, 413),
+        ("POST", {"batch": batch(A, 1)}, ADMIN, 503),
+    ],
+)
+def test_errors_are_as_documented(
+    liquid: LiquidClient,  # noqa: F811
+    method: str,
+    body: Any,
+    token: str,
+    status: int,
+) -> None:
+    del liquid
+    response = ask(body, token=token, method=method)
+    assert response.status_code == status, response.content
+    assert str(status) in document()["paths"][URL]["post"]["responses"]
+    assert response["Content-Type"] == "application/problem+json"
+    validate(response.json(), "ProblemDetails")
