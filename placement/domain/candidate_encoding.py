@@ -13,14 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.domain.candidates import Candidates
-from placement.domain.snapshot import UUID_LENGTH, Int32Column, Int64Column, Snapshot, UInt8Column
-from placement.domain.summaries import old_summaries, tree_summaries
+from placement.domain.snapshot import (
+    UUID_LENGTH,
+    BoolColumn,
+    Int32Column,
+    Int64Column,
+    Snapshot,
+    UInt8Column,
+)
+from placement.domain.summaries import joined_summaries, old_summaries
 
 DICT_FORM = 12
 ALL_CLASSES = 27
 TRAITS = 17
 TREES = 29
 MAPPINGS = 34
+
+NOTHING = b'{"allocation_requests":[],"provider_summaries":{}}'
 
 _HOLE = "\0" * UUID_LENGTH
 _SLOTS_PER_NUMBER = 8
@@ -35,11 +44,18 @@ def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) ->
         minor: Minor number of the microversion, from 10.
     """
     if not len(candidates):
-        return b'{"allocation_requests":[],"provider_summaries":{}}'
+        return NOTHING
+    return with_summaries(encode_requests(snapshot, candidates, minor), snapshot, candidates, minor)
+
+
+def with_summaries(
+    requests: bytes, snapshot: Snapshot, candidates: Candidates, minor: int
+) -> bytes:
+    """Return the body of an answer whose candidates are encoded already; there is at least one."""
     return b"".join(
         (
             b'{"allocation_requests":[',
-            _requests(snapshot, candidates, minor),
+            requests,
             b'],"provider_summaries":{',
             _summaries(snapshot, candidates, minor),
             b"}}",
@@ -47,8 +63,8 @@ def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) ->
     )
 
 
-def _requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
-    """Return the texts of the candidates, joined by commas, in their order."""
+def encode_requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
+    """Return the texts of the candidates, at least one, joined by commas in their order."""
     if len(candidates.columns) == 1:
         template = _template(candidates, [0], minor)
         return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
@@ -164,20 +180,20 @@ def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
         if slot.resources
     ]
     if minor >= TREES:
-        trees = _distinct([snapshot.trees[column] for column in columns], snapshot.tree_count)
-        return b",".join(tree_summaries(snapshot, trees))
-    rows = _distinct(columns, len(snapshot))
+        trees = [snapshot.trees[column] for column in columns]
+        return joined_summaries(snapshot, _marked(trees, snapshot.tree_count))
+    rows = np.flatnonzero(_marked(columns, len(snapshot))).tolist()
     asked = {name for slot in candidates.slots for name in slot.resources}
     names = [name for name in snapshot.classes if minor >= ALL_CLASSES or name in asked]
     return ",".join(old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)).encode()
 
 
-def _distinct(columns: Sequence[Int32Column], count: int) -> list[int]:
-    """Return the distinct numbers of some columns, ascending; all are below ``count``."""
+def _marked(columns: Sequence[Int32Column], count: int) -> BoolColumn:
+    """Return bool[count], the numbers that some columns have; all are below ``count``."""
     marked = np.zeros(count, dtype=np.bool_)
     for column in columns:
         marked[column] = True
-    return np.flatnonzero(marked).tolist()
+    return marked
 
 
 def _json(content: object) -> str:
