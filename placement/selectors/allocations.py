@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from placement.database import fetch
+from placement.database import fetch, fetch_prepared
 from placement.selectors.providers import is_canonical, missing_provider
 
 UNKNOWN_TYPE: Final = "unknown"
@@ -82,7 +82,7 @@ def get_consumer_allocations(uuid: str) -> ConsumerAllocations:
     Args:
         uuid: As in the path; other spellings than the stored one find nothing.
     """
-    rows = fetch(OF_CONSUMER, [uuid]) if is_canonical(uuid) else []
+    rows = fetch_prepared(OF_CONSUMER, [uuid]) if is_canonical(uuid) else []
     if not rows:
         return ConsumerAllocations()
     resources: dict[str, dict[str, int]] = {}
@@ -106,7 +106,7 @@ def get_provider_allocations(uuid: str) -> ProviderAllocations:
     Raises:
         NotFound: there is no such provider.
     """
-    rows = fetch(OF_PROVIDER, [uuid]) if is_canonical(uuid) else []
+    rows = fetch_prepared(OF_PROVIDER, [uuid]) if is_canonical(uuid) else []
     if not rows:
         raise missing_provider(uuid)
     resources: dict[str, dict[str, int]] = {}
