@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -69,8 +70,13 @@ def put_cache_headers(response: HttpResponse, minor: int, modified_at: float | N
         modified_at: Newest change, seconds since 1970; now when ``None``.
     """
     if minor >= CACHE_HEADERS_SINCE:
-        response["Last-Modified"] = formatdate(modified_at or time.time(), usegmt=True)
+        response["Last-Modified"] = _http_date(int(modified_at or time.time()))
         response["Cache-Control"] = "no-cache"
+
+
+@lru_cache(maxsize=4096)
+def _http_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 def provider_links(prefix: str, uuid: str, minor: int) -> list[dict[str, str]]:
