@@ -43,7 +43,7 @@ class PlacementMiddleware:
         # Refusals are answers like others here; Django would write a warning for each.
         response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
         if response.status_code != NO_CONTENT:
-            response.headers["Content-Length"] = str(len(response.content))
+            response.headers["Content-Length"] = str(sum(map(len, response)))
         return response
 
     def _serve(self, request: HttpRequest, path: str) -> HttpResponse:

@@ -49,6 +49,17 @@ def _own_host(request: HttpRequest) -> str:
     return f"{name}" if port == DEFAULT_PORTS.get(request.scheme or "") else f"{name}:{port}"
 
 
+class PiecesResponse(HttpResponse):
+    """An answer with a JSON body in pieces; only the server puts them together.
+
+    A body of some megabytes is not copied once more than it must be.
+    """
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        super().__init__(content_type=JSON_TYPE)
+        self._container = list(pieces)  # what the framework's own content is kept in
+
+
 def json_answer(payload: object, *, status: int = 200) -> HttpResponse:
     """Return an answer with a JSON body."""
     return HttpResponse(orjson.dumps(payload), content_type=JSON_TYPE, status=status)

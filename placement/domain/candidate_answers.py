@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from placement.domain.candidate_encoding import NOTHING, encode_requests, with_summaries
+from placement.domain.candidate_encoding import NOTHING, answer_pieces, encode_requests
 from placement.domain.candidate_options import Slot
 from placement.domain.candidates import Candidates
 from placement.domain.snapshot import Int32Column, Snapshot, UInt8Column
@@ -26,9 +26,14 @@ _BYTES_BESIDES: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A body and how many candidates it lists."""
+    """An answer.
 
-    body: bytes
+    Attributes:
+        pieces: Of the body; those about many providers are shared with other answers.
+        found: How many candidates it lists.
+    """
+
+    pieces: Sequence[bytes]
     found: int
 
 
@@ -66,14 +71,17 @@ class AnswerCache:
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._answers: dict[Hashable, Answer] = {}
-        self._answer_bytes = 0
-        self._requests: OrderedDict[Hashable, _Requests] = OrderedDict()
-        self._request_bytes = 0
+        self._requests: OrderedDict[Hashable, tuple[_Requests, int]] = OrderedDict()
+        self._bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        """About the memory of all that is kept."""
-        return self._answer_bytes + self._request_bytes
+        """What is kept in memory at most; texts that answers share are counted for each."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        """Return of how many searches the candidates are kept."""
+        return len(self._requests)
 
     def known(self, key: Hashable, snapshot: Snapshot) -> Answer | None:
         """Return the answer if it was given from this very snapshot.
@@ -97,48 +105,39 @@ class AnswerCache:
             minor: Minor number of the microversion, from 10.
         """
         if not len(candidates):
-            return Answer(body=NOTHING, found=0)
+            return Answer(pieces=(NOTHING,), found=0)
         with self._lock:
-            before = self._requests.get(key)
-        if before is None or not before.are_of(snapshot, candidates):
-            before = _Requests(
+            known = self._requests.get(key)
+        if known is not None and known[0].are_of(snapshot, candidates):
+            requests, _ = known
+        else:
+            requests = _Requests(
                 text=encode_requests(snapshot, candidates, minor),
                 uuids=snapshot.uuids,
                 slots=candidates.slots,
                 columns=candidates.columns,
             )
-        body = with_summaries(before.text, snapshot, candidates, minor)
-        answer = Answer(body=body, found=len(candidates))
+        pieces = answer_pieces(requests.text, snapshot, candidates, minor)
+        answer = Answer(pieces=pieces, found=len(candidates))
         with self._lock:
-            self._keep(key, snapshot, answer, before)
+            self._keep(key, snapshot, answer, requests)
         return answer
 
     def _keep(self, key: Hashable, snapshot: Snapshot, answer: Answer, requests: _Requests) -> None:
         if self._snapshot is not snapshot:
-            self._forget_answers()
-            self._snapshot = snapshot
+            self._snapshot, self._answers = snapshot, {}
         self._drop(key)
-        if _size(answer.body) + _size(requests.text) > self._most_bytes:
+        size_bytes = sum(map(len, answer.pieces)) + _BYTES_BESIDES
+        if size_bytes > self._most_bytes:
             return
-        self._requests[key] = requests
-        self._request_bytes += _size(requests.text)
+        self._requests[key] = requests, size_bytes
         self._answers[key] = answer
-        self._answer_bytes += _size(answer.body)
-        while self.size_bytes > self._most_bytes:
+        self._bytes += size_bytes
+        while self._bytes > self._most_bytes:
             self._drop(next(iter(self._requests)))
 
     def _drop(self, key: Hashable) -> None:
-        requests = self._requests.pop(key, None)
-        if requests is not None:
-            self._request_bytes -= _size(requests.text)
-        answer = self._answers.pop(key, None)
-        if answer is not None:
-            self._answer_bytes -= _size(answer.body)
-
-    def _forget_answers(self) -> None:
-        self._answers = {}
-        self._answer_bytes = 0
-
-
-def _size(text: bytes) -> int:
-    return len(text) + _BYTES_BESIDES
+        kept = self._requests.pop(key, None)
+        if kept is not None:
+            self._bytes -= kept[1]
+        self._answers.pop(key, None)

@@ -21,7 +21,7 @@ from placement.domain.snapshot import (
     Snapshot,
     UInt8Column,
 )
-from placement.domain.summaries import joined_summaries, old_summaries
+from placement.domain.summaries import old_summaries, summary_pieces
 
 DICT_FORM = 12
 ALL_CLASSES = 27
@@ -45,21 +45,20 @@ def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) ->
     """
     if not len(candidates):
         return NOTHING
-    return with_summaries(encode_requests(snapshot, candidates, minor), snapshot, candidates, minor)
+    requests = encode_requests(snapshot, candidates, minor)
+    return b"".join(answer_pieces(requests, snapshot, candidates, minor))
 
 
-def with_summaries(
+def answer_pieces(
     requests: bytes, snapshot: Snapshot, candidates: Candidates, minor: int
-) -> bytes:
-    """Return the body of an answer whose candidates are encoded already; there is at least one."""
-    return b"".join(
-        (
-            b'{"allocation_requests":[',
-            requests,
-            b'],"provider_summaries":{',
-            _summaries(snapshot, candidates, minor),
-            b"}}",
-        )
+) -> Sequence[bytes]:
+    """Return the body, in pieces, of an answer whose candidates, at least one, are encoded."""
+    return (
+        b'{"allocation_requests":[',
+        requests,
+        b'],"provider_summaries":{',
+        *_summaries(snapshot, candidates, minor),
+        b"}}",
     )
 
 
@@ -172,8 +171,8 @@ def _template(candidates: Candidates, pattern: Sequence[int], minor: int) -> _Te
     return _Template(encoded, tuple(zip(starts, holes, strict=True)))
 
 
-def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
-    """Return the members of ``provider_summaries``, joined by commas."""
+def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> Sequence[bytes]:
+    """Return the members of ``provider_summaries`` in pieces, commas included."""
     columns = [
         column
         for slot, column in zip(candidates.slots, candidates.columns, strict=True)
@@ -181,11 +180,12 @@ def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
     ]
     if minor >= TREES:
         trees = [snapshot.trees[column] for column in columns]
-        return joined_summaries(snapshot, _marked(trees, snapshot.tree_count))
+        return summary_pieces(snapshot, _marked(trees, snapshot.tree_count))
     rows = np.flatnonzero(_marked(columns, len(snapshot))).tolist()
     asked = {name for slot in candidates.slots for name in slot.resources}
     names = [name for name in snapshot.classes if minor >= ALL_CLASSES or name in asked]
-    return ",".join(old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)).encode()
+    texts = old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)
+    return (",".join(texts).encode(),)
 
 
 def _marked(columns: Sequence[Int32Column], count: int) -> BoolColumn:

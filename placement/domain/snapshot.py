@@ -87,6 +87,8 @@ class SnapshotCaches:
     Attributes:
         filters: Request group without amounts -> rows that pass; lives as long as trees, traits
             and aggregates stay.
+        served: Filter and sharing providers with room -> those providers and the trees they can
+            serve; lives as long as the filters.
         anchors: Row of a sharing provider -> trees it serves; lives as long as trees and
             aggregates stay.
         rows_by_uuid: Uuid -> row; filled at the first use, lives as long as trees stay.
@@ -97,6 +99,7 @@ class SnapshotCaches:
     """
 
     filters: dict[object, object] = field(default_factory=dict)
+    served: dict[object, tuple[Int32Column, Int32Column]] = field(default_factory=dict)
     anchors: dict[int, Int32Column] = field(default_factory=dict)
     rows_by_uuid: dict[str, int] | None = None
     rows_by_id: tuple[Int64Column, Int64Column] | None = None

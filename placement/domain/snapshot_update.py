@@ -169,7 +169,7 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
     has_other_traits = not np.array_equal(trait_bits[:, rows], part.trait_bits)
     has_other_aggregates = not np.array_equal(aggregate_bits[:, rows], part.aggregate_bits)
     if has_other_traits or has_other_aggregates:
-        caches = replace(caches, filters={})
+        caches = replace(caches, filters={}, served={})
     if has_other_traits:
         trait_bits = trait_bits.copy()
         trait_bits[:, rows] = part.trait_bits

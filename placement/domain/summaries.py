@@ -32,8 +32,10 @@ def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     return texts  # type: ignore[return-value]  # none is None any more
 
 
-def joined_summaries(snapshot: Snapshot, wanted: BoolColumn) -> bytes:
-    """Return the summaries of whole trees joined by commas; whole blocks are taken as they are.
+def summary_pieces(snapshot: Snapshot, wanted: BoolColumn) -> list[bytes]:
+    """Return the summaries of whole trees as texts that follow each other, commas included.
+
+    Blocks of which all trees are wanted are taken as they are, so that nothing large is copied.
 
     Args:
         snapshot: The providers.
@@ -44,19 +46,18 @@ def joined_summaries(snapshot: Snapshot, wanted: BoolColumn) -> bytes:
     found = np.add.reduceat(wanted, firsts, dtype=np.int64)
     is_whole = found == np.minimum(count - firsts, TREES_PER_BLOCK)
     if not is_whole.any():
-        return b",".join(tree_summaries(snapshot, np.flatnonzero(wanted).tolist()))
-    whole = np.flatnonzero(is_whole).tolist()
-    _fill_blocks(snapshot, whole)
+        return [b",".join(tree_summaries(snapshot, np.flatnonzero(wanted).tolist()))]
+    _fill_blocks(snapshot, np.flatnonzero(is_whole).tolist())
     pieces: list[bytes] = []
     for block in np.flatnonzero(found).tolist():
         text = snapshot.summaries.blocks[block] if is_whole[block] else None
-        if text is not None:
-            pieces.append(text)
-            continue
-        first = block * TREES_PER_BLOCK
-        trees = np.flatnonzero(wanted[first : first + TREES_PER_BLOCK]) + first
-        pieces += tree_summaries(snapshot, trees.tolist())
-    return b",".join(pieces)
+        if text is None:
+            first = block * TREES_PER_BLOCK
+            trees = np.flatnonzero(wanted[first : first + TREES_PER_BLOCK]) + first
+            text = b",".join(tree_summaries(snapshot, trees.tolist()))
+        pieces += (text, b",")
+    pieces.pop()
+    return pieces
 
 
 def _fill_blocks(snapshot: Snapshot, blocks: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Final
@@ -34,8 +34,8 @@ MOST_ANSWERED: Final = 200_000
 _queries: Final = QueryCache()
 
 
-def candidates_body(text: str, minor: int) -> bytes:
-    """Return the encoded answer of a search.
+def candidates_pieces(text: str, minor: int) -> Sequence[bytes]:
+    """Return the encoded answer of a search in pieces that follow each other.
 
     Args:
         text: The raw query string.
@@ -55,7 +55,7 @@ def candidates_body(text: str, minor: int) -> bytes:
         found=answer.found,
         seconds=time.perf_counter() - started,
     )
-    return answer.body
+    return answer.pieces
 
 
 def _answer(
@@ -73,7 +73,7 @@ def _answer(
     found = _found(snapshot, parsed.query, options)
     _, minor, _ = key
     if options.seed is not None:  # shuffled anew each time
-        return Answer(body=encode_candidates(snapshot, found, minor), found=len(found))
+        return Answer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
     return answers.encoded(key, snapshot, found, minor)
 
 
