@@ -357,6 +357,11 @@ class PlacementSettings(BaseModel, extra="forbid"):
         "process",
         description="Where candidates are searched: in memory, or in a copy read per request.",
     )
+    warm_up: bool = Field(
+        default=False,
+        description="Load all providers when a web process starts, not with its first search;"
+        " ./run serve sets it.",
+    )
     max_candidate_combinations: int = Field(
         10_000_000,
         ge=0,
