@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 import structlog
@@ -66,10 +66,11 @@ class _Statements:
         return self._transformer.load_rows(0, result.ntuples, tuple)
 
     def _result(self, sql: str, values: Sequence[bytes | None]) -> PGresult:
+        # A null is None, which the driver's types do not know.
         pgconn = self.raw.pgconn
         known = self._names.get(sql)
         if known is not None:
-            result = pgconn.exec_prepared(known, values)
+            result = pgconn.exec_prepared(known, cast("Sequence[bytes]", values))
             if result.error_field(DiagnosticField.SQLSTATE) != UNKNOWN_STATEMENT:
                 return result
         name = self._names[sql] = f"headroom_{len(self._names)}_{id(self)}".encode()
@@ -77,7 +78,7 @@ class _Statements:
         if prepared.status != ExecStatus.COMMAND_OK:
             del self._names[sql]
             return prepared
-        return pgconn.exec_prepared(name, values)
+        return pgconn.exec_prepared(name, cast("Sequence[bytes]", values))
 
 
 @cache
