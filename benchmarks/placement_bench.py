@@ -25,6 +25,9 @@ from benchmarks.placement_servers import (
     Target,
     encode,
     make_reference_database,
+    merged,
+    reads_after_writes,
+    repeated_load,
     run_load,
     served_headroom,
     served_reference,
@@ -59,12 +62,20 @@ SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How often something is measured: ``batches`` of so many requests, the median counts."""
+
+    batches: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured; requests are (to ours, to the reference).
+    """How much is measured, (of ours, of the reference), which takes far longer per request.
 
     Attributes:
         sizes: Numbers of providers.
-        candidates: Requests per query.
+        candidates: Searches, each after a write.
         writes: Writes per load.
         reads: Small reads per kind.
         lists: Lists of all providers.
@@ -72,22 +83,27 @@ class Scale:
     """
 
     sizes: tuple[int, ...]
-    candidates: tuple[int, int]
-    writes: tuple[int, int]
-    reads: tuple[int, int]
-    lists: tuple[int, int]
+    candidates: tuple[Amount, Amount]
+    writes: tuple[Amount, Amount]
+    reads: tuple[Amount, Amount]
+    lists: tuple[Amount, Amount]
     rounds: int
 
 
 QUICK = Scale(
-    sizes=(200,), candidates=(40, 2), writes=(400, 32), reads=(300, 40), lists=(20, 4), rounds=3
+    sizes=(200,),
+    candidates=(Amount(batches=3, requests=20), Amount(batches=3, requests=1)),
+    writes=(Amount(batches=3, requests=160), Amount(batches=1, requests=32)),
+    reads=(Amount(batches=3, requests=100), Amount(batches=3, requests=10)),
+    lists=(Amount(batches=3, requests=10), Amount(batches=3, requests=1)),
+    rounds=3,
 )
 FULL = Scale(
     sizes=(MIDDLE, LARGE),
-    candidates=(120, 3),
-    writes=(1600, 128),
-    reads=(1000, 80),
-    lists=(20, 3),
+    candidates=(Amount(batches=5, requests=40), Amount(batches=3, requests=1)),
+    writes=(Amount(batches=5, requests=480), Amount(batches=3, requests=64)),
+    reads=(Amount(batches=5, requests=300), Amount(batches=5, requests=20)),
+    lists=(Amount(batches=5, requests=10), Amount(batches=3, requests=1)),
     rounds=5,
 )
 _consumers = count(1 << 60)
@@ -117,6 +133,7 @@ def run(*, is_quick: bool) -> list[Measure]:
                 with ExitStack() as held:
                     pair = Pair(ours=held.enter_context(served_headroom()), reference=reference)
                     label = f"{size} providers, {shape}"
+                    rows.append(_first(pair, world, label))
                     _warm(pair, world)
                     rows += _candidates(pair, world, label, size, scale)
                     rows.append(_freshness(pair, world, label, scale))
@@ -134,32 +151,90 @@ def _warm(pair: Pair, world: World) -> None:
     warm(pair.reference, paths[1:])
 
 
+def _first(pair: Pair, world: World, label: str) -> Measure:
+    """Measure the first search of a server that has just started."""
+    read = encode(pair.ours, "GET", f"/allocation_candidates?{world.query}&limit=1")
+    load = run_load(pair.ours, [[read]])
+    return measure("first search of a server, p50", label, load.seconds[0] * 1000, "ms")
+
+
 def _candidates(pair: Pair, world: World, label: str, size: int, scale: Scale) -> list[Measure]:
+    """Measure searches right after a write that most of the time another process did.
+
+    The second kind of row repeats a search while nothing changes.
+    """
     rows = []
     floors = {LARGE: CANDIDATES_RATIO_LARGE, MIDDLE: CANDIDATES_RATIO_MIDDLE}
+    floor = floors.get(size, NEVER_SLOWER)
     for limit in LIMITS:
         query = world.query + (f"&limit={limit}" if limit else "")
         path = f"/allocation_candidates?{query}"
-        ours, theirs = _both(pair, path, scale.candidates)
+        ours, theirs = (
+            _searches(target, world, path, amount)
+            for target, amount in zip((pair.ours, pair.reference), scale.candidates, strict=True)
+        )
         _compare_candidates(ours, theirs, limit, label)
+        again = _repeated(pair.ours, path, scale.candidates[0])
         name = f"candidates, limit {limit or 'none'}"
         rows += [
-            _cpu(f"{name}, CPU", label, ours, theirs, floors.get(size, NEVER_SLOWER)),
+            _cpu(f"{name}, CPU", label, ours, theirs, floor),
             _latency(f"{name}, p50", label, ours, theirs),
+            _cpu(f"{name}, nothing changed, CPU", label, again, theirs, floor),
         ]
     return rows
 
 
-def _both(pair: Pair, path: str, numbers: tuple[int, int]) -> tuple[Load, Load]:
+def _searches(target: Target, world: World, path: str, amount: Amount) -> Load:
+    """Search right after writes to hosts drawn at random, alike for both servers."""
+    links = [Connection(target) for _ in range(WORKERS * THREADS)]
+    draw = random.Random(SEED)  # noqa: S311 - the same hosts for both
+    read = encode(target, "GET", path)
+    for link in links:  # every process knows the search, as those of a busy cloud do
+        link.send_bytes(read)
+    loads = [
+        reads_after_writes(
+            links, read, _new_writes(target, draw, world.hosts, amount.requests), first=batch
+        )
+        for batch in range(amount.batches)
+    ]
+    for link in links:
+        link.close()
+    return _checked(merged(loads), path)
+
+
+def _new_writes(
+    target: Target, draw: random.Random, hosts: Sequence[str], number: int
+) -> list[bytes]:
+    return [
+        encode(
+            target,
+            "PUT",
+            f"/allocations/{uuid_of(next(_consumers))}",
+            _allocation(draw.choice(hosts), 1),
+            minor=28,
+        )
+        for _ in range(number)
+    ]
+
+
+def _repeated(target: Target, path: str, amount: Amount) -> Load:
+    """Send one GET request many times over one connection."""
+    request = encode(target, "GET", path)
+    loads = repeated_load(target, [[[request] * amount.requests]] * amount.batches)
+    return _checked(loads, path)
+
+
+def _checked(load: Load, path: str) -> Load:
+    if load.done != sum(load.statuses.values()):
+        message = f"{path} was answered with {load.statuses}"
+        raise RuntimeError(message)
+    return load
+
+
+def _both(pair: Pair, path: str, amounts: tuple[Amount, Amount]) -> tuple[Load, Load]:
     """Send one GET request many times over one connection to each server."""
-    loads = []
-    for target, number in zip((pair.ours, pair.reference), numbers, strict=True):
-        load = run_load(target, [[encode(target, "GET", path)] * number])
-        if load.done != number:
-            message = f"{target.name} answered {path} with {load.statuses}"
-            raise RuntimeError(message)
-        loads.append(load)
-    return loads[0], loads[1]
+    ours, theirs = amounts
+    return _repeated(pair.ours, path, ours), _repeated(pair.reference, path, theirs)
 
 
 def _compare_candidates(ours: Load, theirs: Load, limit: int, label: str) -> None:
@@ -258,9 +333,8 @@ def _small_reads(pair: Pair, world: World, label: str, scale: Scale) -> list[Mea
     rows = []
     for name, path in reads.items():
         ours, theirs = _both(pair, path, scale.reads)
-        floor = NEVER_SLOWER if name == "project usages" else READS_RATIO
         rows += [
-            _cpu(f"{name}, CPU", label, ours, theirs, floor),
+            _cpu(f"{name}, CPU", label, ours, theirs, READS_RATIO),
             _latency(f"{name}, p50", label, ours, theirs),
         ]
     lists = {
@@ -290,8 +364,14 @@ def _writes(pair: Pair, world: World, hot: str, label: str, scale: Scale) -> lis
     for kind, hosts in (("spread", world.hosts), ("one hot provider", (hot,))):
         for clients in CLIENTS:
             ours, theirs = (
-                run_load(target, _write_requests(target, hosts, clients, number))
-                for target, number in zip((pair.ours, pair.reference), scale.writes, strict=True)
+                repeated_load(
+                    target,
+                    [
+                        _write_requests(target, hosts, clients, amount.requests)
+                        for _ in range(amount.batches)
+                    ],
+                )
+                for target, amount in zip((pair.ours, pair.reference), scale.writes, strict=True)
             )
             if ours.done != sum(ours.statuses.values()):
                 message = f"allocations were refused: {ours.statuses}"
@@ -321,19 +401,7 @@ def _write_requests(
 ) -> list[list[bytes]]:
     """Return new consumers for each client, on hosts drawn alike for both servers."""
     draw = random.Random(SEED)  # noqa: S311 - the same load for both
-    return [
-        [
-            encode(
-                target,
-                "PUT",
-                f"/allocations/{uuid_of(next(_consumers))}",
-                _allocation(draw.choice(hosts), 1),
-                minor=28,
-            )
-            for _ in range(number // clients)
-        ]
-        for _ in range(clients)
-    ]
+    return [_new_writes(target, draw, hosts, number // clients) for _ in range(clients)]
 
 
 def _memory(pair: Pair, label: str) -> Measure:

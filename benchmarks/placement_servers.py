@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,9 @@ READY_SECONDS = 90.0
 REQUEST_SECONDS = 300.0
 REFERENCE_DATABASE = "headroom_bench_reference"
 STOP = ((signal.SIGTERM, 10.0),)
+CPUCLOCK_SCHED = 2
+#: Longer than a server goes on with a request after its client has the answer.
+SETTLE_SECONDS = 0.002
 
 
 @dataclass(slots=True)
@@ -66,14 +70,25 @@ class Target:
         """Return CPU seconds so far by process."""
         found = {}
         for process in (*self.processes(), *self.backends()):
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                found[process.pid] = times.user + times.system
+            with suppress(OSError):
+                found[process.pid] = cpu_seconds(process.pid)
         return found
 
     def memory_bytes(self) -> int:
         """Return the resident memory of the server's processes."""
         return sum(process.memory_info().rss for process in self.processes())
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of all threads of a process so far, those that ended included.
+
+    The kernel's own clock of the process counts nanoseconds, where ``/proc/PID/stat`` has steps of
+    ten milliseconds, which is many answers. Its number is what ``clock_getcpuclockid`` returns.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 @dataclass(slots=True)
@@ -216,6 +231,66 @@ def run_load(target: Target, per_client: Sequence[Sequence[bytes]]) -> Load:
         cpu_seconds=sum(spent - cpu_before.get(pid, 0.0) for pid, spent in cpu_after.items()),
         statuses=counted,
         bodies=tuple(body for _, _, body in results),
+    )
+
+
+def repeated_load(target: Target, per_client: Sequence[Sequence[Sequence[bytes]]]) -> Load:
+    """Run several loads one after another; of the CPU the median counts for each."""
+    return merged([run_load(target, requests) for requests in per_client])
+
+
+def merged(loads: Sequence[Load]) -> Load:
+    """Return equal loads as one, with the median of their CPU for each of them."""
+    statuses: dict[int, int] = {}
+    for load in loads:
+        for status, count in load.statuses.items():
+            statuses[status] = statuses.get(status, 0) + count
+    return Load(
+        seconds=tuple(one for load in loads for one in load.seconds),
+        wall_seconds=sum(load.wall_seconds for load in loads),
+        cpu_seconds=median(load.cpu_seconds for load in loads) * len(loads),
+        statuses=statuses,
+        bodies=loads[-1].bodies,
+    )
+
+
+def reads_after_writes(
+    links: Sequence[Connection], read: bytes, writes: Sequence[bytes], *, first: int = 0
+) -> Load:
+    """Send a write and then a read, again and again; what is returned is about the reads.
+
+    Args:
+        links: Connections to one server; the first one writes, all read in turn. They are of
+            several worker processes, so about half of the reads come to one that did not write.
+        read: The request to be measured, once per write.
+        writes: Requests, each of which changes something.
+        first: Number of the connection that reads first.
+
+    Raises:
+        RuntimeError: a write was refused.
+    """
+    target = links[0].target
+    processes = list(target.cpu())
+    seconds: list[float] = []
+    statuses: dict[int, int] = {}
+    spent, body, begun = 0.0, b"", time.perf_counter()
+    for number, write in enumerate(writes):
+        status, answer = links[0].send_bytes(write)
+        if status >= 300:  # noqa: PLR2004 - HTTP
+            raise RuntimeError(answer[:300])
+        time.sleep(SETTLE_SECONDS)
+        cpu_before, before = sum(map(cpu_seconds, processes)), time.perf_counter()
+        status, body = links[(first + number) % len(links)].send_bytes(read)
+        seconds.append(time.perf_counter() - before)
+        time.sleep(SETTLE_SECONDS)
+        spent += sum(map(cpu_seconds, processes)) - cpu_before
+        statuses[status] = statuses.get(status, 0) + 1
+    return Load(
+        seconds=tuple(seconds),
+        wall_seconds=time.perf_counter() - begun,
+        cpu_seconds=spent,
+        statuses=statuses,
+        bodies=(body,),
     )
 
 

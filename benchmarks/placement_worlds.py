@@ -24,6 +24,7 @@ BUSY_SHARE = 3  # every third host has a VM
 HOT_CAPACITY = 1_000_000
 OWN_TABLES = (
     "placement_allocation_event",
+    "placement_project_usage",
     "placement_allocation",
     "placement_consumer",
     "placement_inventory",

@@ -381,6 +381,23 @@ class PlacementSettings(BaseModel, extra="forbid"):
         "process",
         description="Where candidates are searched: in memory, or in a copy read per request.",
     )
+    warm_up: bool = Field(
+        default=False,
+        description="Load all providers when a web process starts, not with its first search;"
+        " ./run serve sets it.",
+    )
+    max_candidate_combinations: int = Field(
+        10_000_000,
+        ge=0,
+        description="Partial candidates after which a search stops, so that one request with many"
+        " groups cannot keep a process busy; 0 is no limit.",
+    )
+    answer_cache_mib: int = Field(
+        64,
+        ge=0,
+        le=16384,
+        description="Memory of a process for answers of candidate searches; 0 keeps none.",
+    )
     strict_reference: bool = Field(
         default=False, description="Answer candidates with the reference's defects, to compare."
     )

@@ -340,6 +340,11 @@ CELERY: dict[str, Any] = {
             "schedule": schedule(run_every=600),
             "options": {"expires": 600},
         },
+        "placement-usage": {
+            "task": "placement.fold_project_usage",
+            "schedule": schedule(run_every=30),
+            "options": {"expires": 30},
+        },
         "placement-history": {
             "task": "placement.keep_history",
             "schedule": schedule(run_every=21600),

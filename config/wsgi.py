@@ -10,6 +10,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 django_application = get_wsgi_application()
 
-from placement.wsgi import placement_first  # noqa: E402 - needs the settings
+from placement.warming import warm_up  # noqa: E402 - needs the settings
+from placement.wsgi import placement_first  # noqa: E402 - likewise
 
 application = placement_first(django_application)
+warm_up()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from django.http import HttpRequest
 
@@ -66,16 +67,26 @@ def caller_of_open_server(request: HttpRequest) -> Caller:
     token = meta.get(TOKEN)
     if not token:
         raise Unauthorized(UNAUTHENTICATED)
+    return _open_caller(
+        token,
+        meta.get("HTTP_X_ROLES"),
+        meta.get("HTTP_OPENSTACK_SYSTEM_SCOPE", ""),
+        meta.get("HTTP_X_PROJECT_ID"),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _open_caller(
+    token: str, roles: str | None, system_scope: str, given_project_id: str | None
+) -> Caller:
     user_id, colon, project_id = token.partition(":")
-    roles = meta.get("HTTP_X_ROLES")
     if roles is None:
         roles = ADMIN if user_id == ADMIN else ""
-    system_scope = meta.get("HTTP_OPENSTACK_SYSTEM_SCOPE", "")
     fallback = "" if system_scope else (project_id if colon else user_id)
     actor = Actor(
         name=user_id,
         user_id=user_id,
-        project_id=meta.get("HTTP_X_PROJECT_ID") or fallback,
+        project_id=given_project_id or fallback,
         roles=frozenset(role.strip() for role in roles.split(",") if role.strip()),
         system_scope=system_scope,
     )

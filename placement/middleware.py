@@ -6,13 +6,11 @@ the contract excludes; each would also cost as much as a small answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import structlog
 from django.http import HttpRequest, HttpResponse
-from django.urls import Resolver404, URLResolver
-from django.urls.resolvers import RegexPattern
 
 from placement.api.base import REQUEST_ID_KEY, new_request_id
 from placement.api.rendering import MOUNT
@@ -27,10 +25,6 @@ class PlacementMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
-
-    @cached_property
-    def _resolver(self) -> URLResolver:
-        return URLResolver(RegexPattern(f"^{BELOW_MOUNT}"), "placement.api.urls")
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Serve the request."""
@@ -49,17 +43,18 @@ class PlacementMiddleware:
         # Refusals are answers like others here; Django would write a warning for each.
         response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
         if response.status_code != NO_CONTENT:
-            response.headers["Content-Length"] = str(len(response.content))
+            response.headers["Content-Length"] = str(sum(map(len, response)))
         return response
 
     def _serve(self, request: HttpRequest, path: str) -> HttpResponse:
-        try:
-            match = self._resolver.resolve(path)
-        except Resolver404:  # the last pattern takes everything; a line break in the path does not
-            match = self._resolver.resolve(f"{BELOW_MOUNT}unknown")
-        request.resolver_match = match
-        response: HttpResponse = match.func(request, **match.kwargs)
-        return response
+        view, items = self._view_of(path[len(BELOW_MOUNT) :])
+        return view(request, **items)
+
+    @cached_property
+    def _view_of(self) -> Callable[[str], tuple[Callable[..., HttpResponse], Mapping[str, str]]]:
+        from placement.api.urls import view_of  # noqa: PLC0415 - views need the settings
+
+        return view_of
 
 
 def _preflight(request: HttpRequest) -> HttpResponse | None:

@@ -9,12 +9,14 @@ from django.utils import timezone
 from capacity.services.ledger import rebuild_host_capacity
 from journal.tracing import with_new_global_request_id
 from placement.services.hosts import reconcile_host_providers, take_reported_capacity
+from placement.services.upkeep import fold_project_usage as fold
 from placement.services.upkeep import keep_history as keep
 from placement.services.upkeep import prune_changes as prune
 
 RECONCILE_HOSTS = "placement.reconcile_hosts"
 PRUNE_CHANGES = "placement.prune_changes"
 KEEP_HISTORY = "placement.keep_history"
+FOLD_PROJECT_USAGE = "placement.fold_project_usage"
 
 
 @shared_task(name=RECONCILE_HOSTS, time_limit=900, soft_time_limit=840)
@@ -48,6 +50,13 @@ def prune_changes() -> dict[str, int]:
     """Forget changes that every reader has seen."""
     with with_new_global_request_id():
         return {"forgotten": prune()}
+
+
+@shared_task(name=FOLD_PROJECT_USAGE, time_limit=120, soft_time_limit=100)
+def fold_project_usage() -> dict[str, int]:
+    """Sum up the usage of projects; runs at once follow each other."""
+    with with_new_global_request_id():
+        return {"folded": fold()}
 
 
 @shared_task(name=KEEP_HISTORY, time_limit=600, soft_time_limit=570)

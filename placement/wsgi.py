@@ -31,7 +31,7 @@ def placement_first(application: Application) -> Application:
             return application(environ, start_response)
         response = middleware(WSGIRequest(environ))
         start_response(f"{response.status_code} {response.reason_phrase}", list(response.items()))
-        return (response.content,)
+        return list(response)  # granian sends a list as one and streams anything else
 
     return serve
 

@@ -7,8 +7,8 @@ from typing import Final
 from django.http import HttpResponse
 
 from placement.api.base import PlacementView, allowed_by, answers_json, since
-from placement.api.rendering import JSON_TYPE, put_cache_headers
-from placement.selectors.candidates import candidates_body
+from placement.api.rendering import PiecesResponse, put_cache_headers
+from placement.selectors.candidates import candidates_pieces
 
 CANDIDATES_SINCE: Final = 10
 
@@ -24,6 +24,6 @@ class CandidatesView(PlacementView):
     def get(self) -> HttpResponse:
         """List the ways in which providers can serve a request."""
         text = self.http_request.META.get("QUERY_STRING", "")
-        response = HttpResponse(candidates_body(text, self.version), content_type=JSON_TYPE)
+        response = PiecesResponse(candidates_pieces(text, self.version))
         put_cache_headers(response, self.version, None)
         return response

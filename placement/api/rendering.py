@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -48,6 +49,17 @@ def _own_host(request: HttpRequest) -> str:
     return f"{name}" if port == DEFAULT_PORTS.get(request.scheme or "") else f"{name}:{port}"
 
 
+class PiecesResponse(HttpResponse):
+    """An answer with a JSON body in pieces; only the server puts them together.
+
+    A body of some megabytes is not copied once more than it must be.
+    """
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        super().__init__(content_type=JSON_TYPE)
+        self._container = list(pieces)  # what the framework's own content is kept in
+
+
 def json_answer(payload: object, *, status: int = 200) -> HttpResponse:
     """Return an answer with a JSON body."""
     return HttpResponse(orjson.dumps(payload), content_type=JSON_TYPE, status=status)
@@ -69,8 +81,13 @@ def put_cache_headers(response: HttpResponse, minor: int, modified_at: float | N
         modified_at: Newest change, seconds since 1970; now when ``None``.
     """
     if minor >= CACHE_HEADERS_SINCE:
-        response["Last-Modified"] = formatdate(modified_at or time.time(), usegmt=True)
+        response["Last-Modified"] = _http_date(int(modified_at or time.time()))
         response["Cache-Control"] = "no-cache"
+
+
+@lru_cache(maxsize=4096)
+def _http_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 def provider_links(prefix: str, uuid: str, minor: int) -> list[dict[str, str]]:

@@ -13,14 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.domain.candidates import Candidates
-from placement.domain.snapshot import UUID_LENGTH, Int32Column, Int64Column, Snapshot, UInt8Column
-from placement.domain.summaries import old_summaries, tree_summaries
+from placement.domain.snapshot import (
+    UUID_LENGTH,
+    BoolColumn,
+    Int32Column,
+    Int64Column,
+    Snapshot,
+    UInt8Column,
+)
+from placement.domain.summaries import old_summaries, summary_pieces
 
 DICT_FORM = 12
 ALL_CLASSES = 27
 TRAITS = 17
 TREES = 29
 MAPPINGS = 34
+
+NOTHING = b'{"allocation_requests":[],"provider_summaries":{}}'
 
 _HOLE = "\0" * UUID_LENGTH
 _SLOTS_PER_NUMBER = 8
@@ -35,20 +44,26 @@ def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) ->
         minor: Minor number of the microversion, from 10.
     """
     if not len(candidates):
-        return b'{"allocation_requests":[],"provider_summaries":{}}'
-    return b"".join(
-        (
-            b'{"allocation_requests":[',
-            _requests(snapshot, candidates, minor),
-            b'],"provider_summaries":{',
-            _summaries(snapshot, candidates, minor),
-            b"}}",
-        )
+        return NOTHING
+    requests = encode_requests(snapshot, candidates, minor)
+    return b"".join(answer_pieces(requests, snapshot, candidates, minor))
+
+
+def answer_pieces(
+    requests: bytes, snapshot: Snapshot, candidates: Candidates, minor: int
+) -> Sequence[bytes]:
+    """Return the body, in pieces, of an answer whose candidates, at least one, are encoded."""
+    return (
+        b'{"allocation_requests":[',
+        requests,
+        b'],"provider_summaries":{',
+        *_summaries(snapshot, candidates, minor),
+        b"}}",
     )
 
 
-def _requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
-    """Return the texts of the candidates, joined by commas, in their order."""
+def encode_requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
+    """Return the texts of the candidates, at least one, joined by commas in their order."""
     if len(candidates.columns) == 1:
         template = _template(candidates, [0], minor)
         return template.filled(snapshot.uuids, candidates.columns).tobytes()[:-1]
@@ -156,28 +171,29 @@ def _template(candidates: Candidates, pattern: Sequence[int], minor: int) -> _Te
     return _Template(encoded, tuple(zip(starts, holes, strict=True)))
 
 
-def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
-    """Return the members of ``provider_summaries``, joined by commas."""
+def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> Sequence[bytes]:
+    """Return the members of ``provider_summaries`` in pieces, commas included."""
     columns = [
         column
         for slot, column in zip(candidates.slots, candidates.columns, strict=True)
         if slot.resources
     ]
     if minor >= TREES:
-        trees = _distinct([snapshot.trees[column] for column in columns], snapshot.tree_count)
-        return b",".join(tree_summaries(snapshot, trees))
-    rows = _distinct(columns, len(snapshot))
+        trees = [snapshot.trees[column] for column in columns]
+        return summary_pieces(snapshot, _marked(trees, snapshot.tree_count))
+    rows = np.flatnonzero(_marked(columns, len(snapshot))).tolist()
     asked = {name for slot in candidates.slots for name in slot.resources}
     names = [name for name in snapshot.classes if minor >= ALL_CLASSES or name in asked]
-    return ",".join(old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)).encode()
+    texts = old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)
+    return (",".join(texts).encode(),)
 
 
-def _distinct(columns: Sequence[Int32Column], count: int) -> list[int]:
-    """Return the distinct numbers of some columns, ascending; all are below ``count``."""
+def _marked(columns: Sequence[Int32Column], count: int) -> BoolColumn:
+    """Return bool[count], the numbers that some columns have; all are below ``count``."""
     marked = np.zeros(count, dtype=np.bool_)
     for column in columns:
         marked[column] = True
-    return np.flatnonzero(marked).tolist()
+    return marked
 
 
 def _json(content: object) -> str:

@@ -37,6 +37,27 @@ class JoinPlan:
     anchors: Int32Column
 
 
+@dataclass(slots=True)
+class Effort:
+    """How much of a search may still be tried.
+
+    Attributes:
+        left: Partial candidates; None for any number.
+    """
+
+    left: int | None = None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the search has to stop."""
+        return self.left is not None and self.left <= 0
+
+    def spend(self, tried: int) -> None:
+        """Count partial candidates."""
+        if self.left is not None:
+            self.left -= tried
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Enumerated:
     """Candidates that were found.
@@ -76,6 +97,7 @@ class _Enumeration:
     plan: JoinPlan
     cap: int | None
     enough: int | None
+    effort: Effort
     found: Int64Column
     batch: int
     may_repeat: bool
@@ -86,9 +108,11 @@ class _Enumeration:
     total: int = 0
 
     def run(self) -> None:
-        """Find candidates until there are enough or no more."""
+        """Find candidates until there are enough or no more, or too much was tried."""
         stack = [_Pending((), self.plan.anchors)]
         while stack and (self.enough is None or self.total < self.enough):
+            if self.effort.is_spent:
+                return
             pending = stack.pop()
             if self.cap is not None:
                 is_open = self.found[pending.anchors] < self.cap
@@ -131,6 +155,7 @@ class _Enumeration:
             rest = pending.part(has_more)
             stack.append(_Pending(rest.columns, rest.anchors, pending.skip + width))
         following = _expanded(pending, options, taken)
+        self.effort.spend(len(following.anchors))
         rules = self.plan.rules[number]
         if not rules.is_empty():
             allowed = rules.allowed(self.plan.snapshot, following.columns)
@@ -197,20 +222,26 @@ def _expanded(pending: _Pending, options: SlotOptions, taken: Int64Column) -> _P
     return _Pending(columns, pending.anchors[source])
 
 
-def enumerate_depth_first(plan: JoinPlan, limit: int | None) -> Enumerated:
-    """Return all candidates, or those found first until there are enough."""
-    return _run(plan, cap=None, enough=limit)
+def enumerate_depth_first(plan: JoinPlan, limit: int | None, effort: Effort) -> Enumerated:
+    """Return all candidates, or those found first until there are enough or effort is spent."""
+    return _run(plan, cap=None, enough=limit, effort=effort)
 
 
-def enumerate_breadth_first(plan: JoinPlan, limit: int | None) -> Enumerated:
-    """Return at least as many candidates as wanted, evenly from the trees, or all there are."""
+def enumerate_breadth_first(plan: JoinPlan, limit: int | None, effort: Effort) -> Enumerated:
+    """Return at least as many candidates as wanted, evenly from the trees, or all there are.
+
+    When effort is spent before, those that were found until then.
+    """
     if limit is None or not len(plan.anchors):
-        return _run(plan, cap=None, enough=None)
+        return _run(plan, cap=None, enough=None, effort=effort)
     cap = max(1, -(-limit // len(plan.anchors)))
+    best: Enumerated | None = None
     while True:
-        found = _run(plan, cap=cap, enough=limit if cap == 1 else None)
-        if found.is_complete or len(found.anchors) >= limit:
-            return found
+        found = _run(plan, cap=cap, enough=limit if cap == 1 else None, effort=effort)
+        if best is None or len(found.anchors) >= len(best.anchors):
+            best = found
+        if found.is_complete or len(found.anchors) >= limit or effort.is_spent:
+            return best
         cap = min(limit, cap * 4) if cap < limit else limit * 4
 
 
@@ -222,12 +253,13 @@ def may_repeat(options: Sequence[SlotOptions]) -> bool:
     return len(options) > 1 and all(one.has_sharing for one in options)
 
 
-def _run(plan: JoinPlan, *, cap: int | None, enough: int | None) -> Enumerated:
+def _run(plan: JoinPlan, *, cap: int | None, enough: int | None, effort: Effort) -> Enumerated:
     batch = _BATCH if enough is None else min(_BATCH, max(_LEAST_BATCH, 2 * enough))
     enumeration = _Enumeration(
         plan=plan,
         cap=cap,
         enough=enough,
+        effort=effort,
         found=np.zeros(plan.snapshot.tree_count, dtype=np.int64),
         batch=batch,
         may_repeat=may_repeat(plan.options),

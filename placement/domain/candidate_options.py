@@ -18,6 +18,7 @@ from placement.domain.candidate_query import (
 from placement.domain.snapshot import BoolColumn, Int32Column, Int64Column, Snapshot
 
 _MOST_FILTERS = 1024
+_MOST_SERVED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +272,20 @@ def _shared_pairs(
     sharing = np.intersect1d(passing.shared, with_room, assume_unique=True)
     if not len(sharing):
         return nothing
+    # Amounts that change leave most searches with the same sharing providers.
+    key = (passing, sharing.tobytes())
+    known = snapshot.caches.served.get(key)
+    if known is None:
+        known = _served_pairs(snapshot, sharing, passing)
+        if len(snapshot.caches.served) >= _MOST_SERVED:
+            snapshot.caches.served.clear()
+        snapshot.caches.served[key] = known
+    return known
+
+
+def _served_pairs(
+    snapshot: Snapshot, sharing: Int32Column, passing: GroupFilter
+) -> tuple[Int32Column, Int32Column]:
     served: list[Int32Column] = []
     for row in sharing.tolist():
         anchors = snapshot.anchors_of(row)

@@ -86,6 +86,8 @@ class SearchOptions:
     Attributes:
         strategy: One candidate of each tree in turn, or all of a tree before the next.
         most_candidates: Where enumeration stops whatever the request says, None for nowhere.
+        most_tried: Partial candidates after which enumeration stops, None for never. Groups that
+            exclude each other have far more of these than candidates.
         strict_reference: Whether groups without resources behave as in the reference, which
             ignores their tree and finds nothing for those that only forbid.
         seed: Of the order of trees and providers; None keeps the order of their keys.
@@ -95,5 +97,6 @@ class SearchOptions:
 
     strategy: Strategy = Strategy.BREADTH_FIRST
     most_candidates: int | None = None
+    most_tried: int | None = None
     strict_reference: bool = False
     seed: int | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from placement.domain.candidate_join import (
+    Effort,
     Enumerated,
     JoinPlan,
     counted,
@@ -41,10 +42,12 @@ class Candidates:
     Attributes:
         slots: Parts of the request.
         columns: int32[M] for each slot, rows of the providers that serve it.
+        is_cut: Whether the search stopped because too much was tried, so that there may be others.
     """
 
     slots: tuple[Slot, ...]
     columns: tuple[Int32Column, ...]
+    is_cut: bool = False
 
     def __len__(self) -> int:
         """Return the number of candidates."""
@@ -93,7 +96,10 @@ def find_candidates(
     plan = JoinPlan(
         snapshot=snapshot, options=found, rules=rules_of(snapshot, query, found), anchors=anchors
     )
-    return _ordered(plan, _enumerated(plan, limit, options.strategy), limit, options.strategy)
+    effort = Effort(options.most_tried)
+    enumerated = _enumerated(plan, limit, options.strategy, effort)
+    ordered = _ordered(plan, enumerated, limit, options.strategy)
+    return replace(ordered, is_cut=True) if effort.is_spent else ordered
 
 
 def query_parts(
@@ -235,11 +241,13 @@ def _require_enough_room(
         possible &= sums >= sum(one.slot.resources[name] for one in asking)
 
 
-def _enumerated(plan: JoinPlan, limit: int | None, strategy: Strategy) -> Enumerated:
+def _enumerated(
+    plan: JoinPlan, limit: int | None, strategy: Strategy, effort: Effort
+) -> Enumerated:
     if strategy is Strategy.DEPTH_FIRST:
-        return enumerate_depth_first(plan, limit)
+        return enumerate_depth_first(plan, limit, effort)
     if may_repeat(plan.options) or not all(rules.is_empty() for rules in plan.rules):
-        return enumerate_breadth_first(plan, limit)
+        return enumerate_breadth_first(plan, limit, effort)
     return counted(plan, limit)
 
 

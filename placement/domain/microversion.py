@@ -6,6 +6,7 @@ The major version is always 1, so a version is its minor number everywhere behin
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from placement.domain.errors import BadRequest, NotAcceptable, PlacementError
@@ -28,6 +29,7 @@ class VersionNotAcceptable(NotAcceptable):
     has_code = False
 
 
+@lru_cache(maxsize=256)
 def negotiated_minor(header: str | None) -> int:
     """Return the minor version that a request asks for.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ BoolColumn: TypeAlias = NDArray[np.bool_]
 
 UUID_LENGTH = 36
 NO_ROW = -1
+TREES_PER_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,6 +87,8 @@ class SnapshotCaches:
     Attributes:
         filters: Request group without amounts -> rows that pass; lives as long as trees, traits
             and aggregates stay.
+        served: Filter and sharing providers with room -> those providers and the trees they can
+            serve; lives as long as the filters.
         anchors: Row of a sharing provider -> trees it serves; lives as long as trees and
             aggregates stay.
         rows_by_uuid: Uuid -> row; filled at the first use, lives as long as trees stay.
@@ -96,11 +99,46 @@ class SnapshotCaches:
     """
 
     filters: dict[object, object] = field(default_factory=dict)
+    served: dict[object, tuple[Int32Column, Int32Column]] = field(default_factory=dict)
     anchors: dict[int, Int32Column] = field(default_factory=dict)
     rows_by_uuid: dict[str, int] | None = None
     rows_by_id: tuple[Int64Column, Int64Column] | None = None
     commons: dict[tuple[str, ...], bool] = field(default_factory=dict)
     trait_texts: dict[bytes, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SummaryTexts:
+    """Members of ``provider_summaries`` as encoded JSON without the braces (from 1.29).
+
+    Texts are made when they are needed first and then kept.
+
+    Attributes:
+        trees: Of each tree; None until it is made.
+        blocks: Of each ``TREES_PER_BLOCK`` trees, joined by commas; None until it is made. After a
+            change of one tree, an answer about all of them is put together of few large pieces.
+    """
+
+    trees: list[bytes | None]
+    blocks: list[bytes | None]
+
+    @classmethod
+    def empty(cls, tree_count: int) -> SummaryTexts:
+        """Return the texts of some trees, none of them made."""
+        return cls.of_trees([None] * tree_count)
+
+    @classmethod
+    def of_trees(cls, trees: list[bytes | None]) -> SummaryTexts:
+        """Return the given texts of trees, no block made."""
+        return cls(trees=trees, blocks=[None] * -(-len(trees) // TREES_PER_BLOCK))
+
+    def without(self, trees: Iterable[int]) -> SummaryTexts:
+        """Return a copy without the texts of some trees."""
+        kept, blocks = list(self.trees), list(self.blocks)
+        for tree in trees:
+            kept[tree] = None
+            blocks[tree // TREES_PER_BLOCK] = None
+        return SummaryTexts(trees=kept, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,8 +162,7 @@ class Snapshot:
         aggregate_bit: Uuid of an aggregate -> bit number.
         sharing: int32[K], rows of sharing providers.
         classes: Resource class -> its inventories, for classes that some provider has.
-        summaries: Per tree, the members of ``provider_summaries`` for its providers as encoded
-            JSON without the braces (versions from 1.29); None until it is needed.
+        summaries: Encoded summaries of trees.
         known_traits: Every trait that exists.
         known_classes: Every resource class that exists.
         caches: Results worked out before.
@@ -144,7 +181,7 @@ class Snapshot:
     aggregate_bit: Mapping[str, int]
     sharing: Int32Column
     classes: Mapping[str, ClassColumns]
-    summaries: list[bytes | None]
+    summaries: SummaryTexts
     known_traits: frozenset[str]
     known_classes: frozenset[str]
     caches: SnapshotCaches

@@ -17,6 +17,7 @@ from placement.domain.snapshot import (
     Int64Column,
     Snapshot,
     SnapshotCaches,
+    SummaryTexts,
     UInt64Column,
 )
 
@@ -77,7 +78,7 @@ def build_snapshot(
             [at for at, row in enumerate(ordered) if SHARING_TRAIT in row.traits], dtype=np.int32
         ),
         classes=_class_columns(inventories, order_of),
-        summaries=[None] * len(root_ids),
+        summaries=SummaryTexts.empty(len(root_ids)),
         known_traits=names.traits,
         known_classes=names.classes,
         caches=SnapshotCaches(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from placement.domain.snapshot import (
     Int64Column,
     Snapshot,
     SnapshotCaches,
+    SummaryTexts,
     UInt64Column,
 )
 from placement.domain.snapshot_build import class_columns
@@ -56,7 +57,7 @@ def with_usage(
     return replace(
         snapshot,
         classes=fresh,
-        summaries=_without(snapshot.summaries, snapshot.trees[rows].tolist()),
+        summaries=snapshot.summaries.without(snapshot.trees[rows].tolist()),
     )
 
 
@@ -93,14 +94,6 @@ def _with_used(columns: ClassColumns, at: Int64Column, amounts: Int64Column) -> 
     free = columns.capacity[at] - amounts - columns.held[at]
     top[at] = np.minimum(free, columns.max_unit[at])
     return replace(columns, used=used, top=top)
-
-
-def _without(summaries: Sequence[bytes | None], trees: Iterable[int]) -> list[bytes | None]:
-    """Return the summaries without those of some trees."""
-    kept = list(summaries)
-    for tree in trees:
-        kept[tree] = None
-    return kept
 
 
 def replace_trees(snapshot: Snapshot, root_ids: Sequence[int], part: Snapshot) -> Snapshot:
@@ -176,7 +169,7 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
     has_other_traits = not np.array_equal(trait_bits[:, rows], part.trait_bits)
     has_other_aggregates = not np.array_equal(aggregate_bits[:, rows], part.aggregate_bits)
     if has_other_traits or has_other_aggregates:
-        caches = replace(caches, filters={})
+        caches = replace(caches, filters={}, served={})
     if has_other_traits:
         trait_bits = trait_bits.copy()
         trait_bits[:, rows] = part.trait_bits
@@ -190,7 +183,7 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
         trait_bits=trait_bits,
         aggregate_bits=aggregate_bits,
         sharing=_sharing(trait_bits, snapshot.trait_bit) if has_other_traits else snapshot.sharing,
-        summaries=_without(snapshot.summaries, snapshot.trees[rows].tolist()),
+        summaries=snapshot.summaries.without(snapshot.trees[rows].tolist()),
         caches=caches,
     )
 
@@ -271,7 +264,9 @@ def _spliced(snapshot: Snapshot, gone: BoolColumn, part: Snapshot) -> Snapshot:
     )[order]
     trait_bits = np.concatenate((snapshot.trait_bits[:, kept], part.trait_bits), axis=1)[:, order]
     summaries = [
-        text for text, is_gone in zip(snapshot.summaries, gone.tolist(), strict=True) if not is_gone
+        text
+        for text, is_gone in zip(snapshot.summaries.trees, gone.tolist(), strict=True)
+        if not is_gone
     ]
     summaries += [None] * part.tree_count
     return Snapshot(
@@ -290,7 +285,7 @@ def _spliced(snapshot: Snapshot, gone: BoolColumn, part: Snapshot) -> Snapshot:
         aggregate_bit=snapshot.aggregate_bit,
         sharing=_sharing(trait_bits, snapshot.trait_bit),
         classes=_spliced_classes(snapshot, part, splice),
-        summaries=[summaries[number] for number in tree_order.tolist()],
+        summaries=SummaryTexts.of_trees([summaries[number] for number in tree_order.tolist()]),
         known_traits=snapshot.known_traits,
         known_classes=snapshot.known_classes,
         caches=SnapshotCaches(trait_texts=snapshot.caches.trait_texts),

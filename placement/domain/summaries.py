@@ -7,7 +7,14 @@ from operator import itemgetter
 
 import numpy as np
 
-from placement.domain.snapshot import NO_ROW, UUID_LENGTH, Int32Column, Snapshot
+from placement.domain.snapshot import (
+    NO_ROW,
+    TREES_PER_BLOCK,
+    UUID_LENGTH,
+    BoolColumn,
+    Int32Column,
+    Snapshot,
+)
 
 
 def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
@@ -17,12 +24,55 @@ def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
         snapshot: The providers.
         trees: Numbers of trees, at least one.
     """
-    texts = _picked(snapshot.summaries, trees)
+    texts = _picked(snapshot.summaries.trees, trees)
     if None in texts:
         missing = [tree for tree, text in zip(trees, texts, strict=True) if text is None]
         _fill(snapshot, missing)
-        texts = _picked(snapshot.summaries, trees)
+        texts = _picked(snapshot.summaries.trees, trees)
     return texts  # type: ignore[return-value]  # none is None any more
+
+
+def summary_pieces(snapshot: Snapshot, wanted: BoolColumn) -> list[bytes]:
+    """Return the summaries of whole trees as texts that follow each other, commas included.
+
+    Blocks of which all trees are wanted are taken as they are, so that nothing large is copied.
+
+    Args:
+        snapshot: The providers.
+        wanted: bool[T], the trees, at least one.
+    """
+    count = len(wanted)
+    firsts = np.arange(0, count, TREES_PER_BLOCK)
+    found = np.add.reduceat(wanted, firsts, dtype=np.int64)
+    is_whole = found == np.minimum(count - firsts, TREES_PER_BLOCK)
+    if not is_whole.any():
+        return [b",".join(tree_summaries(snapshot, np.flatnonzero(wanted).tolist()))]
+    _fill_blocks(snapshot, np.flatnonzero(is_whole).tolist())
+    pieces: list[bytes] = []
+    for block in np.flatnonzero(found).tolist():
+        text = snapshot.summaries.blocks[block] if is_whole[block] else None
+        if text is None:
+            first = block * TREES_PER_BLOCK
+            trees = np.flatnonzero(wanted[first : first + TREES_PER_BLOCK]) + first
+            text = b",".join(tree_summaries(snapshot, trees.tolist()))
+        pieces += (text, b",")
+    pieces.pop()
+    return pieces
+
+
+def _fill_blocks(snapshot: Snapshot, blocks: Sequence[int]) -> None:
+    """Make the texts of blocks that are not made yet; all trees of them at once."""
+    texts = snapshot.summaries
+    new = [block for block in blocks if texts.blocks[block] is None]
+    if not new:
+        return
+    bounds = [
+        (block * TREES_PER_BLOCK, min((block + 1) * TREES_PER_BLOCK, snapshot.tree_count))
+        for block in new
+    ]
+    tree_summaries(snapshot, [tree for bound in bounds for tree in range(*bound)])
+    for block, (first, last) in zip(new, bounds, strict=True):
+        texts.blocks[block] = b",".join(tree_summaries(snapshot, range(first, last)))
 
 
 def old_summaries(
@@ -78,7 +128,7 @@ def _fill(snapshot: Snapshot, trees: Sequence[int]) -> None:
         )
     at = 0
     for tree, (first, last) in zip(trees, bounds, strict=True):
-        snapshot.summaries[tree] = ",".join(texts[at : at + last - first]).encode()
+        snapshot.summaries.trees[tree] = ",".join(texts[at : at + last - first]).encode()
         at += last - first
 
 

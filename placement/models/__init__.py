@@ -6,7 +6,7 @@ the services of this app alone, most of them through the server-side functions o
 
 from __future__ import annotations
 
-from placement.models.allocations import Allocation, Consumer
+from placement.models.allocations import Allocation, Consumer, ProjectUsage
 from placement.models.changes import Change
 from placement.models.history import AllocationEvent
 from placement.models.names import (
@@ -38,6 +38,7 @@ __all__ = [
     "Inventory",
     "InventorySource",
     "Origin",
+    "ProjectUsage",
     "ProviderAggregate",
     "ProviderTrait",
     "ResourceClass",

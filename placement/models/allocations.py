@@ -77,3 +77,52 @@ class Allocation(models.Model):
 
     def __str__(self) -> str:
         return f"consumer {self.consumer_id} on provider {self.provider_id}: {self.used}"
+
+
+class ProjectUsage(models.Model):
+    """A part of what the consumers of a project, user and type hold; sums of rows are the truth.
+
+    Invariants: the rows of an owner and a class add up to the allocations of its consumers of that
+    class, those without a class to the number of consumers that hold something. Writers: every
+    write of allocations appends rows, so that writers do not wait for each other; a task replaces
+    many rows by their sums.
+    """
+
+    project = models.ForeignKey(
+        "placement.ConsumerProject",
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+    )
+    user = models.ForeignKey(
+        "placement.ConsumerUser",
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+    )
+    type = models.ForeignKey(
+        "placement.ConsumerType",
+        on_delete=models.PROTECT,
+        related_name="+",
+        null=True,
+        db_index=False,
+        db_constraint=False,
+    )
+    resource_class = models.ForeignKey(
+        "placement.ResourceClass",
+        on_delete=models.PROTECT,
+        related_name="+",
+        null=True,
+        db_index=False,
+        db_constraint=False,
+    )
+    used = models.BigIntegerField()
+
+    class Meta:
+        db_table = "placement_project_usage"
+        indexes = [models.Index(fields=["project", "user"], name="placement_project_usage_idx")]
+
+    def __str__(self) -> str:
+        return f"project {self.project_id}: {self.used}"

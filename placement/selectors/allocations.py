@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from placement.database import fetch
+from placement.database import fetch_prepared
 from placement.selectors.providers import is_canonical, missing_provider
 
 UNKNOWN_TYPE: Final = "unknown"
@@ -13,33 +13,24 @@ ALL_TYPES: Final = "all"
 
 OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
 OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
-# Consumers are counted by themselves: each holds something, and counting them among the allocations
-# would sort all of these.
-# A consumer always holds something, so consumers are counted without their allocations.
+# Rows without a class count the consumers.
 PROJECT_USAGES = """
-WITH chosen AS MATERIALIZED (
-    SELECT k.id, {kind} AS type_id
-      FROM placement_consumer k
-     WHERE k.project_id = (SELECT p.id FROM placement_project p WHERE p.external_id = %(project)s)
-       AND (%(user)s::text IS NULL OR k.user_id = (
-                SELECT u.id FROM placement_user u WHERE u.external_id = %(user)s))
-       AND (%(type)s::text IS NULL
-            OR (%(type)s = '{unknown}' AND k.type_id IS NULL)
-            OR k.type_id = (SELECT t.id FROM placement_consumer_type t WHERE t.name = %(type)s))),
-summed AS (
-    SELECT h.type_id, a.resource_class_id, sum(a.used)::bigint AS amount
-      FROM chosen h JOIN placement_allocation a ON a.consumer_id = h.id
-     GROUP BY h.type_id, a.resource_class_id),
-counted AS (SELECT type_id, count(*) AS consumers FROM chosen GROUP BY type_id)
-SELECT coalesce(t.name, '{rest}'), c.name, s.amount, n.consumers
-  FROM summed s
-  JOIN counted n ON n.type_id IS NOT DISTINCT FROM s.type_id
-  JOIN placement_resource_class c ON c.id = s.resource_class_id
+SELECT coalesce(t.name, '{rest}'), c.name, s.used
+  FROM (SELECT {kind} AS type_id, x.resource_class_id, sum(x.used)::bigint AS used
+          FROM placement_project_usage x
+         WHERE x.project_id = (SELECT p.id FROM placement_project p WHERE p.external_id = %s::text)
+           {chosen}
+         GROUP BY 1, 2 HAVING sum(x.used) <> 0) s
+  LEFT JOIN placement_resource_class c ON c.id = s.resource_class_id
   LEFT JOIN placement_consumer_type t ON t.id = s.type_id
- ORDER BY 1, c.id
+ ORDER BY 1, s.resource_class_id
 """
-USAGES_BY_TYPE = PROJECT_USAGES.format(kind="k.type_id", rest=UNKNOWN_TYPE, unknown=UNKNOWN_TYPE)
-USAGES_IN_ALL = PROJECT_USAGES.format(kind="NULL::smallint", rest=ALL_TYPES, unknown=UNKNOWN_TYPE)
+OF_USER = """
+           AND x.user_id = (SELECT u.id FROM placement_user u WHERE u.external_id = %s::text)"""
+OF_TYPE = """
+           AND x.type_id = (SELECT t.id FROM placement_consumer_type t WHERE t.name = %s::text)"""
+WITHOUT_TYPE = """
+           AND x.type_id IS NULL"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +73,7 @@ def get_consumer_allocations(uuid: str) -> ConsumerAllocations:
     Args:
         uuid: As in the path; other spellings than the stored one find nothing.
     """
-    rows = fetch(OF_CONSUMER, [uuid]) if is_canonical(uuid) else []
+    rows = fetch_prepared(OF_CONSUMER, [uuid]) if is_canonical(uuid) else []
     if not rows:
         return ConsumerAllocations()
     resources: dict[str, dict[str, int]] = {}
@@ -106,7 +97,7 @@ def get_provider_allocations(uuid: str) -> ProviderAllocations:
     Raises:
         NotFound: there is no such provider.
     """
-    rows = fetch(OF_PROVIDER, [uuid]) if is_canonical(uuid) else []
+    rows = fetch_prepared(OF_PROVIDER, [uuid]) if is_canonical(uuid) else []
     if not rows:
         raise missing_provider(uuid)
     resources: dict[str, dict[str, int]] = {}
@@ -146,17 +137,32 @@ def get_project_usages(
 
     Source: spec placement, section 5.8.
     """
-    is_all = consumer_type == ALL_TYPES
-    rows = fetch(
-        USAGES_IN_ALL if is_all else USAGES_BY_TYPE,
-        {"project": project_id, "user": user_id, "type": None if is_all else consumer_type},
-    )
     resources: dict[str, dict[str, int]] = {}
     counts: dict[str, int] = {}
-    for kind, class_name, amount, consumers in rows:
-        counts[kind] = consumers
-        resources.setdefault(kind, {})[class_name] = amount
+    sql, values = _usage_query(project_id, user_id, consumer_type)
+    for kind, class_name, amount in fetch_prepared(sql, values):
+        if class_name is None:
+            counts[kind] = amount
+        else:
+            resources.setdefault(kind, {})[class_name] = amount
     return {
-        kind: TypeUsage(resources=amounts, consumer_count=counts[kind])
+        kind: TypeUsage(resources=amounts, consumer_count=counts.get(kind, 0))
         for kind, amounts in resources.items()
     }
+
+
+def _usage_query(
+    project_id: str, user_id: str | None, consumer_type: str | None
+) -> tuple[str, list[str]]:
+    is_all = consumer_type == ALL_TYPES
+    chosen, values = "", [project_id]
+    if user_id is not None:
+        chosen += OF_USER
+        values.append(user_id)
+    if consumer_type == UNKNOWN_TYPE:
+        chosen += WITHOUT_TYPE
+    elif consumer_type is not None and not is_all:
+        chosen += OF_TYPE
+        values.append(consumer_type)
+    kind, rest = ("NULL::smallint", ALL_TYPES) if is_all else ("x.type_id", UNKNOWN_TYPE)
+    return PROJECT_USAGES.format(kind=kind, rest=rest, chosen=chosen), values

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Final
 
 import orjson
+import structlog
 from django.conf import settings
 
+from placement.domain.candidate_answers import Answer, AnswerCache
 from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidate_explain import Explanation, explain_candidates
 from placement.domain.candidate_parsing import ParsedQuery, QueryCache
@@ -24,13 +27,15 @@ from placement.selectors.held import CORES, MEMORY, held_by_uuid
 from placement.selectors.snapshot import current_snapshot
 from placement.selectors.snapshot.cache import is_held_subtracted
 
+log = structlog.get_logger(__name__)
+
 #: An answer of so many candidates has a hundred megabytes.
 MOST_ANSWERED: Final = 200_000
 _queries: Final = QueryCache()
 
 
-def candidates_body(text: str, minor: int) -> bytes:
-    """Return the encoded answer of a search.
+def candidates_pieces(text: str, minor: int) -> Sequence[bytes]:
+    """Return the encoded answer of a search in pieces that follow each other.
 
     Args:
         text: The raw query string.
@@ -42,16 +47,39 @@ def candidates_body(text: str, minor: int) -> bytes:
     parsed = _queries.parse(text, minor)
     snapshot = current_snapshot()
     started = time.perf_counter()
-    check_names(parsed, snapshot)
-    found = _found(snapshot, parsed.query, search_options())
-    body = encode_candidates(snapshot, found, minor)
+    options = search_options()
+    answer = _answer(parsed, (text, minor, options), snapshot, options)
     observe_candidates(
         groups=len(parsed.query.groups),
         is_limited=parsed.query.limit is not None,
-        found=len(found),
+        found=answer.found,
         seconds=time.perf_counter() - started,
     )
-    return body
+    return answer.pieces
+
+
+def _answer(
+    parsed: ParsedQuery,
+    key: tuple[str, int, SearchOptions],
+    snapshot: Snapshot,
+    options: SearchOptions,
+) -> Answer:
+    """Return the answer of a search, the last one if nothing changed since."""
+    answers = _kept_answers()
+    known = answers.known(key, snapshot)
+    if known is not None:
+        return known
+    check_names(parsed, snapshot)
+    found = _found(snapshot, parsed.query, options)
+    _, minor, _ = key
+    if options.seed is not None:  # shuffled anew each time
+        return Answer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
+    return answers.encoded(key, snapshot, found, minor)
+
+
+@cache
+def _kept_answers() -> AnswerCache:
+    return AnswerCache(settings.HEADROOM.placement.answer_cache_mib << 20)
 
 
 def explored_query(
@@ -127,14 +155,23 @@ def _found(snapshot: Snapshot, query: CandidateQuery, options: SearchOptions) ->
     """Return the candidates of a request.
 
     Raises:
-        BadRequest: there are more than a server can answer with; the reference would be at it
-            until its client gives up.
+        BadRequest: there are more than a server can answer with, or so many ways to combine groups
+            that none was found in time; the reference would be at it until its client gives up.
     """
     bounded = replace(query, limit=min(query.limit or MOST_ANSWERED + 1, MOST_ANSWERED + 1))
     found = find_candidates(snapshot, bounded, options)
     if len(found) > MOST_ANSWERED:
         message = f"The request has more than {MOST_ANSWERED} candidates; give a smaller limit."
         raise BadRequest(message)
+    if found.is_cut:
+        log.warning("candidate_search_stopped", groups=len(query.groups), found=len(found))
+        if not len(found):
+            message = (
+                f"The search was stopped: among {options.most_tried} ways to combine the request "
+                "groups there was no candidate. Ask for fewer groups, or narrow them by required, "
+                "member_of or in_tree."
+            )
+            raise BadRequest(message)
     return found
 
 
@@ -165,6 +202,7 @@ def search_options() -> SearchOptions:
     return SearchOptions(
         strategy=Strategy(wanted.allocation_candidates_generation_strategy),
         most_candidates=None if most < 0 else most,
+        most_tried=wanted.max_candidate_combinations or None,
         strict_reference=wanted.strict_reference,
         seed=random.getrandbits(64) if is_random else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from placement.database import fetch
+from placement.database import fetch_prepared
 from placement.selectors.providers import is_canonical, missing_provider
 
 INVENTORIES = """
@@ -130,7 +130,7 @@ def get_provider_traits(uuid: str) -> ProviderNames:
 
 
 def _rows(sql: str, uuid: str) -> list[tuple]:  # type: ignore[type-arg]
-    rows = fetch(sql, [uuid]) if is_canonical(uuid) else []
+    rows = fetch_prepared(sql, [uuid]) if is_canonical(uuid) else []
     if not rows:
         raise missing_provider(uuid)
     return rows

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from placement.database import fetch
+from placement.database import fetch, fetch_prepared
 from placement.domain.errors import BadRequest, NotFound
 from placement.domain.querystring import AggregateFilter, TraitFilter, canonical_uuid
 
@@ -98,7 +98,7 @@ def get_provider(uuid: str) -> ProviderRow:
     Raises:
         NotFound: there is none.
     """
-    rows = fetch(ONE_PROVIDER, [uuid]) if is_canonical(uuid) else []
+    rows = fetch_prepared(ONE_PROVIDER, [uuid]) if is_canonical(uuid) else []
     if not rows:
         raise missing_provider(uuid)
     return ProviderRow(*rows[0])

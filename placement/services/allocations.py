@@ -18,7 +18,7 @@ from capacity.locks import sqlstate_of
 from journal.actors import Actor
 from placement import metrics
 from placement.conf import headroom
-from placement.database import drop_dead_connection, lock_timeout, retried, run
+from placement.database import fetch_prepared, lock_timeout, retried, run
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
@@ -209,8 +209,8 @@ def _write(
         if connection.in_atomic_block:
             with transaction.atomic():
                 return run(sql, parameters).fetchone()
-        drop_dead_connection()
-        return run(sql, parameters).fetchone()
+        rows = fetch_prepared(sql, parameters)
+        return rows[0] if rows else None
 
     try:
         return retried(attempt)

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     """What may be wrong."""
 
     DRIFT = "drift"
+    PROJECT_USAGE = "project_usage"
     EMPTY_CONSUMER = "empty_consumer"
     WRONG_ROOT = "wrong_root"
     LOOP = "loop"
@@ -44,6 +45,7 @@ class Kind(StrEnum):
 
 REPAIRS: Mapping[Kind, str] = {
     Kind.DRIFT: "used amount is set to the sum of the allocations",
+    Kind.PROJECT_USAGE: "usage of all projects is summed up anew",
     Kind.EMPTY_CONSUMER: "deleted",
     Kind.WRONG_ROOT: "root is set to the top of the chain of parents",
     Kind.LOOP: "not repaired: give one of the providers another parent",
@@ -102,6 +104,29 @@ SELECT p.uuid::text, p.name, c.name || ' says ' || i.used || ' used, allocations
  GROUP BY p.id, c.id, i.used
 HAVING i.used <> coalesce(sum(a.used), 0)
  ORDER BY p.id, c.id
+"""
+PROJECT_USAGE_SQL = """
+WITH told AS (
+    SELECT project_id, user_id, coalesce(type_id, -1) AS type_id,
+           coalesce(resource_class_id, -1) AS class_id, sum(used) AS used
+      FROM placement_project_usage GROUP BY 1, 2, 3, 4),
+held AS (
+    SELECT k.project_id, k.user_id, coalesce(k.type_id, -1) AS type_id,
+           coalesce(o.resource_class_id, -1) AS class_id,
+           CASE WHEN grouping(o.resource_class_id) = 1 THEN count(DISTINCT o.consumer_id)
+                ELSE sum(o.used) END AS used
+      FROM placement_allocation o JOIN placement_consumer k ON k.id = o.consumer_id
+     GROUP BY GROUPING SETS ((k.project_id, k.user_id, k.type_id, o.resource_class_id),
+                             (k.project_id, k.user_id, k.type_id)))
+SELECT j.external_id, coalesce(c.name, 'consumers'), 'usage says ' || coalesce(t.used, 0)
+       || ', allocations add up to ' || coalesce(h.used, 0), j.id
+  FROM told t
+  FULL JOIN held h ON h.project_id = t.project_id AND h.user_id = t.user_id
+                  AND h.type_id = t.type_id AND h.class_id = t.class_id
+  JOIN placement_project j ON j.id = coalesce(t.project_id, h.project_id)
+  LEFT JOIN placement_resource_class c ON c.id = coalesce(t.class_id, h.class_id)
+ WHERE coalesce(t.used, 0) <> coalesce(h.used, 0)
+ ORDER BY j.id, 2
 """
 EMPTY_CONSUMER_SQL = """
 SELECT k.uuid::text, j.external_id, 'generation ' || k.generation, k.id
@@ -170,6 +195,7 @@ SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' ||
 """
 _QUERIES: Mapping[Kind, str] = {
     Kind.DRIFT: DRIFT_SQL,
+    Kind.PROJECT_USAGE: PROJECT_USAGE_SQL,
     Kind.EMPTY_CONSUMER: EMPTY_CONSUMER_SQL,
     Kind.WRONG_ROOT: WRONG_ROOT_SQL,
     Kind.LOOP: LOOP_SQL,
@@ -178,6 +204,7 @@ _QUERIES: Mapping[Kind, str] = {
     Kind.MISSING: MISSING_SQL,
 }
 
+REBUILD_PROJECT_USAGE = "SELECT placement_rebuild_project_usage()"
 LOCK_SQL = """
 SELECT id FROM placement_provider WHERE id = ANY (%s) ORDER BY id FOR NO KEY UPDATE
 """
@@ -251,6 +278,7 @@ def repair_problems(
         _refuse_mass_deletion(by_kind[Kind.ORPHAN])
     return {
         Kind.DRIFT: _repair_drift(by_kind[Kind.DRIFT], actor, request_id),
+        Kind.PROJECT_USAGE: _repair_project_usage(by_kind[Kind.PROJECT_USAGE], actor, request_id),
         Kind.EMPTY_CONSUMER: _delete(by_kind[Kind.EMPTY_CONSUMER], DELETE_EMPTY_SQL),
         Kind.WRONG_ROOT: _repair_roots(by_kind[Kind.WRONG_ROOT], actor, request_id),
         Kind.UNUSED_AGGREGATE: _delete(by_kind[Kind.UNUSED_AGGREGATE], DELETE_AGGREGATES_SQL),
@@ -285,6 +313,18 @@ def _repair_drift(findings: Sequence[Finding], actor: Actor, request_id: str) ->
 
         repaired += in_transaction(write)
     return repaired
+
+
+def _repair_project_usage(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+    if not findings:
+        return 0
+
+    def write() -> int:
+        run(REBUILD_PROJECT_USAGE)
+        _audit(findings, actor, request_id)
+        return len(findings)
+
+    return in_transaction(write)
 
 
 def _repair_roots(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
@@ -341,12 +381,18 @@ def _give_back(findings: Sequence[Finding], actor: Actor, request_id: str) -> in
     return given_back
 
 
+_OBJECT_TYPES: Mapping[Kind, str] = {
+    Kind.ORPHAN: "Consumer",
+    Kind.PROJECT_USAGE: "ConsumerProject",
+}
+
+
 def _audit(findings: Sequence[Finding], actor: Actor, request_id: str) -> None:
     record_changes(
         [
             AuditChange(
                 action=f"placement_{finding.kind}_repaired",
-                object_type="Consumer" if finding.kind == Kind.ORPHAN else "ResourceProvider",
+                object_type=_OBJECT_TYPES.get(finding.kind, "ResourceProvider"),
                 object_id=finding.subject,
                 reason=finding.detail,
             )

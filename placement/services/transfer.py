@@ -25,7 +25,7 @@ from placement.domain.transfer import (
 from placement.models import Change
 from placement.models.changes import ALL_ROOTS
 from placement.selectors.contents import read_contents
-from placement.services.audit import SET_ROOTS_SQL, SET_USED_SQL
+from placement.services.audit import REBUILD_PROJECT_USAGE, SET_ROOTS_SQL, SET_USED_SQL
 from placement.services.locking import log_changes
 from placement.services.providers import TREES
 
@@ -219,6 +219,7 @@ def _apply(plan: CopyPlan) -> None:
     _write_parts(providers)
     touched |= {row[0] for row in _write_consumers(plan.changed_consumers)}
     run(SET_USED_SQL, [sorted(touched)])
+    run(REBUILD_PROJECT_USAGE)
     log_changes([ALL_ROOTS], Change.Kind.NAMES)
     run(
         "INSERT INTO placement_change (root_id, kind) SELECT DISTINCT root_id, 2"

@@ -24,6 +24,9 @@ DELETE FROM placement_change
  WHERE created_at < statement_timestamp() - %s
    AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 """
+#: A project whose usage is in more rows than this has them replaced by their sums.
+MOST_USAGE_ROWS: Final = 64
+FOLD_PROJECT_USAGE = "SELECT placement_fold_project_usage(%s)"
 PARTITIONS = """
 SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'placement_allocation_event'::regclass AND starts_with(c.relname, %s)
@@ -38,6 +41,16 @@ def prune_changes() -> int:
     """Forget changes that every reader has seen, and return how many."""
     with transaction.atomic(durable=True):
         return run(PRUNE_CHANGES, [CHANGES_KEPT]).rowcount
+
+
+def fold_project_usage() -> int:
+    """Sum up what writes of allocations noted of the usage of projects; return how many rows.
+
+    Takes the table's lock against another run; writers go on.
+    """
+    with transaction.atomic(durable=True):
+        rows = run(FOLD_PROJECT_USAGE, [MOST_USAGE_ROWS]).fetchall()
+    return int(rows[0][0])
 
 
 def keep_history(now: datetime) -> dict[str, int]:

@@ -87,6 +87,8 @@ def allocate(
                 resource_class_id=inventory.resource_class_id,
                 used=amount,
             )
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT placement_rebuild_project_usage()")
     return consumer
 
 

@@ -12,7 +12,15 @@ from django.db import connection
 from django.utils import timezone
 
 from journal.models import AuditEntry
-from placement.models import Aggregate, Allocation, Change, Consumer, Inventory, ResourceProvider
+from placement.models import (
+    Aggregate,
+    Allocation,
+    Change,
+    Consumer,
+    Inventory,
+    ProjectUsage,
+    ResourceProvider,
+)
 from placement.services.audit import Kind, find_problems
 from tests import factories
 from tests.placement.rows import allocate, make_provider
@@ -102,6 +110,7 @@ def test_consumers_without_allocations_are_deleted() -> None:
     host = make_provider("h1", inventories={"VCPU": 8})
     consumer = allocate(uuid4(), {host: {"VCPU": 2}})
     Allocation.objects.all().delete()
+    ProjectUsage.objects.all().delete()
     Inventory.objects.update(used=0)
 
     assert kinds() == [Kind.EMPTY_CONSUMER]

@@ -11,7 +11,7 @@ from journal.metrics import metrics_page
 from placement.domain.microversion import MAX_MINOR
 from placement.models import ResourceProvider
 from placement.selectors.snapshot import reset_snapshot
-from tests.placement.client import PlacementClient, placement_settings
+from tests.placement.client import PlacementClient, placement_settings, uuid
 from tests.placement.rows import allocate, make_provider
 
 pytestmark = pytest.mark.django_db
@@ -374,3 +374,29 @@ def test_searches_are_counted(client: PlacementClient, host: Any) -> None:
     answer = client.get(f"{PATH}?resources=VCPU:1&resources1=VCPU:1&limit=3")
     assert answer.status == 200
     assert count() == before + 1
+
+
+def test_a_search_with_too_many_combinations_says_how_to_narrow_it(settings: Any) -> None:
+    placement_settings(settings, max_candidate_combinations=1000)
+    client = PlacementClient()
+    root = make_provider("root")
+    for number in range(6):
+        make_provider(f"child {number}", parent=root, inventories={"VCPU": 3})
+    groups = "&".join(f"resources_{number}=VCPU:2" for number in range(7))
+    answer = client.get(f"{PATH}?{groups}&group_policy=none&limit=1")
+    assert answer.status == 400
+    assert (
+        "among 1000 ways to combine the request groups there was no candidate"
+        in (answer.error["detail"])
+    )
+    groups = "&".join(f"resources_{number}=VCPU:2" for number in range(3))
+    assert len(client.get(f"{PATH}?{groups}&group_policy=none").json["allocation_requests"]) == 120
+
+
+def test_an_answer_does_not_outlive_a_write(client: PlacementClient, host: Any) -> None:
+    path = f"{PATH}?resources=VCPU:1"
+    for used in (4, 5, 6):
+        for _ in range(2):
+            summary = client.get(path).json["provider_summaries"][str(host.uuid)]
+            assert summary["resources"]["VCPU"]["used"] == used
+        assert client.allocate(uuid(), {str(host.uuid): {"VCPU": 1}}).status == 204

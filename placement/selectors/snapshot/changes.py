@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placement.database import fetch
+from placement.database import fetch, fetch_prepared
 from placement.models import Change
 from placement.selectors.held import HELD_AMOUNTS, HELD_ROOM, Held, held_of
 
@@ -20,8 +20,8 @@ SELECT 0 AS part, pg_current_snapshot()::text AS moment, NULL::int AS kind,
 """
 # A range makes a prepared plan expect few rows, and so use the index however long the log is; an
 # open end would be taken for a third of it.
-UNSEEN = """({xid} BETWEEN %(xmax)s AND 9223372036854775806
-              OR {xid} = ANY (%(running)s::bigint[]))"""
+UNSEEN = """({xid} BETWEEN %s AND 9223372036854775806
+              OR {xid} = ANY (%s::bigint[]))"""
 CHANGES = f"""
 WITH changed AS MATERIALIZED (
     SELECT root_id, max(kind) AS kind
@@ -97,8 +97,11 @@ def read_changes(since: str, *, with_held: bool = False) -> Changes:
         with_held: Whether to read held capacity of hosts as well.
     """
     _, xmax, running = since.split(":")
-    parameters = {"xmax": int(xmax), "running": [int(xid) for xid in running.split(",") if xid]}
-    rows = fetch(CHANGES_AND_HELD if with_held else CHANGES, parameters)
+    unseen = (xmax, f"{{{running}}}")
+    if with_held:
+        rows = fetch_prepared(CHANGES_AND_HELD, unseen * 2)
+    else:
+        rows = fetch_prepared(CHANGES, unseen)
     moment = next(row for row in rows if row[0] == _IS_NOW)
     if len(rows) == 1:
         return Changes(moment=moment[1])

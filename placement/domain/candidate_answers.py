@@ -1,0 +1,143 @@
+"""Encoded answers of candidate searches that are kept for the next one like it (placement, 6.8).
+
+An answer follows from its query, its version and the snapshot alone. While nothing changes it is
+given again as it is. After a change most searches find the same candidates as before, so that only
+the summaries of the trees that changed are written anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from placement.domain.candidate_encoding import NOTHING, answer_pieces, encode_requests
+from placement.domain.candidate_options import Slot
+from placement.domain.candidates import Candidates
+from placement.domain.snapshot import Int32Column, Snapshot, UInt8Column
+
+#: Of what is kept besides the texts.
+_BYTES_BESIDES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer.
+
+    Attributes:
+        pieces: Of the body; those about many providers are shared with other answers.
+        found: How many candidates it lists.
+    """
+
+    pieces: Sequence[bytes]
+    found: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Requests:
+    """The encoded list of candidates, and what it was made of.
+
+    Attributes:
+        uuids: Column of the snapshot; another one may have other providers in the same rows.
+    """
+
+    text: bytes
+    uuids: UInt8Column
+    slots: tuple[Slot, ...]
+    columns: tuple[Int32Column, ...]
+
+    def are_of(self, snapshot: Snapshot, candidates: Candidates) -> bool:
+        """Return whether encoding some candidates would make this text again."""
+        return (
+            self.uuids is snapshot.uuids
+            and self.slots == candidates.slots
+            and all(map(np.array_equal, self.columns, candidates.columns))
+        )
+
+
+class AnswerCache:
+    """Keeps the answers of one snapshot and the texts of the last candidates. Safe for threads.
+
+    Args:
+        most_bytes: Of all that is kept; what was used least recently goes first.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._answers: dict[Hashable, Answer] = {}
+        self._requests: OrderedDict[Hashable, tuple[_Requests, int]] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What is kept in memory at most; texts that answers share are counted for each."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        """Return of how many searches the candidates are kept."""
+        return len(self._requests)
+
+    def known(self, key: Hashable, snapshot: Snapshot) -> Answer | None:
+        """Return the answer if it was given from this very snapshot.
+
+        Args:
+            key: All that the answer depends on besides the snapshot.
+            snapshot: The providers as they are now.
+        """
+        with self._lock:
+            return self._answers.get(key) if self._snapshot is snapshot else None
+
+    def encoded(
+        self, key: Hashable, snapshot: Snapshot, candidates: Candidates, minor: int
+    ) -> Answer:
+        """Return the answer of a search, and keep it.
+
+        Args:
+            key: All that the answer depends on besides the snapshot.
+            snapshot: That the candidates were found in.
+            candidates: What was found.
+            minor: Minor number of the microversion, from 10.
+        """
+        if not len(candidates):
+            return Answer(pieces=(NOTHING,), found=0)
+        with self._lock:
+            known = self._requests.get(key)
+        if known is not None and known[0].are_of(snapshot, candidates):
+            requests, _ = known
+        else:
+            requests = _Requests(
+                text=encode_requests(snapshot, candidates, minor),
+                uuids=snapshot.uuids,
+                slots=candidates.slots,
+                columns=candidates.columns,
+            )
+        pieces = answer_pieces(requests.text, snapshot, candidates, minor)
+        answer = Answer(pieces=pieces, found=len(candidates))
+        with self._lock:
+            self._keep(key, snapshot, answer, requests)
+        return answer
+
+    def _keep(self, key: Hashable, snapshot: Snapshot, answer: Answer, requests: _Requests) -> None:
+        if self._snapshot is not snapshot:
+            self._snapshot, self._answers = snapshot, {}
+        self._drop(key)
+        size_bytes = sum(map(len, answer.pieces)) + _BYTES_BESIDES
+        if size_bytes > self._most_bytes:
+            return
+        self._requests[key] = requests, size_bytes
+        self._answers[key] = answer
+        self._bytes += size_bytes
+        while self._bytes > self._most_bytes:
+            self._drop(next(iter(self._requests)))
+
+    def _drop(self, key: Hashable) -> None:
+        kept = self._requests.pop(key, None)
+        if kept is not None:
+            self._bytes -= kept[1]
+        self._answers.pop(key, None)
