@@ -37,6 +37,7 @@ from placement.domain.errors import (
     UnsupportedMediaType,
 )
 from placement.domain.microversion import MAJOR, negotiated_minor
+from placement.domain.querystring import capped_number
 from placement.domain.validation import Schema
 from placement.policy import authorise
 
@@ -154,10 +155,11 @@ class PlacementView(APIView):
     def _check_length(self, length: str) -> None:
         if not (length.isascii() and length.isdecimal()):
             raise BadRequest("content-length header must be an integer")
-        if int(length) > headroom().placement.max_body_mib << 20:
-            limit = headroom().placement.max_body_mib
+        limit = headroom().placement.max_body_mib
+        length_bytes = capped_number(length, limit=(limit << 20) + 1)
+        if length_bytes > limit << 20:
             raise PayloadTooLarge(f"The body may have {limit} MiB at most.")
-        if int(length) > 0 and not self.http_request.META.get("CONTENT_TYPE"):
+        if length_bytes > 0 and not self.http_request.META.get("CONTENT_TYPE"):
             raise BadRequest("content-type header required when content-length > 0")
 
     def _handler(self) -> Callable[..., HttpResponse]:
