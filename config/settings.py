@@ -334,6 +334,11 @@ CELERY: dict[str, Any] = {
             "schedule": schedule(run_every=600),
             "options": {"expires": 600},
         },
+        "placement-audit": {
+            "task": "placement.audit_usage",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
+        },
         "placement-history": {
             "task": "placement.keep_history",
             "schedule": schedule(run_every=21600),

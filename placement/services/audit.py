@@ -215,6 +215,17 @@ COUNT_CONSUMERS_SQL = "SELECT count(*) FROM placement_consumer"
 GENERATIONS_SQL = "SELECT uuid::text, generation FROM placement_consumer WHERE id = ANY (%s)"
 
 
+def usage_drift() -> tuple[Finding, ...]:
+    """Return the inventories whose used amount is not the sum of their allocations.
+
+    One statement, so that a write that is under way is seen whole or not at all.
+    """
+    return tuple(
+        Finding(kind=Kind.DRIFT, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
+        for row in fetch(DRIFT_SQL)
+    )
+
+
 def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
     """Return everything that is wrong, kind by kind, in order of rows."""
     known = limits or AuditLimits()
