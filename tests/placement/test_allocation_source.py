@@ -9,12 +9,14 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 
+from capacity.metrics_allocation import AllocationDriftCollector
 from capacity.models import AllocationState, HostCapacity, ReservationKind
 from capacity.services.allocated import UnknownSourceError, drift_from
 from capacity.services.allocations import confirm_in_slot
 from capacity.services.in_flight import end_placement
 from capacity.services.ledger import move_blocks, rebuild_host_capacity
 from hosts.models import Host
+from journal.metrics import metrics_page
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
@@ -245,3 +247,30 @@ def test_uuid_of_a_consumer_may_be_any_spelling_of_a_vm(
     shouted = str(UUID(vm)).upper()
     assert allocate(placement, shouted, first) == 204
     assert (taken(first), used_up(first)) == ((0, 0), 4)
+
+
+def told_drift() -> dict[tuple[str, ...], float]:
+    return {
+        (family.name.removeprefix("cortex_host_allocation_drift_"), *sample.labels.values()): (
+            sample.value
+        )
+        for family in AllocationDriftCollector().collect()
+        for sample in family.samples
+    }
+
+
+def test_what_the_vm_list_says_otherwise_is_told(
+    placement: PlacementClient, hosts: tuple[Host, Host], settings: Any
+) -> None:
+    first, second = hosts
+    make_vm(host=first, memory_gib=8, vcpus=3)
+    make_vm(host=second, memory_gib=2, vcpus=2)
+    rebuild_host_capacity()
+    assert allocate(placement, uuid(), second) == 204
+    assert told_drift() == {
+        ("hosts", "instances", "az-a"): 1,
+        ("bytes", "instances", "az-a"): 8 * GIB,
+    }
+    assert b"cortex_host_allocation_drift_hosts{" in metrics_page()
+    use_source(settings, "instances")
+    assert told_drift() == {}
