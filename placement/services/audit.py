@@ -40,6 +40,7 @@ class Kind(StrEnum):
     UNUSED_AGGREGATE = "unused_aggregate"
     ORPHAN = "orphan"
     MISSING = "missing"
+    UNKNOWN_TRAIT = "unknown_trait"
 
 
 REPAIRS: Mapping[Kind, str] = {
@@ -50,6 +51,7 @@ REPAIRS: Mapping[Kind, str] = {
     Kind.UNUSED_AGGREGATE: "deleted",
     Kind.ORPHAN: "allocations are given back",
     Kind.MISSING: "not repaired: run nova-manage placement heal_allocations for this VM",
+    Kind.UNKNOWN_TRAIT: "not repaired: create the trait, or correct the flavor",
 }
 
 
@@ -168,6 +170,17 @@ SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' ||
  WHERE NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid::text = v.openstack_id)
  ORDER BY v.openstack_id
 """
+# Nova asks for the trait with every VM of the flavor, is answered 400, and finds no host.
+UNKNOWN_TRAIT_SQL = """
+SELECT f.openstack_id, f.name, 'asks for trait ' || asked.trait || ', which nobody created', 0
+  FROM hosts_flavor f
+ CROSS JOIN LATERAL jsonb_object_keys(f.extra_specs) AS spec (key)
+ CROSS JOIN LATERAL (SELECT substring(spec.key FROM '^trait[0-9A-Za-z_-]*:(.*)$')) AS asked (trait)
+ WHERE asked.trait IS NOT NULL
+   AND NOT EXISTS (SELECT FROM placement_trait t WHERE t.name = asked.trait)
+   AND EXISTS (SELECT FROM placement_provider)
+ ORDER BY f.name, asked.trait
+"""
 _QUERIES: Mapping[Kind, str] = {
     Kind.DRIFT: DRIFT_SQL,
     Kind.EMPTY_CONSUMER: EMPTY_CONSUMER_SQL,
@@ -176,6 +189,7 @@ _QUERIES: Mapping[Kind, str] = {
     Kind.UNUSED_AGGREGATE: UNUSED_AGGREGATE_SQL,
     Kind.ORPHAN: ORPHAN_SQL,
     Kind.MISSING: MISSING_SQL,
+    Kind.UNKNOWN_TRAIT: UNKNOWN_TRAIT_SQL,
 }
 
 LOCK_SQL = """
