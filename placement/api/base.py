@@ -165,7 +165,7 @@ class PlacementView(APIView):
             pattern=self.pattern,
             path=request.path[:MAX_LOGGED],
             query=request.META.get("QUERY_STRING", "")[:MAX_LOGGED],
-            status=response.status_code,
+            status=int(response.status_code),
             latency_ms=round(seconds * 1000, 3),
             request_bytes=str(request.META.get("CONTENT_LENGTH") or "0")[:MAX_LOGGED_METHOD],
             response_bytes=len(response.content),
