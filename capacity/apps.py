@@ -15,6 +15,7 @@ class CapacityConfig(AppConfig):
         """Register the sections of region files of this app, and what it tells at a scrape."""
         from capacity import (  # noqa: PLC0415 - models first
             metrics,
+            metrics_allocation,
             metrics_oversubscription,
             metrics_reservations,
             region,
@@ -30,5 +31,6 @@ class CapacityConfig(AppConfig):
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
         )
+        metrics_allocation.register()
         metrics_oversubscription.register()
         metrics_reservations.register()

@@ -32,6 +32,28 @@ def referenced_groups(names: Collection[str]) -> set[str]:
     return {name for check in _group_reference_checks.values() for name in check(names)}
 
 
+_allocation_sources: dict[str, str] = {}
+
+
+def add_allocation_source(name: str, query: str) -> None:
+    """Register where else than in the VM list it is written what VMs take on hosts.
+
+    A host that the source does not know has to be answered from the VM list, and a VM that a
+    reservation of the host still holds is left out: the reservation blocks its room.
+
+    Args:
+        name: As ``HEADROOM_ALLOCATION_SOURCE`` says it.
+        query: SQL of ``host_id``, ``memory_bytes`` and ``vcpus``, a row for each host with VMs;
+            its parameter ``host_ids`` is null for every host.
+    """
+    _allocation_sources[name] = query
+
+
+def allocation_sources() -> Mapping[str, str]:
+    """Return the sources that higher apps offer, by name."""
+    return dict(_allocation_sources)
+
+
 UnitCheck = Callable[[str, Collection[str], int], int]
 
 _unit_checks: dict[str, UnitCheck] = {}

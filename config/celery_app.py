@@ -24,5 +24,6 @@ def keep_our_logging(**_: object) -> None:
 
 @beat_init.connect
 def beat_at_once(**_: object) -> None:
-    """Send the first sign of life when beat starts, not one interval later."""
+    """Send the first sign of life, and look at hosts, when beat starts, not one interval later."""
     app.send_task("journal.beat", expires=60)
+    app.send_task("placement.reconcile_hosts", expires=60)

@@ -90,8 +90,8 @@ class Environment(BaseSettings):
     )
     allocation_source: Literal["instances", "placement", "hypervisor"] = Field(
         "instances",
-        description="Where a host's allocated resources come from. Others than instances are "
-        "refused until they are there.",
+        description="Where it is written what VMs take on hosts: the VM list, allocations of our "
+        "Placement API, or the Hypervisor object (refused until the bridge is there).",
     )
     lock_timeout_seconds: float = Field(
         3.0, gt=0, le=60, description="Longest wait for a zone or row lock."
@@ -144,8 +144,11 @@ class Environment(BaseSettings):
                 "KEYSTONE__PASSWORD and KEYSTONE__PROJECT_NAME, or an application credential"
             )
             raise ValueError(message)
-        if self.allocation_source != "instances":
-            message = "allocation_source: only instances is available yet"
+        if self.allocation_source == "hypervisor":
+            message = "allocation_source: hypervisor needs the bridge, which is not there yet"
+            raise ValueError(message)
+        if self.allocation_source == "placement" and not self.placement.host_providers:
+            message = "allocation_source: placement needs PLACEMENT__HOST_PROVIDERS"
             raise ValueError(message)
         return self
 

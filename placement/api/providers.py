@@ -67,9 +67,7 @@ class ProvidersView(PlacementView):
         )
         location = f"/resource_providers/{provider.uuid}"
         if self.version < PROVIDER_BODY_SINCE:
-            response = self.done(status=201, location=location)
-            put_cache_headers(response, self.version, provider.modified_at)
-            return response
+            return self.done(status=201, location=location)
         payload = provider_payload(provider, self.prefix, self.version)
         return self.answer(payload, modified_at=provider.modified_at, location=location)
 

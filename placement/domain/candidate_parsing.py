@@ -15,7 +15,12 @@ from placement.domain.candidate_query import (
     RequestGroup,
     RootFilter,
 )
-from placement.domain.candidate_schemas import SAME_SUBTREE_SINCE, candidates_query, group_keys
+from placement.domain.candidate_schemas import (
+    LIMIT_PATTERN,
+    SAME_SUBTREE_SINCE,
+    candidates_query,
+    group_keys,
+)
 from placement.domain.errors import (
     QUERY_BAD_VALUE,
     QUERY_DUPLICATE_KEY,
@@ -26,6 +31,8 @@ from placement.domain.querystring import (
     AMOUNT_CAP,
     ANY_TRAITS_SINCE,
     FORBIDDEN_TRAITS_SINCE,
+    INVALID_QUERY,
+    capped_number,
     grouped_values,
     last_values,
     parse_in_tree,
@@ -36,6 +43,7 @@ from placement.domain.querystring import (
 )
 
 TREES_SINCE: Final = 29
+LIMIT: Final = re.compile("[1-9][0-9]*")
 _ISOLATE: Final = "isolate"
 
 
@@ -86,7 +94,7 @@ def parse_candidates_query(text: str, minor: int) -> ParsedQuery:
     """
     values = grouped_values(parsed_pairs(text))
     candidates_query(minor).check_query(last_values(values))
-    limit = int(values["limit"][0]) if "limit" in values else None
+    limit = _limit(values["limit"][0]) if "limit" in values else None
     policy = values["group_policy"][0] if "group_policy" in values else None
     root = _root_filter(values.get("root_required", ()), minor)
     terms = _subtree_terms(values.get("same_subtree", ()))
@@ -108,6 +116,14 @@ def parse_candidates_query(text: str, minor: int) -> ParsedQuery:
         one_provider_per_tree=minor < TREES_SINCE,
     )
     return ParsedQuery(query=query, traits=_traits(query), classes=_classes(query))
+
+
+def _limit(text: str) -> int:
+    """Return the limit that counts, which is the first; the schema saw the last."""
+    if LIMIT.fullmatch(text) is None:
+        message = f"{INVALID_QUERY}{text!r} does not match '{LIMIT_PATTERN}'"
+        raise BadRequest(message)
+    return capped_number(text, limit=AMOUNT_CAP)
 
 
 def _root_filter(values: Sequence[str], minor: int) -> RootFilter | None:

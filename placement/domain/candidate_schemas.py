@@ -19,7 +19,8 @@ SAME_SUBTREE_SINCE: Final = 36
 NUMBER_SUFFIX: Final = "([1-9][0-9]*)?"
 FREE_SUFFIX: Final = "([a-zA-Z0-9_-]{1,64})?"
 _TEXT: Final = {"type": "string"}
-_LIMIT: Final = {"type": ["integer", "string"], "pattern": "^[1-9][0-9]*$", "minLength": 1}
+LIMIT_PATTERN: Final = "^[1-9][0-9]*$"
+_LIMIT: Final = {"type": ["integer", "string"], "pattern": LIMIT_PATTERN, "minLength": 1}
 _POLICY: Final = {"type": "string", "enum": ["none", "isolate"]}
 
 #: First minor version of each shape of the query, newest first.

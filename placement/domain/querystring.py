@@ -184,12 +184,18 @@ def parse_in_tree(value: str) -> str:
     return uuid
 
 
+def capped_number(text: str, *, limit: int) -> int:
+    """Return the number that a text of ASCII digits says, at most ``limit``.
+
+    A number of thousands of digits is not worked out; the interpreter would refuse to.
+    """
+    digits = text.lstrip("0") or "0"
+    return limit if len(digits) > len(str(limit)) else min(int(digits), limit)
+
+
 def _capped(text: str) -> int:
-    digits = len(str(AMOUNT_CAP))
-    stripped = text.lstrip("-").lstrip("0") or "0"
-    if len(stripped) > digits:
-        return -AMOUNT_CAP if text.startswith("-") else AMOUNT_CAP
-    return max(-AMOUNT_CAP, min(int(text), AMOUNT_CAP))
+    number = capped_number(text.removeprefix("-"), limit=AMOUNT_CAP)
+    return -number if text.startswith("-") else number
 
 
 def _bad_resources(got: str) -> BadRequest:

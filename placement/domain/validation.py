@@ -7,9 +7,10 @@ which is part of the contract and takes far longer.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import jsonschema
@@ -41,6 +42,27 @@ def _is_dashed(text: str) -> bool:
         return False
 
 
+def _pattern(
+    validator: Any,  # Any, here and below: the library has no types
+    pattern: str,
+    value: object,
+    schema: object,
+) -> Iterator[Any]:
+    """Refuse what a pattern takes only because its end may stand before a last line break."""
+    yield from jsonschema.Draft202012Validator.VALIDATORS["pattern"](
+        validator, pattern, value, schema
+    )
+    if isinstance(value, str) and value.endswith("\n") and re.search(pattern, value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+#: The reference's library, whose messages clients match.
+InWords: Final[Any] = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator, {"pattern": _pattern}
+)
+TOO_DEEP: Final = "nested too deeply"
+
+
 class Schema:
     """A JSON schema of a request body or of a query."""
 
@@ -53,18 +75,20 @@ class Schema:
 
     @cached_property
     def _in_words(self) -> Mapping[bool, Any]:  # Any: the library has no types
-        kind = jsonschema.Draft202012Validator
         return {
-            True: kind(self.schema, format_checker=QUERY_FORMATS),
-            False: kind(self.schema, format_checker=BODY_FORMATS),
+            True: InWords(self.schema, format_checker=QUERY_FORMATS),
+            False: InWords(self.schema, format_checker=BODY_FORMATS),
         }
 
     def violation(self, document: object, *, is_query: bool) -> str | None:
         """Return in the reference's words how a document breaks the schema, or ``None``."""
         if self._fast.is_valid(document):
             return None
-        error = best_match(self._in_words[is_query].iter_errors(document))
-        return None if error is None else str(error)
+        try:
+            error = best_match(self._in_words[is_query].iter_errors(document))
+            return None if error is None else str(error)
+        except RecursionError:  # words show what was sent, however deep that is
+            return TOO_DEEP
 
     def load(self, body: bytes) -> Any:  # Any: shaped as the schema says
         """Return the document of a request body.
@@ -106,4 +130,6 @@ def _malformation(body: bytes) -> str:
         json.loads(body)
     except ValueError as error:
         return str(error)
+    except RecursionError:
+        return TOO_DEEP
     return ""

@@ -27,6 +27,7 @@ from placement.domain.errors import (
     NotFound,
     PlacementError,
 )
+from placement.services.rooms import count_rooms, rooms_follow_allocations
 
 REPLACE = """
 SELECT placement_replace_allocations(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[],
@@ -206,9 +207,12 @@ def _write(
     sql: str, parameters: Sequence[Any], request: AllocationRequest
 ) -> tuple[Any, ...] | None:  # Any: SQL parameters and columns
     def attempt() -> tuple[Any, ...] | None:
-        if connection.in_atomic_block:
+        if connection.in_atomic_block or rooms_follow_allocations():
+            drop_dead_connection()
             with transaction.atomic():
-                return run(sql, parameters).fetchone()
+                row = run(sql, parameters).fetchone()
+                count_rooms()
+                return row
         rows = fetch_prepared(sql, parameters)
         return rows[0] if rows else None
 

@@ -41,6 +41,7 @@ class Kind(StrEnum):
     UNUSED_AGGREGATE = "unused_aggregate"
     ORPHAN = "orphan"
     MISSING = "missing"
+    UNKNOWN_TRAIT = "unknown_trait"
 
 
 REPAIRS: Mapping[Kind, str] = {
@@ -52,6 +53,7 @@ REPAIRS: Mapping[Kind, str] = {
     Kind.UNUSED_AGGREGATE: "deleted",
     Kind.ORPHAN: "allocations are given back",
     Kind.MISSING: "not repaired: run nova-manage placement heal_allocations for this VM",
+    Kind.UNKNOWN_TRAIT: "not repaired: create the trait, or correct the flavor",
 }
 
 
@@ -193,6 +195,17 @@ SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' ||
  WHERE NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid::text = v.openstack_id)
  ORDER BY v.openstack_id
 """
+# Nova asks for the trait with every VM of the flavor, is answered 400, and finds no host.
+UNKNOWN_TRAIT_SQL = """
+SELECT f.openstack_id, f.name, 'asks for trait ' || asked.trait || ', which nobody created', 0
+  FROM hosts_flavor f
+ CROSS JOIN LATERAL jsonb_object_keys(f.extra_specs) AS spec (key)
+ CROSS JOIN LATERAL (SELECT substring(spec.key FROM '^trait[0-9A-Za-z_-]*:(.*)$')) AS asked (trait)
+ WHERE asked.trait IS NOT NULL
+   AND NOT EXISTS (SELECT FROM placement_trait t WHERE t.name = asked.trait)
+   AND EXISTS (SELECT FROM placement_provider)
+ ORDER BY f.name, asked.trait
+"""
 _QUERIES: Mapping[Kind, str] = {
     Kind.DRIFT: DRIFT_SQL,
     Kind.PROJECT_USAGE: PROJECT_USAGE_SQL,
@@ -202,6 +215,7 @@ _QUERIES: Mapping[Kind, str] = {
     Kind.UNUSED_AGGREGATE: UNUSED_AGGREGATE_SQL,
     Kind.ORPHAN: ORPHAN_SQL,
     Kind.MISSING: MISSING_SQL,
+    Kind.UNKNOWN_TRAIT: UNKNOWN_TRAIT_SQL,
 }
 
 REBUILD_PROJECT_USAGE = "SELECT placement_rebuild_project_usage()"
@@ -240,6 +254,17 @@ DELETE FROM placement_aggregate g
 """
 COUNT_CONSUMERS_SQL = "SELECT count(*) FROM placement_consumer"
 GENERATIONS_SQL = "SELECT uuid::text, generation FROM placement_consumer WHERE id = ANY (%s)"
+
+
+def usage_drift() -> tuple[Finding, ...]:
+    """Return the inventories whose used amount is not the sum of their allocations.
+
+    One statement, so that a write that is under way is seen whole or not at all.
+    """
+    return tuple(
+        Finding(kind=Kind.DRIFT, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
+        for row in fetch(DRIFT_SQL)
+    )
 
 
 def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:

@@ -31,7 +31,15 @@ log = structlog.get_logger(__name__)
 RESERVED_ALL_SINCE: Final = 26
 GENERATION_CONFLICT: Final = "resource provider generation conflict"
 
-CLASS_IDS = "SELECT name, id FROM placement_resource_class WHERE name = ANY (%s::text[])"
+# Custom classes stay until the inventory is written; standard ones cannot be deleted anyway.
+CLASS_IDS = """
+SELECT name, id FROM (
+    SELECT name, id FROM placement_resource_class
+     WHERE name = ANY (%(names)s::text[]) AND starts_with(name, 'CUSTOM_') FOR KEY SHARE) AS custom
+ UNION ALL
+SELECT name, id FROM placement_resource_class
+ WHERE name = ANY (%(names)s::text[]) AND NOT starts_with(name, 'CUSTOM_')
+"""
 HELD = """
 SELECT c.name, i.used FROM placement_inventory i
   JOIN placement_resource_class c ON c.id = i.resource_class_id
@@ -236,7 +244,7 @@ def _writable(uuid: str) -> LockedProvider:
 
 
 def class_ids(names: Sequence[str], message: str) -> dict[str, int]:
-    """Return the ids of classes by name.
+    """Return the ids of classes by name; they cannot be deleted before the transaction ends.
 
     Args:
         names: The classes.
@@ -245,7 +253,8 @@ def class_ids(names: Sequence[str], message: str) -> dict[str, int]:
     Raises:
         BadRequest: a class is unknown.
     """
-    ids = {row[0]: row[1] for row in run(CLASS_IDS, [list(names)]).fetchall()} if names else {}
+    found = run(CLASS_IDS, {"names": list(names)}).fetchall() if names else []
+    ids = {row[0]: row[1] for row in found}
     for name in names:
         if name not in ids:
             raise BadRequest(f"{message}: No such resource class {name}.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from journal.models import Outbox
 from placement.database import in_transaction, run
 from placement.domain.errors import BadRequest
 from placement.services.locking import (
@@ -18,6 +19,8 @@ from placement.services.locking import (
 GENERATION_MOVED: Final = (
     "Resource provider's generation already changed. Please update the generation and try again."
 )
+
+HOST_GROUPS: Final = "host_groups"
 
 TRAIT_IDS = "SELECT name, id FROM placement_trait WHERE name = ANY (%s::text[]) FOR KEY SHARE"
 REMOVE_TRAITS = """
@@ -43,6 +46,8 @@ INSERT INTO placement_provider_aggregate (provider_id, aggregate_id)
 SELECT %s, a.id FROM placement_aggregate a WHERE a.uuid = ANY (%s::uuid[]) ON CONFLICT DO NOTHING
 """
 
+AGGREGATE_NAMES = "SELECT uuid::text, name FROM placement_aggregate WHERE uuid = ANY (%s::uuid[])"
+
 
 def set_provider_traits(uuid: str, *, names: Sequence[str], generation: int) -> int:
     """Make ``names`` all the traits of a provider.
@@ -64,7 +69,7 @@ def set_provider_traits(uuid: str, *, names: Sequence[str], generation: int) -> 
         unknown = sorted(wanted - ids.keys())
         if unknown:
             raise BadRequest(f"No such trait {', '.join(unknown)}")
-        return _replace_traits(provider, sorted(ids.values()))
+        return _replace_traits(provider, ids)
 
     return in_transaction(write)
 
@@ -75,7 +80,7 @@ def delete_provider_traits(uuid: str) -> None:
     Raises:
         NotFound: there is no such provider.
     """
-    in_transaction(lambda: _replace_traits(lock_provider(uuid), []))
+    in_transaction(lambda: _replace_traits(lock_provider(uuid), {}))
 
 
 def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation: int | None) -> int:
@@ -101,18 +106,44 @@ def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation:
             check_generation(provider, generation, GENERATION_MOVED)
         listed = sorted(set(aggregates))
         run(NEW_AGGREGATES, [listed])
-        run(REMOVE_AGGREGATES, [provider.id, listed])
-        run(ADD_AGGREGATES, [provider.id, listed])
+        changed = run(REMOVE_AGGREGATES, [provider.id, listed]).rowcount
+        changed += run(ADD_AGGREGATES, [provider.id, listed]).rowcount
+        if changed and provider.is_host:
+            names = {row[0]: row[1] for row in run(AGGREGATE_NAMES, [listed]).fetchall()}
+            groups = [{"uuid": one, "name": names[one]} for one in listed]
+            announce_groups(provider, {"aggregates": groups})
         log_changes([provider.root_id])
         return provider.generation if generation is None else raise_generation(provider)
 
     return in_transaction(write)
 
 
-def _replace_traits(provider: LockedProvider, trait_ids: Sequence[int]) -> int:
-    changed = run(REMOVE_TRAITS, [provider.id, list(trait_ids)]).rowcount
-    changed += run(ADD_TRAITS, [provider.id, list(trait_ids)]).rowcount
+def announce_groups(provider: LockedProvider, groups: Mapping[str, object]) -> None:
+    """Tell the bridge which traits or aggregates clients want a host to have.
+
+    It replaces the groups of that kind in the host's Hypervisor object and keeps the others.
+
+    Args:
+        provider: The host's, locked.
+        groups: ``traits`` or ``aggregates``, and all that the provider has of them now.
+
+    Source: spec placement, section 8.4.
+    """
+    Outbox.objects.create(
+        topic=HOST_GROUPS,
+        object_type="Host",
+        object_id=provider.name,
+        payload={"provider_uuid": provider.uuid, **groups},
+    )
+
+
+def _replace_traits(provider: LockedProvider, traits: Mapping[str, int]) -> int:
+    trait_ids = sorted(traits.values())
+    changed = run(REMOVE_TRAITS, [provider.id, trait_ids]).rowcount
+    changed += run(ADD_TRAITS, [provider.id, trait_ids]).rowcount
     if not changed:
         return provider.generation
+    if provider.is_host:
+        announce_groups(provider, {"traits": sorted(traits)})
     log_changes([provider.root_id])
     return raise_generation(provider)

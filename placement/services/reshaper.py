@@ -29,6 +29,7 @@ from placement.services.inventories import (
     replace_all,
 )
 from placement.services.locking import LockedProvider, lock_provider
+from placement.services.rooms import count_rooms
 
 #: The reference does not look at ``reserved`` here; ours refuses as since 1.26.
 RESERVED_RULES_OF: Final = 26
@@ -93,6 +94,7 @@ def reshape(
         for provider in providers:
             new = inventories[provider.uuid].by_class
             replace_all(provider, new, {name: ids[name] for name in new})
+        count_rooms()
 
     observed_write("reshape", lambda: in_transaction(write))
 

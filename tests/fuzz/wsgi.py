@@ -61,5 +61,6 @@ def call(
     try:
         content = b"".join(response)
     finally:
-        response.close()
+        if hasattr(response, "close"):
+            response.close()
     return Answer(status=seen["status"], headers=seen["headers"], body=content)

@@ -220,3 +220,25 @@ def test_the_number_of_queries_does_not_grow_with_rows(
 
     connection.force_debug_cursor = False
     assert len(connection.queries_log) - before == len(Kind)
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "found"),
+    [
+        pytest.param({"trait:CUSTOM_GONE": "required"}, ["CUSTOM_GONE"], id="unknown"),
+        pytest.param({"trait1:CUSTOM_GONE": "forbidden"}, ["CUSTOM_GONE"], id="of a group"),
+        pytest.param({"trait_gpu:CUSTOM_GONE": "required"}, ["CUSTOM_GONE"], id="of a named group"),
+        pytest.param({"trait:HW_CPU_X86_AVX": "required"}, [], id="standard"),
+        pytest.param({"hw:mem_page_size": "1GB", "traits": "x"}, [], id="no trait"),
+    ],
+)
+def test_flavors_that_ask_for_a_trait_that_nobody_created_are_reported(
+    extra_specs: dict[str, str], found: list[str]
+) -> None:
+    factories.make_flavor("m1", extra_specs=extra_specs)
+    assert kinds() == []  # our Placement holds no providers: nobody asks it
+    make_provider("h1")
+    told = [(one.kind, one.name, one.detail) for one in find_problems()]
+    assert told == [
+        (Kind.UNKNOWN_TRAIT, "m1", f"asks for trait {name}, which nobody created") for name in found
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
@@ -23,6 +24,7 @@ from journal.errors import HeadroomError
 from placement.clients.reference_api import Adapter, read_api
 from placement.clients.reference_database import read_database
 from placement.domain.transfer import Contents, CopyPlan
+from placement.domain.transfer_lines import UnreadableExportError, contents_of_lines
 from placement.services.transfer import import_contents, plan_import, refuse_problems
 
 TOKEN_VARIABLE = "PLACEMENT_TOKEN"  # noqa: S105 - the name of a variable
@@ -47,6 +49,9 @@ class Command(BaseCommand):
             "--from-database",
             metavar="URL",
             help="postgresql://, sqlite:///FILE or mysql://, as the service's own setting",
+        )
+        source.add_argument(
+            "--from-file", metavar="FILE", help="lines of JSON that placement_export wrote"
         )
         parser.add_argument(
             "--token", help=f"token for --from-url (default: {TOKEN_VARIABLE} of the environment)"
@@ -103,6 +108,8 @@ class Command(BaseCommand):
 def _read(options: dict[str, Any]) -> Contents:  # Any: Django's options
     if options["from_database"]:
         return read_database(options["from_database"])
+    if options["from_file"]:
+        return _read_file(options["from_file"])
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bars:
@@ -114,6 +121,19 @@ def _read(options: dict[str, Any]) -> Contents:  # Any: Django's options
             bars.advance(tasks[step], done)
 
         return read_api(_adapter(options), seen)
+
+
+def _read_file(name: str) -> Contents:
+    """Return what an export holds.
+
+    Raises:
+        UnreadableExportError: the file cannot be read, or is no export.
+    """
+    try:
+        with Path(name).open("rb") as lines:
+            return contents_of_lines(lines)
+    except OSError as error:
+        raise UnreadableExportError(str(error)) from error
 
 
 def _adapter(options: dict[str, Any]) -> Adapter:  # Any: Django's options

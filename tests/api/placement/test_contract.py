@@ -240,6 +240,18 @@ def test_times_are_sent_since_1_15(placement: PlacementClient, path: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("version", "is_dated"), [("1.14", False), ("1.15", False), ("1.19", False), ("1.20", True)]
+)
+def test_a_new_provider_has_a_time_when_the_answer_shows_it(
+    placement: PlacementClient, version: str, is_dated: bool
+) -> None:
+    answer = placement.post("/resource_providers", {"name": version}, version=version)
+    assert answer.status == (200 if is_dated else 201)
+    assert {"last-modified", "cache-control"} <= set(answer.headers) or not is_dated
+    assert not {"last-modified", "cache-control"} & set(answer.headers) or is_dated
+
+
+@pytest.mark.parametrize(
     ("token", "headers", "status"),
     [
         pytest.param("admin", {}, 200, id="admin"),

@@ -1,0 +1,119 @@
+"""What VMs take on hosts, from the source that the deployment chose (design, "Data").
+
+``HEADROOM_ALLOCATION_SOURCE`` names it: the VM list, or what a higher app registered. The truth
+stays in the host rooms; only where their ``allocated_*`` comes from differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from capacity.hooks import allocation_sources
+
+LISTED: Final = "instances"
+
+#: One row per host that carries VMs; ``host_ids`` is null for every host.
+LISTED_VMS: Final = """
+SELECT vm.host_id, sum(vm.memory_bytes)::bigint AS memory_bytes, sum(vm.vcpus)::bigint AS vcpus
+  FROM hosts_instance AS vm
+ WHERE vm.host_id IS NOT NULL
+   AND (%(host_ids)s::bigint[] IS NULL OR vm.host_id = ANY(%(host_ids)s))
+ GROUP BY vm.host_id
+"""
+RECOUNT: Final = """
+UPDATE capacity_hostcapacity AS room
+   SET allocated_memory_bytes = coalesce(vms.memory_bytes, 0),
+       allocated_vcpus = coalesce(vms.vcpus, 0)
+  FROM unnest(%(host_ids)s::bigint[]) AS chosen(host_id)
+  LEFT JOIN ({allocated}) AS vms ON vms.host_id = chosen.host_id
+ WHERE room.host_id = chosen.host_id
+   AND (room.allocated_memory_bytes, room.allocated_vcpus)
+       IS DISTINCT FROM (coalesce(vms.memory_bytes, 0), coalesce(vms.vcpus, 0))
+"""
+DRIFT: Final = """
+SELECT room.host_id, room.zone, coalesce(vms.memory_bytes, 0) - room.allocated_memory_bytes,
+       coalesce(vms.vcpus, 0) - room.allocated_vcpus
+  FROM capacity_hostcapacity AS room
+  LEFT JOIN ({allocated}) AS vms ON vms.host_id = room.host_id
+ WHERE (room.allocated_memory_bytes, room.allocated_vcpus)
+       IS DISTINCT FROM (coalesce(vms.memory_bytes, 0), coalesce(vms.vcpus, 0))
+ ORDER BY room.host_id
+"""
+LOCK_ROOMS: Final = """
+SELECT id FROM capacity_hostcapacity WHERE host_id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE
+"""
+
+
+class UnknownSourceError(Exception):
+    """``HEADROOM_ALLOCATION_SOURCE`` names a source that no app offers."""
+
+
+class Drift(NamedTuple):
+    """A host of which a source says otherwise than its room.
+
+    Attributes:
+        host_id: Its key.
+        zone: Availability zone.
+        memory_bytes: How much more the source says, in bytes; negative is less.
+        vcpus: Likewise vCPUs.
+    """
+
+    host_id: int
+    zone: str
+    memory_bytes: int
+    vcpus: int
+
+
+def known_sources() -> Mapping[str, str]:
+    """Return every source by name: a query of host, bytes and vCPUs."""
+    return MappingProxyType({LISTED: LISTED_VMS, **allocation_sources()})
+
+
+def chosen_source() -> str:
+    """Return the name of the source in force."""
+    return str(settings.HEADROOM.allocation_source)
+
+
+def allocated_rows() -> str:
+    """Return the query of what VMs take on hosts; its parameter is ``host_ids``.
+
+    Raises:
+        UnknownSourceError: no app offers the source in force.
+    """
+    name = chosen_source()
+    try:
+        return known_sources()[name]
+    except KeyError as error:
+        message = f"nobody offers the allocation source {name}"
+        raise UnknownSourceError(message) from error
+
+
+def recount_allocated(host_ids: Iterable[int]) -> None:
+    """Make what VMs take on hosts agree with the source, where that is not the VM list.
+
+    The VM list changes by imports alone, which count all rooms themselves. In other sources a VM
+    that a reservation still holds is left out, so ending the hold lets it count. Locks the rooms
+    in primary key order; runs inside the caller's transaction.
+
+    Args:
+        host_ids: Hosts whose holds or allocations changed.
+    """
+    ids = sorted(set(host_ids))
+    if not ids or chosen_source() == LISTED:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_ROOMS, [ids])
+        cursor.execute(RECOUNT.format(allocated=allocated_rows()), {"host_ids": ids})
+
+
+def drift_from(source: str) -> list[Drift]:
+    """Return the hosts of which a source says otherwise than their rooms, by key."""
+    with connection.cursor() as cursor:
+        statement = DRIFT.format(allocated=known_sources()[source])
+        cursor.execute(statement, {"host_ids": None})
+        return [Drift(*row) for row in cursor.fetchall()]

@@ -1,0 +1,22 @@
+"""What follows an import of a region: providers for the hosts it brought (spec placement, 8.4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db import transaction
+
+from hosts.region.registry import Registry, Step
+from hosts.region.run import ImportRun
+from placement.services.nudges import reconcile_soon
+
+STEP: Final = "providers of hosts"
+
+
+def register(registry: Registry) -> None:
+    """Register the step of this module."""
+    registry.add_finisher(Step(order=90, name=STEP, run=_reconcile_soon))
+
+
+def _reconcile_soon(_: ImportRun) -> None:
+    transaction.on_commit(reconcile_soon, robust=True)

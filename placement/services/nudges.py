@@ -1,0 +1,16 @@
+"""Telling the worker that hosts changed (style, 9)."""
+
+from __future__ import annotations
+
+from celery import current_app
+
+from placement.conf import headroom
+
+RECONCILE_HOSTS = "placement.reconcile_hosts"
+
+
+def reconcile_soon() -> None:
+    """Ask the worker to look at hosts and their providers now; beat would come anyway."""
+    placement = headroom().placement
+    if placement.host_providers or placement.host_capacity:
+        current_app.send_task(RECONCILE_HOSTS, retry=False)
