@@ -34,23 +34,30 @@ class TableSlotsAround:
 
     def __init__(self, table: HostTable, snapshot: ZoneSnapshot) -> None:
         self._table = table
+        self._zone = snapshot.zone
         self._names = snapshot.hosts.names
         self._row = snapshot.host_row
 
     @cached_property
-    def _on_host(self) -> dict[str, list[ReservationRow]]:
-        """Reservations of the zone by host."""
-        found: dict[str, list[ReservationRow]] = {}
-        known = self._row
-        for slot in self._table.reservations.failover:
-            if slot.target_host in known:
-                found.setdefault(slot.target_host, []).append(slot)
-        return found
+    def _slots(self) -> list[ReservationRow]:
+        """Reservations of the zone, by key."""
+        zone = self._zone
+        return [slot for slot in self._table.reservations.failover if slot.zone == zone]
+
+    @cached_property
+    def _ready(self) -> list[tuple[Size, ReservationRow]]:
+        """Reservations that may be joined as far as the table knows, by key, with their sizes."""
+        row = self._row
+        return [
+            ((slot.full.memory_bytes, slot.full.vcpus), slot)
+            for slot in self._slots
+            if slot.is_ready and slot.target_host in row
+        ]
 
     def closed_to(self, host: int) -> frozenset[int]:
         """Return the reservations that no VM of a host may join."""
         name = self._names[host]
-        near = {slot.reservation_id: slot for slot in self._on_host.get(name, ())}
+        near = {slot.reservation_id: slot for slot in self._slots if slot.target_host == name}
         near |= {slot.reservation_id: slot for slot in self._of_vms_on(name)}
         users = {uuid for slot in near.values() for uuid in slot.vm_uuids}
         of_vm = self._table.reservations.failover_of_vm
@@ -59,14 +66,14 @@ class TableSlotsAround:
 
     def touching(self, hosts: Collection[int]) -> frozenset[int]:
         """Return the reservations on some hosts, or with a user there."""
-        names = [self._names[host] for host in hosts]
-        found = {slot.reservation_id for name in names for slot in self._on_host.get(name, ())}
+        names = {self._names[host] for host in hosts}
+        found = {slot.reservation_id for slot in self._slots if slot.target_host in names}
         found.update(slot.reservation_id for name in names for slot in self._of_vms_on(name))
         return frozenset(found)
 
     def sizes(self, memory_bytes: int, vcpus: int) -> Sequence[Size]:
         """Return the sizes of reservations that are at least as large, the tightest first."""
-        found = self._of_size
+        found = {size for size, _ in self._ready}
         return sorted(size for size in found if size[0] >= memory_bytes and size[1] >= vcpus)
 
     def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
@@ -84,8 +91,10 @@ class TableSlotsAround:
                 vcpus=size[1],
                 users=len(slot.vm_uuids),
             )
-            for slot in self._of_size.get(size, ())
-            if len(slot.vm_uuids) < below and slot.reservation_id not in without
+            for its_size, slot in self._ready
+            if its_size == size
+            and len(slot.vm_uuids) < below
+            and slot.reservation_id not in without
         ]
 
     def user_hosts(self, key: int) -> frozenset[int]:
@@ -107,18 +116,6 @@ class TableSlotsAround:
                     users=users,
                 )
         return None
-
-    @cached_property
-    def _of_size(self) -> dict[Size, list[ReservationRow]]:
-        found: dict[Size, list[ReservationRow]] = {}
-        for slots in self._on_host.values():
-            for slot in slots:
-                if slot.is_ready:
-                    size = slot.full.memory_bytes, slot.full.vcpus
-                    found.setdefault(size, []).append(slot)
-        for same in found.values():
-            same.sort(key=lambda slot: slot.reservation_id)
-        return found
 
     def _of_vms_on(self, host: str) -> Iterator[ReservationRow]:
         of_vm = self._table.reservations.failover_of_vm
