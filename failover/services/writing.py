@@ -147,7 +147,7 @@ def write_slots(
     if not slots:
         return []
     names = _fresh_names(zone, len(slots))
-    with connection.cursor() as cursor:
+    with connection.wrap_database_errors, connection.cursor() as cursor:
         cursor.execute(NEXT_IDS, [len(slots)])
         ids = [row[0] for row in cursor.fetchall()]
         with cursor.copy(COPY_RESERVATIONS) as copy:
@@ -202,7 +202,11 @@ def write_users(users: Iterable[UserToWrite], *, now: datetime) -> None:
     Raises:
         IntegrityError: If a rule is broken; nothing is written then.
     """
-    with connection.cursor() as cursor, cursor.copy(COPY_USERS) as copy:
+    with (
+        connection.wrap_database_errors,  # what COPY raises is not Django's own otherwise
+        connection.cursor() as cursor,
+        cursor.copy(COPY_USERS) as copy,
+    ):
         for user in users:
             copy.write_row(
                 (
