@@ -21,7 +21,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
 from capacity.services.ledger import lock_rooms
 from failover.choices import EventReason
-from failover.domain.plan import NewSlot, Removal, ZonePlan
+from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.writing import (
@@ -77,7 +77,7 @@ class Applied:
     Attributes:
         created: New reservations.
         joined: Users that were written.
-        updated: Reservations that lost users, counted once for each step of cleaning.
+        updated: Reservations that lost users; what loses stale ones and rule breakers counts twice.
         deleted: Reservations that were deleted.
         resized: Reservations that shrank.
         spoiled: VM rows that did not get what the plan gave them.
@@ -187,9 +187,11 @@ class PlanWriter:
 
     def _clean(self, plan: ZonePlan) -> None:
         cleaning = plan.cleaning
+        updated: set[tuple[int, bool]] = set()
         for start in range(0, len(cleaning.removals), ROWS_PER_STEP):
             chunk = cleaning.removals[start : start + ROWS_PER_STEP]
-            self.done.updated += self._retried(partial(self._remove, chunk))
+            updated |= self._retried(partial(self._remove, chunk))
+            self.done.updated = len(updated)
         for first in range(0, len(cleaning.emptied), ROWS_PER_STEP):
             rows = cleaning.emptied[first : first + ROWS_PER_STEP]
             self.done.deleted += self._retried(partial(self._delete, rows))
@@ -203,16 +205,18 @@ class PlanWriter:
             }
             self.done.resized += self._retried(partial(self._shrink, sizes))
 
-    def _remove(self, removals: Sequence[Removal]) -> int:
+    def _remove(self, removals: Sequence[Removal]) -> set[tuple[int, bool]]:
+        """Take users out; return reservations that lost some, and whether these were stale."""
         members = self._snapshot.members
         keys = [int(members.ids[one.member]) for one in removals]
-        gone = delete_users(keys, now=self._now)
-        left = set(gone)
+        left = set(delete_users(keys, now=self._now))
         events = []
+        updated: set[tuple[int, bool]] = set()
         for one in removals:
             slot, vm = int(members.slot[one.member]), int(members.vm[one.member])
             uuid = self._snapshot.vms.uuids[vm]
             if (self._slot_keys[slot], uuid) in left:
+                updated.add((slot, one.reason in STALE))
                 events.append(
                     Happening(
                         reason=EventReason.SLOT_RELEASED,
@@ -225,7 +229,7 @@ class PlanWriter:
                     )
                 )
         self._record(events, request_id=self._request_id, now=self._now)
-        return len({key for key, _ in gone})
+        return updated
 
     def _host_name(self, slot: int) -> str:
         row = int(self._snapshot.slots.host[slot])
