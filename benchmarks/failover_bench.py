@@ -12,7 +12,7 @@ import numpy as np
 from django.utils import timezone
 from rich.console import Console
 
-from benchmarks.failover_region import fill_failover_region, move_some_vms
+from benchmarks.failover_region import add_vms, fill_failover_region, move_some_vms, move_vms
 from benchmarks.failover_zones import RoomyChooser, model_zone
 from benchmarks.measures import Measure, fitted_exponent, measure, percentile
 from capacity.selectors.host_table import reset_host_table
@@ -30,12 +30,15 @@ from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
 from failover.selectors.zone import failover_zones
 from failover.services.drills import drill_zones
 from failover.services.loop import reconcile_zone
+from failover.services.replanning import ReplanOutcome, replan_vm
 
 REQUIRED = 2
 MOVED_SHARE = 0.002
 COLD_TARGET_SECONDS = 60.0
 STEADY_TARGET_SECONDS = 5.0
 QUERY_TARGET_MS = 0.2
+REPLAN_TARGET_MS = 20.0
+REPLANS = 200
 UNLIMITED = 1 << 30
 QUERIES = 2000
 EXACT_CASES = ((6, 12, 1), (7, 8, 2))
@@ -119,6 +122,7 @@ def _database(region: Region) -> list[Measure]:
             raise RuntimeError(f"{name}: {missing} reservations failed")
         found.append(measure(name, region.label, wall, "s", at_most=target))
         found.append(measure(f"{name}: CPU of the process", region.label, cpu, "s"))
+    found += _replans(region)
     uncovered = sum(zone.uncovered_vms for zone in coverage_by_zone(coverage_by_flavor()))
     if uncovered:
         raise RuntimeError(f"{uncovered} VMs are uncovered")
@@ -128,6 +132,29 @@ def _database(region: Region) -> list[Measure]:
     if any(drilled.unprotected[zone, "host"] for zone in failover_zones()):
         raise RuntimeError("a fully covered region must survive the loss of any host")
     found.append(measure("nightly report: hosts, racks, pairs", region.label, seconds, "s"))
+    return found
+
+
+def _replans(region: Region) -> list[Measure]:
+    """Plan single VMs in a covered region: new ones, then VMs that move, with all writing."""
+    found = []
+    for name, change in (("new VM", add_vms), ("moved VM", move_vms)):
+        uuids = change(REPLANS)
+        samples, created = [], 0
+        for uuid in uuids:
+            started = time.perf_counter()
+            done = replan_vm(uuid, request_id="bench")
+            samples.append((time.perf_counter() - started) * 1000)
+            created += done.created
+            if done.outcome != ReplanOutcome.COVERED or done.joined != REQUIRED:
+                raise RuntimeError(f"{name}: {done}")
+        words = f"re-plan of one VM with the database, {name}"
+        middle, slow = percentile(samples, 0.5), percentile(samples, 0.99)
+        found += [
+            measure(f"{words}, p50", region.label, middle, "ms", at_most=REPLAN_TARGET_MS),
+            measure(f"{words}, p99", region.label, slow, "ms"),
+            measure(f"{words}: new reservations", region.label, created / len(uuids), "per VM"),
+        ]
     return found
 
 

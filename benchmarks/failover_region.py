@@ -81,3 +81,40 @@ def move_some_vms() -> int:
         moved = int(cursor.rowcount)
         rebuild_host_capacity()
     return moved
+
+
+ADD = VMS.replace("generate_series(1, %(vms)s) n)", "generate_series(%(first)s, %(last)s) n)")
+FIRST_ADDED = 10_000_000
+
+MOVE = """
+UPDATE hosts_instance AS vm SET host_id = other.id, host_name = other.name
+  FROM hosts_host AS host
+  JOIN LATERAL (SELECT id, name FROM hosts_host AS next
+                 WHERE next.zone = host.zone AND next.id > host.id ORDER BY next.id LIMIT 1)
+       AS other ON true
+ WHERE host.id = vm.host_id
+   AND vm.id IN (SELECT id FROM hosts_instance WHERE id %% 997 = 1 ORDER BY id LIMIT %(count)s)
+RETURNING vm.openstack_id
+"""
+
+
+def add_vms(count: int) -> list[str]:
+    """Add VMs of the model's sizes, spread over the hosts; return their uuids."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM hosts_instance")
+        (newest,) = cursor.fetchone()
+        cursor.execute("SELECT count(*) FROM hosts_host")
+        (hosts,) = cursor.fetchone()
+        cursor.execute(ADD, {"first": FIRST_ADDED, "last": FIRST_ADDED + count - 1, "hosts": hosts})
+        rebuild_host_capacity()
+        cursor.execute("SELECT openstack_id FROM hosts_instance WHERE id > %s", [newest])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def move_vms(count: int) -> list[str]:
+    """Move some VMs to the next host of their zone; return their uuids."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(MOVE, {"count": count})
+        moved = [row[0] for row in cursor.fetchall()]
+        rebuild_host_capacity()
+    return moved

@@ -359,6 +359,11 @@ CELERY: dict[str, Any] = {
             "schedule": schedule(run_every=5),
             "options": {"expires": 5},
         },
+        "failover-due-vms": {
+            "task": "failover.replan_due",
+            "schedule": schedule(run_every=2),
+            "options": {"expires": 2},
+        },
         "failover-validation": {
             "task": "failover.validate_due",
             "schedule": schedule(run_every=30),

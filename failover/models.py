@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from capacity.models import Reservation
 from failover.choices import EventReason, RunOutcome, SlotState, Uncovered
@@ -202,6 +203,24 @@ class FailoverCooldown(models.Model):
 
     def __str__(self) -> str:
         return f"{self.vm_uuid} {self.host_id}"
+
+
+class DueVM(models.Model):
+    """A VM that came, changed or lost a reservation: to be planned now (spec failover, 13.6).
+
+    A queue: the same VM may be in it more than once. Writers: triggers on the VM list, validation;
+    who planned the VM deletes the notes that it saw.
+    """
+
+    vm_uuid = models.CharField(max_length=64)
+    noted_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "due VM"
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return self.vm_uuid
 
 
 from failover import drill_models  # noqa: E402, F401 - registers its models with Django

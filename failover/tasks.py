@@ -9,6 +9,7 @@ from django.utils import timezone
 from failover.log import new_global_request_id
 from failover.services.housekeeping import forget_old
 from failover.services.loop import ZoneRun, due_zones, reconcile_zone
+from failover.services.replanning import replan_due, replan_vm
 from failover.services.validation import due_validation_zones, validate_zone
 
 RECONCILE = "failover.reconcile_periodic"
@@ -16,6 +17,8 @@ RECONCILE_ZONE = "failover.reconcile_zone"
 VALIDATE_DUE = "failover.validate_due"
 VALIDATE_ZONE = "failover.validate_zone"
 VALIDATE_ONE = "failover.validate_reservation"
+REPLAN_DUE = "failover.replan_due"
+REPLAN_ONE = "failover.replan_vm"
 FORGET = "failover.forget_old"
 
 SOON_SECONDS = 10.0
@@ -80,6 +83,21 @@ def validate_reservation(reservation_id: int) -> dict[str, int]:
 
     report = FailoverService().reconcile_reservation(reservation_id)
     return {"valid": report.valid, "deleted": report.deleted}
+
+
+@shared_task(name=REPLAN_DUE, time_limit=120, soft_time_limit=110)
+def replan_what_is_due() -> dict[str, int]:
+    """Plan the VMs that something happened to; running twice does no harm."""
+    if not settings.HEADROOM.failover.enabled:
+        return {}
+    return dict(replan_due(request_id=new_global_request_id()))
+
+
+@shared_task(name=REPLAN_ONE, time_limit=60, soft_time_limit=55)
+def replan_one_vm(vm_uuid: str) -> dict[str, object]:
+    """Plan one VM now."""
+    done = replan_vm(vm_uuid, request_id=new_global_request_id())
+    return {"outcome": str(done.outcome), "joined": done.joined, "reason": done.reason}
 
 
 @shared_task(name=FORGET, time_limit=300, soft_time_limit=270)

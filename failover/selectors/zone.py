@@ -32,7 +32,7 @@ from hosts.models import HostState, HostStatus, Maintenance
 
 _Row = tuple[Any, ...]  # Any: columns of several types
 
-SELECT_HOSTS = """
+HOST_COLUMNS = """
 SELECT host.id, host.name, host.building_block,
        host.state = %(up)s AND host.status = %(enabled)s AND host.maintenance = ANY(%(harmless)s)
            AND coalesce(host.conditions->>'Ready', 'True') = 'True',
@@ -43,24 +43,26 @@ SELECT host.id, host.name, host.building_block,
        room.failover_memory_bytes, room.failover_vcpus,
        host.hypervisor_type, host.conditions->>'HaEnabled' IS NOT DISTINCT FROM 'False'
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
- WHERE host.zone = %(zone)s ORDER BY host.id
 """
+SELECT_HOSTS = HOST_COLUMNS + " WHERE host.zone = %(zone)s ORDER BY host.id"
 
-SELECT_SLOTS = """
+SLOT_COLUMNS = """
 SELECT held.id, coalesce(known.name, held.uuid::text), held.target_host_id,
        held.memory_bytes, held.vcpus, held.is_ready IS TRUE, coalesce(known.state, 'active')
   FROM capacity_reservation AS held
   LEFT JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
- WHERE held.kind = 'failover' AND held.zone = %(zone)s ORDER BY held.id
+ WHERE held.kind = 'failover'
 """
+SELECT_SLOTS = SLOT_COLUMNS + " AND held.zone = %(zone)s ORDER BY held.id"
 
-SELECT_MEMBERS = """
+MEMBER_COLUMNS = """
 SELECT vm.id, vm.reservation_id, vm.vm_uuid, vm.vm_host_id, vm.validated_at IS NOT NULL,
        vm.memory_bytes, vm.vcpus
   FROM capacity_reservationallocation AS vm
   JOIN capacity_reservation AS held ON held.id = vm.reservation_id
- WHERE held.kind = 'failover' AND held.zone = %(zone)s ORDER BY vm.id
+ WHERE held.kind = 'failover'
 """
+SELECT_MEMBERS = MEMBER_COLUMNS + " AND held.zone = %(zone)s ORDER BY vm.id"
 
 VM_COLUMNS = """
 SELECT vm.id, vm.openstack_id, vm.host_id, vm.memory_bytes, vm.vcpus, vm.flavor_name,
@@ -83,6 +85,12 @@ SELECT listed.member, grouped.openstack_id
  WHERE grouped.policy = 'anti-affinity'
  ORDER BY grouped.id
 """
+
+READY_WORDS: Mapping[str, Any] = {
+    "up": HostState.UP.value,
+    "enabled": HostStatus.ENABLED.value,
+    "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
+}
 
 STOPPED = frozenset({"SHUTOFF", "STOPPED"})
 NEVER_COVERED = frozenset(
@@ -110,8 +118,21 @@ class ClassKey:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reading:
-    """Rows of a zone as read."""
+class ZoneReading:
+    """Rows of a zone as read, or of the part of it that a question is about.
+
+    Attributes:
+        zone: Availability zone.
+        now: The present.
+        config: Requirements, and which source is believed about locations.
+        hosts: Rows of ``HOST_COLUMNS``.
+        slots: Rows of ``SLOT_COLUMNS``.
+        members: Rows of ``MEMBER_COLUMNS``; their reservations are among the slots.
+        vms: Rows of ``VM_COLUMNS``.
+        groups: VM -> server group that keeps its VMs apart.
+        reports: What hosts say about their VMs.
+        notes: Facts about the reading, for people.
+    """
 
     zone: str
     now: datetime
@@ -148,42 +169,39 @@ def load_zone(zone: str, config: FailoverConfig, *, now: datetime) -> ZoneSnapsh
         config: Requirements, and which source is believed about locations.
         now: The present, for stopped VMs.
     """
-    reading = _Reading(zone=zone, now=now, config=config)
+    reading = ZoneReading(zone=zone, now=now, config=config)
     is_own = not connection.in_atomic_block
     with transaction.atomic():
         if is_own:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         _read(reading)
-    return _snapshot(reading)
+    return snapshot_of(reading)
 
 
-def _read(reading: _Reading) -> None:
-    parameters = {
-        "zone": reading.zone,
-        "up": HostState.UP.value,
-        "enabled": HostStatus.ENABLED.value,
-        "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
-    }
-    reading.hosts = _fetch(SELECT_HOSTS, parameters)
-    reading.slots = _fetch(SELECT_SLOTS, parameters)
-    reading.members = _fetch(SELECT_MEMBERS, parameters)
-    reading.vms = _fetch(SELECT_VMS, parameters)
+def _read(reading: ZoneReading) -> None:
+    parameters = {"zone": reading.zone, **READY_WORDS}
+    reading.hosts = fetch_rows(SELECT_HOSTS, parameters)
+    reading.slots = fetch_rows(SELECT_SLOTS, parameters)
+    reading.members = fetch_rows(SELECT_MEMBERS, parameters)
+    reading.vms = fetch_rows(SELECT_VMS, parameters)
     here = {row[1] for row in reading.vms}
     elsewhere = sorted({row[2] for row in reading.members} - here)
     if elsewhere:
-        reading.vms += _fetch(SELECT_VMS_BY_UUID, {"uuids": elsewhere})
-    reading.groups = dict(_fetch(SELECT_GROUPS, {}))
+        reading.vms += fetch_rows(SELECT_VMS_BY_UUID, {"uuids": elsewhere})
+    reading.groups = dict(fetch_rows(SELECT_GROUPS, {}))
     reading.reports = read_reports(reading.zone)
 
 
-def _fetch(statement: str, parameters: Mapping[str, Any]) -> list[_Row]:
+def fetch_rows(statement: str, parameters: Mapping[str, Any]) -> list[_Row]:
+    """Return the rows of a statement."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())
 
 
-def _snapshot(reading: _Reading) -> ZoneSnapshot:
+def snapshot_of(reading: ZoneReading) -> ZoneSnapshot:
+    """Return rows as columns."""
     host_row = {row[0]: number for number, row in enumerate(reading.hosts)}
     vms = _vm_columns(reading, host_row)
     slots = _slot_columns(reading, host_row)
@@ -206,7 +224,7 @@ def _snapshot(reading: _Reading) -> ZoneSnapshot:
     )
 
 
-def _host_columns(reading: _Reading) -> HostColumns:
+def _host_columns(reading: ZoneReading) -> HostColumns:
     columns = list(zip(*reading.hosts, strict=True)) or [()] * 14
     return HostColumns(
         ids=_ints(columns[0]),
@@ -224,7 +242,7 @@ def _host_columns(reading: _Reading) -> HostColumns:
     )
 
 
-def _slot_columns(reading: _Reading, host_row: Mapping[int, int]) -> SlotColumns:
+def _slot_columns(reading: ZoneReading, host_row: Mapping[int, int]) -> SlotColumns:
     rows = reading.slots
     return SlotColumns(
         ids=_ints([row[0] for row in rows]),
@@ -237,7 +255,7 @@ def _slot_columns(reading: _Reading, host_row: Mapping[int, int]) -> SlotColumns
     )
 
 
-def _vm_columns(reading: _Reading, host_row: Mapping[int, int]) -> VmColumns:
+def _vm_columns(reading: ZoneReading, host_row: Mapping[int, int]) -> VmColumns:
     required_of = required_counts(
         reading.config.flavor_failover_requirements or {}, (row[5] for row in reading.vms)
     )
@@ -278,7 +296,7 @@ def _vm_columns(reading: _Reading, host_row: Mapping[int, int]) -> VmColumns:
 
 
 def _located(
-    reading: _Reading, rows: Sequence[_Row], host_row: Mapping[int, int]
+    reading: ZoneReading, rows: Sequence[_Row], host_row: Mapping[int, int]
 ) -> list[tuple[int, bool]]:
     """Return (row of the host, whether the VM counts as listed) of each VM.
 
@@ -314,7 +332,7 @@ def _located(
 
 
 def _requirements(
-    reading: _Reading,
+    reading: ZoneReading,
     rows: Sequence[_Row],
     required_of: Mapping[str, int],
 ) -> tuple[list[int], list[bool]]:
@@ -337,7 +355,7 @@ def _requirements(
 
 
 def _classes(
-    reading: _Reading, rows: Sequence[_Row], host_row: Mapping[int, int]
+    reading: ZoneReading, rows: Sequence[_Row], host_row: Mapping[int, int]
 ) -> tuple[tuple[ClassKey, ...], list[int]]:
     codes: dict[_Row, int] = {}
     found = []
@@ -356,7 +374,7 @@ def _classes(
 
 
 def _sizes(
-    reading: _Reading, rows: Sequence[_Row]
+    reading: ZoneReading, rows: Sequence[_Row]
 ) -> tuple[tuple[tuple[str, str], ...], list[int], list[tuple[int, int]]]:
     """Return labels, the label of each VM, and the size of a reservation for it (12.2)."""
     by_group = bool(reading.config.use_flavor_group_resources)

@@ -32,6 +32,7 @@ from failover.drill_models import (
 from failover.models import FailoverReservation
 from failover.selectors.drills import zone_snapshot
 from failover.services.events import Happening, record_events
+from failover.services.replanning import note_due
 from failover.services.writing import delete_unused, delete_users
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
@@ -268,9 +269,12 @@ def _mark_slots(plan: EvacuationPlan, now: datetime) -> None:
     in_zone.filter(state=SlotState.CONSUMING).exclude(reservation_id__in=used).update(
         state=SlotState.ACTIVE, version=F("version") + 1, next_validation_at=now, updated_at=now
     )
-    in_zone.filter(state=SlotState.ACTIVE, reservation_id__in=used).update(
-        state=SlotState.CONSUMING, version=F("version") + 1, updated_at=now
+    fresh = in_zone.filter(state=SlotState.ACTIVE, reservation_id__in=used)
+    lost = ReservationAllocation.objects.filter(
+        reservation_id__in=list(fresh.values_list("reservation_id", flat=True))
     )
+    note_due(lost.values_list("vm_uuid", flat=True))
+    fresh.update(state=SlotState.CONSUMING, version=F("version") + 1, updated_at=now)
 
 
 def _record(
@@ -426,7 +430,8 @@ def _retire(reservation_ids: Iterable[int], now: datetime) -> None:
         return
     FailoverReservation.objects.filter(reservation_id__in=ids).update(state=SlotState.ACTIVE)
     users = ReservationAllocation.objects.filter(reservation_id__in=ids)
-    delete_users(list(users.values_list("pk", flat=True)), now=now)
+    left_out = delete_users(list(users.values_list("pk", flat=True)), now=now)
+    note_due(vm_uuid for _, vm_uuid in left_out)
     gone = delete_unused(ids)
     left = Reservation.objects.filter(pk__in=ids).exclude(pk__in=gone)
     log.info("slots_retired", retired=len(gone), left=left.count())

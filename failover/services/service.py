@@ -10,6 +10,7 @@ from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, failover_zones
 from failover.services.events import EventWriter, record_events
 from failover.services.loop import ChooserFactory, RunMonitor, ZoneRun, reconcile_zone
+from failover.services.replanning import Replan, replan_vm
 from failover.services.validation import ValidationReport, validate_zone
 from hosts.vm_source import DatabaseVMSource, VMSource
 
@@ -53,6 +54,16 @@ class FailoverService:
             )
             for zone in ([az] if az is not None else failover_zones())
         ]
+
+    def replan_vm(self, vm_uuid: str) -> Replan:
+        """Give one VM what it lacks now."""
+        return replan_vm(
+            vm_uuid,
+            request_id=new_global_request_id(),
+            config=self.config,
+            chooser=self.scheduler,
+            events=self.events,
+        )
 
     def reconcile_reservation(self, reservation_id: int) -> ValidationReport:
         """Validate one reservation; one that is gone, or of another kind, is passed over."""

@@ -27,6 +27,7 @@ from failover.models import FailoverReservation
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, load_zone
 from failover.services.events import EventWriter, Happening, record_events
+from failover.services.replanning import note_due
 from failover.services.writing import delete_unused, delete_users
 from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
@@ -364,6 +365,7 @@ class _Validation:
                 )
             )
         self._cool_down(refused)
+        note_due(uuid for _, uuid in gone)
         self._record(events, request_id=self._request_id, now=self._now)
         return len(events)
 

@@ -25,6 +25,7 @@ from failover.models import FailoverDecision, FailoverReservation, FailoverRun
 from failover.services import apply
 from failover.services.apply import StepRefusedError
 from failover.services.loop import reconcile_zone
+from failover.services.replanning import replan_vm
 from failover.services.validation import validate_zone
 from hosts.models import Host, Instance
 from journal.actors import Actor
@@ -33,7 +34,16 @@ from scheduling.resources import ResourceVector
 from tests.commitments.change_requests import RAM, change, decide
 from tests.domain.failover.oracle import five_rules_hold
 from tests.factories import make_group
-from tests.failover.zones import assert_sound, cover, flavor, hosts, plain_slots, require, vm
+from tests.failover.zones import (
+    assert_sound,
+    cover,
+    flavor,
+    hosts,
+    plain_slots,
+    require,
+    state,
+    vm,
+)
 from tests.killing import die_at_statement, run_in_child
 from tests.ledger import assert_rooms_add_up
 
@@ -217,6 +227,49 @@ def move_vms(seed: int) -> Callable[[], None]:
     return work
 
 
+def replan(zone: str, seed: int) -> Callable[[], None]:
+    def work() -> None:
+        draw = random.Random(seed)  # noqa: S311 - a test
+        for _ in range(4):
+            replan_vm(f"{zone}-vm{draw.randrange(6)}", request_id="replan")
+
+    return work
+
+
+def test_replan_killed_at_any_statement_leaves_whole_steps_and_the_next_one_finishes() -> None:
+    build_zones()
+    finished = False
+    for number in range(1, MOST_STATEMENTS, 3):
+        finished = run_in_child(lambda: void(replan_vm("az-a-vm0", request_id="r")), number)
+        assert_nothing_is_broken()
+        if finished:
+            break
+    assert finished
+    assert cover()["az-a-vm0"] == 2
+    assert_sound()
+    before = {name: users for name, (_, users) in state().items() if "az-a-vm0" in users}
+    finish()
+    after = {name: users for name, (_, users) in state().items() if "az-a-vm0" in users}
+    assert set(after) == set(before)
+    assert_everything_is_covered()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_replans_of_single_vms_beside_the_loop_and_moves(seed: int) -> None:
+    build_zones()
+    for turn in range(3):
+        writers = [
+            *(loop(zone) for zone in ZONES),
+            *(replan(zone, seed * 10 + turn) for zone in ZONES),
+            *(replan(zone, seed * 100 + turn) for zone in ZONES),
+            move_vms(seed * 100 + turn),
+        ]
+        wait_for([start_child(work, 10_000) for work in writers])
+        assert_nothing_is_broken()
+    finish()
+    assert_everything_is_covered()
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_loops_among_commitments_placements_and_moves_killed_at_random(seed: int) -> None:
     build_zones()
@@ -229,6 +282,7 @@ def test_loops_among_commitments_placements_and_moves_killed_at_random(seed: int
             commit_capacity(seed * 100 + turn * 10, draw.randrange(1, 6)),
             place_vms(seed * 100 + turn),
             move_vms(seed * 100 + turn),
+            replan("az-a", seed * 100 + turn),
         ]
         children = [start_child(work, draw.randrange(5, 260)) for work in writers]
         killed += wait_for(children)

@@ -1,0 +1,320 @@
+"""What lies around one VM, read without its zone (spec failover, 17.8).
+
+Rooms of hosts are those of the process's host table; rows are read of the VM, its reservations and
+their users only. What the other reservations mean for it is asked for as it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from django.db import connection
+from django.db.models import Q
+
+from capacity.selectors.host_table import current_host_table
+from failover.conf import FailoverConfig
+from failover.domain.one_vm import Offer
+from failover.domain.shelf import Size
+from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
+from failover.models import FailoverCooldown
+from failover.selectors.reports import ZoneReports
+from failover.selectors.zone import (
+    HOST_COLUMNS,
+    MEMBER_COLUMNS,
+    READY_WORDS,
+    SLOT_COLUMNS,
+    VM_COLUMNS,
+    ZoneReading,
+    fetch_rows,
+    snapshot_of,
+)
+from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
+from hosts.models import Host
+from scheduling.table import HostTable
+
+SELECT_VM = (
+    VM_COLUMNS.replace("SELECT vm.id", "SELECT host.zone, vm.id")
+    + " JOIN hosts_host AS host ON host.id = vm.host_id WHERE vm.openstack_id = %(uuid)s"
+)
+OWN_SLOTS = """
+SELECT reservation_id FROM capacity_reservationallocation
+ WHERE vm_uuid = %(uuid)s AND vm_host_id IS NOT NULL
+"""
+SELECT_SLOTS = SLOT_COLUMNS + " AND held.id = ANY(%(slots)s) ORDER BY held.id"
+SELECT_USERS = MEMBER_COLUMNS + " AND held.id = ANY(%(slots)s) ORDER BY vm.id"
+SELECT_HOSTS = HOST_COLUMNS + " WHERE host.id = ANY(%(hosts)s) ORDER BY host.id"
+SELECT_GROUP = """
+SELECT %(uuid)s::text, openstack_id FROM hosts_servergroup
+ WHERE policy = 'anti-affinity' AND members @> ARRAY[%(uuid)s]::varchar[] ORDER BY id
+"""
+CLOSED = """
+WITH near AS (
+    SELECT id FROM capacity_reservation WHERE kind = 'failover' AND target_host_id = %(host)s
+     UNION
+    SELECT reservation_id FROM capacity_reservationallocation WHERE vm_host_id = %(host)s
+)
+SELECT id FROM near
+ UNION
+SELECT other.reservation_id
+  FROM (SELECT DISTINCT vm.vm_uuid
+          FROM near JOIN capacity_reservationallocation AS vm ON vm.reservation_id = near.id) AS one
+  JOIN capacity_reservationallocation AS other
+    ON other.vm_uuid = one.vm_uuid AND other.vm_host_id IS NOT NULL
+"""
+TOUCHING = """
+SELECT id FROM capacity_reservation WHERE kind = 'failover' AND target_host_id = ANY(%(hosts)s)
+ UNION
+SELECT reservation_id FROM capacity_reservationallocation WHERE vm_host_id = ANY(%(hosts)s)
+"""
+SIZES = """
+SELECT DISTINCT memory_bytes, vcpus FROM capacity_reservation
+ WHERE kind = 'failover' AND zone = %(zone)s AND memory_bytes >= %(memory_bytes)s
+   AND vcpus >= %(vcpus)s
+ ORDER BY memory_bytes, vcpus
+"""
+OFFERS = """
+SELECT held.id, known.name, held.target_host_id, count(vm.id)
+  FROM capacity_reservation AS held
+  JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
+  LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
+ WHERE held.kind = 'failover' AND held.zone = %(zone)s AND held.is_ready
+   AND known.state = 'active' AND held.memory_bytes = %(memory_bytes)s
+   AND held.vcpus = %(vcpus)s AND held.id <> ALL(%(without)s)
+ GROUP BY held.id, known.name, held.target_host_id
+HAVING count(vm.id) < %(below)s
+ ORDER BY held.id
+"""
+USER_HOSTS = """
+SELECT vm_host_id FROM capacity_reservationallocation
+ WHERE reservation_id = %(key)s AND vm_host_id IS NOT NULL
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vicinity:
+    """One VM, with what a plan for it stands on.
+
+    Attributes:
+        snapshot: All hosts of its zone, the VM, its reservations and their users.
+        vm: Row of the VM; -1 if it needs no reservations and has none.
+        barred: Rows of hosts that validation refused to it of late.
+    """
+
+    snapshot: ZoneSnapshot
+    vm: int
+    barred: frozenset[int]
+
+
+def zone_of_vm(vm_uuid: str) -> str | None:
+    """Return the zone of a VM's host; None for a VM that the list puts on no host."""
+    rows = fetch_rows(
+        "SELECT host.zone FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id"
+        " WHERE vm.openstack_id = %(uuid)s",
+        {"uuid": vm_uuid},
+    )
+    return str(rows[0][0]) if rows else None
+
+
+def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vicinity | None:
+    """Return what a plan for a VM stands on; None for a VM that the list puts on no host.
+
+    Nothing is locked; whoever writes looks again.
+
+    Args:
+        vm_uuid: The VM.
+        config: Requirements, and which source is believed about locations.
+        now: The present, for stopped VMs and cooldowns.
+    """
+    found = fetch_rows(SELECT_VM, {"uuid": vm_uuid})
+    if not found:
+        return None
+    zone, row = str(found[0][0]), found[0][1:]
+    reading = ZoneReading(zone=zone, now=now, config=config, vms=[row])
+    own = [slot for (slot,) in fetch_rows(OWN_SLOTS, {"uuid": vm_uuid})]
+    if own:
+        reading.slots = fetch_rows(SELECT_SLOTS, {"slots": own})
+        reading.members = fetch_rows(SELECT_USERS, {"slots": own})
+    reported = _reported(vm_uuid, row[2], reading)
+    near = {row[2], *(s[2] for s in reading.slots), *(m[3] for m in reading.members)} - {None}
+    near |= {host_id for host_id, _, _ in reported}
+    reading.hosts = fetch_rows(SELECT_HOSTS, {"hosts": sorted(near), **READY_WORDS})
+    reading.groups = dict(fetch_rows(SELECT_GROUP, {"uuid": vm_uuid}))
+    reading.reports = _reports(vm_uuid, reported)
+    snapshot = _with_users_kept(snapshot_of(reading), vm_uuid)
+    snapshot = _in_whole_zone(snapshot, current_host_table())
+    return Vicinity(
+        snapshot=snapshot,
+        vm=snapshot.vm_row.get(vm_uuid, -1),
+        barred=_barred(vm_uuid, snapshot, now),
+    )
+
+
+def _reported(vm_uuid: str, host_id: int, reading: ZoneReading) -> list[tuple[int, str, Any]]:
+    """Return (key, name, list) of the hosts whose reports say where the VM is.
+
+    That is its own host, and where hosts are believed every host that reports the VM.
+    """
+    says = Q(pk=host_id)
+    if reading.config.trust_hypervisor_location:
+        says |= Q(zone=reading.zone, reported_instances__contains=[{"id": vm_uuid}])
+    rows = Host.objects.filter(says, reported_instances__isnull=False).order_by("name")
+    return list(rows.values_list("pk", "name", "reported_instances"))
+
+
+def _reports(vm_uuid: str, rows: Sequence[tuple[Any, ...]]) -> ZoneReports:
+    hosts = [
+        ReportingHost(
+            name=name,
+            vms=tuple(
+                ReportedVM(vm_uuid=vm_uuid, is_active=bool(one.get("active")))
+                for one in listed or ()
+                if one.get("id") == vm_uuid
+            ),
+        )
+        for _, name, listed in rows
+    ]
+    return ZoneReports(
+        lists={
+            host.name: frozenset(vm.vm_uuid for vm in host.vms if vm.is_active) for host in hosts
+        },
+        known=frozenset(vm.vm_uuid for host in hosts for vm in host.vms),
+        active_host=active_hosts(hosts),
+    )
+
+
+def _with_users_kept(snapshot: ZoneSnapshot, vm_uuid: str) -> ZoneSnapshot:
+    """Return the snapshot with the other users as VMs that nothing is decided about here.
+
+    They count as seen on their hosts and not as listed, which the safeguard keeps as they are. The
+    only compatibility class is the VM's.
+    """
+    vms = snapshot.vms
+    is_other = np.array([uuid != vm_uuid for uuid in vms.uuids], dtype=np.bool_)
+    own = vms.class_code[~is_other].tolist()
+    return replace(
+        snapshot,
+        vms=replace(
+            vms,
+            is_seen=vms.is_seen | is_other,
+            class_code=np.zeros_like(vms.class_code),
+            classes=tuple(vms.classes[code] for code in own),
+        ),
+    )
+
+
+def _in_whole_zone(snapshot: ZoneSnapshot, table: HostTable) -> ZoneSnapshot:
+    """Return the snapshot with all hosts of its zone instead of those next to the VM."""
+    hosts = _zone_hosts(table, snapshot.zone)
+    row_of = {int(key): row for row, key in enumerate(hosts.ids.tolist())}
+    place = np.array(
+        [*(row_of.get(int(key), -1) for key in snapshot.hosts.ids.tolist()), -1], dtype=np.int32
+    )
+    vms, slots, members = snapshot.vms, snapshot.slots, snapshot.members
+    return replace(
+        snapshot,
+        hosts=hosts,
+        vms=replace(vms, host=place[vms.host]),
+        slots=replace(slots, host=place[slots.host]),
+        members=replace(members, joined_host=place[members.joined_host]),
+    )
+
+
+def _zone_hosts(table: HostTable, zone: str) -> HostColumns:
+    code = table.zones.index(zone) if zone in table.zones else -1
+    rows = np.flatnonzero((table.zone == code) & table.is_known)
+    rows = rows[np.argsort(table.host_ids[rows], kind="stable")]
+    return HostColumns(
+        ids=table.host_ids[rows],
+        names=tuple(table.names[row] for row in rows.tolist()),
+        racks=("",) * len(rows),
+        is_ready=table.state_ok[rows],
+        effective_memory_bytes=table.eff_memory_bytes[rows],
+        effective_vcpus=table.eff_vcpus[rows],
+        used_memory_bytes=table.alloc_memory_bytes[rows],
+        used_vcpus=table.alloc_vcpus[rows],
+        held_memory_bytes=table.committed_memory_bytes[rows] + table.in_flight_memory_bytes[rows],
+        held_vcpus=table.committed_vcpus[rows] + table.in_flight_vcpus[rows],
+        failover_memory_bytes=table.failover_memory_bytes[rows],
+        failover_vcpus=table.failover_vcpus[rows],
+    )
+
+
+def _barred(vm_uuid: str, snapshot: ZoneSnapshot, now: datetime) -> frozenset[int]:
+    keys = FailoverCooldown.objects.filter(vm_uuid=vm_uuid, until__gt=now).values_list(
+        "host_id", flat=True
+    )
+    return _rows_of(snapshot.hosts.ids, list(keys))
+
+
+def _rows_of(ids: Int64Column, keys: Sequence[int]) -> frozenset[int]:
+    """Return the rows of those keys that are among ascending ids."""
+    if not keys or not len(ids):
+        return frozenset()
+    wanted = np.array(sorted(keys), dtype=np.int64)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return frozenset(at[ids[at] == wanted].tolist())
+
+
+class DatabaseSlotsAround:
+    """Implements ``failover.domain.one_vm.SlotsAround`` on the rows, as they are when asked."""
+
+    def __init__(self, snapshot: ZoneSnapshot) -> None:
+        self._zone = snapshot.zone
+        self._ids = snapshot.hosts.ids
+
+    def closed_to(self, host: int) -> frozenset[int]:
+        """Return the reservations that no VM of a host may join."""
+        return _keys(CLOSED, {"host": int(self._ids[host])})
+
+    def touching(self, hosts: Collection[int]) -> frozenset[int]:
+        """Return the reservations on some hosts, or with a user there."""
+        return _keys(TOUCHING, {"hosts": [int(self._ids[host]) for host in sorted(hosts)]})
+
+    def sizes(self, memory_bytes: int, vcpus: int) -> Sequence[Size]:
+        """Return the sizes of reservations that are at least as large, the tightest first."""
+        asked = {"zone": self._zone, "memory_bytes": memory_bytes, "vcpus": vcpus}
+        return [(int(memory), int(cores)) for memory, cores in fetch_rows(SIZES, asked)]
+
+    def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
+        """Return usable reservations of a size with fewer users than ``below``, by key."""
+        rows = fetch_rows(
+            OFFERS,
+            {
+                "zone": self._zone,
+                "memory_bytes": size[0],
+                "vcpus": size[1],
+                "without": sorted(without),
+                "below": below,
+            },
+        )
+        row_of = self._host_rows({row[2] for row in rows})
+        return [
+            Offer(
+                key=key,
+                name=name,
+                host=row_of[host_id],
+                memory_bytes=size[0],
+                vcpus=size[1],
+                users=users,
+            )
+            for key, name, host_id, users in rows
+            if host_id in row_of
+        ]
+
+    def user_hosts(self, key: int) -> frozenset[int]:
+        """Return the hosts of the users of a reservation."""
+        return _rows_of(self._ids, [row[0] for row in fetch_rows(USER_HOSTS, {"key": key})])
+
+    def _host_rows(self, keys: Collection[int | None]) -> Mapping[int, int]:
+        rows = _rows_of(self._ids, [key for key in keys if key is not None])
+        return {int(self._ids[row]): row for row in rows}
+
+
+def _keys(statement: str, parameters: Mapping[str, Any]) -> frozenset[int]:  # Any: several types
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return frozenset(row[0] for row in cursor.fetchall())

@@ -1,0 +1,397 @@
+"""Planning one VM now, when something happened to it (spec failover, 13.6, 17.8).
+
+The run of the zone would do the same within its interval. Both take the same lock, so a zone has
+one planner at a time; the loop goes first. Writing is the loop's: the zone lock, another look at
+what the plan stands on, and the trigger that refuses whatever breaks a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from capacity.locks import LockSpace, session_lock
+from failover.choices import EventReason, Uncovered
+from failover.conf import FailoverConfig, current_config
+from failover.domain.cleaning import plan_cleaning
+from failover.domain.one_vm import OneVmPlan, plan_one_vm
+from failover.domain.plan import CleaningPlan, CoverPlan, PlanOptions, ReuseOrder, ZonePlan
+from failover.domain.zone_columns import VmColumns, ZoneSnapshot
+from failover.models import DueVM, FailoverDecision, FailoverZone
+from failover.selectors.scheduler import SchedulerHosts
+from failover.selectors.vicinity import (
+    DatabaseSlotsAround,
+    Vicinity,
+    load_vicinity,
+    zone_of_vm,
+)
+from failover.selectors.zone import failover_requirements
+from failover.services.apply import Applied, PlanWriter, StepRefusedError
+from failover.services.events import EventWriter, Happening, record_events
+from failover.services.loop import TASK_LOCK, ChooserFactory
+from journal.errors import Busy
+from journal.tracing import with_global_request_id
+
+log = structlog.get_logger(__name__)
+
+PLANS_PER_VM = 3
+MOST_PER_ZONE = 200
+MOST_PER_PASS = 2000
+LOST = "the VM has fewer failover reservations than it needs"
+RESTORED = "the VM has all its failover reservations"
+
+SELECT_DUE = """
+SELECT due.id, due.vm_uuid, host.zone
+  FROM (SELECT id, vm_uuid FROM failover_duevm ORDER BY id LIMIT %s) AS due
+  LEFT JOIN hosts_instance AS vm ON vm.openstack_id = due.vm_uuid
+  LEFT JOIN hosts_host AS host ON host.id = vm.host_id
+ ORDER BY due.id
+"""
+
+
+class ReplanOutcome(StrEnum):
+    """How planning one VM ended."""
+
+    COVERED = "covered"
+    SHORT = "short"
+    NOT_NEEDED = "not_needed"
+    SPOILED = "spoiled"
+    SKIPPED = "skipped"
+    HALTED = "halted"
+
+
+FINAL = frozenset({ReplanOutcome.COVERED, ReplanOutcome.SHORT, ReplanOutcome.NOT_NEEDED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replan:
+    """What planning one VM did, or would do.
+
+    Attributes:
+        vm_uuid: The VM.
+        outcome: How it ended.
+        zone: Its zone; empty for a VM on no host.
+        removed: Reservations that it leaves.
+        joined: Reservations that it gets, new ones included.
+        created: New ones.
+        reason: Why it lacks some; empty if it does not.
+    """
+
+    vm_uuid: str
+    outcome: ReplanOutcome
+    zone: str = ""
+    removed: int = 0
+    joined: int = 0
+    created: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One VM being planned."""
+
+    vm_uuid: str
+    zone: str
+    config: FailoverConfig
+    request_id: str
+    now: datetime
+    is_dry_run: bool
+    chooser: ChooserFactory
+    events: EventWriter
+    removed: int = 0
+
+
+def replan_vm(
+    vm_uuid: str,
+    *,
+    request_id: str,
+    now: datetime | None = None,
+    is_dry_run: bool = False,
+    config: FailoverConfig | None = None,
+    chooser: ChooserFactory = SchedulerHosts,
+    events: EventWriter = record_events,
+) -> Replan:
+    """Give one VM the reservations it lacks, and take those from it that it must not have.
+
+    Does nothing while the loop runs in the VM's zone, while the zone's brake is on, and for a VM
+    that is nowhere: whether it is gone is for the loop to find, whose brakes see all VMs at once.
+    Running it twice, or beside the loop, is harmless.
+
+    Args:
+        vm_uuid: The VM.
+        request_id: Correlation id.
+        now: The present.
+        is_dry_run: Plan and report, write nothing.
+        config: What may be done; settings and policies when left out.
+        chooser: Who says what the scheduler thinks of hosts.
+        events: Writes events, inside the transaction of what they tell of.
+
+    Raises:
+        Busy: the zone stayed locked; what was written stays.
+
+    Source: spec failover, 13.6, 17.5, 17.8.
+    """
+    zone = zone_of_vm(vm_uuid)
+    if not zone:
+        return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.NOT_NEEDED)
+    work = _Work(
+        vm_uuid=vm_uuid,
+        zone=zone,
+        config=config or current_config(failover_requirements()),
+        request_id=request_id,
+        now=now or timezone.now(),
+        is_dry_run=is_dry_run,
+        chooser=chooser,
+        events=events,
+    )
+    with (
+        with_global_request_id(request_id),
+        session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
+    ):
+        if not is_mine:
+            return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.SKIPPED, zone=zone)
+        if is_halted(zone):
+            return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.HALTED, zone=zone)
+        return _replan(work)
+
+
+def is_halted(zone: str) -> bool:
+    """Return whether the zone's brake is on."""
+    return FailoverZone.objects.filter(zone=zone).exclude(brake_reason="").exists()
+
+
+def _replan(work: _Work) -> Replan:
+    for _ in range(PLANS_PER_VM):
+        seen = load_vicinity(work.vm_uuid, work.config, now=work.now)
+        if seen is None or seen.vm < 0 or not seen.snapshot.vms.is_listed[seen.vm]:
+            return _result(work, ReplanOutcome.NOT_NEEDED)
+        try:
+            seen = _cleaned(work, seen)
+            planned = _planned(work, seen)
+            return _written(work, planned)
+        except StepRefusedError:
+            log.info("failover_replan_refused", zone=work.zone, vm=work.vm_uuid)
+    return _result(work, ReplanOutcome.SPOILED)
+
+
+def _cleaned(work: _Work, seen: Vicinity) -> Vicinity:
+    """Let the VM leave what it must not have; return what it is to be covered on."""
+    cleaning = plan_cleaning(seen.snapshot, _options())
+    cleaning = replace(cleaning, resized=(), brake=None)
+    if not cleaning.removals:
+        return seen
+    work.removed = len(cleaning.removals)
+    if work.is_dry_run:
+        return replace(seen, snapshot=_without_own(seen, cleaning))
+    _writer(work, seen.snapshot).write(ZonePlan(cleaning=cleaning, cover=CoverPlan()))
+    again = load_vicinity(work.vm_uuid, work.config, now=work.now)
+    if again is None or again.vm < 0:
+        raise StepRefusedError
+    return again
+
+
+def _without_own(seen: Vicinity, cleaning: CleaningPlan) -> ZoneSnapshot:
+    members = seen.snapshot.members
+    stays = [row for row in range(len(members)) if row not in {r.member for r in cleaning.removals}]
+    return replace(
+        seen.snapshot,
+        members=replace(
+            members,
+            ids=members.ids[stays],
+            slot=members.slot[stays],
+            vm=members.vm[stays],
+            joined_host=members.joined_host[stays],
+            is_validated=members.is_validated[stays],
+        ),
+    )
+
+
+def _planned(work: _Work, seen: Vicinity) -> OneVmPlan:
+    snapshot = seen.snapshot
+    requirements = work.config.flavor_failover_requirements or {}
+    most = max([*requirements.values(), int(snapshot.vms.required[seen.vm])])
+    return plan_one_vm(
+        snapshot,
+        seen.vm,
+        DatabaseSlotsAround(snapshot),
+        work.chooser(_lean(snapshot, seen.vm)),
+        _options(),
+        most_required=most,
+        barred=seen.barred,
+    )
+
+
+def _options() -> PlanOptions:
+    chosen = settings.HEADROOM.failover
+    return PlanOptions(
+        reuse_order=ReuseOrder(chosen.reuse_order),
+        max_users=chosen.max_users_per_reservation,
+        consolidate=chosen.consolidate,
+        shrinks=False,
+        trims=chosen.trim_surplus,
+    )
+
+
+def _written(work: _Work, planned: OneVmPlan) -> Replan:
+    plan, snapshot = planned.plan, planned.snapshot
+    shortfall = next(iter(plan.cover.shortfalls), None)
+    reason = "" if shortfall is None else shortfall.reason
+    if work.is_dry_run:
+        outcome = ReplanOutcome.SHORT if reason else ReplanOutcome.COVERED
+        joins, created = len(plan.cover.joins), len(plan.cover.created)
+        return _result(work, outcome, joined=joins, created=created, reason=reason)
+    done = Applied()
+    if plan.cover.joins:
+        done = _writer(work, snapshot).write(plan)
+    if done.spoiled:
+        return _result(work, ReplanOutcome.SPOILED, joined=done.joined, created=done.created)
+    _decide(work, planned)
+    outcome = ReplanOutcome.SHORT if reason else ReplanOutcome.COVERED
+    return _result(work, outcome, joined=done.joined, created=done.created, reason=reason)
+
+
+def _writer(work: _Work, snapshot: ZoneSnapshot) -> PlanWriter:
+    return PlanWriter(
+        snapshot,
+        creator=work.config.creator or settings.HEADROOM.failover.creator,
+        request_id=work.request_id,
+        now=work.now,
+        trusts_hosts=bool(work.config.trust_hypervisor_location),
+        events=work.events,
+    )
+
+
+def _decide(work: _Work, planned: OneVmPlan) -> None:
+    """Keep why the VM lacks reservations, or forget it."""
+    shortfall = next(iter(planned.plan.cover.shortfalls), None)
+    vm = planned.snapshot.vm_row[work.vm_uuid]
+    with transaction.atomic(durable=True):
+        if shortfall is not None:
+            tried = {
+                "zone": work.zone,
+                "required_count": int(planned.snapshot.vms.required[vm]),
+                "current_count": shortfall.current,
+                "reason": Uncovered(shortfall.reason),
+                "facts": dict(shortfall.facts),
+                "tried_at": work.now,
+            }
+            _, is_new = FailoverDecision.objects.update_or_create(
+                vm_uuid=work.vm_uuid,
+                defaults=tried,
+                create_defaults={**tried, "since": work.now},
+            )
+            if is_new and work.removed:
+                _tell(work, EventReason.COVERAGE_LOST, LOST)
+            return
+        gone, _ = FailoverDecision.objects.filter(vm_uuid=work.vm_uuid).delete()
+        if gone and planned.plan.cover.joins:
+            _tell(work, EventReason.COVERAGE_RESTORED, RESTORED)
+
+
+def _tell(work: _Work, reason: EventReason, message: str) -> None:
+    event = Happening(reason=reason, zone=work.zone, vm_uuid=work.vm_uuid, message=message)
+    work.events([event], request_id=work.request_id, now=work.now)
+
+
+def _result(
+    work: _Work, outcome: ReplanOutcome, *, joined: int = 0, created: int = 0, reason: str = ""
+) -> Replan:
+    return Replan(
+        vm_uuid=work.vm_uuid,
+        outcome=outcome,
+        zone=work.zone,
+        removed=work.removed,
+        joined=joined,
+        created=created,
+        reason=reason,
+    )
+
+
+def _lean(snapshot: ZoneSnapshot, vm: int) -> ZoneSnapshot:
+    """Return the snapshot with one VM alone: all that the scheduler is asked about."""
+    vms = snapshot.vms
+    columns = {
+        name: getattr(vms, name)[vm : vm + 1]
+        for name in VmColumns.__dataclass_fields__
+        if name not in {"uuids", "labels", "classes"}
+    }
+    return replace(snapshot, vms=replace(vms, uuids=(vms.uuids[vm],), **columns))
+
+
+def note_due(vm_uuids: Iterable[str]) -> None:
+    """Let VMs be planned soon, inside the transaction of what happened to them."""
+    DueVM.objects.bulk_create([DueVM(vm_uuid=uuid) for uuid in sorted(set(vm_uuids))])
+
+
+def replan_due(*, request_id: str, now: datetime | None = None) -> Mapping[str, int]:
+    """Plan the VMs that are due; return how many ended how.
+
+    A zone with very many is left to its loop, which is made due. A zone whose loop is due or runs
+    keeps its notes for the next pass.
+    """
+    moment = now or timezone.now()
+    notes, zones = _due()
+    counts: dict[str, int] = {}
+    waiting = _zones_of_the_loop(zones, moment)
+    for zone, vms in zones.items():
+        if len(vms) > MOST_PER_ZONE:
+            FailoverZone.objects.filter(zone=zone).update(next_run_at=None)
+            outcomes: Mapping[str, ReplanOutcome] = dict.fromkeys(vms, ReplanOutcome.NOT_NEEDED)
+            counts["left_to_the_loop"] = counts.get("left_to_the_loop", 0) + len(vms)
+        elif zone in waiting:
+            outcomes = dict.fromkeys(vms, ReplanOutcome.SKIPPED)
+        else:
+            outcomes = _in_turn(vms, request_id=request_id, now=moment)
+        for outcome in outcomes.values():
+            counts[outcome] = counts.get(outcome, 0) + 1
+        _forget([key for vm in vms if outcomes.get(vm) in FINAL for key in notes[vm]])
+    return counts
+
+
+def _in_turn(
+    vms: Collection[str], *, request_id: str, now: datetime
+) -> Mapping[str, ReplanOutcome]:
+    outcomes: dict[str, ReplanOutcome] = {}
+    config = current_config(failover_requirements())
+    for vm_uuid in vms:
+        try:
+            done = replan_vm(vm_uuid, request_id=request_id, now=now, config=config)
+        except Busy:
+            break
+        outcomes[vm_uuid] = done.outcome
+        if done.outcome in {ReplanOutcome.SKIPPED, ReplanOutcome.HALTED}:
+            break
+    return outcomes
+
+
+def _due() -> tuple[dict[str, list[int]], dict[str, list[str]]]:
+    """Return VM -> its notes, and zone -> its VMs in the order of their first note.
+
+    VMs on no host are of the empty zone.
+    """
+    notes: dict[str, list[int]] = {}
+    zones: dict[str, list[str]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(SELECT_DUE, [MOST_PER_PASS])
+        for key, vm_uuid, zone in cursor.fetchall():
+            if vm_uuid not in notes:
+                zones.setdefault(zone or "", []).append(vm_uuid)
+            notes.setdefault(vm_uuid, []).append(key)
+    return notes, zones
+
+
+def _zones_of_the_loop(zones: Collection[str], now: datetime) -> frozenset[str]:
+    """Return the zones whose loop is due now, or has never run."""
+    idle = FailoverZone.objects.filter(zone__in=zones, next_run_at__gt=now)
+    return frozenset(zones) - frozenset(idle.values_list("zone", flat=True)) - {""}
+
+
+def _forget(keys: Collection[int]) -> None:
+    DueVM.objects.filter(pk__in=keys).delete()
