@@ -14,9 +14,9 @@ from placement import metrics
 from placement.selectors.allocated import NAME
 from placement.services.audit import usage_drift
 from placement.services.hosts import reconcile_host_providers, take_reported_capacity
-from placement.services.upkeep import fold_project_usage as fold
 from placement.services.nudges import RECONCILE_HOSTS
 from placement.services.rooms import rooms_follow_allocations
+from placement.services.upkeep import fold_project_usage as fold
 from placement.services.upkeep import keep_history as keep
 from placement.services.upkeep import prune_changes as prune
 

@@ -18,7 +18,7 @@ from capacity.locks import sqlstate_of
 from journal.actors import Actor
 from placement import metrics
 from placement.conf import headroom
-from placement.database import fetch_prepared, lock_timeout, retried, run
+from placement.database import drop_dead_connection, fetch_prepared, lock_timeout, retried, run
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
