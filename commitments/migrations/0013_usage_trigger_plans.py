@@ -34,7 +34,7 @@ CUSTOM_PLANS = ("commitments_open_period", "commitments_close_period")
 
 
 class Migration(migrations.Migration):
-    dependencies = [("commitments", "0007_usage_history_start")]
+    dependencies = [("commitments", "0012_known_scheduling_domains")]
 
     operations = [
         migrations.RunSQL(MOVE, "ALTER FUNCTION commitments_move_period() RESET plan_cache_mode"),
