@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scheduling.decision import StepRemoval
 from scheduling.engine import (
     SLOT_PIPELINE,
+    Batch,
     Pipeline,
     explain_removals,
     passing_hosts,
@@ -147,6 +148,16 @@ def test_refused_request_blocks_nothing_for_the_next() -> None:
     table = HostTable.from_rows([roomy("h", effective=gib(8, 8))])
     too_big, fitting = schedule_many(table, [ask(9, 1), ask(8, 8)])
     assert (too_big.host_name, fitting.host_name) == (None, "h")
+
+
+def test_what_the_caller_places_blocks_like_what_the_batch_chose() -> None:
+    table = HostTable.from_rows([roomy(name, effective=gib(8, 8)) for name in "ab"])
+    batch = Batch(table, SLOT_PIPELINE)
+    by_hand, chosen = (replace(ask(8, 8), request_key=key) for key in ("by hand", "chosen"))
+    batch.place(table.row_of["b"], by_hand)
+    assert batch.decide(chosen, 1).host_name == "a"
+    assert batch.decide(ask(1, 1), 1).host_name is None
+    assert list(batch.placed) == [(table.row_of["b"], by_hand), (table.row_of["a"], chosen)]
 
 
 def test_empty_table_refuses_with_all_steps_at_zero() -> None:
