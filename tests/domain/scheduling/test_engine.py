@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.columns import BoolColumn
 from scheduling.decision import StepRemoval
 from scheduling.engine import (
     SLOT_PIPELINE,
@@ -16,7 +17,12 @@ from scheduling.engine import (
     schedule,
     schedule_many,
 )
-from scheduling.filters import filter_has_enough_capacity, filter_status_conditions
+from scheduling.filters import (
+    Filter,
+    FreeColumns,
+    filter_has_enough_capacity,
+    filter_status_conditions,
+)
 from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import HostRow, HostTable
@@ -124,6 +130,28 @@ def test_same_input_gives_the_same_output_with_warm_and_cold_masks(
     first = schedule_many(table, batch)
     assert schedule_many(table, batch) == first
     assert schedule_many(HostTable.from_rows(rows), batch) == first
+
+
+def test_static_mask_is_made_once_for_a_compatibility_class() -> None:
+    asked: list[str] = []
+
+    def mask(rows: HostTable, request: PlacementRequest, _free: FreeColumns) -> BoolColumn:
+        asked.append(request.zone)
+        return filter_status_conditions.mask(rows, request, _free)
+
+    step = Filter(name="by zone", mask=mask, static_key=lambda _table, request: request.zone)
+    pipeline = Pipeline(name="p", filters=(step,), weighers=())
+    table = HostTable.from_rows([roomy("a"), roomy("b")])
+    for zone in ("az-1", "az-1", "az-2", "az-1"):
+        for memory_gib in (1, 2):
+            schedule(table, ask(memory_gib, zone=zone), pipeline)
+    assert asked == ["az-1", "az-2"]
+    busier = table.replace_rows([roomy("a", allocated=gib(5, 5))])
+    schedule(busier, ask(zone="az-1"), pipeline)
+    assert asked == ["az-1", "az-2"], "the room of a host is no part of the class"
+    elsewhere = table.replace_rows([roomy("a", zone="az-9")])
+    schedule(elsewhere, ask(zone="az-1"), pipeline)
+    assert asked == ["az-1", "az-2", "az-1"]
 
 
 def test_packing_fills_one_host_before_it_opens_the_next() -> None:
