@@ -17,7 +17,7 @@ from scheduling.request import (
 from scheduling.resources import ZERO
 from scheduling.table import HostRow, HostTable
 
-from .worlds import ask, gib, names_that_pass, requests, roomy, verdict, worlds
+from .worlds import ask, gib, names_that_pass, readable, requests, roomy, verdict, worlds
 
 ALL_FILTERS = SLOT_PIPELINE.filters
 
@@ -267,6 +267,7 @@ def test_capacity_filter_goes_by_the_effective_capacity(
         (8, ("committed", "failover"), True),
         (6, (), True),
     ],
+    ids=readable,
 )
 def test_ignored_kinds_block_nothing(vcpus: int, ignored: tuple[str, ...], is_kept: bool) -> None:
     host = host_with((12, 24), committed=gib(8, 4), failover=gib(4, 2))

@@ -35,7 +35,7 @@ from scheduling.weighers import (
 
 from .full_worlds import HOSTS, World, asked_of, full_requests, full_worlds
 from .test_every_weigher import activations, hosts
-from .worlds import ask
+from .worlds import ask, readable
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ from .worlds import ask
         (20.0, (0, 10, 0, -0.75), -0.75),
         (5.0, (10, 0, 0, 1), 0.5),
     ],
+    ids=readable,
 )
 def test_figures_are_scaled_between_bounds(
     figure: float, bounds: tuple[float, ...], expected: float
