@@ -121,17 +121,19 @@ def add_weight_modifications(
         STEP_WEIGHT_MODIFICATION.labels(pipeline=pipeline, host=host, step=step).inc(contribution)
 
 
-def count_event(pipeline: str, step: str, event: str, labels: Mapping[str, str]) -> None:
+def count_event(
+    pipeline: str, step: str, event: str, labels: Mapping[str, str], *, count: int = 1
+) -> None:
     """Count what a step noticed; the quota filter's verdicts have a counter of their own."""
     if event == QUOTA_EVENT:
-        QUOTA_DECISIONS.labels(**{name: labels.get(name, "") for name in QUOTA_LABELS}).inc()
+        QUOTA_DECISIONS.labels(**{name: labels.get(name, "") for name in QUOTA_LABELS}).inc(count)
         return
     detail = ",".join(
         f"{name}={text}"
         for name, text in sorted(labels.items())
         if name not in RESERVED_EVENT_LABELS
     )
-    STEP_EVENTS.labels(pipeline=pipeline, step=step, event=event, detail=detail).inc()
+    STEP_EVENTS.labels(pipeline=pipeline, step=step, event=event, detail=detail).inc(count)
 
 
 def observe_shift(

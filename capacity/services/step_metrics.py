@@ -25,7 +25,7 @@ def observe_steps(table: HostTable, pipeline_name: str, record: DecisionRecord) 
         pipeline_name, ((trace.step, trace.removed_count) for trace in record.filters)
     )
     for event in record.events:
-        metrics.count_event(pipeline_name, event.step, event.event, event.labels)
+        metrics.count_event(pipeline_name, event.step, event.event, event.labels, count=event.count)
     _observe_order(table, pipeline_name, record)
     metrics.observe_durations(pipeline_name, record.step_seconds)
     if settings.HEADROOM.scheduler.weight_modification_metric:

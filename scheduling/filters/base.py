@@ -53,11 +53,13 @@ class StepEvent:
         step: Name of the step.
         event: Name of the event.
         labels: Further labels.
+        count: How often it happened in the run.
     """
 
     step: str
     event: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    count: int = 1
 
 
 MaskFunction: TypeAlias = Callable[[HostTable, PlacementRequest, FreeColumns], BoolColumn]

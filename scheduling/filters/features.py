@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from scheduling.columns import BoolColumn, UInt64Column, bit_words, normalized_hypervisor_type
+from scheduling.columns import (
+    BoolColumn,
+    Int16Column,
+    UInt64Column,
+    bit_words,
+    normalized_hypervisor_type,
+)
 from scheduling.filters.base import (
     NO_IMAGE,
     Filter,
@@ -26,6 +32,7 @@ ACCELERATOR_TRAIT = "COMPUTE_ACCELERATORS"
 PACKED_VIRTQUEUE_TRAIT = "COMPUTE_NET_VIRTIO_PACKED"
 _CAPABILITY_PREFIX = "capabilities:"
 _ARCHITECTURE_KEY = "capabilities:cpu_arch"
+_CAPABILITY_KEYS = frozenset({HYPERVISOR_TYPE_KEY, _ARCHITECTURE_KEY})
 _TYPES_WITH_CAPABILITIES = frozenset({"qemu", "ch"})
 _GUEST_COLUMNS = (
     ("cpu_modes", "cpu_mode_bit", "CPU modes"),
@@ -118,15 +125,19 @@ def _capabilities_mask(
     kept = _has_capabilities(table)
     for key, text in sorted(_wanted_capabilities(request).items()):
         expression = _expression(key, text)
-        if key == HYPERVISOR_TYPE_KEY:
-            words, codes = table.hypervisor_types, table.hypervisor_type
-        elif key == _ARCHITECTURE_KEY:
-            words, codes = table.cpu_archs, table.cpu_arch
-        else:
+        if key not in _CAPABILITY_KEYS:
             return nothing(table)
+        words, codes = _capability_words(table, key)
         fits = np.array([satisfies(word, expression) for word in words], dtype=np.bool_)
         kept &= fits[codes]
     return kept
+
+
+def _capability_words(table: HostTable, key: str) -> tuple[Sequence[str], Int16Column]:
+    """Return the words of a capability, and the code of each host's word."""
+    if key == HYPERVISOR_TYPE_KEY:
+        return table.hypervisor_types, table.hypervisor_type
+    return table.cpu_archs, table.cpu_arch
 
 
 def _has_capabilities(table: HostTable) -> BoolColumn:
@@ -144,16 +155,21 @@ def _capabilities_events(
     table: HostTable, request: PlacementRequest, candidates: BoolColumn
 ) -> Iterable[StepEvent]:
     name = "filter_capabilities"
-    for row in np.flatnonzero(candidates & table.is_known & ~_has_capabilities(table)).tolist():
-        kind = table.hypervisor_types[table.hypervisor_type[row]]
+    looked_at = candidates & table.is_known
+    strange = table.hypervisor_type[looked_at & ~_has_capabilities(table)]
+    for code, count in zip(*np.unique(strange, return_counts=True), strict=True):
         yield StepEvent(
             step=name,
             event="filter_capabilities_unknown_hypervisor_type",
-            labels={"hypervisor_type": kind},
+            labels={"hypervisor_type": table.hypervisor_types[code]},
+            count=int(count),
         )
     for key, text in sorted(_wanted_capabilities(request).items()):
-        words = table.hypervisor_types if key == HYPERVISOR_TYPE_KEY else table.cpu_archs
-        if any(is_unreadable(word, _expression(key, text)) for word in words):
+        if key not in _CAPABILITY_KEYS:
+            continue  # no host has it, so there is nothing to read
+        words, codes = _capability_words(table, key)
+        found = {words[code] for code in np.unique(codes[looked_at]).tolist()}
+        if any(is_unreadable(word, _expression(key, text)) for word in found):
             yield StepEvent(
                 step=name, event="filter_capabilities_unreadable_number", labels={"key": key}
             )

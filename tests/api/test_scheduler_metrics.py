@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from capacity import metrics_scheduling as metrics
 from tests.api.scheduler_client import NovaClient
-from tests.factories import make_group, make_hosts
+from tests.factories import make_group, make_host, make_hosts
 
 pytestmark = pytest.mark.django_db
 PIPELINE = "kvm-general-purpose-load-balancing"
@@ -170,6 +171,22 @@ def test_a_weight_modification_is_what_the_weigher_contributed(
     }
     assert values["kvm_binpack"] == pytest.approx(-0.4621, abs=0.0001)  # 4 of 8 GiB, times -1
     assert values["kvm_prefer_smaller_hosts"] == 0
+
+
+def test_hosts_of_an_unknown_type_are_counted_each(nova: NovaClient) -> None:
+    for number in range(2):
+        make_host(f"odd-{number}", hypervisor_type="odd")
+    make_hosts(1)
+    labels = {
+        "pipeline": PIPELINE,
+        "step": "filter_capabilities",
+        "event": "filter_capabilities_unknown_hypervisor_type",
+        "detail": "hypervisor_type=odd",
+    }
+    name = "cortex_filter_weigher_pipeline_step_events_total"
+    before = REGISTRY.get_sample_value(name, labels) or 0
+    assert nova.hosts(offered=("h1", "odd-0", "odd-1")) == ["h1"]
+    assert REGISTRY.get_sample_value(name, labels) == before + 2
 
 
 def test_requests_are_counted_without_anything_of_their_content(nova: NovaClient) -> None:

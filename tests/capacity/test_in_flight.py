@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 from prometheus_client import REGISTRY
 
 from capacity.domain.in_flight import InFlightState
@@ -149,6 +150,36 @@ class TestCreate:
         outcome = place("h2", "h1", intent=intent)
         assert (outcome.placement_id, outcome.held) == (None, ("h2", "h1"))
         assert not Reservation.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("fields", "constraint"),
+        [
+            pytest.param({"vm_uuid": ""}, "in_flight_complete", id="no VM"),
+            pytest.param(
+                {"target_host": None, "blocked_memory_bytes": 0, "blocked_vcpus": 0},
+                "in_flight_complete",
+                id="no host",
+            ),
+            pytest.param({"end_time": None}, "in_flight_complete", id="no end"),
+            pytest.param({"placement_id": None}, "in_flight_complete", id="no placement"),
+            pytest.param({"kind": "odd"}, "kind_known", id="unknown type"),
+            pytest.param({"memory_bytes": -1}, "not_negative", id="negative size"),
+        ],
+    )
+    def test_a_row_of_another_type_or_without_its_part_cannot_be(
+        self, fields: dict[str, Any], constraint: str
+    ) -> None:
+        """The reference finds such rows later, as UnexpectedType and MissingSpec (12.2)."""
+        make_hosts(1)
+        place("h1")
+        with pytest.raises(IntegrityError, match=f"capacity_reservation_{constraint}"):
+            Reservation.objects.update(**fields)
+
+    def test_a_vm_has_one_row_on_a_host(self) -> None:
+        make_hosts(2)
+        place("h1", "h2")
+        with pytest.raises(IntegrityError, match="capacity_reservation_in_flight_unique"):
+            Reservation.objects.update(target_host=Host.objects.get(name="h1"))
 
 
 class TestEnds:

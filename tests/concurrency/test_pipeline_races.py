@@ -9,9 +9,11 @@ from threading import Event
 import pytest
 from django.db import transaction
 
-from capacity.models import Pipeline
+from capacity.models import Pipeline, SchedulingKnowledge
+from capacity.services.knowledge import current_knowledge, replace_knowledge
 from capacity.services.pipelines import active_pipelines, remove_pipeline, save_pipeline
 from journal.actors import Actor
+from scheduling import knowledge as names
 from scheduling.pipelines import PipelineSpec, StepParam, StepSpec
 from tests.concurrency.test_change_races import on_own_connection
 
@@ -84,3 +86,72 @@ def test_late_commit_of_an_older_transaction_is_not_missed() -> None:
         may_commit.set()
         late.result()
     assert in_use() == {NAMES[0]: 7, NAMES[1]: 9}
+
+
+VMWARE = "vmware-general-purpose-load-balancing"
+
+
+def contention(percent: int) -> dict[str, object]:
+    figures = {"avg_cpu_contention": percent, "max_cpu_contention": percent}
+    return {
+        names.LONG_TERM_CONTENTION: {"h": figures},
+        names.SHORT_TERM_CONTENTION: {"h": figures},
+    }
+
+
+def bring(percent: int) -> None:
+    replace_knowledge(contention(percent), actor=OPERATOR, request_id="race")
+
+
+def contended_percents() -> set[float]:
+    """Return what pipelines in use go by: the average of both kinds of contention on a host."""
+    known = current_knowledge()
+    kinds = (known.long_term_contention, known.short_term_contention)
+    return {kind["h"].average_percent for kind in kinds if kind}
+
+
+def weigher_count() -> int:
+    return len(active_pipelines()[VMWARE].pipeline.weighers)
+
+
+def test_knowledge_of_concurrent_writers_is_never_mixed() -> None:
+    for _ in range(5):
+        SchedulingKnowledge.objects.all().delete()
+        assert weigher_count() == 0
+        with ThreadPoolExecutor(4) as pool:
+            running = [
+                pool.submit(on_own_connection, lambda one=percent: bring(one))
+                for percent in range(1, 9)
+            ]
+            while not all(future.done() for future in running):
+                with transaction.atomic():
+                    assert len(contended_percents()) <= 1
+            for future in running:
+                future.result()
+        assert contended_percents() <= set(map(float, range(1, 9)))
+        assert weigher_count() == 2
+
+
+def test_knowledge_that_is_committed_late_is_not_missed() -> None:
+    has_written, may_commit = Event(), Event()
+
+    def write_late() -> None:
+        with transaction.atomic():
+            SchedulingKnowledge.objects.create(
+                name=names.SHORT_TERM_CONTENTION, facts=contention(1)[names.SHORT_TERM_CONTENTION]
+            )
+            has_written.set()
+            assert may_commit.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(on_own_connection, write_late)
+        assert has_written.wait(30)
+        replace_knowledge(
+            {names.LONG_TERM_CONTENTION: contention(2)[names.LONG_TERM_CONTENTION]},
+            actor=OPERATOR,
+            request_id="race",
+        )
+        assert weigher_count() == 1
+        may_commit.set()
+        late.result()
+    assert weigher_count() == 2

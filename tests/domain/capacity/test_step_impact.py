@@ -15,7 +15,15 @@ STATS = {"0": 30.0, "1": 20.0, "2": 10.0, "3": 0.0}
         ("0123", "0213", 20),
         ("0123", "3012", 120),
         ("0123", "01", 0),
-        pytest.param("0123456", "0123465", 0, id="seven hosts, swap at positions 5 and 6"),
+        ("0123456", "0123465", 0),
+    ],
+    ids=[
+        "reversed",
+        "nothing moves",
+        "1 and 2 swap",
+        "the last comes first",
+        "hosts are cut off",
+        "seven hosts, swap at positions 5 and 6",
     ],
 )
 def test_the_impact_of_a_step_is_the_way_times_the_difference(

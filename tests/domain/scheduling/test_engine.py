@@ -6,16 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.columns import BoolColumn
 from scheduling.decision import StepRemoval
 from scheduling.engine import (
     SLOT_PIPELINE,
+    Batch,
     Pipeline,
     explain_removals,
     passing_hosts,
     schedule,
     schedule_many,
 )
-from scheduling.filters import filter_has_enough_capacity, filter_status_conditions
+from scheduling.filters import (
+    Filter,
+    FreeColumns,
+    filter_has_enough_capacity,
+    filter_status_conditions,
+)
 from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import HostRow, HostTable
@@ -125,6 +132,28 @@ def test_same_input_gives_the_same_output_with_warm_and_cold_masks(
     assert schedule_many(HostTable.from_rows(rows), batch) == first
 
 
+def test_static_mask_is_made_once_for_a_compatibility_class() -> None:
+    asked: list[str] = []
+
+    def mask(rows: HostTable, request: PlacementRequest, _free: FreeColumns) -> BoolColumn:
+        asked.append(request.zone)
+        return filter_status_conditions.mask(rows, request, _free)
+
+    step = Filter(name="by zone", mask=mask, static_key=lambda _table, request: request.zone)
+    pipeline = Pipeline(name="p", filters=(step,), weighers=())
+    table = HostTable.from_rows([roomy("a"), roomy("b")])
+    for zone in ("az-1", "az-1", "az-2", "az-1"):
+        for memory_gib in (1, 2):
+            schedule(table, ask(memory_gib, zone=zone), pipeline)
+    assert asked == ["az-1", "az-2"]
+    busier = table.replace_rows([roomy("a", allocated=gib(5, 5))])
+    schedule(busier, ask(zone="az-1"), pipeline)
+    assert asked == ["az-1", "az-2"], "the room of a host is no part of the class"
+    elsewhere = table.replace_rows([roomy("a", zone="az-9")])
+    schedule(elsewhere, ask(zone="az-1"), pipeline)
+    assert asked == ["az-1", "az-2", "az-1"]
+
+
 def test_packing_fills_one_host_before_it_opens_the_next() -> None:
     rows = [roomy(f"host-{number}", effective=gib(8, 8)) for number in range(3)]
     batch = [replace(ask(2, 2), request_key=f"slot-{number}") for number in range(13)]
@@ -147,6 +176,16 @@ def test_refused_request_blocks_nothing_for_the_next() -> None:
     table = HostTable.from_rows([roomy("h", effective=gib(8, 8))])
     too_big, fitting = schedule_many(table, [ask(9, 1), ask(8, 8)])
     assert (too_big.host_name, fitting.host_name) == (None, "h")
+
+
+def test_what_the_caller_places_blocks_like_what_the_batch_chose() -> None:
+    table = HostTable.from_rows([roomy(name, effective=gib(8, 8)) for name in "ab"])
+    batch = Batch(table, SLOT_PIPELINE)
+    by_hand, chosen = (replace(ask(8, 8), request_key=key) for key in ("by hand", "chosen"))
+    batch.place(table.row_of["b"], by_hand)
+    assert batch.decide(chosen, 1).host_name == "a"
+    assert batch.decide(ask(1, 1), 1).host_name is None
+    assert list(batch.placed) == [(table.row_of["b"], by_hand), (table.row_of["a"], chosen)]
 
 
 def test_empty_table_refuses_with_all_steps_at_zero() -> None:

@@ -7,12 +7,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scheduling import filters
+from scheduling.columns import BoolColumn
 from scheduling.engine import Pipeline, passing_hosts, schedule
-from scheduling.filters import Filter
+from scheduling.filters import Filter, FreeColumns, StepError
+from scheduling.record import record_run
 from scheduling.request import Intent, PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.rows import HostRow
 from scheduling.step_catalogue import FILTERS
+from scheduling.table import HostTable
 
 from .full_worlds import SLOW_RULES, World, full_requests, full_worlds, kept, only, slow_verdict
 from .worlds import gib
@@ -113,6 +116,24 @@ def test_filter_keeps_candidates_only_and_leaves_the_request_alone(step: Filter)
         assert known.intersection(left) == set(alone).intersection(listed)
 
     check()
+
+
+def unable(_table: HostTable, _request: PlacementRequest, _free: FreeColumns) -> BoolColumn:
+    raise StepError("cannot judge")
+
+
+@pytest.mark.parametrize("step", EVERY_FILTER, ids=IDS)
+def test_filter_that_cannot_judge_fails_the_request_unless_it_is_about_quota(step: Filter) -> None:
+    unsure = replace(step, mask=unable, is_active=None)
+    table = World(hosts=(HostRow(name="h", host_id=1),)).table()
+    request = PlacementRequest(request_key="r", memory_bytes=1, vcpus=1)
+    record = record_run(table, request, only(unsure))
+    if step.name == "filter_quota_enforcement":
+        assert record.ordered_hosts == ("h",)
+        assert record.filters[0].skipped_because == "cannot judge"
+    else:
+        assert record.ordered_hosts == ()
+        assert record.failure == f"{step.name}: cannot judge"
 
 
 @pytest.mark.parametrize("step", EVERY_FILTER, ids=IDS)

@@ -28,7 +28,7 @@ from scheduling.weighers import (
 )
 
 from .full_worlds import World, asked_of, full_requests, full_worlds
-from .worlds import ask, gib, roomy
+from .worlds import ask, gib, readable, roomy
 
 
 def activations(table: HostTable, request: PlacementRequest, weigher: Weigher) -> list[float]:
@@ -130,6 +130,7 @@ def test_binpack_counts_all_instances() -> None:
         ((2, 1, 0), "affinity", 0),
         ((2, 1, 0), "anti-affinity", 0),
     ],
+    ids=readable,
 )
 def test_soft_groups_count_members(counts: tuple[int, ...], policy: str, sign: int) -> None:
     rows = [
@@ -175,6 +176,16 @@ def spare(
         ((spare("1", "", "r", kind="committed"),), Intent.EVACUATE, (1.0, 0.1), [0.1, 0.1, 0.1]),
         ((spare("1", "", "r"),), Intent.CREATE, (1.0, 0.1), [0.0, 0.0, 0.0]),
         ((spare("1", "", "r"),), Intent.EVACUATE, (0.9, 0.05), [0.9, 0.05, 0.05]),
+    ],
+    ids=[
+        "h1 lists VM",
+        "h1 lists others",
+        "h1 and h3 list VM",
+        "none",
+        "h1 lists VM, not ready",
+        "committed slot on h1",
+        "h1 lists VM, create",
+        "weights 0.9 and 0.05",
     ],
 )
 def test_evacuated_vm_prefers_the_hosts_of_its_slots(
@@ -323,6 +334,7 @@ def test_failover_slots_are_gathered_and_equal_ones_kept_apart(
         (-1.0, 0.0, False),
         (1.0, -0.1, False),
     ],
+    ids=readable,
 )
 def test_consolidation_weights_are_checked(total: float, penalty: float, is_valid: bool) -> None:
     def make() -> Weigher:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 
+from hosts.domain.capacity import Inventory, effective_amount
 from scheduling import filters
 from scheduling.engine import SLOT_PIPELINE, Pipeline, passing_hosts
 from scheduling.filters import Filter, conditions_allow_placement
@@ -14,7 +17,7 @@ from scheduling.request import (
 from scheduling.resources import ZERO
 from scheduling.table import HostRow, HostTable
 
-from .worlds import ask, gib, names_that_pass, requests, roomy, verdict, worlds
+from .worlds import ask, gib, names_that_pass, readable, requests, roomy, verdict, worlds
 
 ALL_FILTERS = SLOT_PIPELINE.filters
 
@@ -230,6 +233,24 @@ def test_capacity_filter_keeps_hosts_with_room(
 
 
 @pytest.mark.parametrize(
+    ("capacity", "ratio", "asked", "is_kept"),
+    [
+        pytest.param(4, 2, 5, True, id="capacity 4, effective 8, request 5"),
+        pytest.param(2, 1, 4, False, id="capacity only 2, request 4"),
+        pytest.param(8, 1, 4, True, id="capacity only 8, request 4"),
+        pytest.param(0, 1, 1, False, id="no capacity"),
+    ],
+)
+def test_capacity_filter_goes_by_the_effective_capacity(
+    capacity: int, ratio: int, asked: int, is_kept: bool
+) -> None:
+    """A host whose overcommit nobody says has its capacity as effective capacity."""
+    vcpus = effective_amount(Inventory(total=capacity, ratio=Decimal(ratio)))
+    step = only(filters.filter_has_enough_capacity)
+    assert names_that_pass([host_with((vcpus, 64))], ask(1, asked), step) == ["h"] * is_kept
+
+
+@pytest.mark.parametrize(
     ("vcpus", "ignored", "is_kept"),
     [
         (12, (), False),
@@ -246,6 +267,7 @@ def test_capacity_filter_keeps_hosts_with_room(
         (8, ("committed", "failover"), True),
         (6, (), True),
     ],
+    ids=readable,
 )
 def test_ignored_kinds_block_nothing(vcpus: int, ignored: tuple[str, ...], is_kept: bool) -> None:
     host = host_with((12, 24), committed=gib(8, 4), failover=gib(4, 2))

@@ -13,6 +13,8 @@ from scheduling.intents import (
 )
 from scheduling.request import PlacementRequest
 
+from .worlds import readable
+
 
 @pytest.mark.parametrize(
     ("hint", "intent"),
@@ -33,6 +35,7 @@ from scheduling.request import PlacementRequest
         ([], None),
         ([123], None),
     ],
+    ids=readable,
 )
 def test_intent_comes_from_the_hint(hint: object, intent: Intent | None) -> None:
     assert intent_from_hints({"_nova_check_type": hint}) is intent
@@ -59,6 +62,7 @@ def test_hint_is_a_text_or_the_first_text_of_a_list() -> None:
         ({}, None),
         (None, None),
     ],
+    ids=readable,
 )
 def test_image_says_its_hypervisor_type(properties: dict[str, object] | None, kind: str) -> None:
     assert image_hypervisor_type(properties) == kind
@@ -80,6 +84,7 @@ ALL_SKIPS = {"skip_history", "skip_inflight", "skip_committed_resource_tracking"
             "read_only requires skip_committed_resource_tracking",
         ),
     ],
+    ids=["none", "read_only + skips", "skips", "read_only", "+ history", "+ history + in-flight"],
 )
 def test_read_only_requires_all_skips_in_order(flags: set[str], problem: str) -> None:
     assert replace(CallOptions(), **dict.fromkeys(flags, True)).problem() == problem  # type: ignore[arg-type]

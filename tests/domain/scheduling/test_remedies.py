@@ -15,7 +15,8 @@ from scheduling.filters import Filter
 from scheduling.instances import InstanceIndex
 from scheduling.quota import QuotaFacts
 from scheduling.request import InstanceGroup, Intent, RequestedDestination
-from scheduling.rows import HostRow
+from scheduling.rows import HostAggregate, HostRow
+from scheduling.step_catalogue import FILTERS
 from scheduling.table import HostTable
 from scheduling.weighing_text import WeighedHost, weighing_text
 
@@ -103,6 +104,18 @@ ROWS = [
         "project p is not among the host's projects: a, q",
     ),
     (
+        filters.filter_aggregate_metadata,
+        {"aggregates": (HostAggregate(uuid="a", metadata={"filter_tenant_id": "q, a"}),)},
+        {"project_id": "p"},
+        "project p is not among the host's projects: a, q",
+    ),
+    (
+        filters.filter_packed_virtqueue,
+        {},
+        {"extra_specs": {"hw:virtio_packed_ring": "true"}},
+        "missing traits: COMPUTE_NET_VIRTIO_PACKED",
+    ),
+    (
         filters.filter_quota_enforcement(enforce=True),
         {},
         {
@@ -150,6 +163,10 @@ ROWS = [
         "short of 0.25 GiB of memory and 2 vCPUs",
     ),
 ]
+
+
+def test_every_filter_of_the_catalogue_says_what_would_have_to_change() -> None:
+    assert {row[0].name for row in ROWS} == set(FILTERS)
 
 
 @pytest.mark.parametrize(

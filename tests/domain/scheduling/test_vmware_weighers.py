@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from scheduling.filters import free_columns
 from scheduling.knowledge import HostContention, HostUtilisation, Knowledge
-from scheduling.pipelines import PipelineSpec, StepParam, StepSpec, load_pipeline
+from scheduling.pipelines import (
+    PipelineSpec,
+    StepParam,
+    StepSpec,
+    load_pipeline,
+    needs_knowledge,
+)
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
 from scheduling.rows import HostRow
@@ -29,7 +35,7 @@ from scheduling.weighers import (
 
 from .full_worlds import HOSTS, World, asked_of, full_requests, full_worlds
 from .test_every_weigher import activations, hosts
-from .worlds import ask
+from .worlds import ask, readable
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,7 @@ from .worlds import ask
         (20.0, (0, 10, 0, -0.75), -0.75),
         (5.0, (10, 0, 0, 1), 0.5),
     ],
+    ids=readable,
 )
 def test_figures_are_scaled_between_bounds(
     figure: float, bounds: tuple[float, ...], expected: float
@@ -122,6 +129,13 @@ def test_weigher_waits_for_its_own_knowledge(name: str) -> None:
     assert without.conditions["Ready"][0]
     assert without.conditions["AllStepsReady"][1] == "SomeStepsNotReady"
     assert "is missing or empty" in without.failed_weighers[name]
+
+
+def test_only_definitions_with_these_weighers_ask_for_knowledge() -> None:
+    asking = {name for name, spec in SHIPPED.items() if needs_knowledge(spec)}
+    assert asking == {"vmware-general-purpose-load-balancing"}
+    assert all(needs_knowledge(definition(name)) for name in KNOWLEDGE_OF)
+    assert not needs_knowledge(definition("nobody_knows_it"))
 
 
 @pytest.mark.parametrize(
