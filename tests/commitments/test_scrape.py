@@ -5,13 +5,7 @@ from django.test import Client
 
 from commitments.models import SlotCheck
 from tests.commitments.change_requests import change, decide_ram
-from tests.factories import (
-    make_commitment,
-    make_group,
-    make_group_settings,
-    make_host,
-    make_slot,
-)
+from tests.factories import make_commitment, make_group, make_host, make_slot
 
 SERIES = (
     "cortex_committed_resource_unfulfilled"
@@ -50,9 +44,8 @@ def test_refused_vm_lists_and_slots_on_lost_hosts_are_told() -> None:
 
 @pytest.mark.django_db
 def test_units_of_memory_that_do_not_fit_the_flavors_are_told() -> None:
-    make_group("fits", flavors=[("fits", 2048, 1)])
-    make_group("other", flavors=[("other", 4096, 1)])
-    make_group_settings("*", ram_unit_gib=2)
+    make_group("fits", flavors=[("fits", 2048, 1)], ram_unit_gib=2)
+    make_group("other", flavors=[("other", 4096, 1)], ram_unit_gib=2)
     shown = Client().get("/metrics").content.decode()
     name = "cortex_committed_resource_ram_unit_questionable"
     assert f'{name}{{flavor_group="fits"}} 0.0' in shown
