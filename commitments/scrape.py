@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from capacity.selectors.groups import load_group_definitions, load_group_settings
+from commitments.domain.service_info import ram_unit_warning
 from commitments.metrics_usage import UsageGauges
+from journal.errors import NotReady
 from journal.metrics import at_scrape, metric_name
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
@@ -77,7 +80,32 @@ class CommitmentGauges:
         return [unfulfilled, refused, hosts_refused, on_lost_hosts]
 
 
+class RamUnitGauge:
+    """Whether the unit of memory told to Limes fits the flavors of a group (3.3)."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauge as of now; no series while flavor groups are not extracted.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        questionable = GaugeMetricFamily(
+            metric_name("committed_resource_ram_unit_questionable"),
+            "Whether a group's configured unit of memory is unset or not its smallest flavor.",
+            labels=("flavor_group",),
+        )
+        try:
+            groups = load_group_definitions()
+        except NotReady:
+            return [questionable]
+        chosen = load_group_settings()
+        for name, group in sorted(groups.items()):
+            questionable.add_metric([name], ram_unit_warning(group, chosen) is not None)
+        return [questionable]
+
+
 def register() -> None:
     """Collect the gauges at every scrape."""
     at_scrape(CommitmentGauges())
+    at_scrape(RamUnitGauge())
     at_scrape(UsageGauges())

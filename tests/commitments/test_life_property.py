@@ -259,6 +259,11 @@ class Life(RuleBasedStateMachine):
         if not self.has_room_for_vm(project, flavor, host):
             return
         group, gib = FLAVORS[flavor]
+        awaited = ReservationAllocation.objects.filter(vm_uuid=uuid)
+        if awaited.exclude(
+            reservation__project_id=project, reservation__flavor_group_name=group
+        ).exists():
+            return  # it was placed as another VM than this
         make_vm(
             uuid,
             Host.objects.get(name=host),
@@ -269,7 +274,6 @@ class Life(RuleBasedStateMachine):
             vcpus=gib,
             nova_created_at=self.now,
         )
-        assert group
         self.settle(ZONE_OF_HOST[host])
 
     @rule(uuid=vms, host=host_names)

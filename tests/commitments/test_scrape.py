@@ -40,3 +40,22 @@ def test_refused_vm_lists_and_slots_on_lost_hosts_are_told() -> None:
     assert 'cortex_committed_resource_vm_list_refused{availability_zone="az-a"} 1.0' in shown
     assert 'cortex_committed_resource_vm_list_refused{availability_zone="az-b"} 0.0' in shown
     assert 'cortex_committed_resource_slots_on_lost_hosts{availability_zone="az-a"} 1.0' in shown
+
+
+@pytest.mark.django_db
+def test_units_of_memory_that_do_not_fit_the_flavors_are_told() -> None:
+    make_group("fits", flavors=[("fits", 2048, 1)], ram_unit_gib=2)
+    make_group("other", flavors=[("other", 4096, 1)], ram_unit_gib=2)
+    shown = Client().get("/metrics").content.decode()
+    name = "cortex_committed_resource_ram_unit_questionable"
+    assert f'{name}{{flavor_group="fits"}} 0.0' in shown
+    assert f'{name}{{flavor_group="other"}} 1.0' in shown
+
+
+@pytest.mark.django_db
+def test_hosts_that_are_not_believed_lost_are_told() -> None:
+    SlotCheck.objects.create(zone="az-a", host_refusal="9 of 10 hosts are down")
+    SlotCheck.objects.create(zone="az-b", host_refusal="")
+    shown = Client().get("/metrics").content.decode()
+    assert 'cortex_committed_resource_host_list_refused{availability_zone="az-a"} 1.0' in shown
+    assert 'cortex_committed_resource_host_list_refused{availability_zone="az-b"} 0.0' in shown

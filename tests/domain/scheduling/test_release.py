@@ -140,6 +140,12 @@ MOVING = cr("1", (8, 16), owner="X", observed="")
             "3",
             id="C06 (product: expected room stays blocked)",
         ),
+        pytest.param(
+            (*(cr("1", (2, 4)),) * 3, cr("2", (4, 8), group="gp-2")),
+            ask((8, 16), "A"),
+            "13",
+            id="three empty slots of the group, one of another (commitments 10.4)",
+        ),
         pytest.param((cr("1", (4, 8)),), ask(owner="A"), "123", id="C08"),
         pytest.param((*BOTH_X, cr("3", (16, 32), owner="X")), ask(owner="A"), "", id="C09"),
         pytest.param((MOVING,), ask(owner="A"), "23", id="C10"),
