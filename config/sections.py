@@ -127,6 +127,9 @@ class LiquidSettings(BaseModel, extra="forbid"):
     capacity_includes_reserved: bool = Field(
         default=True, description="Count reserved but unused room as capacity."
     )
+    report_placeable_vms: bool = Field(
+        default=False, description="Tell Limes, as a metric, how many VMs of every flavor fit."
+    )
     report_unknown_zone: bool = Field(
         default=False, description="Report usage of VMs outside the known zones under `unknown`."
     )

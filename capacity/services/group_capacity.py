@@ -302,6 +302,8 @@ def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
     for name, figures in state.figures.groups.items():
         row = existing.get(name)
         columns = _columns(name, figures, state)
+        if row is not None and state.figures.failed:
+            columns |= _share_not_grown(row, columns)
         if row is None:
             created.append(GroupCapacity(group_name=name, zone=zone, computed_at=now, **columns))
         elif _set_columns(row, columns, now):
@@ -322,6 +324,20 @@ def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
     rows = {row.group_name: row for row in (*existing.values(), *created)}
     touched = _write_flavors({name: rows[name] for name in state.figures.groups}, state.figures)
     return tuple(sorted({*(row.group_name for row in (*created, *updated)), *removed, *touched}))
+
+
+def _share_not_grown(row: GroupCapacity, columns: Mapping[str, Any]) -> dict[str, int]:
+    """Return the exclusive share of a group, at most what it had before.
+
+    A group whose probe failed takes no part in the split; what was its share is not the others'.
+
+    Source: spec liquid, 20 (12).
+    """
+    return {
+        column: min(getattr(row, column), columns[column])
+        for column in WRITTEN_COLUMNS
+        if column.startswith("exclusively_free_")
+    }
 
 
 def _without_definition(

@@ -26,7 +26,9 @@ from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
 
 MOST_TRIED_SLOTS = 2_000
-"""Slots placed in search of luck; a plan without slots counts as one."""
+"""Slots placed in search of luck."""
+LEAST_PLAN_SLOTS = 20
+"""What a plan of fewer slots counts as: that much it costs anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,8 @@ class _Search:
         return found, high
 
     def _lucky(self, start: int, before: int) -> Iterator[Fit]:
-        cost = max(1, self._new_slots.count if self._new_slots is not None else 1)
+        slots = self._new_slots.count if self._new_slots is not None else 0
+        cost = max(LEAST_PLAN_SLOTS, slots)
         for moment in range(start, before):
             self._slots_left -= cost
             if self._slots_left < 0:

@@ -22,6 +22,8 @@ from commitments.domain.names import (
 DISPLAY_NAME = "Compute commitments"
 TOPOLOGY = "az-separated"
 PIECE = "piece"
+PLACEABLE_VMS = "hw_version_placeable_vms"
+"""Metric family of the capacity report: slots of the smallest flavor say nothing of large ones."""
 MIB_PER_GIB = 1024
 _LIMES_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9._-]*")
 
@@ -31,6 +33,7 @@ def compose_service_info(
     configured: Mapping[str, GroupSettings],
     *,
     retired: frozenset[str] = frozenset(),
+    tells_placeable_vms: bool = False,
 ) -> dict[str, object]:
     """Return everything of a ServiceInfo but its version.
 
@@ -41,6 +44,7 @@ def compose_service_info(
         groups: Groups that :func:`declaration_problem` has nothing against, retired ones included.
         configured: Operator's settings by group name.
         retired: Names of the groups that are retired.
+        tells_placeable_vms: Whether capacity reports say how many VMs of every flavor fit.
 
     Raises:
         UnitError: a group's RAM unit exceeds 2^64 bytes.
@@ -54,10 +58,21 @@ def compose_service_info(
         "categories": {},
         "resources": resources,
         "rates": {},
-        "capacityMetricFamilies": {},
+        "capacityMetricFamilies": _placeable_family() if tells_placeable_vms else {},
         "usageMetricFamilies": {},
         "quotaUpdateNeedsProjectMetadata": True,
         "commitmentHandlingNeedsProjectMetadata": True,
+    }
+
+
+def _placeable_family() -> dict[str, object]:
+    """Return the metric family of placeable VMs (spec liquid, 4.1, 20 row 16)."""
+    return {
+        PLACEABLE_VMS: {
+            "type": "gauge",
+            "help": "VMs of a flavor that fit into what is left in a zone if nothing else came.",
+            "labelKeys": ["flavor_group", "availability_zone", "flavor"],
+        }
     }
 
 

@@ -246,6 +246,8 @@ def counted_cores(
 ) -> Mapping[tuple[str, str], CoresLedger]:
     """Return the cores ledgers of a snapshot with the cores of its hosts counted.
 
+    A zone without hosts has nothing to count.
+
     Args:
         snapshot: Hosts, groups and ledgers.
         only_unknown: Whether to count those alone that nobody counted; else those that somebody
@@ -257,7 +259,10 @@ def counted_cores(
         for (group, zone), ledger in ledgers.items()
         if group in snapshot.groups and (ledger.total_vcpus is None) == only_unknown
     )
+    used = {snapshot.hosts.zones[code] for code in np.unique(snapshot.hosts.zone)}
     for zone, keys in groupby(wanted, key=itemgetter(0)):
+        if zone not in used:
+            continue
         groups = [snapshot.groups[group] for _zone, group in keys]
         for name, figures in zone_figures(snapshot.hosts, zone, groups).groups.items():
             ledger = ledgers[name, zone]

@@ -6,6 +6,7 @@ Everything here runs after the refusal was rolled back: it holds no lock and wri
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -21,6 +22,7 @@ from commitments.domain.admission import (
 from commitments.domain.advice import Advice, advise
 from commitments.domain.first_fit import Fit
 from commitments.domain.statuses import ResourceType
+from commitments.domain.timeline import counted_cores
 from commitments.selectors.timeline import known_timeline
 from commitments.services.admission import read_cores, read_snapshot
 from hosts.models import Host
@@ -65,7 +67,10 @@ def advice_snapshot(
     outside: Collection[str],
     now: datetime,
 ) -> AdmissionSnapshot:
-    """Return the present with the cores of the targets' groups in every zone that has hosts."""
+    """Return the present with the cores of the targets' groups in every zone that has hosts.
+
+    Cores that nobody counted yet are counted here alone: advice writes nothing.
+    """
     groups = {
         target.desired.flavor_group_name
         for target in targets
@@ -74,12 +79,13 @@ def advice_snapshot(
     zones = Host.objects.order_by("zone").values_list("zone", flat=True).distinct()
     own = {target.desired.zone for target in targets if target.desired is not None}
     keys = {(group, zone) for group in groups for zone in {*zones, *own}} if groups else set()
-    return read_snapshot(
+    snapshot = read_snapshot(
         rooms=rooms,
         cores=read_cores(keys, outside=outside, now=now),
         max_slots=settings.HEADROOM.liquid.max_slots_per_commitment,
         targets=targets,
     )
+    return replace(snapshot, cores=counted_cores(snapshot, only_unknown=True))
 
 
 def unit_amounts(targets: Sequence[CommitmentTarget]) -> dict[str, int]:

@@ -36,6 +36,7 @@ from commitments.domain.changeset import ChangeRequest, find_contradictions, net
 from commitments.domain.confirmation import requires_confirmation
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.timeline import counted_cores
 from commitments.models import Commitment
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.advice import advise_rejection, whole_second_at_or_after
@@ -226,6 +227,8 @@ def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) 
 def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:
     """Lock the zones of a batch and plan it on what is stored then.
 
+    A dry run counts cores that nobody counted yet for itself alone: it must not write.
+
     Raises:
         Busy: a zone was not free in time.
         PlanSpoiled: a commitment came into a zone that is not locked while the locks were taken.
@@ -250,6 +253,8 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
         max_slots=settings.HEADROOM.liquid.max_slots_per_commitment if context.may_reject else 0,
         targets=targets,
     )
+    if context.request.is_dry_run:
+        snapshot = replace(snapshot, cores=counted_cores(snapshot, only_unknown=True))
     plan = plan_admission(snapshot, targets, may_reject=context.may_reject, now=context.now)
     return Application(
         plan=plan,
@@ -334,7 +339,6 @@ def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
     if context.is_late:
         return _transient(context, dry_run_timeout_reason(["no time left before the decision"]))
     try:
-        know_cores(wanted)
         application = _with_attempts(lambda: _plan_only(context, wanted))
     except Busy as busy:
         return _transient(context, dry_run_timeout_reason([busy.message]))

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 import orjson
 import structlog
+from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -82,6 +83,7 @@ class _Content:
     settings: Mapping[str, GroupSettings]
     retired: tuple[str, ...]
     groups: Mapping[str, FlavorGroupDef]
+    tells_placeable_vms: bool
     fields: Mapping[str, object]
     content_hash: str
 
@@ -186,6 +188,7 @@ def _read_content(stored: _Stored) -> _Content:
         and kept.active is active
         and kept.settings is settings
         and kept.retired == stored.live_retired
+        and kept.tells_placeable_vms == django_settings.HEADROOM.liquid.report_placeable_vms
     ):
         return kept
     content = _compose(active, settings, stored.live_retired)
@@ -227,8 +230,14 @@ def _compose(
             groups[name] = group
         else:
             log.error("flavor_group_not_declared", group=name, problem=problem)
+    tells_placeable_vms = django_settings.HEADROOM.liquid.report_placeable_vms
     try:
-        fields = compose_service_info(groups.values(), settings, retired=frozenset(live_retired))
+        fields = compose_service_info(
+            groups.values(),
+            settings,
+            retired=frozenset(live_retired),
+            tells_placeable_vms=tells_placeable_vms,
+        )
     except UnitError as error:
         message = f"a RAM unit cannot be built: {error}"
         raise NotReady(message, code="ram_unit_out_of_range") from error
@@ -239,6 +248,7 @@ def _compose(
         settings=settings,
         retired=live_retired,
         groups=groups,
+        tells_placeable_vms=tells_placeable_vms,
         fields=fields,
         content_hash=hashlib.sha256(canonical).hexdigest(),
     )

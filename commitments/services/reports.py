@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
-from capacity.models import GroupCapacity
+from capacity.models import FlavorCapacity, GroupCapacity
 from capacity.services.group_capacity import ensure_fresh
 from commitments import metrics
 from commitments.domain.names import (
@@ -29,6 +29,7 @@ from commitments.domain.report import (
     quota_units,
     vm_ram_units,
 )
+from commitments.domain.service_info import PLACEABLE_VMS
 from commitments.selectors.usage import (
     ProjectVM,
     commitments_by_vm,
@@ -79,7 +80,27 @@ def report_capacity(zones: Sequence[str]) -> dict[str, object]:
     report: dict[str, object] = {"infoVersion": info.version}
     if resources:
         report["resources"] = resources
+    if info.payload["capacityMetricFamilies"]:
+        shown = [name for name in info.groups if _reported(info, name)]
+        report["metrics"] = {PLACEABLE_VMS: _placeable_vms(shown, zones)}
     return report
+
+
+def _placeable_vms(group_names: Sequence[str], zones: Sequence[str]) -> list[dict[str, object]]:
+    """Return how many VMs of every flavor fit now, as values of a metric family.
+
+    Source: spec liquid, 4.1, 20 (16).
+    """
+    rows = (
+        FlavorCapacity.objects.filter(
+            group_capacity__group_name__in=group_names, group_capacity__zone__in=zones
+        )
+        .order_by("group_capacity__group_name", "group_capacity__zone", "flavor_name")
+        .values_list(
+            "group_capacity__group_name", "group_capacity__zone", "flavor_name", "placeable_vms"
+        )
+    )
+    return [{"v": vms, "l": [group, zone, flavor]} for group, zone, flavor, vms in rows]
 
 
 def report_usage(project_id: str, zones: Sequence[str]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from commitments.domain.admission import CommitmentTarget
 from commitments.domain.changeset import ChangeRequest, find_contradictions
-from commitments.domain.timeline import HostChange, HostEdit, counted_cores
+from commitments.domain.timeline import HostChange, HostEdit
 from commitments.domain.what_if import RegionEdit, WhatIfAnswer, what_if
 from commitments.models import Commitment
 from commitments.selectors.timeline import added_hosts, displaced_by, known_timeline
@@ -78,11 +78,10 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     targets = _targets(wanted, stored, at)
     other_targets = _targets(others, stored, at)
     outside = [*asked, *question.expired]
-    snapshot = advice_snapshot(
-        (*targets, *other_targets), rooms=stored.slots.rooms, outside=outside, now=now
-    )
     return what_if(
-        replace(snapshot, cores=counted_cores(snapshot, only_unknown=True)),
+        advice_snapshot(
+            (*targets, *other_targets), rooms=stored.slots.rooms, outside=outside, now=now
+        ),
         targets,
         edit=RegionEdit(
             expired=_expired(question.expired, stored),

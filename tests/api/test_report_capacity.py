@@ -6,7 +6,7 @@ import pytest
 
 from capacity.models import FlavorGroup
 from capacity.services.group_capacity import ensure_fresh
-from commitments.domain.conformance import check_capacity
+from commitments.domain.conformance import check_capacity, check_info
 from commitments.metrics import REPORTED_CAPACITY
 from scheduling.resources import MIB
 from tests.api.conftest import Configure
@@ -219,3 +219,26 @@ class TestComputedRows:
         assert check_capacity(report, info, ["az-a", "az-x"]) == ()
         assert entry(report, RAM, "az-a") == {"capacity": 16, "usage": 1}
         assert entry(report, RAM, "az-x") == {"capacity": 0}
+
+    def test_placeable_vms_of_every_flavor_are_told_when_asked_for(
+        self, liquid: LiquidClient, configure: Configure
+    ) -> None:
+        make_group(flavors=[("small", 4096, 1), ("large", 32768, 8)], ram_unit_gib=4)
+        make_group("silent", flavors=[("other", 4096, 1)], capacity=())
+        for name, gib in (("h1", 40), ("h2", 24)):
+            make_host(name, memory_gib=gib, vcpus=64)
+        plain = liquid.get_info()
+        assert (plain["capacityMetricFamilies"], "metrics" in liquid.report_capacity("az-a")) == (
+            {},
+            False,
+        )
+        configure(liquid={"report_placeable_vms": True})
+        info, report = liquid.get_info(), liquid.report_capacity("az-a", "az-x")
+        assert info["version"] > plain["version"]
+        assert (check_info(info), check_capacity(report, info, ["az-a", "az-x"])) == ((), ())
+        (family,) = report["metrics"].values()
+        assert family == [
+            {"v": 1, "l": ["hana_1", "az-a", "large"]},
+            {"v": 16, "l": ["hana_1", "az-a", "small"]},
+        ]
+        assert check_capacity(liquid.report_capacity(), info, []) == ()

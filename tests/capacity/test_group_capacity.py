@@ -316,12 +316,29 @@ def test_a_failed_probe_keeps_the_numbers_and_takes_readiness_from_that_group_al
     assert "AttributeError" in after.ready_message
     assert after.total_memory_bytes == before.total_memory_bytes
     assert after.exclusively_free_slots == before.exclusively_free_slots
-    assert capacity_of("other").is_ready
-    assert capacity_of("other").exclusively_free_slots == 8
+    other = capacity_of("other")
+    assert other.is_ready
+    assert (other.exclusively_free_slots, other.exclusively_free_memory_bytes) == (2, 8 * GIB)
+    assert (other.total_memory_bytes, other.free_memory_bytes) == (32 * GIB, 32 * GIB)
     Flavor.objects.filter(name="small").update(extra_specs={"capabilities:hypervisor_type": "qemu"})
     ensure_fresh(["az-a"])
     assert capacity_of().is_ready
     assert capacity_of().ready_message == ""
+    shares = {name: capacity_of(name).exclusively_free_slots for name in ("hana_1", "other")}
+    assert shares == {"hana_1": 4, "other": 4}
+
+
+def test_the_share_of_others_falls_with_the_room_while_a_probe_fails() -> None:
+    make_group(flavors=ONE_FLAVOR)
+    make_group("other", flavors=(("o", 4096, 2),))
+    host = make_host("h1", memory_gib=16)
+    ensure_fresh(["az-a"])
+    break_flavor("small")
+    for _ in range(3):
+        make_vm(host=host, flavor_name="o", memory_gib=4, vcpus=2)
+    recount_room(host)
+    ensure_fresh(["az-a"])
+    assert capacity_of("other").exclusively_free_slots == 1
 
 
 def test_running_falls_to_zero_when_the_vms_are_gone() -> None:

@@ -13,6 +13,7 @@ from commitments.domain.changeset import CommitmentChange
 from commitments.models import Commitment, CommitmentEvent
 from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, decide_ram
 from tests.factories import make_group, make_group_capacity, make_host, make_vm
+from tests.ledger import database_fingerprint
 
 pytestmark = pytest.mark.django_db
 
@@ -128,6 +129,37 @@ def test_exact_dry_run_answers_as_the_change_itself_and_writes_nothing(
     assert (decide(changes, is_dry_run=True).rejection_reason == "") is fits_exactly
     assert [list(table.objects.order_by("pk").values()) for table in TABLES] == before
     assert (decide(changes).rejection_reason == "") is fits_exactly
+
+
+@pytest.mark.parametrize("mode", ["net", "exact"])
+@pytest.mark.parametrize(
+    ("changes", "zone", "words"),
+    [
+        pytest.param(ram(alpha=[change(A, 10)]), "az-a", "", id="accepted"),
+        pytest.param(ram(alpha=[change(A, 11)]), "az-a", "insufficient capacity", id="refused"),
+        pytest.param({"alpha": {CORES: [change(A, 16)]}}, "az-a", "", id="cores"),
+        pytest.param({"alpha": {CORES: [change(A, 40)]}}, "az-b", "", id="cores never counted"),
+        pytest.param(
+            {"alpha": {CORES: [change(A, 41)]}},
+            "az-b",
+            "insufficient CPU cores: 40 available, 41 requested",
+            id="cores never counted, refused",
+        ),
+        pytest.param(
+            {"alpha": {CORES: [change(A, 1)]}}, "az-x", "waiting for CPU", id="cores of no zone"
+        ),
+    ],
+)
+def test_dry_run_leaves_the_whole_database_as_it_was(
+    dry_run_mode: Callable[[str], None], mode: str, changes: Changes, zone: str, words: str
+) -> None:
+    make_host("h2", zone="az-b", memory_gib=10, vcpus=40)
+    dry_run_mode(mode)
+    decide({}, is_dry_run=True)
+    before = database_fingerprint()
+    reason = decide(changes, zone=zone, is_dry_run=True).rejection_reason
+    assert (reason == "", words in reason) == (words == "", True)
+    assert database_fingerprint() == before
 
 
 def test_reason_names_the_commitment_and_says_when_to_ask_again(

@@ -27,6 +27,9 @@ ENDPOINTS = {
     "report-usage": "/commitments/v1/projects/alpha/report-usage",
     "quota": "/commitments/v1/projects/alpha/quota",
     "change-commitments": "/commitments/v1/change-commitments",
+    "what-if": "/api/v1/commitments/what-if",
+    "scheduler": "/scheduler/nova/external",
+    "explain": "/api/v1/scheduling/explain",
     "healthz": "/healthz",
     "readyz": "/readyz",
     "metrics": "/metrics",
@@ -85,7 +88,9 @@ def test_no_method_is_a_500(endpoint: str, method: str) -> None:
 
 @bounded(150)
 @given(
-    start=st.sampled_from(("/commitments", "/commitments/v1/projects", "", "/admin")),
+    start=st.sampled_from(
+        ("/commitments", "/commitments/v1/projects", "", "/admin", "/scheduler/nova", "/api/v1")
+    ),
     segments=st.lists(st.sampled_from(SEGMENTS), max_size=4),
     method=st.sampled_from(METHODS),
 )
@@ -168,9 +173,8 @@ def test_content_length_that_lies_is_never_a_500(endpoint: str, length: str) -> 
 )
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_query_string_is_never_a_500(endpoint: str, query: str) -> None:
-    method = {"quota": "PUT", "report-capacity": "POST", "report-usage": "POST"}.get(
-        endpoint, "GET"
-    )
+    posted = ("report-capacity", "report-usage", "what-if", "scheduler", "explain")
+    method = {"quota": "PUT", **dict.fromkeys(posted, "POST")}.get(endpoint, "GET")
     with rolled_back():
         answer = call(method, ENDPOINTS[endpoint], b"{}", query=query)
     if not is_ready_page(ENDPOINTS[endpoint]):

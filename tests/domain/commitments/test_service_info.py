@@ -6,6 +6,7 @@ import pytest
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_settings import GroupSettings, ResourceFlags
+from capacity.domain.units import convert_amount, parse_unit
 from commitments.domain.service_info import (
     compose_service_info,
     declaration_problem,
@@ -131,3 +132,31 @@ def test_questionable_ram_unit_is_told(
     told = ram_unit_warning(group(memory_mib=memory_mib, **ratios), configured)
     assert (told is None) is (warning is None)
     assert (warning or "") in (told or "")
+
+
+OF_LIQUID_NOVA = {"cores", "ram", "instances", "server_groups", "instances_hana_c30_m480_v2"}
+
+
+@pytest.mark.parametrize("name", ["2101", "hana_medium_v2", "cores", "instances", "ram"])
+def test_no_resource_has_a_name_that_liquid_nova_uses_itself(name: str) -> None:
+    resources: Any = compose_service_info([group(name)], {})["resources"]
+    assert all(resource.startswith("hw_version_") for resource in resources)
+    assert not OF_LIQUID_NOVA & set(resources)
+
+
+@pytest.mark.parametrize("unit_gib", [0, 1, 2, 16, 365, 480, 1024, 1536, 2048, 1 << 20])
+def test_declared_memory_is_whole_mib_as_quota_of_nova_has_to_be(unit_gib: int) -> None:
+    resources: Any = compose_service_info([group()], {"g": GroupSettings(ram_unit_gib=unit_gib)})[
+        "resources"
+    ]
+    unit = parse_unit(resources["hw_version_g_ram"]["unit"])
+    assert convert_amount(3, unit, parse_unit("MiB")) == 3 * 1024 * max(unit_gib, 1)
+
+
+def test_needs_of_metadata_are_told() -> None:
+    info = compose_service_info([group()], {})
+    told = {key: value for key, value in info.items() if key.endswith("NeedsProjectMetadata")}
+    assert told == {
+        "quotaUpdateNeedsProjectMetadata": True,
+        "commitmentHandlingNeedsProjectMetadata": True,
+    }
