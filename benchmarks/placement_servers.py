@@ -34,8 +34,8 @@ REQUEST_SECONDS = 300.0
 REFERENCE_DATABASE = "headroom_bench_reference"
 STOP = ((signal.SIGTERM, 10.0),)
 CPUCLOCK_SCHED = 2
-#: Longer than a server goes on with a request after its client has the answer.
-SETTLE_SECONDS = 0.002
+#: A server that uses no CPU for so long is done; it goes on a little after its answer.
+IDLE_SECONDS = 0.0002
 
 
 @dataclass(slots=True)
@@ -278,12 +278,10 @@ def reads_after_writes(
         status, answer = links[0].send_bytes(write)
         if status >= 300:  # noqa: PLR2004 - HTTP
             raise RuntimeError(answer[:300])
-        time.sleep(SETTLE_SECONDS)
-        cpu_before, before = sum(map(cpu_seconds, processes)), time.perf_counter()
+        cpu_before, before = _cpu_when_idle(processes), time.perf_counter()
         status, body = links[(first + number) % len(links)].send_bytes(read)
         seconds.append(time.perf_counter() - before)
-        time.sleep(SETTLE_SECONDS)
-        spent += sum(map(cpu_seconds, processes)) - cpu_before
+        spent += _cpu_when_idle(processes) - cpu_before
         statuses[status] = statuses.get(status, 0) + 1
     return Load(
         seconds=tuple(seconds),
@@ -292,6 +290,21 @@ def reads_after_writes(
         statuses=statuses,
         bodies=(body,),
     )
+
+
+def _cpu_when_idle(processes: Sequence[int]) -> float:
+    """Return the CPU seconds of some processes once these stay the same.
+
+    Without sleeping: a processor that fell asleep, with other work's data in its caches, would make
+    a small answer cost half as much again.
+    """
+    known, since = -1.0, 0.0
+    while True:
+        spent, now = sum(map(cpu_seconds, processes)), time.perf_counter()
+        if spent != known:
+            known, since = spent, now
+        elif now - since > IDLE_SECONDS:
+            return spent
 
 
 def reference_conninfo() -> str:

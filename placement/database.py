@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import count
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -37,11 +38,15 @@ UNKNOWN_STATEMENT = b"26000"
 LOCK_TIMEOUT_SQL = "SELECT set_config('lock_timeout', %s, true)"
 
 
+_numbers = count()
+
+
 class _Statements:
     """Statements that one connection has prepared, run without the driver's cursor.
 
     A cursor takes longer over a small statement than the server does. Here the call waits inside
-    the C library, which lets other threads run.
+    the C library, which lets other threads run. The driver makes the server forget all statements
+    after a rollback, so one that it does not know is prepared again under a new name.
     """
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
@@ -73,7 +78,7 @@ class _Statements:
             result = pgconn.exec_prepared(known, cast("Sequence[bytes]", values))
             if result.error_field(DiagnosticField.SQLSTATE) != UNKNOWN_STATEMENT:
                 return result
-        name = self._names[sql] = f"headroom_{len(self._names)}_{id(self)}".encode()
+        name = self._names[sql] = f"headroom_{next(_numbers)}".encode()
         prepared = pgconn.prepare(name, _numbered(sql))
         if prepared.status != ExecStatus.COMMAND_OK:
             del self._names[sql]

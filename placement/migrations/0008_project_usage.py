@@ -1,8 +1,8 @@
 """What projects use, kept by the functions that write allocations (spec placement, 5.8, 9.3).
 
 A write appends rows and never changes one, so writers of one project do not wait for each other; a
-task sums rows up. The same functions leave out, for consumers that are new, what only matters to
-those that held something before.
+task sums rows up. One new consumer, which is what most writes are about, gets a function of its own
+that leaves out what only matters to consumers that held something before.
 """
 
 from importlib import import_module
@@ -14,14 +14,14 @@ before = import_module("placement.migrations.0005_allocation_functions")
 
 # What consumers hold, by owner and class, and under class NULL how many consumers hold something.
 HELD = """
-        INSERT INTO placement_project_usage (project_id, user_id, type_id, resource_class_id, used)
-        SELECT k.project_id, k.user_id, k.type_id, o.resource_class_id, SIGN CASE
-               WHEN grouping(o.resource_class_id) = 1 THEN count(DISTINCT o.consumer_id)
-               ELSE sum(o.used) END
-          FROM placement_allocation o JOIN placement_consumer k ON k.id = o.consumer_id
-         WHERE o.consumer_id = WHOSE
-         GROUP BY GROUPING SETS ((k.project_id, k.user_id, k.type_id, o.resource_class_id),
-                                 (k.project_id, k.user_id, k.type_id));
+    INSERT INTO placement_project_usage (project_id, user_id, type_id, resource_class_id, used)
+    SELECT k.project_id, k.user_id, k.type_id, o.resource_class_id, SIGN CASE
+           WHEN grouping(o.resource_class_id) = 1 THEN count(DISTINCT o.consumer_id)
+           ELSE sum(o.used) END
+      FROM placement_allocation o JOIN placement_consumer k ON k.id = o.consumer_id
+     WHERE o.consumer_id = WHOSE
+     GROUP BY GROUPING SETS ((k.project_id, k.user_id, k.type_id, o.resource_class_id),
+                             (k.project_id, k.user_id, k.type_id));
 """
 
 
@@ -29,18 +29,109 @@ def held(sign, whose):
     return HELD.replace("SIGN", sign).replace("WHOSE", whose)
 
 
+# What a consumer takes that this transaction made and that so holds nothing yet: most writes. Each
+# statement does a part of what placement_replace_allocations does for any consumers.
+ALLOCATE_NEW = """
+CREATE FUNCTION placement_allocate_new(
+    p_consumer bigint, p_uuid uuid, p_project bigint, p_user bigint, p_type bigint,
+    a_provider uuid[], a_class text[], a_amount bigint[], p_actor text, p_request text
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_provider bigint[];
+    v_class integer[];
+    v_root bigint[];
+    v_found bigint;
+    v_done bigint;
+BEGIN
+    WITH locked AS MATERIALIZED (
+        SELECT p.id, p.uuid, p.root_id FROM placement_provider p
+         WHERE p.uuid = ANY (a_provider) ORDER BY p.id FOR NO KEY UPDATE)
+    SELECT array_agg(DISTINCT root_id),
+           (SELECT array_agg(l.id ORDER BY a.place)
+              FROM unnest(a_provider) WITH ORDINALITY AS a (uuid, place)
+              LEFT JOIN locked l ON l.uuid = a.uuid)
+      INTO v_root, v_provider
+      FROM locked;
+    IF array_position(v_provider, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'HRA01', MESSAGE = 'unknown provider',
+            DETAIL = json_build_array(a_provider[array_position(v_provider, NULL)]);
+    END IF;
+    SELECT array_agg(c.id ORDER BY a.place) INTO v_class
+      FROM unnest(a_class) WITH ORDINALITY AS a (name, place)
+      LEFT JOIN placement_resource_class c ON c.name = a.name;
+    IF array_position(v_class, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'HRA02', MESSAGE = 'unknown class',
+            DETAIL = json_build_array(a_class[array_position(v_class, NULL)]);
+    END IF;
+    WITH done AS (
+        UPDATE placement_inventory i SET used = i.used + a.amount
+          FROM unnest(v_provider, v_class, a_amount) AS a (provider, class, amount)
+         WHERE i.provider_id = a.provider AND i.resource_class_id = a.class
+           AND a.amount BETWEEN i.min_unit AND i.max_unit AND a.amount % i.step_size = 0
+           AND i.used + a.amount <= (i.total - i.reserved) * i.allocation_ratio
+        RETURNING 1)
+    SELECT count(*) INTO v_done FROM done;
+    IF v_done <> cardinality(a_amount) THEN
+        PERFORM placement_refuse_allocations(a_provider, a_class, a_amount, ARRAY[p_consumer]);
+    END IF;
+    IF p_request IS NOT NULL THEN
+        INSERT INTO placement_allocation_event
+            (consumer_uuid, provider_uuid, resource_class, amount, previous, actor, request_id)
+        SELECT p_uuid, a.provider, a.class, a.amount, 0, p_actor, p_request
+          FROM unnest(a_provider, a_class, a_amount) AS a (provider, class, amount);
+    END IF;
+    INSERT INTO placement_allocation (consumer_id, provider_id, resource_class_id, used)
+    SELECT p_consumer, a.provider, a.class, a.amount
+      FROM unnest(v_provider, v_class, a_amount) AS a (provider, class, amount);
+    INSERT INTO placement_project_usage (project_id, user_id, type_id, resource_class_id, used)
+    SELECT p_project, p_user, p_type, a.class, a.amount
+      FROM unnest(v_class || NULL::integer, a_amount || 1::bigint) AS a (class, amount);
+    UPDATE placement_provider SET generation = generation + 1, updated_at = statement_timestamp()
+     WHERE id = ANY (v_provider);
+    INSERT INTO placement_change (root_id, kind) SELECT unnest(v_root), 1;
+END
+$$
+"""
+# Begins like the function did: one consumer whose owner is known, but not the consumer itself.
+ONE_NEW = """
+    IF cardinality(c_uuid) = 1 AND cardinality(a_consumer) > 0 THEN
+        SELECT p.id, u.id INTO v_project, v_user
+          FROM placement_project p, placement_user u
+         WHERE p.external_id = c_project[1] AND u.external_id = c_user[1]
+           AND NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid = c_uuid[1]);
+        IF FOUND AND c_type[1] IS NOT NULL THEN
+            SELECT t.id INTO v_type FROM placement_consumer_type t WHERE t.name = c_type[1];
+        END IF;
+        IF FOUND THEN
+            INSERT INTO placement_consumer (uuid, generation, project_id, user_id, type_id)
+            VALUES (c_uuid[1], 1, v_project, v_user, v_type)
+                ON CONFLICT (uuid) DO NOTHING RETURNING id INTO v_made;
+            IF c_generation[1] IS NOT NULL AND v_made IS NOT NULL THEN
+                RAISE EXCEPTION USING ERRCODE = 'HRA06', MESSAGE = 'consumer generation',
+                    DETAIL = json_build_array(c_uuid[1], NULL, c_generation[1]);
+            END IF;
+        END IF;
+        IF v_made IS NOT NULL THEN
+            PERFORM placement_allocate_new(v_made, c_uuid[1], v_project, v_user, v_type,
+                                           a_provider, a_class, a_amount, p_actor, p_request);
+            RETURN;
+        END IF;
+    END IF;
+
+    PERFORM placement_lock_consumers("""
 GIVE_UP = f"""{held("-", "ANY (v_consumer)")}
     DELETE FROM placement_allocation WHERE consumer_id = ANY (v_consumer);
-    END IF;
 """  # noqa: S608 - constants only
-TAKE = f"""     WHERE k.uuid = c.uuid AND c.place = ANY (a_consumer);
-    END IF;
-{held("+", "ANY (v_consumer)")}
-    IF cardinality(c_uuid) > 1 OR cardinality(a_consumer) = 0 THEN
-    DELETE FROM placement_consumer k
-"""  # noqa: S608 - constants only
+TAKE = f"""{held("+", "ANY (v_consumer)")}
+    UPDATE placement_provider SET generation"""  # noqa: S608 - constants only
 GIVE_ALL_UP = f"""{held("-", "v_consumer.id")}
     DELETE FROM placement_allocation WHERE"""  # noqa: S608 - constants only
+VARIABLES = """    v_done bigint;
+    v_project bigint;
+    v_user bigint;
+    v_type bigint;
+    v_made bigint;
+"""
 
 
 def changed(function, *changes):
@@ -53,63 +144,12 @@ def changed(function, *changes):
 
 REPLACE = changed(
     before.REPLACE,
-    ("    v_done bigint;\n", "    v_done bigint;\n    v_are_new boolean;\n"),
-    (
-        "    SELECT array_agg(k.id ORDER BY c.place) INTO v_consumer\n",
-        """    SELECT array_agg(k.id ORDER BY c.place), bool_and(k.generation = 0)
-      INTO v_consumer, v_are_new
-""",
-    ),
-    (
-        "    IF p_request IS NOT NULL THEN\n",
-        """    -- Consumers that are new held nothing, and their owners are right already.
-    IF p_request IS NOT NULL AND v_are_new THEN
-        INSERT INTO placement_allocation_event
-            (consumer_uuid, provider_uuid, resource_class, amount, previous, actor, request_id)
-        SELECT c_uuid[a.consumer], a.provider, a.class, a.amount, 0, p_actor, p_request
-          FROM unnest(a_consumer, a_provider, a_class, a_amount)
-            AS a (consumer, provider, class, amount);
-    ELSIF p_request IS NOT NULL THEN
-""",
-    ),
-    (
-        "    SELECT array_agg(DISTINCT n.id) INTO v_kept FROM (\n",
-        """    IF v_are_new THEN
-        v_kept := v_provider;
-    ELSE
-    SELECT array_agg(DISTINCT n.id) INTO v_kept FROM (
-""",
-    ),
-    (
-        "    DELETE FROM placement_allocation WHERE consumer_id = ANY (v_consumer);\n",
-        GIVE_UP,
-    ),
-    (
-        "    UPDATE placement_consumer k\n       SET generation",
-        """    IF v_are_new THEN
-        UPDATE placement_consumer SET generation = 1 WHERE id = ANY (v_consumer);
-    ELSE
-    UPDATE placement_consumer k
-       SET generation""",
-    ),
-    (
-        """     WHERE k.uuid = c.uuid AND c.place = ANY (a_consumer);
-    DELETE FROM placement_consumer k
-""",
-        TAKE,
-    ),
-    (
-        "    UPDATE placement_provider SET generation",
-        "    END IF;\n    UPDATE placement_provider SET generation",
-    ),
+    ("    v_done bigint;\n", VARIABLES),
+    ("\n    PERFORM placement_lock_consumers(", ONE_NEW),
+    ("    DELETE FROM placement_allocation WHERE consumer_id = ANY (v_consumer);\n", GIVE_UP),
+    ("    UPDATE placement_provider SET generation", TAKE),
 )
-DELETE = changed(
-    before.DELETE,
-    (
-        "    DELETE FROM placement_allocation WHERE",
-        GIVE_ALL_UP,
-    ),
-)
+DELETE = changed(before.DELETE, ("    DELETE FROM placement_allocation WHERE", GIVE_ALL_UP))
 
 # Both begin with a lock that lets writers go on, in a statement of its own: the next one then sees
 # all that another run left.
@@ -216,6 +256,7 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.RunSQL(ALLOCATE_NEW, "DROP FUNCTION placement_allocate_new"),
         migrations.RunSQL(
             REPLACE.replace("PLANS", before.PLANS),
             before.REPLACE.replace("PLANS", before.PLANS).replace("CREATE", "CREATE OR REPLACE", 1),

@@ -115,8 +115,12 @@ def test_without_prepared_statements_answers_are_the_same(settings: Any) -> None
 
 def test_a_statement_that_the_server_forgot_is_prepared_again(placement: PlacementClient) -> None:
     assert fetch_prepared("SELECT %s::int", [3]) == [(3,)]
-    run("DEALLOCATE ALL")
-    assert fetch_prepared("SELECT %s::int", [4]) == [(4,)]
+    assert fetch_prepared("SELECT %s::int + 1", [3]) == [(4,)]
+    for number in range(3):
+        run("DEALLOCATE ALL")
+        assert fetch_prepared("SELECT %s::int", [4]) == [(4,)]
+        assert fetch_prepared(f"SELECT %s::int + 1{number}", [4]) == [(14 + number,)]
+        assert fetch_prepared("SELECT %s::int + 1", [4]) == [(5,)]
 
 
 def test_a_text_that_cannot_be_stored_is_refused_before_it_is_sent(
