@@ -26,6 +26,7 @@ from placement.models import (
     ProviderTrait,
     ResourceProvider,
 )
+from placement.selectors.held import Held, held_by_provider
 
 ROWS_SHOWN = 100
 EVENTS_SHOWN = 50
@@ -51,6 +52,7 @@ class InventoryLine:
         summary: Used and free in words.
         terms: What decides the capacity, and the limits of a single allocation.
         is_over: Whether more is used than it has.
+        held: What commitments and failover hold of it beside the VMs; empty for nothing.
     """
 
     resource: str
@@ -59,6 +61,7 @@ class InventoryLine:
     summary: str
     terms: str
     is_over: bool
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +134,15 @@ def amount_text(resource_class: str, amount_units: int) -> str:
     )
 
 
-def inventory_line(row: Inventory) -> InventoryLine:
-    """Return an inventory for a page; its resource class is read along."""
+def inventory_line(row: Inventory, *, held_units: int = 0) -> InventoryLine:
+    """Return an inventory for a page; its resource class is read along.
+
+    Args:
+        row: The inventory.
+        held_units: What commitments and failover hold of it, in units of its class.
+    """
     name = row.resource_class.name
+    held = f"{amount_text(name, held_units)} held by commitments and failover"
     amounts = InventoryAmounts(
         total=row.total, reserved=row.reserved, allocation_ratio=row.allocation_ratio
     )
@@ -166,6 +175,7 @@ def inventory_line(row: Inventory) -> InventoryLine:
         summary=summary,
         terms=terms,
         is_over=free < 0,
+        held=held if held_units else "",
     )
 
 
@@ -293,8 +303,9 @@ def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[Pro
     for row in members:
         children[row.parent_id if row.parent_id in known else None].append(row)
     pks = sorted(known)
+    held = held_by_provider({row.root_id for row in members})
     inventories = _grouped(
-        (row.provider_id, inventory_line(row))
+        (row.provider_id, inventory_line(row, held_units=_held_units(held, row)))
         for row in Inventory.objects.filter(provider__in=pks)
         .select_related("resource_class")
         .order_by("resource_class_id")
@@ -324,6 +335,11 @@ def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[Pro
         below = sorted(children[row.pk], key=_by_name, reverse=True)
         waiting += [(child, depth + 1) for child in below]
     return tuple(lines)
+
+
+def _held_units(held: Mapping[int, Held], row: Inventory) -> int:
+    on_provider = held.get(row.provider_id)
+    return on_provider.of_class(row.resource_class.name) if on_provider else 0
 
 
 def _by_name(row: ResourceProvider) -> str:

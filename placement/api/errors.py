@@ -7,13 +7,14 @@ from http import HTTPStatus
 
 import structlog
 from django.core.exceptions import RequestDataTooBig
-from django.db import DataError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 
 from journal.errors import Busy, HeadroomError, NotReady
 from placement.api.rendering import JSON_TYPE, json_answer
 from placement.domain.errors import (
+    CONCURRENT_UPDATE,
     BadRequest,
     Conflict,
     PayloadTooLarge,
@@ -90,6 +91,11 @@ def _told_by_kind(error: Exception) -> PlacementError | None:
         told = PayloadTooLarge(str(error))
     elif isinstance(error, UnreadablePostError):
         told = BadRequest("The body of the request ended early.")
+    elif isinstance(error, IntegrityError):
+        log.warning("placement_write_lost_a_race", error=str(error))
+        told = Conflict(
+            "Something it names changed meanwhile: try again", wire_code=CONCURRENT_UPDATE
+        )
     elif isinstance(error, OperationalError | InterfaceError):
         log.error("placement_database_unavailable", error=str(error))
         retry_after = {"Retry-After": str(RETRY_AFTER_DATABASE_SECONDS)}

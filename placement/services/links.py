@@ -30,6 +30,10 @@ ADD_TRAITS = """
 INSERT INTO placement_provider_trait (provider_id, trait_id)
 SELECT %s, unnest(%s::bigint[]) ON CONFLICT DO NOTHING
 """
+# Those that are there stay until the links are written; one that is being deleted is made anew.
+KEEP_AGGREGATES = """
+SELECT id FROM placement_aggregate WHERE uuid = ANY (%s::uuid[]) ORDER BY id FOR KEY SHARE
+"""
 NEW_AGGREGATES = """
 INSERT INTO placement_aggregate (uuid)
 SELECT n FROM unnest(%s::uuid[]) AS n
@@ -105,6 +109,7 @@ def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation:
         if generation is not None:
             check_generation(provider, generation, GENERATION_MOVED)
         listed = sorted(set(aggregates))
+        run(KEEP_AGGREGATES, [listed])
         run(NEW_AGGREGATES, [listed])
         changed = run(REMOVE_AGGREGATES, [provider.id, listed]).rowcount
         changed += run(ADD_AGGREGATES, [provider.id, listed]).rowcount

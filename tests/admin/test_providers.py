@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from placement.models import AllocationEvent, Inventory, ResourceProvider
+from hosts.models import Host
+from placement.models import AllocationEvent, Inventory, Origin, ResourceProvider
 from tests import factories
 from tests.placement.rows import allocate, make_provider
 
@@ -57,6 +58,20 @@ def test_a_providers_page_shows_its_tree_with_use_and_who_holds_it(
     assert "vm-one" in text
     assert "MEMORY_MB 0 GiB → 16 GiB" in text
     assert "req-history" in text
+
+
+def test_a_hosts_page_says_what_commitments_and_failover_hold_there(
+    admin_client: Client, host: ResourceProvider
+) -> None:
+    ResourceProvider.objects.filter(pk=host.pk).update(origin=Origin.HOST)
+    assert "held by commitments" not in page(admin_client, "resourceprovider", host.pk)
+    factories.make_reservation(Host.objects.get(name="compute-1"), memory_gib=8, vcpus=3)
+
+    text = page(admin_client, "resourceprovider", host.pk)
+
+    assert "8 GiB held by commitments and failover" in text
+    assert "3 held by commitments and failover" in text
+    assert text.count("held by commitments and failover") == 2
 
 
 def test_a_provider_over_capacity_says_so(admin_client: Client, host: ResourceProvider) -> None:

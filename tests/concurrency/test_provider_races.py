@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from capacity.models import HostCapacity, ReservationKind
 from capacity.services.allocated import drift_from
 from capacity.services.ledger import move_blocks, rebuild_host_capacity
-from placement.models import Inventory, ProviderTrait, ResourceProvider
+from placement.models import Aggregate, Inventory, ProviderTrait, ResourceProvider
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.concurrency.test_allocation_races import CONNECTIONS, all_at_once, statuses
@@ -36,34 +36,37 @@ def placement() -> PlacementClient:
 def test_what_comes_after_a_shrink_never_exceeds_the_new_capacity(
     placement: PlacementClient,
 ) -> None:
-    provider = placement.make_provider(VCPU=1000)
+    provider = placement.make_provider(VCPU=2000000000)
     is_small = threading.Event()
-    put_before, put_after = [], []
+    put_before: list[int] = []
+    put_after: list[int] = []
+
+    def shrink(client: PlacementClient) -> None:
+        path = f"/resource_providers/{provider}/inventories/VCPU"
+        while not is_small.is_set():
+            body = {
+                "resource_provider_generation": client.generation(provider),
+                "total": 8,
+                "reserved": 8,
+            }
+            if client.put(path, body).status == 200:
+                is_small.set()
 
     def act(number: int) -> None:
         client = PlacementClient()
-        if number == 0:
-            path = f"/resource_providers/{provider}/inventories/VCPU"
-            for _ in range(50):
-                body = {
-                    "resource_provider_generation": client.generation(provider),
-                    "total": 8,
-                    "reserved": 8,
-                }
-                if client.put(path, body).status == 200:
-                    is_small.set()
-                    return
-            message = "the shrink never got its turn"
-            raise AssertionError(message)
-        for _ in range(12):
+        if number % 2:
+            shrink(client)
+            return
+        late = 0
+        while late < 3:
             is_late = is_small.is_set()
+            late += is_late
             status = client.allocate(uuid(), {provider: {"VCPU": 1}}).status
             (put_after if is_late else put_before).append(status)
 
     assert all_at_once(act) == [None] * CONNECTIONS
     assert set(put_before) <= {204, 409}
-    assert set(put_after) <= {409}
-    assert put_after
+    assert put_after == [409] * (CONNECTIONS // 2 * 3)
     assert placement.used(provider) == {"VCPU": put_before.count(204)}
     assert drift() == []
 
@@ -150,6 +153,43 @@ def test_traits_and_allocations_of_one_provider_hold_each_other_up_at_most(
     ]
     assert statuses(allocations) == {204: 12 * 6}
     assert placement.used(provider) == {"VCPU": 12 * 6}
+
+
+def test_an_aggregate_that_is_deleted_meanwhile_is_made_anew(placement: PlacementClient) -> None:
+    provider, aggregate = placement.make_provider(), uuid()
+    Aggregate.objects.create(uuid=aggregate)
+    answers: list[Answer] = []
+
+    def put() -> None:
+        body = {"aggregates": [aggregate], "resource_provider_generation": 0}
+        path = f"/resource_providers/{provider}/aggregates"
+        answers.append(PlacementClient().put(path, body))
+        connection.close()
+
+    writer = threading.Thread(target=put)
+    with transaction.atomic():
+        assert Aggregate.objects.filter(uuid=aggregate).delete()[0] == 1
+        writer.start()
+        wait_for_a_blocked_session()
+    writer.join(timeout=60)
+    assert [answer.status for answer in answers] == [200]
+    shown = placement.get(f"/resource_providers/{provider}/aggregates").json
+    assert shown["aggregates"] == [aggregate]
+
+
+def wait_for_a_blocked_session() -> None:
+    """Return once another session waits for a lock of this one."""
+    mine = """
+        SELECT EXISTS (SELECT FROM pg_locks
+                        WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))
+    """
+    with connection.cursor() as cursor:
+        for _ in range(20_000):
+            cursor.execute(mine)
+            if (cursor.fetchone() or (False,))[0]:
+                return
+    message = "nobody waits"
+    raise AssertionError(message)
 
 
 def test_rooms_are_exact_while_allocations_and_planners_change_them(settings: Any) -> None:

@@ -84,7 +84,7 @@ def test_every_schema_is_valid_and_every_component_is_used() -> None:
     assert set(references(content)) == targets
 
 
-SIMULATIONS = (
+SIMULATIONS: tuple[dict[str, Any], ...] = (
     {"query": "resources=VCPU:1"},
     {"query": ""},
     {},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 from pydantic import SecretStr
 
 from config.sections import AccessToken
@@ -369,6 +369,18 @@ def test_failures_tell_nothing_of_their_inside(
     assert answer.status == 500
     assert b"secret" not in answer.content
     assert answer.error["request_id"] in answer.error["detail"]
+
+
+def test_a_constraint_that_a_race_broke_is_a_conflict_without_its_text(
+    placement: PlacementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise IntegrityError("violates foreign key constraint secret")
+
+    monkeypatch.setattr(allocations_api, "get_consumer_allocations", lost)
+    answer = placement.get(f"/allocations/{uuid()}")
+    assert (answer.status, answer.error["code"]) == (409, "placement.concurrent_update")
+    assert b"secret" not in answer.content
 
 
 def test_without_the_database_clients_are_told_when_to_come_back(

@@ -27,12 +27,12 @@ CONSUMER = "00000000-0000-4000-8000-00000000000c"
 
 def dated(answer: Answer, when: datetime) -> bool:
     assert answer.headers["cache-control"] == "no-cache"
-    return answer.headers["last-modified"] == format_datetime(when, usegmt=True)
+    return bool(answer.headers["last-modified"] == format_datetime(when, usegmt=True))
 
 
 def is_of_now(answer: Answer) -> bool:
     shown = parsedate_to_datetime(answer.headers["last-modified"])
-    return timezone.now() - shown < timedelta(minutes=5)
+    return bool(timezone.now() - shown < timedelta(minutes=5))
 
 
 def age(model: type[models.Model], when: datetime, **chosen: Any) -> None:
