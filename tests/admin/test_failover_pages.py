@@ -12,12 +12,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from capacity.models import ReservationAllocation
-from failover.drill_models import CoverageAccount, FailureDrill
-from failover.models import FailoverReservation
+from capacity.services.pipelines import ensure_shipped_pipelines
+from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
+from failover.models import FailoverDecision, FailoverReservation
 from failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
 from failover.services.coverage import account_coverage
 from failover.services.drills import drill_zone
 from hosts.models import Host, Instance
+from tests.factories import make_domain, make_project
 from tests.failover.drill_rows import ZoneRows, make_zone
 
 USERS = "capacity_reservationallocation"
@@ -263,3 +265,71 @@ class TestTroubles:
         address = troubles_address()
         CoverageAccount.objects.all().delete()
         assert admin_client.get(address).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+class TestActions:
+    def chosen(self, admin_client: Client, page: str, action: str, key: int) -> str:
+        response = admin_client.post(
+            reverse(f"admin:failover_{page}_changelist"),
+            {"action": action, ACTION_CHECKBOX_NAME: [key]},
+            follow=True,
+        )
+        assert response.status_code == 200
+        return html.unescape(response.content.decode())
+
+    def test_uncovered_vm_is_planned_now(self, admin_client: Client) -> None:
+        ensure_shipped_pipelines(request_id="test")
+        make_domain()
+        make_project()
+        rows = make_zone("", vms={"a": "1"}, hosts=("2",), required=1)
+        row = FailoverDecision.objects.create(
+            vm_uuid=rows.uuid("a"),
+            zone="az-a",
+            required_count=1,
+            current_count=0,
+            reason="waiting",
+            since=timezone.now(),
+        )
+
+        page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
+
+        assert f"{rows.uuid('a')}: has all its slots" in page
+        assert not FailoverDecision.objects.exists()
+
+    def test_vm_that_cannot_be_covered_says_why(self, admin_client: Client) -> None:
+        rows = make_zone("", vms={"a": "1"}, required=1)
+        row = FailoverDecision.objects.create(
+            vm_uuid=rows.uuid("a"),
+            zone="az-a",
+            required_count=1,
+            current_count=0,
+            reason="waiting",
+            since=timezone.now(),
+        )
+
+        page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
+
+        assert "still lacks slots" in page
+        row.refresh_from_db()
+        assert row.reason != "waiting"
+
+    def test_zone_is_rebalanced_by_the_worker(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started: list[tuple[str, int | None]] = []
+        monkeypatch.setattr(
+            "failover.admin.coverage.start_rebalancing",
+            lambda zone, steps: started.append((zone, steps)),
+        )
+        row = ShadowPlan.objects.create(
+            zone="az-a",
+            state="not_worth",
+            computed_at=timezone.now(),
+            reserved_memory_bytes=1,
+            shadow_memory_bytes=1,
+        )
+
+        self.chosen(admin_client, "shadowplan", "start_now", row.pk)
+
+        assert started == [("az-a", None)]
