@@ -105,7 +105,8 @@ def add_vms(count: int) -> list[str]:
         (newest,) = cursor.fetchone()
         cursor.execute("SELECT count(*) FROM hosts_host")
         (hosts,) = cursor.fetchone()
-        cursor.execute(ADD, {"first": FIRST_ADDED, "last": FIRST_ADDED + count - 1, "hosts": hosts})
+        first = FIRST_ADDED + newest
+        cursor.execute(ADD, {"first": first, "last": first + count - 1, "hosts": hosts})
         rebuild_host_capacity()
         cursor.execute("SELECT openstack_id FROM hosts_instance WHERE id > %s", [newest])
         return [row[0] for row in cursor.fetchall()]

@@ -8,12 +8,13 @@ from django.utils import timezone
 from failover.services.coverage import ACCOUNT_TASK, account_coverage
 from failover.services.drills import DRILL_TASK, drill_zones
 from failover.services.evacuation import plan_evacuations, settle_evacuations
-from failover.services.rebalancing import rebalance_all
+from failover.services.rebalancing import rebalance_all, rebalance_now
 from journal.actors import task_actor
 from journal.tracing import with_new_global_request_id
 
 EVACUATE = "failover.evacuate"
 REBALANCE = "failover.rebalance"
+REBALANCE_ZONE = "failover.rebalance_zone"
 
 
 @shared_task(name=DRILL_TASK, time_limit=1800, soft_time_limit=1740)
@@ -50,3 +51,19 @@ def rebalance() -> dict[str, int]:
     """Compute shadow plans and carry out those that save enough; running twice does no harm."""
     with with_new_global_request_id() as request_id:
         return rebalance_all(actor=task_actor(REBALANCE), request_id=request_id, now=timezone.now())
+
+
+@shared_task(name=REBALANCE_ZONE, time_limit=3600, soft_time_limit=3540)
+def rebalance_one_zone(zone: str, most_steps: int | None = None) -> dict[str, object]:
+    """Plan one zone from scratch and carry that out now, as an operator asked."""
+    with with_new_global_request_id() as request_id:
+        done = rebalance_now(
+            zone,
+            actor=task_actor(REBALANCE_ZONE),
+            request_id=request_id,
+            now=timezone.now(),
+            most_steps=most_steps,
+        )
+    if done is None:
+        return {"zone": zone, "worth": False}
+    return {"zone": zone, "worth": True, "steps": done.steps, "done": done.done}

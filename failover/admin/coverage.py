@@ -5,15 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from failover.drill_models import CoverageAccount, ShadowPlan
 from failover.page_data import coverage_bar, coverage_page, objective_text
+from failover.selectors.troubles import zone_troubles
+from failover.trouble_page import trouble_page
 from hosts.admin_filters import ZoneFilter
-from journal.admin_base import SystemOwnedAdmin, badge, list_url, text_link, time_tag
+from journal.admin_base import (
+    SystemOwnedAdmin,
+    badge,
+    list_url,
+    row_url,
+    text_link,
+    time_tag,
+)
 from journal.formatting import count_text, memory_short, percent_text
+
+TROUBLES = "admin:failover_coverageaccount_troubles"
 
 
 @admin.register(CoverageAccount)
@@ -46,8 +61,39 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
         """Show coverage by class, why VMs lack slots, and hosts by blast radius."""
         row = self.get_object(request, object_id)
         page = coverage_page(row) if row is not None else None
-        context = {**(extra_context or {}), "page": page}
+        troubles = reverse(TROUBLES, args=[object_id])
+        context = {**(extra_context or {}), "page": page, "troubles_url": troubles}
         return super().change_view(request, object_id, form_url, context)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of broken rules and stale memberships."""
+        troubles = path(
+            "<int:key>/troubles/",
+            self.admin_site.admin_view(self.troubles_view),
+            name="failover_coverageaccount_troubles",
+        )
+        return [troubles, *super().get_urls()]
+
+    def troubles_view(self, request: HttpRequest, key: int) -> HttpResponse:
+        """Show what breaks the rules or is out of date, why, and what the loop will do.
+
+        Raises:
+            PermissionDenied: the user may not see coverage.
+            Http404: there is no such zone.
+        """
+        row = self.get_object(request, str(key))
+        if row is None:
+            raise Http404
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Broken rules and stale users in {row.zone}",
+            "opts": self.opts,
+            "page": trouble_page(zone_troubles(row.zone, now=timezone.now())),
+            "back_url": row_url(row),
+        }
+        return TemplateResponse(request, "admin/trouble_page.html", context)
 
     @admin.display(description="coverage", ordering="uncovered_vms")
     def coverage(self, row: CoverageAccount) -> SafeString:

@@ -8,7 +8,10 @@ from failover.domain.drain import DrainReport, Stuck
 from failover.domain.drain_window import SafeWindow
 from failover.domain.drill import DrillResult
 from failover.domain.drill_state import DrillState
+from failover.drill_models import FailureDrill, ShadowPlan
 from failover.selectors.drain import DrainAnswer
+from failover.services.rebalancing import Rebalancing
+from failover.services.replanning import Replan
 
 Document = dict[str, Any]  # Any: JSON
 
@@ -130,4 +133,66 @@ def _window(window: SafeWindow | None) -> Document | None:
     return {
         "starts_at": window.starts_at.isoformat(),
         "ends_at": window.ends_at.isoformat() if window.ends_at else None,
+    }
+
+
+def drill_document(row: FailureDrill) -> Document:
+    """Return the report of a drill."""
+    return {
+        "zone": row.zone,
+        "scope": row.scope,
+        "started_at": row.started_at.isoformat(),
+        "finished_at": row.finished_at.isoformat(),
+        "failures": row.cases,
+        "simulated": row.simulated,
+        "vms": row.vms,
+        "unprotected_vms": row.unprotected_vms,
+        "worst": [
+            {
+                "name": case["name"],
+                "affected_vms": case["affected_vms"],
+                "unprotected_vms": case["unprotected_vms"],
+                "reasons": case["reasons"],
+                "vms": case["vms"],
+            }
+            for case in row.worst
+        ],
+    }
+
+
+def shadow_plan_document(row: ShadowPlan) -> Document:
+    """Return a shadow plan and how far it is carried out."""
+    return {
+        "zone": row.zone,
+        "state": str(row.state),
+        "computed_at": row.computed_at.isoformat(),
+        "reserved_memory_bytes": row.reserved_memory_bytes,
+        "shadow_memory_bytes": row.shadow_memory_bytes,
+        "lower_bound_bytes": row.lower_bound_bytes,
+        "vm_memory_bytes": row.vm_memory_bytes,
+        "steps_done": row.steps_done,
+    }
+
+
+def rebalancing_document(would: Rebalancing) -> Document:
+    """Return what rebalancing would do."""
+    return {
+        "steps": would.steps,
+        "exchange": would.is_exchange,
+        "out_of_reach": would.blocked,
+        "reserved_memory_bytes": would.reserved_before,
+        "reserved_after_bytes": would.reserved_after,
+    }
+
+
+def replan_document(done: Replan) -> Document:
+    """Return what planning one VM did, or would do."""
+    return {
+        "vm": done.vm_uuid,
+        "zone": done.zone,
+        "outcome": str(done.outcome),
+        "left": done.removed,
+        "joined": done.joined,
+        "created": done.created,
+        "reason": done.reason,
     }

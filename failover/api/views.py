@@ -1,4 +1,4 @@
-"""``/api/v1/failover``: what a failure would do, and whether hosts may be drained."""
+"""``/api/v1/failover``: what failures would do, drains, drills, and rebalancing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,33 @@ from rest_framework.request import Request
 
 from capacity.api.problems import problem_response
 from capacity.api.views import SchedulerView
-from failover.api.rendering import drain_document, explanation_document, simulation_document
+from failover.api.rendering import (
+    Document,
+    drain_document,
+    drill_document,
+    explanation_document,
+    rebalancing_document,
+    replan_document,
+    shadow_plan_document,
+    simulation_document,
+)
 from failover.domain.drill import DrillPolicy, simulate
 from failover.domain.drill_state import FailureSet, UnknownFailureDomainError
 from failover.selectors.drain import MOST_HOSTS, check_drain
 from failover.selectors.drills import drill_state
+from failover.selectors.plans import latest_drills, latest_shadow_plans
 from failover.selectors.zone import failover_zones
-from journal.auth import RULE_READ_ONLY
+from failover.services.nudges import start_rebalancing
+from failover.services.rebalancing import NoShadowPlan, compute_shadow_plan, rebalance_zone
+from failover.services.replanning import replan_vm
+from journal.auth import RULE_API_READ, RULE_API_WRITE, RULE_READ_ONLY
 from journal.errors import InvalidInput
-from journal.json_node import JSONNode, parse_json
+from journal.json_node import JSONNode, check_text, parse_json
+from journal.middleware import request_id_of
 
 LONGEST_NAME = 255
+LONGEST_UUID = 64
+MOST_STEPS = 100_000
 MOST_NAMES = 20_000
 
 
@@ -76,6 +92,121 @@ class DrainCheckView(FailoverView):
         names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
         document = drain_document(check_drain(names, now=timezone.now()))
         return HttpResponse(orjson.dumps(document), content_type="application/json")
+
+
+class DrillsView(FailoverView):
+    """``GET /api/v1/failover/drills``."""
+
+    rule = RULE_API_READ
+    http_method_names = ["get"]
+    path_label = "/api/v1/failover/drills"
+
+    def get(self, request: Request) -> HttpResponse:
+        """Return the newest drill of each scope, of one zone or of all."""
+        rows = latest_drills(_asked_zone(request))
+        return _answer({"drills": [drill_document(row) for row in rows]})
+
+
+class ShadowPlansView(FailoverView):
+    """``GET /api/v1/failover/shadow-plans``."""
+
+    rule = RULE_API_READ
+    http_method_names = ["get"]
+    path_label = "/api/v1/failover/shadow-plans"
+
+    def get(self, request: Request) -> HttpResponse:
+        """Return the newest shadow plan of each zone and how far it is carried out."""
+        rows = latest_shadow_plans(_asked_zone(request))
+        return _answer({"shadow_plans": [shadow_plan_document(row) for row in rows]})
+
+
+class RebalancesView(FailoverView):
+    """``POST /api/v1/failover/rebalances`` (spec failover, 17.4)."""
+
+    rule = RULE_API_WRITE
+    path_label = "/api/v1/failover/rebalances"
+
+    def post(self, request: Request) -> HttpResponse:
+        """Plan a zone from scratch and return what would be done, or start doing it.
+
+        Raises:
+            InvalidInput: there is no such zone.
+        """
+        del request
+        node = parse_json(self.body())
+        zone = node.member("zone").text(max_length=LONGEST_NAME)
+        steps = _steps(node.member("steps"))
+        if zone not in failover_zones():
+            raise InvalidInput(f"no such zone: {zone}", code="unknown_zone")
+        request_id = request_id_of(self.http_request)
+        if node.member("apply").flag():
+            start_rebalancing(zone, steps)
+            return _answer({"zone": zone, "started": True}, status=202)
+        now = timezone.now()
+        plan = compute_shadow_plan(zone, request_id=request_id, now=now)
+        try:
+            would = rebalance_zone(
+                zone,
+                actor=self.actor,
+                request_id=request_id,
+                now=now,
+                most_steps=steps,
+                is_dry_run=True,
+            )
+        except NoShadowPlan:
+            would = None
+        document = {
+            "zone": zone,
+            "started": False,
+            "shadow_plan": shadow_plan_document(plan),
+            "rebalancing": None if would is None else rebalancing_document(would),
+        }
+        return _answer(document)
+
+
+class ReplansView(FailoverView):
+    """``POST /api/v1/failover/replans`` (spec failover, 17.8)."""
+
+    rule = RULE_API_WRITE
+    path_label = "/api/v1/failover/replans"
+
+    def post(self, request: Request) -> HttpResponse:
+        """Plan one VM now, or say what that would do.
+
+        Raises:
+            InvalidInput: no VM is named.
+        """
+        del request
+        node = parse_json(self.body())
+        vm_uuid = node.member("vm").text(max_length=LONGEST_UUID)
+        if not vm_uuid:
+            raise node.member("vm").wrong("must be the uuid of a VM")
+        done = replan_vm(
+            vm_uuid,
+            request_id=request_id_of(self.http_request),
+            is_dry_run=not node.member("apply").flag(),
+        )
+        return _answer(replan_document(done))
+
+
+def _answer(document: Document, *, status: int = 200) -> HttpResponse:
+    return HttpResponse(orjson.dumps(document), content_type="application/json", status=status)
+
+
+def _asked_zone(request: Request) -> str | None:
+    zone = request.GET.get("zone")
+    if zone is None:
+        return None
+    return check_text(zone, path="zone", max_length=LONGEST_NAME)
+
+
+def _steps(node: JSONNode) -> int | None:
+    if not node.is_set:
+        return None
+    steps = node.unsigned()
+    if not 1 <= steps <= MOST_STEPS:
+        raise node.wrong(f"must be from 1 to {MOST_STEPS}")
+    return steps
 
 
 def _policy(node: JSONNode) -> DrillPolicy:

@@ -84,6 +84,8 @@ class DrainInput:
         slots: Committed slots on the hosts.
         failover_requests: Failover slot on the hosts -> what it asks of a new host.
         state: Hosts, VMs and failover slots of the zones, for coverage.
+        first: Those of the hosts that are drained before the others: of each kind, what is on them
+            is placed first.
     """
 
     hosts: tuple[str, ...]
@@ -93,6 +95,7 @@ class DrainInput:
     slots: tuple[DrainSlot, ...] = ()
     failover_requests: Mapping[str, PlacementRequest] = field(default_factory=dict)
     state: DrillState
+    first: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +169,7 @@ class DrainReport:
     @property
     def blockers(self) -> tuple[Blocker, ...]:
         """Why the hosts may not be drained; empty when they may."""
-        kinds = {row.kind for row in self.stuck}
-        found = (
-            (Blocker.COMMITMENT_STRANDED, MoveKind.COMMITTED_SLOT in kinds),
-            (Blocker.VM_STUCK, MoveKind.VM in kinds),
-            (Blocker.COVERAGE_LOST, MoveKind.FAILOVER_SLOT in kinds or bool(self.bare_vms)),
-        )
-        return tuple(blocker for blocker, is_found in found if is_found)
+        return _blockers({row.kind for row in self.stuck}, is_bare=bool(self.bare_vms))
 
     @property
     def is_safe(self) -> bool:
@@ -192,7 +189,9 @@ def plan_drain(ask: DrainInput) -> DrainReport:
     gone = frozenset(ask.hosts)
     moves: list[DrainMove] = []
     stuck: list[Stuck] = []
-    slots = sorted(ask.slots, key=lambda slot: _rank(slot.request, slot.name))
+    slots = sorted(
+        ask.slots, key=lambda slot: (slot.host not in ask.first, _rank(slot.request, slot.name))
+    )
     placed = _placed(ask.table, [slot.request for slot in slots], SLOT_PIPELINE, gone)
     table = _with_blocks(ask.table, placed)
     travelling: dict[str, str] = {}
@@ -203,7 +202,7 @@ def plan_drain(ask: DrainInput) -> DrainReport:
             continue
         moves.append(_move(row, decision))
         travelling.update(dict.fromkeys(slot.vm_uuids, decision.host_name))
-    vms = sorted(ask.vms, key=lambda vm: _rank(vm.request, vm.uuid))
+    vms = sorted(ask.vms, key=lambda vm: (vm.host not in ask.first, _rank(vm.request, vm.uuid)))
     alone = [vm for vm in vms if vm.uuid not in travelling]
     placed = _placed(table, [vm.request for vm in alone], ask.vm_pipeline, gone)
     table = _with_blocks(table, placed)
@@ -224,6 +223,34 @@ def plan_drain(ask: DrainInput) -> DrainReport:
     )
 
 
+def blockers_for(
+    report: DrainReport, state: DrillState, hosts: Collection[str]
+) -> tuple[Blocker, ...]:
+    """Return why some of the hosts of a report may not be drained, whatever becomes of the others.
+
+    Args:
+        report: The drain of these and of other hosts.
+        state: Hosts, VMs and failover slots before.
+        hosts: The hosts that are asked about.
+    """
+    kinds = {row.kind for row in report.stuck if row.from_host in hosts}
+    bare = any(
+        state.vms[uuid].host in hosts
+        or any(state.slots[name].host in hosts for name in state.slots_of.get(uuid, ()))
+        for uuid in report.bare_vms
+    )
+    return _blockers(kinds, is_bare=bare)
+
+
+def _blockers(kinds: Collection[MoveKind], *, is_bare: bool) -> tuple[Blocker, ...]:
+    found = (
+        (Blocker.COMMITMENT_STRANDED, MoveKind.COMMITTED_SLOT in kinds),
+        (Blocker.VM_STUCK, MoveKind.VM in kinds),
+        (Blocker.COVERAGE_LOST, MoveKind.FAILOVER_SLOT in kinds or is_bare),
+    )
+    return tuple(blocker for blocker, is_found in found if is_found)
+
+
 def _failover(
     ask: DrainInput,
     table: HostTable,
@@ -235,7 +262,13 @@ def _failover(
     gone = frozenset(ask.hosts)
     batch = Batch(table, ask.vm_pipeline)
     recreated: dict[str, str] = {}
-    names = sorted(ask.failover_requests, key=lambda name: _rank(ask.failover_requests[name], name))
+    names = sorted(
+        ask.failover_requests,
+        key=lambda name: (
+            ask.state.slots[name].host not in ask.first,
+            _rank(ask.failover_requests[name], name),
+        ),
+    )
     for name in names:
         taken = _hosts_in_use(ask.state, name, destinations, recreated)
         request = replace(ask.failover_requests[name], ignore_hosts=gone | taken)

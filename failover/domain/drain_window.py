@@ -1,4 +1,4 @@
-"""When hosts may next be drained: as commitments end and begin (issue 6, "next safe window")."""
+"""When hosts may next be drained, as room grows and shrinks (issue 6, "next safe window")."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-MOST_CHECKS = 24
+MOST_STRETCHES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,26 +23,56 @@ class SafeWindow:
 
 
 def next_safe_window(
-    is_safe_at: Callable[[datetime], bool], changes: Iterable[datetime], *, now: datetime
+    is_safe_at: Callable[[datetime], bool],
+    *,
+    growing: Iterable[datetime],
+    shrinking: Iterable[datetime],
+    now: datetime,
 ) -> SafeWindow | None:
     """Return the next time at which a drain is safe, as far as is known now.
 
+    Between two moments at which room shrinks it only grows, so the last moment of such a stretch
+    tells whether it is ever safe there, and bisection finds from when on.
+
     Args:
         is_safe_at: Whether the drain is safe once everything until then has happened.
-        changes: When commitments end or begin; those in the past are ignored, and only the next
-            24 are looked at.
+        growing: When room is given back or hosts come; the past is ignored.
+        shrinking: When hosts go; likewise, and only the next 50 are looked at.
         now: The present.
 
     Returns:
-        The first safe stretch between changes, up to the first change that ends it; None if no
-        known change makes the drain safe.
+        The first safe stretch, up to the moment that ends it; None if no known change makes the
+        drain safe.
     """
-    times = [now, *sorted({moment for moment in changes if moment > now})[:MOST_CHECKS]]
-    start: datetime | None = None
-    for moment in times:
-        is_safe = is_safe_at(moment)
-        if is_safe and start is None:
-            start = moment
-        elif not is_safe and start is not None:
-            return SafeWindow(starts_at=start, ends_at=moment)
-    return None if start is None else SafeWindow(starts_at=start, ends_at=None)
+    starts = [now, *sorted({moment for moment in shrinking if moment > now})]
+    starts, unseen = starts[:MOST_STRETCHES], starts[MOST_STRETCHES:]
+    until = unseen[0] if unseen else None
+    later = sorted({moment for moment in growing if moment > now} - set(starts))
+    if until is not None:
+        later = [moment for moment in later if moment < until]
+    found: datetime | None = None
+    for place, start in enumerate(starts):
+        end = starts[place + 1] if place + 1 < len(starts) else None
+        if found is not None:
+            if not is_safe_at(start):
+                return SafeWindow(starts_at=found, ends_at=start)
+            continue
+        moments = [start, *(one for one in later if start < one and (end is None or one < end))]
+        found = _first_safe(is_safe_at, moments)
+    return None if found is None else SafeWindow(starts_at=found, ends_at=until)
+
+
+def _first_safe(is_safe_at: Callable[[datetime], bool], moments: list[datetime]) -> datetime | None:
+    """Return the first safe moment of a stretch in which room only grows."""
+    if is_safe_at(moments[0]):
+        return moments[0]
+    if len(moments) == 1 or not is_safe_at(moments[-1]):
+        return None
+    low, high = 1, len(moments) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if is_safe_at(moments[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return moments[low]

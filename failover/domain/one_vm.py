@@ -73,7 +73,11 @@ class SlotsAround(Protocol):
         ...
 
     def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
-        """Return usable reservations of a size with fewer users than ``below``, by key."""
+        """Return reservations of a size with fewer users than ``below``, by key."""
+        ...
+
+    def confirmed(self, offer: Offer) -> Offer | None:
+        """Return an offer as it is now; None if it is not usable or has changed."""
         ...
 
     def user_hosts(self, key: int) -> frozenset[int]:
@@ -228,12 +232,15 @@ class _OneVm:
         compatible = self._chooser.compatible(self._class)
         joinable = compatible & self._is_sound
         joinable[sorted(self._barred)] = False
-        offer = self._best_offer(joinable)
-        if offer is None:
-            return self._create(int(compatible.sum()))
+        offer = None
+        while offer is None:
+            best = self._best_offer(joinable)
+            if best is None:
+                return self._create(int(compatible.sum()))
+            self._blocked.add(best.key)
+            offer = self._around.confirmed(best)
         self._order.append((False, len(self._joined)))
         self._joined.append(offer)
-        self._blocked.add(offer.key)
         self._list({offer.host, *self._around.user_hosts(offer.key)})
         return None
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 from django.db.models import F, Q
 
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from failover.constants import PIPELINE_GENERAL
 from failover.domain.drain import DrainInput, DrainReport, DrainSlot, DrainVm, plan_drain
-from failover.domain.drain_window import SafeWindow, next_safe_window
+from failover.domain.drain_window import SafeWindow
 from failover.domain.drill_state import DrillState
+from failover.selectors.drain_future import known_changes, safe_window
 from failover.selectors.drills import drill_state
 from failover.selectors.scheduler import DEFAULT_HYPERVISOR, usable_pipeline
 from hosts.models import Domain, Flavor, Host, Instance, Project, ServerGroup
@@ -28,8 +28,7 @@ from scheduling.request import (
     hypervisor_type_from_extra_specs,
     max_per_host_from_rule,
 )
-from scheduling.resources import ZERO, ResourceVector
-from scheduling.table import HostTable
+from scheduling.resources import ResourceVector
 
 MOST_HOSTS = 200
 
@@ -40,8 +39,8 @@ class DrainAnswer:
 
     Attributes:
         report: What moves where and what cannot.
-        window: When it is safe next, as far as the ends of commitments are known; None if they
-            do not help.
+        window: When it is safe next, as far as ends of commitments and planned hosts are known;
+            None if nothing known helps.
     """
 
     report: DrainReport
@@ -59,29 +58,14 @@ def check_drain(host_names: Collection[str], *, now: datetime) -> DrainAnswer:
         InvalidInput: no host, too many, or unknown ones.
     """
     hosts = _hosts(host_names)
+    names = {host.name for host in hosts}
     ask, slots = _loaded(hosts, now)
     report = plan_drain(ask)
-    if report.is_safe:
-        return DrainAnswer(report=report, window=SafeWindow(starts_at=now, ends_at=None))
-    zones = {host.zone for host in hosts}
-    ending = list(
-        Reservation.objects.filter(
-            kind=ReservationKind.COMMITTED, zone__in=zones, end_time__gt=now
-        ).select_related("target_host")
-    )
-
-    def is_safe_at(moment: datetime) -> bool:
-        ended = [row for row in ending if row.end_time is not None and row.end_time <= moment]
-        gone = {row.pk for row in ended}
-        later = replace(
-            ask,
-            table=_without_blocks(ask.table, ended),
-            slots=tuple(slot for key, slot in slots.items() if key not in gone),
-        )
-        return plan_drain(later).is_safe
-
-    changes = [row.end_time for row in ending if row.end_time is not None]
-    return DrainAnswer(report=report, window=next_safe_window(is_safe_at, changes, now=now))
+    changes = known_changes({host.zone for host in hosts}, hosts=names, now=now)
+    others = changes.drained_hosts
+    if others:
+        ask, slots = _loaded([*hosts, *Host.objects.filter(name__in=others).order_by("name")], now)
+    return DrainAnswer(report=report, window=safe_window(ask, slots, changes, hosts=names, now=now))
 
 
 def _hosts(names: Collection[str]) -> list[Host]:
@@ -200,29 +184,6 @@ def _vms_inside(reservation_ids: Collection[int]) -> dict[int, dict[str, Resourc
         vms = found.setdefault(row.reservation_id, {})
         vms[row.vm_uuid] = _vector(row.memory_bytes, row.vcpus)
     return found
-
-
-def _without_blocks(table: HostTable, ended: Sequence[Reservation]) -> HostTable:
-    """Return the table after committed slots ended."""
-    freed: dict[int, ResourceVector] = {}
-    for row in ended:
-        host = row.target_host
-        if host is not None and host.name in table.row_of:
-            number = table.row_of[host.name]
-            block = _vector(row.blocked_memory_bytes, row.blocked_vcpus)
-            freed[number] = freed.get(number, ZERO) + block
-    if not freed:
-        return table
-    rows = np.array(sorted(freed), dtype=np.int64)
-    memory = np.array([freed[row].memory_bytes for row in rows.tolist()], dtype=np.int64)
-    vcpus = np.array([freed[row].vcpus for row in rows.tolist()], dtype=np.int64)
-    return table.replace_columns(
-        rows,
-        {
-            "committed_memory_bytes": table.committed_memory_bytes[rows] - memory,
-            "committed_vcpus": table.committed_vcpus[rows] - vcpus,
-        },
-    )
 
 
 class _Requests:

@@ -166,9 +166,14 @@ class SchedulerHosts:
     """
 
     def __init__(
-        self, snapshot: ZoneSnapshot, *, intent: Intent = Intent.RESERVE_FOR_FAILOVER
+        self,
+        snapshot: ZoneSnapshot,
+        *,
+        intent: Intent = Intent.RESERVE_FOR_FAILOVER,
+        table: HostTable | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self._given_table = table
         self.intent = intent
         self.failures: dict[int, str] = {}
         self._masks: dict[int, BoolColumn] = {}
@@ -178,8 +183,8 @@ class SchedulerHosts:
 
     @cached_property
     def table(self) -> HostTable:
-        """Hosts of all zones, as of the first question."""
-        return current_host_table()
+        """Hosts of all zones: the given ones, else as of the first question."""
+        return current_host_table() if self._given_table is None else self._given_table
 
     @cached_property
     def _facts(self) -> Sequence[ClassFacts]:

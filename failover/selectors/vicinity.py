@@ -102,11 +102,13 @@ class Vicinity:
         snapshot: All hosts of its zone, the VM, its reservations and their users.
         vm: Row of the VM; -1 if it needs no reservations and has none.
         barred: Rows of hosts that validation refused to it of late.
+        table: Host table that the rooms are from.
     """
 
     snapshot: ZoneSnapshot
     vm: int
     barred: frozenset[int]
+    table: HostTable
 
 
 def zone_of_vm(vm_uuid: str) -> str | None:
@@ -145,11 +147,13 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
     reading.groups = dict(fetch_rows(SELECT_GROUP, {"uuid": vm_uuid}))
     reading.reports = _reports(vm_uuid, reported)
     snapshot = _with_users_kept(snapshot_of(reading), vm_uuid)
-    snapshot = _in_whole_zone(snapshot, current_host_table())
+    table = current_host_table()
+    snapshot = _in_whole_zone(snapshot, table)
     return Vicinity(
         snapshot=snapshot,
         vm=snapshot.vm_row.get(vm_uuid, -1),
         barred=_barred(vm_uuid, snapshot, now),
+        table=table,
     )
 
 
@@ -304,6 +308,10 @@ class DatabaseSlotsAround:
             for key, name, host_id, users in rows
             if host_id in row_of
         ]
+
+    def confirmed(self, offer: Offer) -> Offer | None:
+        """Return the offer: it is as the rows have it."""
+        return offer
 
     def user_hosts(self, key: int) -> frozenset[int]:
         """Return the hosts of the users of a reservation."""

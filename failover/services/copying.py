@@ -21,11 +21,18 @@ def copy_lines(statement: str, lines: Iterable[str]) -> None:
     Args:
         statement: ``COPY table (columns) FROM STDIN``.
         lines: Rows: fields in text format, with tabs between, without line ends.
+
+    Raises:
+        IntegrityError: If the database refuses a row; nothing is written then.
     """
     waiting = list(lines)
     if not waiting:
         return
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+    with (
+        connection.wrap_database_errors,  # what COPY raises is not Django's own otherwise
+        connection.cursor() as cursor,
+        cursor.copy(statement) as copy,
+    ):
         for start in range(0, len(waiting), _CHUNK_LINES):
             copy.write("\n".join(waiting[start : start + _CHUNK_LINES]) + "\n")
 

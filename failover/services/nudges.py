@@ -12,3 +12,8 @@ def run_soon() -> None:
     FailoverZone.objects.filter(next_run_at__isnull=False).update(next_run_at=None)
     for task in ("failover.reconcile_periodic", "failover.validate_due"):
         current_app.send_task(task, retry=False)
+
+
+def start_rebalancing(zone: str, most_steps: int | None) -> None:
+    """Let the worker plan a zone from scratch and move towards that plan."""
+    current_app.send_task("failover.rebalance_zone", args=[zone, most_steps], retry=False)

@@ -491,6 +491,21 @@ def _user(reservation_id: int, vm: Instance) -> UserToWrite:
     )
 
 
+def rebalance_now(
+    zone: str,
+    *,
+    actor: Actor,
+    request_id: str,
+    now: datetime,
+    most_steps: int | None = None,
+) -> Rebalancing | None:
+    """Plan a zone from scratch and carry that out; None if it does not save enough."""
+    row = compute_shadow_plan(zone, request_id=request_id, now=now)
+    if row.state != ShadowState.PROPOSED:
+        return None
+    return rebalance_zone(zone, actor=actor, request_id=request_id, now=now, most_steps=most_steps)
+
+
 def rebalance_all(*, actor: Actor, request_id: str, now: datetime) -> dict[str, int]:
     """Compute the shadow plan of every zone, and carry out those that save enough.
 

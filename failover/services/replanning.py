@@ -21,11 +21,12 @@ from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, Uncovered
 from failover.conf import FailoverConfig, current_config
 from failover.domain.cleaning import plan_cleaning
-from failover.domain.one_vm import OneVmPlan, plan_one_vm
+from failover.domain.one_vm import OneVmPlan, SlotsAround, plan_one_vm
 from failover.domain.plan import CleaningPlan, CoverPlan, PlanOptions, ReuseOrder, ZonePlan
 from failover.domain.zone_columns import VmColumns, ZoneSnapshot
 from failover.models import DueVM, FailoverDecision, FailoverZone
 from failover.selectors.scheduler import SchedulerHosts
+from failover.selectors.table_around import TableSlotsAround
 from failover.selectors.vicinity import (
     DatabaseSlotsAround,
     Vicinity,
@@ -103,9 +104,10 @@ class _Work:
     request_id: str
     now: datetime
     is_dry_run: bool
-    chooser: ChooserFactory
+    chooser: ChooserFactory | None
     events: EventWriter
     removed: int = 0
+    is_retry: bool = False
 
 
 def replan_vm(
@@ -115,7 +117,7 @@ def replan_vm(
     now: datetime | None = None,
     is_dry_run: bool = False,
     config: FailoverConfig | None = None,
-    chooser: ChooserFactory = SchedulerHosts,
+    chooser: ChooserFactory | None = None,
     events: EventWriter = record_events,
 ) -> Replan:
     """Give one VM the reservations it lacks, and take those from it that it must not have.
@@ -130,7 +132,7 @@ def replan_vm(
         now: The present.
         is_dry_run: Plan and report, write nothing.
         config: What may be done; settings and policies when left out.
-        chooser: Who says what the scheduler thinks of hosts.
+        chooser: Who says what the scheduler thinks of hosts; the scheduler when left out.
         events: Writes events, inside the transaction of what they tell of.
 
     Raises:
@@ -177,6 +179,7 @@ def _replan(work: _Work) -> Replan:
             planned = _planned(work, seen)
             return _written(work, planned)
         except StepRefusedError:
+            work.is_retry = True
             log.info("failover_replan_refused", zone=work.zone, vm=work.vm_uuid)
     return _result(work, ReplanOutcome.SPOILED)
 
@@ -217,15 +220,23 @@ def _planned(work: _Work, seen: Vicinity) -> OneVmPlan:
     snapshot = seen.snapshot
     requirements = work.config.flavor_failover_requirements or {}
     most = max([*requirements.values(), int(snapshot.vms.required[seen.vm])])
+    lean = _lean(snapshot, seen.vm)
     return plan_one_vm(
         snapshot,
         seen.vm,
-        DatabaseSlotsAround(snapshot),
-        work.chooser(_lean(snapshot, seen.vm)),
+        _around(work, seen),
+        SchedulerHosts(lean, table=seen.table) if work.chooser is None else work.chooser(lean),
         _options(),
         most_required=most,
         barred=seen.barred,
     )
+
+
+def _around(work: _Work, seen: Vicinity) -> SlotsAround:
+    """Return what is around the VM, from rows where the host table may not know it."""
+    if work.is_retry or work.config.trust_hypervisor_location:
+        return DatabaseSlotsAround(seen.snapshot)
+    return TableSlotsAround(seen.table, seen.snapshot)
 
 
 def _options() -> PlanOptions:

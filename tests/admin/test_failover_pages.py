@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth import get_user_model
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from capacity.models import ReservationAllocation
 from failover.drill_models import CoverageAccount, FailureDrill
+from failover.models import FailoverReservation
 from failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
 from failover.services.coverage import account_coverage
 from failover.services.drills import drill_zone
-from hosts.models import Host
-from tests.failover.drill_rows import make_zone
+from hosts.models import Host, Instance
+from tests.failover.drill_rows import ZoneRows, make_zone
 
+USERS = "capacity_reservationallocation"
 S3 = "rA@3{a@1,b@2} rB@4{a@1} rC@5{b@2}"
 
 
@@ -156,3 +162,104 @@ class TestPages:
         )
 
         assert "1 to 200 names are needed, got 201" in response.content.decode()
+
+
+@pytest.fixture
+def zone() -> ZoneRows:
+    return make_zone(S3, hosts=("6",))
+
+
+def troubles_address() -> str:
+    account_coverage(now=timezone.now())
+    key = CoverageAccount.objects.get().pk
+    return reverse("admin:failover_coverageaccount_troubles", args=[key])
+
+
+def page_text(client: Client) -> str:
+    response = client.get(troubles_address())
+    assert response.status_code == 200
+    return html.unescape(response.content.decode())
+
+
+@pytest.mark.django_db(transaction=True)
+class TestTroubles:
+    def test_sound_zone_has_none_and_coverage_links_to_the_page(
+        self, admin_client: Client, zone: ZoneRows
+    ) -> None:
+        assert "Nothing is wrong" in page_text(admin_client)
+        coverage = admin_client.get(
+            reverse(
+                "admin:failover_coverageaccount_change", args=[CoverageAccount.objects.get().pk]
+            )
+        )
+        assert troubles_address() in coverage.content.decode()
+
+    def test_vm_that_is_in_no_list_leaves_with_the_next_run(
+        self, admin_client: Client, zone: ZoneRows
+    ) -> None:
+        Instance.objects.filter(openstack_id=zone.uuid("a")).delete()
+        page = page_text(admin_client)
+        assert "All rules hold; 2 things are out of date" in page
+        assert page.count("the VM is in no list any more") == 2
+        assert page.count("leaves with the next run") == 2
+
+    def test_vm_that_only_its_host_knows_stays(self, admin_client: Client, zone: ZoneRows) -> None:
+        uuid = zone.uuid("a")
+        Instance.objects.filter(openstack_id=uuid).delete()
+        Host.objects.filter(name="h1").update(
+            reported_instances=[{"id": uuid, "name": "a", "active": True}]
+        )
+        page = page_text(admin_client)
+        assert page.count("only its host reports the VM") == 2
+        assert page.count("what a host still runs is not given up") == 2
+
+    def test_brake_holds_what_would_leave(self, admin_client: Client, zone: ZoneRows) -> None:
+        Instance.objects.all().delete()
+        page = page_text(admin_client)
+        assert "The brake is on" in page
+        assert "held by the brake: vm_list_empty" in page
+        assert "leaves with the next run" not in page
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            pytest.param({"state": "down"}, id="host down"),
+            pytest.param({"maintenance": "manual"}, id="under maintenance"),
+        ],
+    )
+    def test_reservation_on_a_host_that_takes_no_vms_is_listed(
+        self, admin_client: Client, zone: ZoneRows, fields: dict[str, str]
+    ) -> None:
+        Host.objects.filter(name="h3").update(**fields)
+        page = page_text(admin_client)
+        assert "rA" in page
+        assert "its host takes no VMs now" in page
+
+    def test_reservation_of_an_evacuation_stays(self, admin_client: Client, zone: ZoneRows) -> None:
+        FailoverReservation.objects.filter(name="rA").update(state="consuming")
+        page = page_text(admin_client)
+        assert "an evacuation is planned into it" in page
+
+    def test_broken_rule_is_named_with_who_leaves(
+        self, admin_client: Client, zone: ZoneRows
+    ) -> None:
+        with connection.cursor() as cursor:  # the database refuses it, so its guard is taken away
+            cursor.execute(f"ALTER TABLE {USERS} DISABLE TRIGGER USER")
+            ReservationAllocation.objects.filter(
+                vm_uuid=zone.uuid("b"), reservation=zone.slots["rC"]
+            ).update(reservation=zone.slots["rB"])
+            cursor.execute(f"ALTER TABLE {USERS} ENABLE TRIGGER USER")
+        page = page_text(admin_client)
+        assert "2 VMs break a rule" in page
+        assert "C5: it shares two reservations with the same VM" in page
+        assert "it breaks a rule, and costs least to remove" in page
+
+    def test_page_needs_the_right_to_see_coverage(self, client: Client, zone: ZoneRows) -> None:
+        user = get_user_model().objects.create_user("staff", password="x", is_staff=True)
+        client.force_login(user)
+        assert client.get(troubles_address()).status_code == 403
+
+    def test_zone_that_is_gone_is_not_found(self, admin_client: Client, zone: ZoneRows) -> None:
+        address = troubles_address()
+        CoverageAccount.objects.all().delete()
+        assert admin_client.get(address).status_code == 404

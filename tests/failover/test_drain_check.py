@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
 
@@ -15,7 +15,7 @@ from capacity.models import Reservation
 from capacity.services.pipelines import ensure_shipped_pipelines
 from config.sections import AccessToken
 from failover.selectors.drain import check_drain
-from hosts.models import ServerGroup
+from hosts.models import Host, PlannedHostChange, ServerGroup
 from journal.errors import InvalidInput
 from scheduling.resources import GIB
 from tests.factories import (
@@ -138,6 +138,97 @@ def test_slot_that_ends_itself_opens_the_window() -> None:
     assert not answer.report.is_safe
     assert answer.window is not None
     assert answer.window.starts_at == ends
+
+
+def planned(edit: str, host: str, days: int, count: int = 1) -> datetime:
+    at = NOW + timedelta(days=days)
+    PlannedHostChange.objects.create(
+        edit=edit, host=Host.objects.get(name=host), at=at, host_count=count
+    )
+    return at
+
+
+def window_of(*hosts: str) -> tuple[datetime | None, datetime | None]:
+    window = check_drain(hosts, now=NOW).window
+    return (None, None) if window is None else (window.starts_at, window.ends_at)
+
+
+def test_planned_hosts_open_the_window() -> None:
+    make_vm("a", make_host("h1"), memory_gib=8)
+    make_host("h2", memory_gib=4)
+    planned("add", "h2", 2)
+    assert window_of("h1") == (None, None)
+
+    at = planned("add", "h1", 5)
+
+    assert window_of("h1") == (at, None)
+
+
+def test_planned_hosts_come_empty_whatever_their_model_holds() -> None:
+    make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
+    make_vm("b", make_host("h2", memory_gib=16), memory_gib=16)
+    at = planned("add", "h2", 1)
+
+    assert window_of("h1") == (at, None)
+    assert window_of("h1", "h2") == (None, None)
+
+
+def test_several_planned_hosts_count_each() -> None:
+    make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
+    make_vm("b", make_host("h2", memory_gib=16), memory_gib=16)
+    at = planned("add", "h2", 1, count=2)
+
+    assert window_of("h1", "h2") == (at, None)
+
+
+def test_drain_of_another_host_closes_the_window() -> None:
+    make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
+    make_vm("b", make_host("h2", memory_gib=16), memory_gib=8)
+    make_host("h3", memory_gib=16)
+    assert window_of("h1") == (NOW, None)
+
+    at = planned("drain", "h2", 3)
+
+    assert window_of("h1") == (NOW, at)
+    assert window_of("h2") == (NOW, None)
+
+
+def test_drained_host_takes_nothing_afterwards() -> None:
+    make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
+    make_host("h2", memory_gib=16)
+    at = planned("drain", "h2", 3)
+
+    assert window_of("h1") == (NOW, at)
+
+
+def test_planned_drain_of_the_host_itself_is_no_event() -> None:
+    make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
+    make_host("h2", memory_gib=16)
+    planned("drain", "h1", 3)
+
+    assert window_of("h1") == (NOW, None)
+
+
+def test_hosts_that_come_after_a_drain_open_the_window_again() -> None:
+    make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
+    make_vm("b", make_host("h2", memory_gib=16), memory_gib=16)
+    planned("drain", "h2", 1)
+    planned("add", "h1", 2)
+    at = planned("add", "h2", 4)
+
+    # The first new host takes what h2 held, the second what h1 holds.
+    assert window_of("h1") == (at, None)
+
+
+def test_window_ends_of_commitments_and_planned_hosts_together() -> None:
+    make_group()
+    host, other = make_host("h1", memory_gib=16), make_host("h2", memory_gib=16)
+    make_slot(make_commitment("commitment-1"), host, memory_gib=16, vcpus=4)
+    ends = NOW + timedelta(days=30)
+    make_slot(make_commitment("commitment-2"), other, memory_gib=16, vcpus=4, end_time=ends)
+    at = planned("drain", "h2", 40)
+
+    assert window_of("h1") == (ends, at)
 
 
 def test_vm_that_would_lose_its_only_slot_blocks_the_drain() -> None:

@@ -431,3 +431,16 @@ def test_users_of_reservations_are_counted_as_they_are() -> None:
     known = FailoverReservation.objects.get()
     assert known.next_validation_at is not None
     assert known.acknowledged_at is None
+
+
+def test_user_that_the_vm_list_has_lost_is_heeded_all_the_same() -> None:
+    hosts("host1 host2 host3 host4")
+    require(any=1)
+    lost = vm("vm-1@host1")
+    slots("r1@host3{vm-1@host1}")
+    Instance.objects.filter(pk=lost.pk).delete()
+    vm("vm-2@host1")
+    # The host table does not know where vm-1 ran; the database refuses, and its rows know.
+    done = plan("vm-2")
+    assert (done.outcome, done.created) == (ReplanOutcome.COVERED, 1)
+    assert state()["r1"][1] == {"vm-1": "host1"}

@@ -14,10 +14,11 @@ from failover.domain.drain import (
     DrainSlot,
     DrainVm,
     MoveKind,
+    blockers_for,
     plan_drain,
 )
 from failover.domain.drain_cover import cover_after
-from failover.domain.drain_window import MOST_CHECKS, SafeWindow, next_safe_window
+from failover.domain.drain_window import MOST_STRETCHES, SafeWindow, next_safe_window
 from failover.domain.drill_state import DrillState, DrillVm
 from scheduling.engine import SLOT_PIPELINE
 from scheduling.request import PlacementRequest
@@ -276,39 +277,106 @@ def days(*numbers: int) -> list[datetime]:
 
 
 @pytest.mark.parametrize(
-    ("safe_days", "changes", "expected"),
+    ("room", "growing", "shrinking", "expected"),
     [
-        pytest.param({0}, [], (0, None), id="safe now, nothing known changes"),
-        pytest.param(set(), [3], None, id="never safe"),
-        pytest.param({3}, [3], (3, None), id="safe once a commitment ends"),
-        pytest.param({3}, [5, 3], (3, 5), id="a later beginning closes the window"),
-        pytest.param({0, 2}, [1, 2], (0, 1), id="the first window counts"),
-        pytest.param({0, 1, 2}, [1, 2], (0, None), id="changes that keep it safe do not end it"),
-        pytest.param({-1}, [-1], None, id="the past does not count"),
+        pytest.param({0: 1}, [], [], (0, None), id="safe now, nothing known changes"),
+        pytest.param({0: 0, 3: 0}, [3], [], None, id="never safe"),
+        pytest.param({0: 0, 3: 1}, [3], [], (3, None), id="safe once a commitment ends"),
+        pytest.param({0: 0, 3: 1, 5: 0}, [3], [5], (3, 5), id="a drain of others closes it"),
+        pytest.param({0: 1, 1: 0, 2: 1}, [2], [1], (0, 1), id="the first window counts"),
+        pytest.param({0: 1, 1: 1, 2: 1}, [1], [2], (0, None), id="what keeps it safe does not end"),
+        pytest.param({0: 0, 1: 0, 2: 1}, [2], [1], (2, None), id="safe after a drain"),
+        pytest.param({0: 0, 2: 1}, [2], [2], (2, None), id="both at the same moment"),
+        pytest.param({0: 0}, [-1], [-2], None, id="the past does not count"),
     ],
 )
 def test_next_safe_window(
-    safe_days: set[int], changes: list[int], expected: tuple[int, int | None] | None
+    room: dict[int, int],
+    growing: list[int],
+    shrinking: list[int],
+    expected: tuple[int, int | None] | None,
 ) -> None:
     window = next_safe_window(
-        lambda moment: (moment - NOW).days in safe_days, days(*changes), now=NOW
+        lambda moment: bool(room[(moment - NOW).days]),
+        growing=days(*growing),
+        shrinking=days(*shrinking),
+        now=NOW,
     )
 
+    assert window == as_window(expected)
+
+
+def as_window(expected: tuple[int, int | None] | None) -> SafeWindow | None:
     if expected is None:
-        assert window is None
-        return
+        return None
     start, end = expected
-    assert window == SafeWindow(
-        starts_at=days(start)[0], ends_at=None if end is None else days(end)[0]
+    return SafeWindow(starts_at=days(start)[0], ends_at=None if end is None else days(end)[0])
+
+
+@given(
+    changes=st.dictionaries(st.integers(1, 40), st.integers(-4, 4), max_size=25),
+    free=st.integers(-3, 3),
+)
+def test_window_is_the_one_that_a_look_at_every_moment_finds(
+    changes: dict[int, int], free: int
+) -> None:
+    def room(day: int) -> int:
+        return free + sum(step for at, step in changes.items() if at <= day)
+
+    start, expected = None, None
+    for day in (0, *sorted(changes)):
+        if start is None and room(day) >= 0:
+            start, expected = day, (day, None)
+        elif start is not None and room(day) < 0:
+            expected = (start, day)
+            break
+
+    found = next_safe_window(
+        lambda moment: room((moment - NOW).days) >= 0,
+        growing=days(*(day for day, step in changes.items() if step >= 0)),
+        shrinking=days(*(day for day, step in changes.items() if step < 0)),
+        now=NOW,
     )
 
+    assert found == as_window(expected)
 
-def test_only_so_many_changes_are_looked_at() -> None:
+
+def test_many_ends_of_commitments_cost_a_few_looks() -> None:
     asked: list[datetime] = []
 
-    def never(moment: datetime) -> bool:
+    def after_900_days(moment: datetime) -> bool:
         asked.append(moment)
-        return False
+        return (moment - NOW).days >= 900
 
-    assert next_safe_window(never, days(*range(1, 100)), now=NOW) is None
-    assert len(asked) == MOST_CHECKS + 1
+    window = next_safe_window(after_900_days, growing=days(*range(1, 1000)), shrinking=(), now=NOW)
+
+    assert window == as_window((900, None))
+    assert len(asked) < 15
+
+
+def test_only_so_many_drains_are_looked_at() -> None:
+    window = next_safe_window(
+        lambda moment: moment > NOW, growing=days(1), shrinking=days(*range(2, 100)), now=NOW
+    )
+
+    assert window == as_window((1, MOST_STRETCHES + 1))
+
+
+def test_what_drains_before_takes_room_first_and_counts_for_itself_alone() -> None:
+    hosts = world("")
+    asked = DrainInput(
+        hosts=("a", "b"),
+        table=table(a=0, b=0, c=4),
+        vm_pipeline=SLOT_PIPELINE,
+        vms=(vm("large", 4, "a"), vm("small", 2, "b")),
+        state=hosts,
+    )
+
+    def blockers(first: str, host: str) -> tuple[Blocker, ...]:
+        report = plan_drain(replace(asked, first=frozenset(first)))
+        return blockers_for(report, hosts, [host])
+
+    assert blockers("", "a") == ()
+    assert blockers("", "b") == (Blocker.VM_STUCK,)
+    assert blockers("b", "a") == (Blocker.VM_STUCK,)
+    assert blockers("b", "b") == ()

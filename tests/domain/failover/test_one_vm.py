@@ -74,6 +74,9 @@ class PlainAround:
             if slot.memory_bytes == size[0] and key not in without and len(slot.users) < below
         ]
 
+    def confirmed(self, offer: Offer) -> Offer | None:
+        return offer
+
     def user_hosts(self, key: int) -> frozenset[int]:
         return frozenset(self._row[user.host] for user in self._slots[key].users)
 
