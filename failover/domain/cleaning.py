@@ -28,7 +28,8 @@ def plan_cleaning(snapshot: ZoneSnapshot, options: PlanOptions) -> CleaningPlan:
         Removal(member=row, reason=reasons[row]) for row in np.flatnonzero(is_stale).tolist()
     ]
     left = ~is_stale
-    broken = [row for row in _rule_breakers(snapshot, left) if not frozen[row]]
+    inside = left & (members.joined_host >= 0)  # of evacuations, some may be outside
+    broken = [row for row in _rule_breakers(snapshot, inside) if not frozen[row]]
     left[broken] = False
     removals += [Removal(member=row, reason=RemovalReason.RULES) for row in broken]
     brake = _brake(snapshot, removals, options)
@@ -58,7 +59,8 @@ def stale_members(
 
     A VM that the list has lost but a host still runs keeps its memberships: an emptied VM list
     must not cost coverage. A VM that moved, or that is nowhere, loses them, and so does every user
-    of a reservation whose host is not of the zone any more.
+    of a reservation whose host is not of the zone any more, and who ran on such a host: no
+    reservation serves another zone.
 
     Source: spec failover, 9.2 step 3.
     """
@@ -66,7 +68,7 @@ def stale_members(
     is_listed, is_seen = vms.is_listed[members.vm], vms.is_seen[members.vm]
     has_moved = is_listed & (vms.host[members.vm] != members.joined_host)
     is_gone = ~is_listed & ~is_seen
-    is_nowhere = snapshot.slots.host[members.slot] < 0
+    is_nowhere = (snapshot.slots.host[members.slot] < 0) | (members.joined_host < 0)
     reasons = dict.fromkeys(np.flatnonzero(is_gone).tolist(), RemovalReason.GONE)
     reasons |= dict.fromkeys(np.flatnonzero(has_moved).tolist(), RemovalReason.MOVED)
     reasons |= dict.fromkeys(np.flatnonzero(is_nowhere).tolist(), RemovalReason.HOST_GONE)

@@ -295,9 +295,13 @@ class _Covering:
         return number
 
     def _built_engine(self, cleaning: CleaningPlan, left: BoolColumn) -> EligibilityEngine:
-        """Return the engine of what is left; where a VM is, its reservations say first."""
+        """Return the engine of what is left; where a VM is, its reservations say first.
+
+        Users of an evacuation's reservation whose host has left the zone are left out.
+        """
         snapshot = self._snapshot
         members, slots = snapshot.members, snapshot.slots
+        left = left & (members.joined_host >= 0)
         vm_host = snapshot.vms.host.astype(np.int64)
         vm_host[members.vm[left]] = members.joined_host[left]
         gone = frozenset(cleaning.emptied)

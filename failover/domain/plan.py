@@ -33,6 +33,10 @@ class RemovalReason(StrEnum):
     SURPLUS = "surplus"
 
 
+STALE = frozenset({RemovalReason.GONE, RemovalReason.MOVED, RemovalReason.HOST_GONE})
+"""Why users leave in step 3 of a run, before the rules are looked at (spec failover, 9.2)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """What a run may do.

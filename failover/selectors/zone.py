@@ -5,14 +5,16 @@ One statement per table and zone, in one snapshot of the database; nothing is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 from django.conf import settings
 from django.db import connection, transaction
+from numpy.typing import NDArray
 
 from failover.choices import SlotState
 from failover.conf import FailoverConfig
@@ -31,6 +33,10 @@ from failover.selectors.reports import ZoneReports, read_reports
 from hosts.models import HostState, HostStatus, Maintenance
 
 _Row = tuple[Any, ...]  # Any: columns of several types
+_Key = TypeVar("_Key")
+_Int32Column = NDArray[np.int32]
+_Int64Column = NDArray[np.int64]
+_BoolColumn = NDArray[np.bool_]
 
 HOST_COLUMNS = """
 SELECT host.id, host.name, host.building_block,
@@ -203,29 +209,38 @@ def fetch_rows(statement: str, parameters: Mapping[str, Any]) -> list[_Row]:
 def snapshot_of(reading: ZoneReading) -> ZoneSnapshot:
     """Return rows as columns."""
     host_row = {row[0]: number for number, row in enumerate(reading.hosts)}
-    vms = _vm_columns(reading, host_row)
+    keys, slot_keys, uuids, vm_hosts, validated = _columns(reading.members, 7)[:5]
+    vms = _vm_columns(reading, host_row, frozenset(uuids))
     slots = _slot_columns(reading, host_row)
     vm_row = {uuid: number for number, uuid in enumerate(vms.uuids)}
-    slot_row = {int(key): number for number, key in enumerate(slots.ids.tolist())}
-    members = reading.members
     return ZoneSnapshot(
         zone=reading.zone,
         hosts=_host_columns(reading),
         vms=vms,
         slots=slots,
         members=MemberColumns(
-            ids=_ints([row[0] for row in members]),
-            slot=_codes([slot_row[row[1]] for row in members]),
-            vm=_codes([vm_row[row[2]] for row in members]),
-            joined_host=_codes([host_row.get(row[3], -1) for row in members]),
-            is_validated=_bools([row[4] for row in members]),
+            ids=_ints(keys),
+            slot=np.searchsorted(slots.ids, _ints(slot_keys)).astype(np.int32),
+            vm=_codes(list(map(vm_row.__getitem__, uuids))),
+            joined_host=_host_rows(vm_hosts, host_row),
+            is_validated=_bools(validated),
         ),
         notes=reading.notes,
     )
 
 
+def _columns(rows: Sequence[_Row], width: int) -> Sequence[Sequence[Any]]:
+    """Return the columns of rows; ``width`` empty ones if there are no rows."""
+    return list(zip(*rows, strict=True)) or [()] * width
+
+
+def _host_rows(keys: Sequence[int | None], host_row: Mapping[int, int]) -> _Int32Column:
+    """Return int32[K], the rows of hosts; -1 for none and for those of other zones."""
+    return _codes([host_row.get(key, -1) for key in keys])  # type: ignore[arg-type]  # None: absent
+
+
 def _host_columns(reading: ZoneReading) -> HostColumns:
-    columns = list(zip(*reading.hosts, strict=True)) or [()] * 14
+    columns = _columns(reading.hosts, 14)
     return HostColumns(
         ids=_ints(columns[0]),
         names=tuple(columns[1]),
@@ -243,77 +258,131 @@ def _host_columns(reading: ZoneReading) -> HostColumns:
 
 
 def _slot_columns(reading: ZoneReading, host_row: Mapping[int, int]) -> SlotColumns:
-    rows = reading.slots
+    keys, names, hosts, memory_bytes, vcpus, is_ready, states = _columns(reading.slots, 7)
     return SlotColumns(
-        ids=_ints([row[0] for row in rows]),
-        names=tuple(row[1] for row in rows),
-        host=_codes([host_row.get(row[2], -1) for row in rows]),
-        memory_bytes=_ints([row[3] for row in rows]),
-        vcpus=_ints([row[4] for row in rows]),
-        is_usable=_bools([row[5] and row[6] == SlotState.ACTIVE for row in rows]),
-        is_consuming=_bools([row[6] == SlotState.CONSUMING for row in rows]),
+        ids=_ints(keys),
+        names=tuple(names),
+        host=_host_rows(hosts, host_row),
+        memory_bytes=_ints(memory_bytes),
+        vcpus=_ints(vcpus),
+        is_usable=_bools(
+            [
+                ready and state == SlotState.ACTIVE
+                for ready, state in zip(is_ready, states, strict=True)
+            ]
+        ),
+        is_consuming=_bools([state == SlotState.CONSUMING for state in states]),
     )
 
 
-def _vm_columns(reading: ZoneReading, host_row: Mapping[int, int]) -> VmColumns:
-    required_of = required_counts(
-        reading.config.flavor_failover_requirements or {}, (row[5] for row in reading.vms)
+def _vm_columns(
+    reading: ZoneReading, host_row: Mapping[int, int], known: frozenset[str]
+) -> VmColumns:
+    """Return the VMs that need reservations or have some.
+
+    Args:
+        reading: Rows.
+        host_row: Host -> row.
+        known: Users of reservations.
+    """
+    rows, required_of = _rows_of_vms(reading, known)
+    (keys, uuids, host_keys, memory_bytes, vcpus, flavors, projects, specs, statuses, since) = (
+        _columns(rows, 10)
     )
-    known = {row[2] for row in reading.members}
-    rows = sorted(
-        (row for row in reading.vms if required_of[row[5]] or row[1] in known),
-        key=lambda row: str(row[1]),
+    home = _host_rows(host_keys, host_row)
+    host, is_listed = _located(reading, rows, home)
+    required, is_owed = _requirements(
+        reading, host_keys, [required_of.get(name, 0) for name in flavors], statuses, since
     )
-    listed = _located(reading, rows, host_row)
-    vanished = sorted(known - {row[1] for row in rows})
-    sizes = {row[2]: (row[5], row[6]) for row in reading.members} if vanished else {}
-    rows += [(-1, uuid, None, *sizes[uuid], "", "", 0, "", None) for uuid in vanished]
-    listed += [(-1, False)] * len(vanished)
-    order = sorted(range(len(rows)), key=lambda number: str(rows[number][1])) if vanished else None
-    if order is not None:
-        rows, listed = [rows[at] for at in order], [listed[at] for at in order]
-    required, is_owed = _requirements(reading, rows, required_of)
-    classes, class_codes = _classes(reading, rows, host_row)
-    labels, label_codes, asked = _sizes(reading, rows)
+    kinds = [row[12] for row in reading.hosts] + [""]  # the last one is that of no host
+    groups = reading.groups
+    classes, class_codes = _coded(
+        zip(
+            flavors,
+            specs,
+            projects,
+            [groups.get(uuid, "") for uuid in uuids] if groups else [""] * len(uuids),
+            [kinds[row] for row in home.tolist()],
+            strict=True,
+        )
+    )
+    names, label_codes = _coded(flavors)
+    labels, asked_memory, asked_vcpus = _sizes(
+        reading, names, label_codes, _ints(memory_bytes), _ints(vcpus)
+    )
     active = reading.reports.active_host
     return VmColumns(
-        ids=_ints([row[0] for row in rows]),
-        uuids=tuple(row[1] for row in rows),
-        host=_codes([host for host, _ in listed]),
-        memory_bytes=_ints([row[3] for row in rows]),
-        vcpus=_ints([row[4] for row in rows]),
-        asked_memory_bytes=_ints([size[0] for size in asked]) // MIB * MIB,
-        asked_vcpus=_ints([size[1] for size in asked]),
-        label_code=_codes(label_codes),
+        ids=_ints(keys),
+        uuids=tuple(uuids),
+        host=host,
+        memory_bytes=_ints(memory_bytes),
+        vcpus=_ints(vcpus),
+        asked_memory_bytes=asked_memory // MIB * MIB,
+        asked_vcpus=asked_vcpus,
+        label_code=label_codes,
         labels=labels,
-        required=_codes(required),
-        is_owed=_bools(is_owed),
-        class_code=_codes(class_codes),
-        classes=classes,
-        is_listed=_bools([is_listed for _, is_listed in listed]),
-        is_seen=_bools([row[1] in active for row in rows]),
+        required=required,
+        is_owed=is_owed,
+        class_code=class_codes,
+        classes=tuple(ClassKey(*key) for key in classes),
+        is_listed=is_listed,
+        is_seen=_bools([uuid in active for uuid in uuids] if active else [False] * len(uuids)),
     )
+
+
+def _rows_of_vms(
+    reading: ZoneReading, known: frozenset[str]
+) -> tuple[list[_Row], Mapping[str, int]]:
+    """Return VMs by uuid, with those that only reservations know, and flavor -> required count."""
+    required_of = required_counts(
+        reading.config.flavor_failover_requirements or {}, {row[5] for row in reading.vms}
+    )
+    reading.notes["vms_listed"] = _on_hosts(reading)
+    rows = [row for row in reading.vms if required_of[row[5]] or row[1] in known]
+    vanished = known - {row[1] for row in rows}
+    if vanished:
+        sizes = {row[2]: (row[5], row[6]) for row in reading.members}
+        rows += [(-1, uuid, None, *sizes[uuid], "", "", 0, "", None) for uuid in vanished]
+    rows.sort(key=itemgetter(1))
+    return rows, required_of
+
+
+def _on_hosts(reading: ZoneReading) -> int:
+    """Return how many VMs the list has on hosts of the zone."""
+    here = {row[0] for row in reading.hosts}
+    return sum(row[2] in here for row in reading.vms)
+
+
+def _coded(keys: Iterable[_Key]) -> tuple[Sequence[_Key], _Int32Column]:
+    """Return what occurs, in the order of first occurrence, and int32[K], which one each is."""
+    listed = list(keys)
+    code_of = {key: code for code, key in enumerate(dict.fromkeys(listed))}
+    return list(code_of), _codes(list(map(code_of.__getitem__, listed)))
 
 
 def _located(
-    reading: ZoneReading, rows: Sequence[_Row], host_row: Mapping[int, int]
-) -> list[tuple[int, bool]]:
+    reading: ZoneReading, rows: Sequence[_Row], home: _Int32Column
+) -> tuple[_Int32Column, _BoolColumn]:
     """Return (row of the host, whether the VM counts as listed) of each VM.
 
     Where hosts report their VMs, they and the list must agree, or hosts are believed (5.3). A
     stopped VM that its host reports counts as listed, so that it keeps what it has for a while.
+
+    Args:
+        reading: Rows.
+        rows: VMs.
+        home: int32[V], row of the host that the list says.
     """
-    reading.notes["vms_listed"] = sum(row[2] in host_row for row in reading.vms)
     reports = reading.reports
     if not reports.lists:
-        return [(host_row.get(row[2], -1), row[2] is not None) for row in rows]
+        return home, _bools([row[2] is not None for row in rows])
     reading.notes["hosts_reporting"] = len(reports.lists)
     reading.notes["vms_reported"] = len(reports.known)
     name_row = {row[1]: number for number, row in enumerate(reading.hosts)}
     trusts = bool(reading.config.trust_hypervisor_location)
     located = []
-    for row in rows:
-        uuid, host = row[1], host_row.get(row[2], -1)
+    for row, host in zip(rows, home.tolist(), strict=True):
+        uuid = row[1]
         active = reports.active_host.get(uuid)
         name = reading.hosts[host][1] if host >= 0 else ""
         if host >= 0 and name not in reports.lists:
@@ -328,78 +397,82 @@ def _located(
             located.append((-1, True))
         else:
             located.append((-1, False))
-    return located
+    hosts, is_listed = _columns(located, 2)
+    return _codes(hosts), _bools(is_listed)
 
 
 def _requirements(
     reading: ZoneReading,
-    rows: Sequence[_Row],
-    required_of: Mapping[str, int],
-) -> tuple[list[int], list[bool]]:
-    """Return what each VM needs, and whether what it misses is to be had now (17.6)."""
+    host_keys: Sequence[int | None],
+    counts: list[int],
+    statuses: Sequence[str],
+    since: Sequence[datetime | None],
+) -> tuple[_Int32Column, _BoolColumn]:
+    """Return what each VM needs, and whether what it misses is to be had now (17.6).
+
+    Args:
+        reading: Rows.
+        host_keys: Host of each VM.
+        counts: What its flavor needs.
+        statuses: Its status.
+        since: When Nova changed it last.
+    """
     chosen = settings.HEADROOM.failover
     oldest = reading.now - timedelta(seconds=chosen.stopped_grace_seconds)
+    required, is_owed = _codes(counts), np.ones(len(counts), dtype=np.bool_)
     without_ha = set() if chosen.cover_non_ha_hosts else {r[0] for r in reading.hosts if r[13]}
-    required, is_owed = [], []
-    for row in rows:
-        count, owed, status = required_of.get(row[5], 0), True, row[8]
-        if status in NEVER_COVERED or row[2] in without_ha:
-            count = 0
-        elif status in STOPPED:
-            owed = False
-            if row[9] is not None and row[9] < oldest:
-                count = 0
-        required.append(count)
-        is_owed.append(owed and count > 0)
-    return required, is_owed
-
-
-def _classes(
-    reading: ZoneReading, rows: Sequence[_Row], host_row: Mapping[int, int]
-) -> tuple[tuple[ClassKey, ...], list[int]]:
-    codes: dict[_Row, int] = {}
-    found = []
-    groups, hosts = reading.groups, reading.hosts
-    for row in rows:
-        host = host_row.get(row[2], -1)
-        key = (
-            row[5],
-            row[7],
-            row[6],
-            groups.get(row[1], ""),
-            hosts[host][12] if host >= 0 else "",
-        )
-        found.append(codes.setdefault(key, len(codes)))
-    return tuple(ClassKey(*key) for key in codes), found
+    if without_ha:
+        required[_bools([key in without_ha for key in host_keys])] = 0
+    if not NEVER_COVERED.isdisjoint(statuses):
+        required[_bools([status in NEVER_COVERED for status in statuses])] = 0
+    if not STOPPED.isdisjoint(statuses):
+        is_stopped = _bools([status in STOPPED for status in statuses])
+        is_owed &= ~is_stopped
+        required[is_stopped & _bools([at is not None and at < oldest for at in since])] = 0
+    return required, is_owed & (required > 0)
 
 
 def _sizes(
-    reading: ZoneReading, rows: Sequence[_Row]
-) -> tuple[tuple[tuple[str, str], ...], list[int], list[tuple[int, int]]]:
-    """Return labels, the label of each VM, and the size of a reservation for it (12.2)."""
+    reading: ZoneReading,
+    flavors: Sequence[str],
+    codes: _Int32Column,
+    memory_bytes: _Int64Column,
+    vcpus: _Int64Column,
+) -> tuple[
+    tuple[tuple[str, str], ...],
+    _Int64Column,
+    _Int64Column,
+]:
+    """Return labels, and memory and vCPUs of a reservation for each VM (12.2).
+
+    Args:
+        reading: Rows.
+        flavors: Names.
+        codes: int32[V], which of them each VM has.
+        memory_bytes: int64[V].
+        vcpus: int64[V].
+    """
     by_group = bool(reading.config.use_flavor_group_resources)
     largest_of = largest_flavors() if by_group else {}
-    codes: dict[str, int] = {}
-    label_codes, asked = [], []
-    for row in rows:
-        flavor = row[5]
-        label_codes.append(codes.setdefault(flavor, len(codes)))
-        largest = largest_of.get(flavor) if by_group else None
-        asked.append((row[3], row[4]) if largest is None else (largest.memory_bytes, largest.vcpus))
     labels = []
-    for flavor in codes:
-        chosen = largest_of.get(flavor)
-        labels.append((flavor, flavor) if chosen is None else (chosen.flavor_name, chosen.group))
-    return tuple(labels), label_codes, asked
+    for code, flavor in enumerate(flavors):
+        largest = largest_of.get(flavor)
+        if largest is None:
+            labels.append((flavor, flavor))
+            continue
+        labels.append((largest.flavor_name, largest.group))
+        memory_bytes = np.where(codes == code, largest.memory_bytes, memory_bytes)
+        vcpus = np.where(codes == code, largest.vcpus, vcpus)
+    return tuple(labels), memory_bytes, vcpus
 
 
-def _ints(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _ints(values: Sequence[int]) -> _Int64Column:
     return np.array(values, dtype=np.int64)
 
 
-def _codes(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _codes(values: Sequence[int]) -> _Int32Column:
     return np.array(values, dtype=np.int32)
 
 
-def _bools(values: Sequence[bool]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _bools(values: Sequence[bool]) -> _BoolColumn:
     return np.array(values, dtype=np.bool_)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 from django.db import DatabaseError, IntegrityError, connection, transaction
@@ -21,8 +21,9 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
 from capacity.services.ledger import lock_rooms
 from failover.choices import EventReason
-from failover.domain.plan import NewSlot, Removal, ZonePlan
+from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
+from failover.services.copying import number_array, text_array
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.writing import (
     SlotToWrite,
@@ -50,19 +51,20 @@ LOCK_JOINED = """
 SELECT held.id, held.memory_bytes, held.vcpus
   FROM capacity_reservation AS held
   JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
- WHERE held.id = ANY(%s) AND held.kind = 'failover' AND held.is_ready AND known.state = 'active'
+ WHERE held.id = ANY(%s::bigint[]) AND held.kind = 'failover' AND held.is_ready
+   AND known.state = 'active'
  ORDER BY held.id FOR NO KEY UPDATE OF held
 """
 
 # A VM that another is changing now is passed over: waiting for it could end in a deadlock.
 LOCK_VMS = """
 SELECT openstack_id, host_id FROM hosts_instance
- WHERE openstack_id = ANY(%s) ORDER BY id FOR SHARE SKIP LOCKED
+ WHERE openstack_id = ANY(%s::text[]) ORDER BY id FOR SHARE SKIP LOCKED
 """
 
 COUNT_SLOTS = """
 SELECT vm.vm_uuid, count(*) FROM capacity_reservationallocation AS vm
- WHERE vm.vm_uuid = ANY(%s) AND vm.vm_host_id IS NOT NULL GROUP BY vm.vm_uuid
+ WHERE vm.vm_uuid = ANY(%s::text[]) AND vm.vm_host_id IS NOT NULL GROUP BY vm.vm_uuid
 """
 
 
@@ -77,7 +79,7 @@ class Applied:
     Attributes:
         created: New reservations.
         joined: Users that were written.
-        updated: Reservations that lost users, counted once for each step of cleaning.
+        updated: Reservations that lost users; what loses stale ones and rule breakers counts twice.
         deleted: Reservations that were deleted.
         resized: Reservations that shrank.
         spoiled: VM rows that did not get what the plan gave them.
@@ -119,6 +121,15 @@ class _Written:
     lost: frozenset[int]
 
 
+class _Vm(NamedTuple):
+    """A VM that joins something; the fields of ``UserToWrite`` from the second on."""
+
+    uuid: str
+    memory_bytes: int
+    vcpus: int
+    host_id: int
+
+
 class PlanWriter:
     """Writes one plan of a zone; the only mutable state, gone when the run ends."""
 
@@ -142,6 +153,7 @@ class PlanWriter:
         self._names: dict[int, str] = dict(enumerate(snapshot.slots.names))
         self._created: Mapping[int, NewSlot] = {}
         self._have: dict[int, int] = {}
+        self._vms: Mapping[int, _Vm] = {}
         self.done = Applied()
 
     def write(self, plan: ZonePlan) -> Applied:
@@ -153,6 +165,7 @@ class PlanWriter:
         """
         self._clean(plan)
         self._created = {slot.number: slot for slot in plan.cover.created}
+        self._vms = _vms_of(self._snapshot, plan)
         self._have = self._counted(plan)
         for step in _steps(plan.cover.joins):
             self._note(self._retried(partial(self._join, step)))
@@ -187,9 +200,11 @@ class PlanWriter:
 
     def _clean(self, plan: ZonePlan) -> None:
         cleaning = plan.cleaning
+        updated: set[tuple[int, bool]] = set()
         for start in range(0, len(cleaning.removals), ROWS_PER_STEP):
             chunk = cleaning.removals[start : start + ROWS_PER_STEP]
-            self.done.updated += self._retried(partial(self._remove, chunk))
+            updated |= self._retried(partial(self._remove, chunk))
+            self.done.updated = len(updated)
         for first in range(0, len(cleaning.emptied), ROWS_PER_STEP):
             rows = cleaning.emptied[first : first + ROWS_PER_STEP]
             self.done.deleted += self._retried(partial(self._delete, rows))
@@ -203,16 +218,18 @@ class PlanWriter:
             }
             self.done.resized += self._retried(partial(self._shrink, sizes))
 
-    def _remove(self, removals: Sequence[Removal]) -> int:
+    def _remove(self, removals: Sequence[Removal]) -> set[tuple[int, bool]]:
+        """Take users out; return reservations that lost some, and whether these were stale."""
         members = self._snapshot.members
         keys = [int(members.ids[one.member]) for one in removals]
-        gone = delete_users(keys, now=self._now)
-        left = set(gone)
+        left = set(delete_users(keys, now=self._now))
         events = []
+        updated: set[tuple[int, bool]] = set()
         for one in removals:
             slot, vm = int(members.slot[one.member]), int(members.vm[one.member])
             uuid = self._snapshot.vms.uuids[vm]
             if (self._slot_keys[slot], uuid) in left:
+                updated.add((slot, one.reason in STALE))
                 events.append(
                     Happening(
                         reason=EventReason.SLOT_RELEASED,
@@ -225,7 +242,7 @@ class PlanWriter:
                     )
                 )
         self._record(events, request_id=self._request_id, now=self._now)
-        return len({key for key, _ in gone})
+        return updated
 
     def _host_name(self, slot: int) -> str:
         row = int(self._snapshot.slots.host[slot])
@@ -287,17 +304,7 @@ class PlanWriter:
         names = {slot.number: name for slot, (_, name) in zip(made, keys, strict=True)}
         key_of = ChainMap(fresh, self._slot_keys)
         write_users(
-            (
-                UserToWrite(
-                    reservation_id=key_of[number],
-                    vm_uuid=snapshot.vms.uuids[vm],
-                    memory_bytes=int(snapshot.vms.memory_bytes[vm]),
-                    vcpus=int(snapshot.vms.vcpus[vm]),
-                    vm_host_id=int(snapshot.hosts.ids[snapshot.vms.host[vm]]),
-                )
-                for vm, number in joins
-            ),
-            now=self._now,
+            (UserToWrite(key_of[number], *self._vms[vm]) for vm, number in joins), now=self._now
         )
         joined = {number for _, number in joins} - set(fresh)
         touch({self._slot_keys[number] for number in joined}, now=self._now)
@@ -337,7 +344,7 @@ class PlanWriter:
         )
         known = {self._slot_keys[number]: number for number in numbers if number in self._slot_keys}
         with connection.cursor() as cursor:
-            cursor.execute(LOCK_JOINED, [sorted(known)])
+            cursor.execute(LOCK_JOINED, [number_array(known)])
             sizes = {
                 known[key]: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
                 for key, memory_bytes, vcpus in cursor.fetchall()
@@ -355,26 +362,23 @@ class PlanWriter:
         """
         snapshot = self._snapshot
         row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
-        uuids = sorted(row_of)
+        uuids = text_array(row_of)
         with connection.cursor() as cursor:
             cursor.execute(LOCK_VMS, [uuids])
             found = {row_of[uuid]: host_id for uuid, host_id in cursor.fetchall()}
             cursor.execute(COUNT_SLOTS, [uuids])
             counts = {row_of[uuid]: count for uuid, count in cursor.fetchall()}
-        host_ids = snapshot.hosts.ids
         return {
             vm
             for vm, host_id in found.items()
-            if (self._trusts_hosts or host_id == int(host_ids[snapshot.vms.host[vm]]))
+            if (self._trusts_hosts or host_id == self._vms[vm].host_id)
             and counts.get(vm, 0) == self._have.get(vm, 0)
         }
 
     def _may_hold(self, size: ResourceVector | None, vm: int) -> bool:
-        vms = self._snapshot.vms
+        one = self._vms[vm]
         return (
-            size is not None
-            and int(vms.memory_bytes[vm]) <= size.memory_bytes
-            and int(vms.vcpus[vm]) <= size.vcpus
+            size is not None and one.memory_bytes <= size.memory_bytes and one.vcpus <= size.vcpus
         )
 
     def _to_write(self, slot: NewSlot) -> SlotToWrite:
@@ -412,6 +416,18 @@ class PlanWriter:
                 message=f"{'created with' if is_new else 'joined by'} {len(uuids)} VMs",
                 facts={"vms": uuids},
             )
+
+
+def _vms_of(snapshot: ZoneSnapshot, plan: ZonePlan) -> Mapping[int, _Vm]:
+    """Return row -> VM for those that join something."""
+    rows = sorted({vm for vm, _ in plan.cover.joins})
+    vms = snapshot.vms
+    columns = (
+        vms.memory_bytes[rows].tolist(),
+        vms.vcpus[rows].tolist(),
+        snapshot.hosts.ids[vms.host[rows]].tolist(),
+    )
+    return {row: _Vm(vms.uuids[row], *fields) for row, *fields in zip(rows, *columns, strict=True)}
 
 
 def _numbers(joins: Sequence[tuple[int, int]]) -> list[int]:

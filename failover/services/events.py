@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+import orjson
+
 from failover.choices import EventReason
-from failover.models import FailoverEvent
+from failover.services.copying import copy_lines, copy_text, copy_time
+
+COPY_EVENTS = """
+COPY failover_failoverevent (happened_at, reason, is_warning, zone, reservation_name, host_name,
+     vm_uuid, message, facts, request_id)
+FROM STDIN
+"""
 
 WARNINGS = frozenset(
     {
@@ -53,21 +61,24 @@ class EventWriter(Protocol):
 
 def record_events(events: Iterable[Happening], *, request_id: str, now: datetime) -> None:
     """Write events in bulk, inside the transaction of what they tell of."""
-    FailoverEvent.objects.bulk_create(
+    moment, operation = copy_time(now), copy_text(request_id)
+    copy_lines(
+        COPY_EVENTS,
         (
-            FailoverEvent(
-                happened_at=now,
-                reason=event.reason,
-                is_warning=event.reason in WARNINGS,
-                zone=event.zone,
-                reservation_name=event.reservation_name,
-                host_name=event.host_name,
-                vm_uuid=event.vm_uuid,
-                message=event.message,
-                facts=dict(event.facts),
-                request_id=request_id,
+            "\t".join(
+                (
+                    moment,
+                    event.reason.value,
+                    "t" if event.reason in WARNINGS else "f",
+                    copy_text(event.zone),
+                    copy_text(event.reservation_name),
+                    copy_text(event.host_name),
+                    copy_text(event.vm_uuid),
+                    copy_text(event.message),
+                    copy_text(orjson.dumps(event.facts).decode()),
+                    operation,
+                )
             )
             for event in events
         ),
-        batch_size=2000,
     )

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import orjson
 from django.db import connection
@@ -15,6 +16,7 @@ from capacity.models import Reservation, ReservationKind
 from capacity.services.ledger import lock_rooms, move_blocks, refresh_blocks, shift_blocks
 from failover.constants import RESERVATION_ACTIVE
 from failover.domain.names import SUFFIX_ALPHABET, SUFFIX_LENGTH, reservation_name
+from failover.services.copying import copy_lines, copy_text, copy_time
 from scheduling.resources import ZERO, ResourceVector
 
 NAME_ATTEMPTS = 5
@@ -110,8 +112,7 @@ class SlotToWrite:
         return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserToWrite:
+class UserToWrite(NamedTuple):
     """A VM that joins a failover reservation.
 
     Attributes:
@@ -147,52 +148,62 @@ def write_slots(
     if not slots:
         return []
     names = _fresh_names(zone, len(slots))
-    with connection.wrap_database_errors, connection.cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(NEXT_IDS, [len(slots)])
         ids = [row[0] for row in cursor.fetchall()]
-        with cursor.copy(COPY_RESERVATIONS) as copy:
-            for key, slot in zip(ids, slots, strict=True):
-                copy.write_row(_reservation_row(key, slot, zone, creator, request_id, now))
-        with cursor.copy(COPY_KNOWN) as copy:
-            for key, name in zip(ids, names, strict=True):
-                copy.write_row((key, name, "active", now, now, 1, now, now))
+    moment = copy_time(now)
+    tail = _reservation_tail(creator, request_id, moment)
+    copy_lines(
+        COPY_RESERVATIONS,
+        (
+            _reservation_line(key, slot, copy_text(zone), tail, moment)
+            for key, slot in zip(ids, slots, strict=True)
+        ),
+    )
+    copy_lines(
+        COPY_KNOWN,
+        (
+            f"{key}\t{copy_text(name)}\tactive\t{moment}\t{moment}\t1\t{moment}\t{moment}"
+            for key, name in zip(ids, names, strict=True)
+        ),
+    )
     return list(zip(ids, names, strict=True))
 
 
-def _reservation_row(  # noqa: PLR0917 - columns of the row
-    key: int, slot: SlotToWrite, zone: str, creator: str, request_id: str, now: datetime
-) -> tuple[object, ...]:
-    return (
-        key,
-        uuid.uuid4(),
-        ReservationKind.FAILOVER.value,
-        "nova",
-        zone,
-        slot.resource_group[:FLAVOR_LENGTH],
-        slot.flavor_name[:FLAVOR_LENGTH],
-        "",
-        "",
-        slot.memory_bytes,
-        slot.vcpus,
-        slot.memory_bytes,
-        slot.vcpus,
-        slot.host_id,
-        slot.host_id,
-        creator,
-        request_id,
-        0,
-        0,
-        1,
-        True,
-        RESERVATION_ACTIVE,
-        "",
-        now,
-        orjson.dumps(slot.decision).decode(),
-        "",
-        "",
-        "",
-        now,
-        now,
+def _reservation_line(key: int, slot: SlotToWrite, zone: str, tail: str, moment: str) -> str:
+    decision = copy_text(orjson.dumps(slot.decision).decode())
+    return "\t".join(
+        (
+            str(key),
+            str(uuid.uuid4()),
+            ReservationKind.FAILOVER.value,
+            "nova",
+            zone,
+            copy_text(slot.resource_group[:FLAVOR_LENGTH]),
+            copy_text(slot.flavor_name[:FLAVOR_LENGTH]),
+            "",
+            "",
+            f"{slot.memory_bytes}\t{slot.vcpus}\t{slot.memory_bytes}\t{slot.vcpus}",
+            f"{slot.host_id}\t{slot.host_id}",
+            tail,
+            decision,
+            f"\t\t\t{moment}\t{moment}",
+        )
+    )
+
+
+def _reservation_tail(creator: str, request_id: str, moment: str) -> str:
+    """Return the fields that all reservations of a step have in common."""
+    return "\t".join(
+        (
+            copy_text(creator),
+            copy_text(request_id),
+            "0\t0\t1",
+            "t",
+            RESERVATION_ACTIVE,
+            "",
+            moment,
+        )
     )
 
 
@@ -202,25 +213,15 @@ def write_users(users: Iterable[UserToWrite], *, now: datetime) -> None:
     Raises:
         IntegrityError: If a rule is broken; nothing is written then.
     """
-    with (
-        connection.wrap_database_errors,  # what COPY raises is not Django's own otherwise
-        connection.cursor() as cursor,
-        cursor.copy(COPY_USERS) as copy,
-    ):
-        for user in users:
-            copy.write_row(
-                (
-                    user.reservation_id,
-                    user.vm_uuid,
-                    "expected",
-                    user.memory_bytes,
-                    user.vcpus,
-                    now,
-                    user.vm_host_id,
-                    now,
-                    now,
-                )
-            )
+    moment = copy_time(now)
+    copy_lines(
+        COPY_USERS,
+        (
+            f"{reservation_id}\t{copy_text(vm_uuid)}\texpected\t{memory_bytes}\t{vcpus}"
+            f"\t{moment}\t{vm_host_id}\t{moment}\t{moment}"
+            for reservation_id, vm_uuid, memory_bytes, vcpus, vm_host_id in users
+        ),
+    )
 
 
 def touch(reservation_ids: Collection[int], *, now: datetime) -> None:

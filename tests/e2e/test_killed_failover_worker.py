@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from django.db import transaction
-from kombu import Queue
 
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from config.celery_app import app
 from config.launcher.processes import wait_until
 from failover.models import FailoverReservation, FailoverRun
 from failover.tasks import RECONCILE_ZONE
-from tests.e2e.processes import Process, someone_waits_for_a_lock, wait_until_database_is_ours
+from tests.e2e.processes import Worker, someone_waits_for_a_lock, wait_until_database_is_ours
 from tests.failover.zones import assert_sound, cover, flavor, hosts, require, vm
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
@@ -26,16 +24,11 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Process]:
-    """A worker with a queue of its own and a process for each zone, not started yet."""
-    queue = f"e2e-{uuid4()}"
-    arguments = ["--queues", queue, "--concurrency", "2", "--without-mingle", "--without-gossip"]
-    process = Process(role="worker", directory=tmp_path, arguments=arguments)
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """A worker with a process for each zone, not started yet."""
+    process = Worker(directory=tmp_path, processes=len(ZONES))
     yield process
-    if process.child is not None and process.child.process.poll() is None:
-        process.kill()
-    with app.connection() as link:
-        Queue(queue)(link.default_channel).delete()
+    process.forget()
 
 
 @pytest.fixture
@@ -51,9 +44,9 @@ def uncovered() -> int:
     return len(ZONES) * HOSTS_PER_ZONE
 
 
-def dispatch(worker: Process) -> None:
+def dispatch(worker: Worker) -> None:
     for zone in ZONES:
-        app.send_task(RECONCILE_ZONE, args=[zone], queue=worker.arguments[1])
+        worker.send(RECONCILE_ZONE, zone)
 
 
 def users() -> int:
@@ -61,7 +54,7 @@ def users() -> int:
 
 
 def test_worker_killed_in_the_middle_leaves_whole_steps_and_the_next_run_finishes(
-    worker: Process, uncovered: int
+    worker: Worker, uncovered: int
 ) -> None:
     worker.start()
     with transaction.atomic():
@@ -89,4 +82,4 @@ def test_worker_killed_in_the_middle_leaves_whole_steps_and_the_next_run_finishe
     assert set(cover().values()) == {2}
     assert_sound(2)
     assert FailoverRun.objects.filter(error_code="died").exists()
-    worker.stop()
+    assert worker.stop() == os.EX_OK

@@ -59,6 +59,7 @@ def test_p3_flavor_without_a_requirement_gets_nothing() -> None:
     require(**{"m1.large": 1})
     run()
     assert slot_count() == 0
+    assert_sound()
 
 
 def test_p4_third_vm_may_join_what_is_there() -> None:
@@ -100,6 +101,7 @@ def test_p6_vm_alone_in_its_zone_stays_uncovered() -> None:
     decision = FailoverDecision.objects.get()
     assert (decision.vm_uuid, decision.reason) == ("vm", "no_eligible_host")
     assert decision.facts == {"compatible": 1, "with_room": 1, "eligible": 0}
+    assert_sound()
 
 
 def test_p7_two_zones_do_not_mix() -> None:
@@ -206,6 +208,7 @@ def test_p16_forbidden_trait_excludes_a_host() -> None:
     require(any=1)
     run()
     assert slot_hosts() == ["host3"]
+    assert_sound(1)
 
 
 def test_p17_each_kind_gets_its_own_host() -> None:
@@ -238,6 +241,8 @@ def test_p19_hana_exclusive_hosts_hold_hana_reservations() -> None:
     require(any=1)
     run()
     assert slot_hosts() == ["host2"]
+    assert cover() == {"vm": 1}
+    assert_sound(1)
 
 
 def test_new_reservation_is_written_as_published() -> None:

@@ -82,3 +82,31 @@ def private_survivors(slots: Sequence[FailoverSlot], vm_uuid: str, failed: froze
         for slot in slots
         if slot.host_of(vm_uuid) is not None
     )
+
+
+def simultaneous_places(
+    slots: Sequence[FailoverSlot],
+    vm_uuids: Sequence[str],
+    failed: frozenset[str],
+    gib: Mapping[str, int],
+) -> dict[str, str] | None:
+    """Return a reservation for each VM, none given twice, by trying all; None if there is no way.
+
+    Args:
+        slots: All reservations; None as size fits any VM.
+        vm_uuids: VMs that need a place at the same time.
+        failed: Hosts that are lost.
+        gib: Memory of VMs.
+    """
+    if not vm_uuids:
+        return {}
+    vm, *others = vm_uuids
+    for slot in slots:
+        is_large_enough = slot.memory_bytes is None or slot.memory_bytes >= gib[vm] << 30
+        if slot.host in failed or slot.host_of(vm) is None or not is_large_enough:
+            continue
+        rest = [one for one in slots if one.name != slot.name]
+        found = simultaneous_places(rest, others, failed, gib)
+        if found is not None:
+            return {vm: slot.name, **found}
+    return None
