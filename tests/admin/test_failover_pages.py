@@ -129,6 +129,8 @@ class TestPages:
         assert "have all their slots: 2" in page
         assert "have no slot: 1" in page
         assert "h6: 1 VMs go down, 1 of them without a slot" in page
+        assert re.search(r"largest blast radius</dt><dd><a[^>]*>h\d: \d+ VMs</a>", page)
+        assert "1 of 6" in page
 
     @pytest.mark.parametrize(
         ("names", "title"),
