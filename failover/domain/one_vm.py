@@ -20,6 +20,7 @@ from failover.domain.covering import (
     missing_counts,
 )
 from failover.domain.plan import (
+    BoolColumn,
     CleaningPlan,
     CoverPlan,
     HostChooser,
@@ -247,7 +248,7 @@ class _OneVm:
         self._list({offer.host, *self._around.user_hosts(offer.key)})
         return None
 
-    def _best_offer(self, joinable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Offer | None:
+    def _best_offer(self, joinable: BoolColumn) -> Offer | None:
         order = self._options.reuse_order
         found: list[Offer] = []
         for size in self._around.sizes(*self._size, below=self._limit):
