@@ -67,6 +67,31 @@ def test_heat_map_says_in_words_what_it_shows() -> None:
     assert 'href="/h2/"' in picture
 
 
+def test_racks_that_leave_vms_without_a_slot_come_first_then_by_number() -> None:
+    racks = ["bb-1", "bb-10", "bb-2", "", "bb-3", "7"]
+    picture = heat_map(
+        [heat_host(f"h{at}", vms=1, unprotected=int(at == 4), rack=r) for at, r in enumerate(racks)]
+    )
+
+    shown = re.findall(r'hr-heat-rack"[^>]*>([^<]+)<', picture)
+    assert shown == ["bb-3", "7", "bb-1", "bb-2", "bb-10", "no rack"]
+
+
+def test_one_vm_among_very_many_is_seen_within_the_bar() -> None:
+    picture = share_bar(
+        [
+            Share(kind="covered", vms=99_999, words="covered"),
+            Share(kind="bare", vms=1, words="bare"),
+        ],
+        whole=100_000,
+        title="all",
+    )
+
+    (x, width) = re.findall(r'hr-cover-bare" x="(\d+)" y="\d+" width="(\d+)"', picture)[0]
+    assert int(width) >= 10
+    assert int(x) + int(width) <= 1000
+
+
 def test_heat_map_of_no_host_is_a_picture_too() -> None:
     assert heat_map([]).startswith("<svg")
 
