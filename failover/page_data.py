@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,8 +203,8 @@ def coverage_page(row: CoverageAccount) -> CoveragePage:
     for reason in FailoverDecision.objects.filter(zone=row.zone).values_list("reason", flat=True):
         reasons[reason] = reasons.get(reason, 0) + 1
     return CoveragePage(
-        facts=_facts(row),
-        classes=tuple(_class(one) for one in flavors),
+        facts=(*_facts(row), *_blast_facts(latest)),
+        classes=tuple(_class(one) for one in _worst_first(flavors)),
         reasons=tuple(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))),
         decisions_url=list_url("failover.failoverdecision", zone__exact=row.zone),
         heat=heat,
@@ -229,6 +230,27 @@ def _facts(row: CoverageAccount) -> tuple[tuple[str, str, str], ...]:
             memory_short(row.lower_bound_bytes) if row.bounded_at else "not computed yet",
             "",
         ),
+    )
+
+
+def _worst_first(flavors: Iterable[FlavorCoverage]) -> list[FlavorCoverage]:
+    """Return flavors with most VMs without any slot first, then most that lack some, then names."""
+    return sorted(flavors, key=lambda one: (-one.bare_vms, -one.uncovered_vms, one.flavor_name))
+
+
+def _blast_facts(drill: FailureDrill | None) -> tuple[tuple[str, str, str], ...]:
+    """Return what the picture of the hosts shows, in two figures."""
+    if drill is None or not drill.hosts:
+        return ()
+    name, touched = max(
+        ((name, vms + users) for name, _, vms, _, _, users in drill.hosts),
+        key=lambda pair: (pair[1], pair[0]),
+    )
+    bad = sum(unprotected > 0 for _, _, _, unprotected, _, _ in drill.hosts)
+    drills = list_url("failover.failuredrill", zone__exact=drill.zone)
+    return (
+        ("largest blast radius", f"{name}: {touched:,} VMs", find_url("host", name)),
+        ("hosts whose loss leaves VMs without a slot", f"{bad:,} of {len(drill.hosts):,}", drills),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from django.utils.safestring import SafeString
 
 BAR_WIDTH = 1000
 BAR_HEIGHT = 22
-LEAST_WIDTH = 3
+LEAST_WIDTH = 14
 CELL_WIDTH = 40
 CELL_HEIGHT = 24
 CELLS_PER_LINE = 20
@@ -98,13 +99,14 @@ def share_bar(shares: Sequence[Share], *, whole: int, title: str) -> SafeString:
 
 
 def _piece(share: Share, start: int, end: int) -> SafeString:
+    width = max(LEAST_WIDTH, end - start)
     return format_html(
         '<rect class="hr-cover-{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
         share.kind,
-        start,
+        min(start, BAR_WIDTH - width),  # a few among very many are seen all the same
         # uncovered parts are lower, so that the bar reads without colours
         {"covered": 0, "partly": BAR_HEIGHT // 3, "bare": 2 * BAR_HEIGHT // 3}[share.kind],
-        max(LEAST_WIDTH, end - start),
+        width,
         BAR_HEIGHT,
         f"{share.words}: {share.vms:,}",
     )
@@ -113,7 +115,9 @@ def _piece(share: Share, start: int, end: int) -> SafeString:
 def heat_map(hosts: Iterable[HeatHost]) -> SafeString:
     """Draw hosts as cells by rack; a cell says how many VMs its loss touches.
 
-    The darker, the more; a cell with an exclamation mark leaves VMs without a slot.
+    Racks whose hosts leave most VMs without a slot come first, then in order of name, numbers
+    counted as such. The darker, the more; a cell with an exclamation mark leaves VMs without a
+    slot.
 
     Returns:
         An ``svg`` element in which every cell links to its host.
@@ -124,8 +128,8 @@ def heat_map(hosts: Iterable[HeatHost]) -> SafeString:
     most = max((host.touched_vms for members in racks.values() for host in members), default=0)
     pieces: list[SafeString] = []
     line = 0
-    for rack in sorted(racks):
-        members = sorted(racks[rack], key=lambda host: host.name)
+    for rack in sorted(racks, key=lambda name: _rack_rank(name, racks[name])):
+        members = sorted(racks[rack], key=lambda host: _natural(host.name))
         pieces.append(
             format_html(
                 '<text class="hr-heat-rack" x="0" y="{}">{}</text>',
@@ -143,6 +147,17 @@ def heat_map(hosts: Iterable[HeatHost]) -> SafeString:
         max(1, line) * CELL_HEIGHT,
         "Hosts by how many VMs their loss touches",
         format_html_join("", "{}", ((piece,) for piece in pieces)),
+    )
+
+
+def _rack_rank(rack: str, hosts: Iterable[HeatHost]) -> tuple[int, tuple[str | int, ...]]:
+    return (-sum(host.unprotected_vms for host in hosts), _natural(rack))
+
+
+def _natural(name: str) -> tuple[str | int, ...]:
+    """Return a key by which ``bb-2`` is before ``bb-10``: texts and numbers in turn."""
+    return tuple(
+        int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))
     )
 
 

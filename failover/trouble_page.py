@@ -113,10 +113,9 @@ def _sentence(troubles: ZoneTroubles, count: int) -> str:
         )
     if not count:
         return f"All rules hold in {troubles.zone}, and every user is where it was recorded."
-    when = troubles.next_run_at
-    return (
-        f"The next run of the loop is {'due' if when is None else time_text(when, timezone.now())}."
-    )
+    when, now = troubles.next_run_at, timezone.now()
+    words = "due" if when is None or when <= now else time_text(when, now)
+    return f"The next run of the loop is {words}."
 
 
 def _will(troubles: ZoneTroubles) -> str:

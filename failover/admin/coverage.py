@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -16,6 +17,7 @@ from django.utils.safestring import SafeString
 from failover.drill_models import CoverageAccount, ShadowPlan
 from failover.page_data import coverage_bar, coverage_page, objective_text
 from failover.selectors.troubles import zone_troubles
+from failover.services.nudges import start_rebalancing
 from failover.trouble_page import trouble_page
 from hosts.admin_filters import ZoneFilter
 from journal.admin_base import (
@@ -134,14 +136,27 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
         return time_tag(row.accounted_at)
 
 
+@admin.action(description="Plan these zones from scratch and carry it out", permissions=["start"])
+def start_now(
+    _: admin.ModelAdmin[ShadowPlan], request: HttpRequest, rows: QuerySet[ShadowPlan]
+) -> None:
+    """Tell the worker to rebalance zones now; their newest plans show the progress."""
+    for zone in sorted(set(rows.values_list("zone", flat=True))):
+        start_rebalancing(zone, None)
+        messages.success(
+            request, f"{zone}: the worker was told; the newest plan shows the progress"
+        )
+
+
 @admin.register(ShadowPlan)
 class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
     """Plans made from scratch, and what they would save."""
 
     owner_note = (
         "Computed every night; carried out in small steps when it saves enough. "
-        "manage.py rebalance_failover ZONE shows and starts one."
+        "manage.py rebalance_failover ZONE shows what would be done before it is."
     )
+    actions = (start_now,)  # type: ignore[assignment]  # the one action of this page
     list_display = ("zone", "computed", "state_column", "now", "then", "saving", "steps_done")
     list_filter = (ZoneFilter, "state")
     page_columns = (
@@ -157,6 +172,10 @@ class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
         "steps_done",
         "request_id",
     )
+
+    def has_start_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may have zones rebalanced."""
+        return bool(request.user.has_perm("failover.change_shadowplan"))
 
     @admin.display(description="computed", ordering="computed_at")
     def computed(self, row: ShadowPlan) -> SafeString | str:

@@ -11,6 +11,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from capacity.hooks import add_host_action
+from failover.domain.drain_window import SafeWindow
 from failover.selectors.drain import DrainAnswer, check_drain
 from hosts.models import Host
 from journal.admin_base import find_url
@@ -48,12 +49,7 @@ def check_drain_action(
 def drain_page(answer: DrainAnswer) -> dict[str, Any]:
     """Return what the page of an answer shows."""
     report, window = answer.report, answer.window
-    if report.is_safe:
-        when = "Now, as far as is known."
-    elif window is None:
-        when = "Not before something changes: no known end of a commitment helps."
-    else:
-        when = f"From {time_text(window.starts_at, timezone.now())}, when commitments have ended."
+    when = _when(window, is_safe=report.is_safe)
     return {
         "tone": "ok" if report.is_safe else "bad",
         "icon": "check_circle" if report.is_safe else "error",
@@ -99,6 +95,22 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
             for move in report.moves
         ],
     }
+
+
+def _when(window: SafeWindow | None, *, is_safe: bool) -> str:
+    if window is None:
+        return "Not before something changes: no end of a commitment and no planned host helps."
+    now = timezone.now()
+    if is_safe:
+        start = "Now, as far as is known"
+    else:
+        start = (
+            f"From {time_text(window.starts_at, now)}, when enough commitments have ended or "
+            "planned hosts have come"
+        )
+    if window.ends_at is None:
+        return f"{start}."
+    return f"{start}, until {time_text(window.ends_at, now)}, when other hosts are to be drained."
 
 
 add_host_action(check_drain_action)

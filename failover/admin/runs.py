@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
+from failover.services.replanning import ReplanOutcome, replan_vm
 from hosts.admin_filters import ZoneFilter
 from journal.admin_base import SystemOwnedAdmin, badge, find_link, time_tag
+from journal.errors import HeadroomError
 from journal.formatting import NOTHING, duration_text
+from journal.middleware import request_id_of
+
+MOST_REPLANNED = 50
+OUTCOME_WORDS = {
+    ReplanOutcome.COVERED: "has all its slots",
+    ReplanOutcome.SHORT: "still lacks slots",
+    ReplanOutcome.NOT_NEEDED: "needs none now",
+    ReplanOutcome.SPOILED: "others got in the way, the loop tries again",
+    ReplanOutcome.SKIPPED: "the loop is at work in its zone",
+    ReplanOutcome.HALTED: "the brake of its zone is on",
+}
 
 OUTCOME_TONES = {
     RunOutcome.DONE: "ok",
@@ -100,6 +115,27 @@ def _count(row: FailoverRun, name: str) -> str:
     return f"{row.counts.get(name, 0):,}"
 
 
+@admin.action(description="Plan these VMs now", permissions=["replan"])
+def replan_now(
+    _: admin.ModelAdmin[FailoverDecision], request: HttpRequest, rows: QuerySet[FailoverDecision]
+) -> None:
+    """Plan some VMs without waiting for the loop, and say what became of each."""
+    uuids = list(rows.values_list("vm_uuid", flat=True)[: MOST_REPLANNED + 1])
+    for vm_uuid in uuids[:MOST_REPLANNED]:
+        try:
+            done = replan_vm(vm_uuid, request_id=request_id_of(request))
+        except HeadroomError as problem:
+            messages.warning(request, f"{vm_uuid}: {problem.message}")
+            continue
+        words = f"{vm_uuid}: {OUTCOME_WORDS[done.outcome]}"
+        if done.outcome == ReplanOutcome.COVERED:
+            messages.success(request, words)
+        else:
+            messages.warning(request, f"{words} ({done.reason})" if done.reason else words)
+    if len(uuids) > MOST_REPLANNED:
+        messages.info(request, f"the first {MOST_REPLANNED} were planned, the loop does the others")
+
+
 @admin.register(FailoverDecision)
 class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     """VMs that have fewer slots than they need, and why."""
@@ -110,6 +146,7 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     search_fields = ("=vm_uuid",)
     search_help_text = "Whole uuid of the VM"
     ordering = ("zone", "since", "id")
+    actions = (replan_now,)  # type: ignore[assignment]  # the one action of this page
     page_columns = (
         "vm",
         "zone",
@@ -121,6 +158,10 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
         "tried_at",
         "run",
     )
+
+    def has_replan_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may have VMs planned."""
+        return bool(request.user.has_perm("failover.change_failoverdecision"))
 
     @admin.display(description="VM", ordering="vm_uuid")
     def vm(self, row: FailoverDecision) -> SafeString | str:

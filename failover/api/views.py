@@ -28,8 +28,9 @@ from failover.selectors.drills import drill_state
 from failover.selectors.plans import latest_drills, latest_shadow_plans
 from failover.selectors.zone import failover_zones
 from failover.services.nudges import start_rebalancing
-from failover.services.rebalancing import NoShadowPlan, compute_shadow_plan, rebalance_zone
+from failover.services.rebalancing import NoShadowPlan, rebalance_zone
 from failover.services.replanning import replan_vm
+from failover.services.shadow_plans import compute_shadow_plan
 from journal.auth import RULE_API_READ, RULE_API_WRITE, RULE_READ_ONLY
 from journal.errors import InvalidInput
 from journal.json_node import JSONNode, check_text, parse_json

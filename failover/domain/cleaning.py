@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,10 @@ from numpy.typing import NDArray
 from failover.domain.blame import memberships_to_remove
 from failover.domain.plan import Brake, CleaningPlan, PlanOptions, Removal, RemovalReason, Resize
 from failover.domain.slots import FailoverSlot, SlotUser
-from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
+from failover.domain.zone_columns import BoolColumn, ZoneSnapshot
+
+_Numbers = NDArray[np.signedinteger[Any]]
+_NARROW = 1 << 31
 
 
 def plan_cleaning(snapshot: ZoneSnapshot, options: PlanOptions) -> CleaningPlan:
@@ -87,25 +91,24 @@ def rule_breaking_vms(snapshot: ZoneSnapshot, left: BoolColumn) -> NDArray[np.bo
     """
     members = snapshot.members
     rows = np.flatnonzero(left)
-    slot = members.slot[rows].astype(np.int64)
-    vm = members.vm[rows].astype(np.int64)
-    host = members.joined_host[rows].astype(np.int64)
+    width = len(snapshot.hosts) + 2
+    # Elements of lists are numbers of VM and host in one; half as wide they sort twice as fast.
+    is_narrow = (len(snapshot.vms) + 1) * width < _NARROW
+    kind = np.dtype(np.int32 if is_narrow else np.int64)
+    slot = members.slot[rows]
+    vm = members.vm[rows].astype(kind)
+    host = members.joined_host[rows].astype(kind)
     pair_vm, pair_host = _partner_hosts(slot, vm, host)
     own_vm, first = np.unique(vm, return_index=True)
     listed_vm = np.concatenate([own_vm, vm, pair_vm])
-    listed_host = np.concatenate(
-        [host[first], snapshot.slots.host[slot].astype(np.int64), pair_host]
-    )
+    listed_host = np.concatenate([host[first], snapshot.slots.host[slot].astype(kind), pair_host])
     breaks = np.zeros(len(snapshot.vms), dtype=np.bool_)
-    width = np.int64(len(snapshot.hosts) + 2)
-    keys = np.sort(listed_vm * width + listed_host + 1)
+    keys = np.sort(listed_vm * kind.type(width) + listed_host + kind.type(1))
     breaks[keys[1:][keys[1:] == keys[:-1]] // width] = True
     return breaks
 
 
-def _partner_hosts(
-    slot: Int64Column, vm: Int64Column, host: Int64Column
-) -> tuple[Int64Column, Int64Column]:
+def _partner_hosts(slot: _Numbers, vm: _Numbers, host: _Numbers) -> tuple[_Numbers, _Numbers]:
     """Return (VM, host) of each user and each other user of the same reservation."""
     order = np.argsort(slot, kind="stable")
     slot, vm, host = slot[order], vm[order], host[order]

@@ -20,6 +20,7 @@ from failover.domain.covering import (
     missing_counts,
 )
 from failover.domain.plan import (
+    BoolColumn,
     CleaningPlan,
     CoverPlan,
     HostChooser,
@@ -68,8 +69,11 @@ class SlotsAround(Protocol):
         """Return the reservations on some hosts, or with a user there (``Xcol | Rcol``)."""
         ...
 
-    def sizes(self, memory_bytes: int, vcpus: int) -> Sequence[Size]:
-        """Return the sizes of reservations that are at least as large, the tightest first."""
+    def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
+        """Return the sizes of reservations that are at least as large, the tightest first.
+
+        Sizes of which every reservation has ``below`` users or more may be left out.
+        """
         ...
 
     def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
@@ -244,10 +248,10 @@ class _OneVm:
         self._list({offer.host, *self._around.user_hosts(offer.key)})
         return None
 
-    def _best_offer(self, joinable: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Offer | None:
+    def _best_offer(self, joinable: BoolColumn) -> Offer | None:
         order = self._options.reuse_order
         found: list[Offer] = []
-        for size in self._around.sizes(*self._size):
+        for size in self._around.sizes(*self._size, below=self._limit):
             found += [
                 offer
                 for offer in self._around.offers(size, without=self._blocked, below=self._limit)

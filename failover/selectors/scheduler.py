@@ -180,6 +180,7 @@ class SchedulerHosts:
         self._pipelines: dict[str, Pipeline] = {}
         self._batches: dict[str, Batch] = {}
         self._representative: dict[tuple[str, bytes], PlacementRequest] = {}
+        self._requests: dict[tuple[int, int, int], PlacementRequest] = {}
 
     @cached_property
     def table(self) -> HostTable:
@@ -256,6 +257,13 @@ class SchedulerHosts:
         return max((batch.placed for batch in self._batches.values()), key=len, default=())
 
     def _request(self, class_code: int, memory_bytes: int, vcpus: int) -> PlacementRequest:
+        known = self._requests.get((class_code, memory_bytes, vcpus))
+        if known is None:
+            known = self._new_request(class_code, memory_bytes, vcpus)
+            self._requests[class_code, memory_bytes, vcpus] = known
+        return known
+
+    def _new_request(self, class_code: int, memory_bytes: int, vcpus: int) -> PlacementRequest:
         facts = self._facts[class_code]
         key = facts.pipeline_name, self.compatible(class_code).tobytes()
         shared = self._representative.setdefault(key, facts.request)

@@ -8,7 +8,7 @@ VM list says they run. Where that is not where they were recorded, a join may be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from failover.domain.one_vm import Offer
@@ -37,22 +37,13 @@ class TableSlotsAround:
         self._zone = snapshot.zone
         self._names = snapshot.hosts.names
         self._row = snapshot.host_row
+        self._opened: tuple[int, Mapping[Size, list[ReservationRow]]] = (-1, {})
 
     @cached_property
     def _slots(self) -> list[ReservationRow]:
         """Reservations of the zone, by key."""
         zone = self._zone
         return [slot for slot in self._table.reservations.failover if slot.zone == zone]
-
-    @cached_property
-    def _ready(self) -> list[tuple[Size, ReservationRow]]:
-        """Reservations that may be joined as far as the table knows, by key, with their sizes."""
-        row = self._row
-        return [
-            ((slot.full.memory_bytes, slot.full.vcpus), slot)
-            for slot in self._slots
-            if slot.is_ready and slot.target_host in row
-        ]
 
     def closed_to(self, host: int) -> frozenset[int]:
         """Return the reservations that no VM of a host may join."""
@@ -71,9 +62,9 @@ class TableSlotsAround:
         found.update(slot.reservation_id for name in names for slot in self._of_vms_on(name))
         return frozenset(found)
 
-    def sizes(self, memory_bytes: int, vcpus: int) -> Sequence[Size]:
+    def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
         """Return the sizes of reservations that are at least as large, the tightest first."""
-        found = {size for size, _ in self._ready}
+        found = self._open(below)
         return sorted(size for size in found if size[0] >= memory_bytes and size[1] >= vcpus)
 
     def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
@@ -81,20 +72,17 @@ class TableSlotsAround:
 
         Whether they are usable is for :meth:`confirmed` to say.
         """
-        row = self._row
         return [
             Offer(
                 key=slot.reservation_id,
                 name="",
-                host=row[slot.target_host],
+                host=self._row[slot.target_host],
                 memory_bytes=size[0],
                 vcpus=size[1],
                 users=len(slot.vm_uuids),
             )
-            for its_size, slot in self._ready
-            if its_size == size
-            and len(slot.vm_uuids) < below
-            and slot.reservation_id not in without
+            for slot in self._open(below).get(size, ())
+            if slot.reservation_id not in without
         ]
 
     def user_hosts(self, key: int) -> frozenset[int]:
@@ -116,6 +104,18 @@ class TableSlotsAround:
                     users=users,
                 )
         return None
+
+    def _open(self, below: int) -> Mapping[Size, list[ReservationRow]]:
+        """Return size -> ready reservations with fewer users, by key; most of a zone are full."""
+        if self._opened[0] != below:
+            found: dict[Size, list[ReservationRow]] = {}
+            for slot in self._slots:
+                is_open = len(slot.vm_uuids) < below and slot.is_ready
+                if is_open and slot.target_host in self._row:
+                    size = slot.full.memory_bytes, slot.full.vcpus
+                    found.setdefault(size, []).append(slot)
+            self._opened = below, found
+        return self._opened[1]
 
     def _of_vms_on(self, host: str) -> Iterator[ReservationRow]:
         of_vm = self._table.reservations.failover_of_vm

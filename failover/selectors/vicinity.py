@@ -278,8 +278,9 @@ class DatabaseSlotsAround:
         """Return the reservations on some hosts, or with a user there."""
         return _keys(TOUCHING, {"hosts": [int(self._ids[host]) for host in sorted(hosts)]})
 
-    def sizes(self, memory_bytes: int, vcpus: int) -> Sequence[Size]:
+    def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
         """Return the sizes of reservations that are at least as large, the tightest first."""
+        del below  # counting users costs more than asking for a size in vain
         asked = {"zone": self._zone, "memory_bytes": memory_bytes, "vcpus": vcpus}
         return [(int(memory), int(cores)) for memory, cores in fetch_rows(SIZES, asked)]
 

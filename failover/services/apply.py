@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import structlog
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
@@ -152,7 +153,7 @@ class PlanWriter:
         self._slot_keys: dict[int, int] = dict(enumerate(snapshot.slots.ids.tolist()))
         self._names: dict[int, str] = dict(enumerate(snapshot.slots.names))
         self._created: Mapping[int, NewSlot] = {}
-        self._have: dict[int, int] = {}
+        self._have: list[int] = []
         self._vms: Mapping[int, _Vm] = {}
         self.done = Applied()
 
@@ -189,14 +190,13 @@ class PlanWriter:
         message = f"zone {self._snapshot.zone}: hosts stayed locked by others"
         raise Busy(message, zone=self._snapshot.zone) from blocked
 
-    def _counted(self, plan: ZonePlan) -> dict[int, int]:
-        """Return VM row -> users rows it has in the database after cleaning."""
-        gone = {one.member for one in plan.cleaning.removals}
-        have: dict[int, int] = {}
-        for member, vm in enumerate(self._snapshot.members.vm.tolist()):
-            if member not in gone:
-                have[vm] = have.get(vm, 0) + 1
-        return have
+    def _counted(self, plan: ZonePlan) -> list[int]:
+        """Return for each VM how many user rows it has in the database after cleaning."""
+        members = self._snapshot.members
+        stays = np.ones(len(members), dtype=np.bool_)
+        stays[[one.member for one in plan.cleaning.removals]] = False
+        counts = np.bincount(members.vm[stays], minlength=len(self._snapshot.vms))
+        return [int(count) for count in counts.tolist()]
 
     def _clean(self, plan: ZonePlan) -> None:
         cleaning = plan.cleaning
@@ -328,7 +328,7 @@ class PlanWriter:
         self.done.joined += len(written.joins)
         self.done.spoiled |= written.lost
         for vm, _ in written.joins:
-            self._have[vm] = self._have.get(vm, 0) + 1
+            self._have[vm] += 1
 
     def _locked_slots(self, step: _Step) -> dict[int, ResourceVector]:
         """Return reservation number -> size of those that can be joined or may be made.
@@ -372,7 +372,7 @@ class PlanWriter:
             vm
             for vm, host_id in found.items()
             if (self._trusts_hosts or host_id == self._vms[vm].host_id)
-            and counts.get(vm, 0) == self._have.get(vm, 0)
+            and counts.get(vm, 0) == self._have[vm]
         }
 
     def _may_hold(self, size: ResourceVector | None, vm: int) -> bool:

@@ -1,38 +1,35 @@
 """Shadow plans and carrying them out, make before break (spec failover, 17.4).
 
-A plan is carried out in single steps, one VM and one transaction each, as far as the rules allow
-the states in between. In a small or crowded zone they hardly do; then all memberships are exchanged
-in one transaction, after room for every new slot was taken beside that of the old ones. Either way
-nobody ever sees a VM with fewer slots than it had.
+A plan is carried out in single steps, one membership and one transaction each, as far as the rules
+allow the states in between. In a small or crowded zone they hardly do. Then VMs exchange all their
+slots at once: all of them in one transaction where there are not too many, else some at a time, for
+which the rules hold in any order. Either way nobody ever sees a VM with fewer slots than it had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
-from capacity.selectors.host_table import current_host_table
-from failover.domain.covering import plan_cover
-from failover.domain.drill_columns import best_bound, coverage_costs, drill_state_of
+from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
-from failover.domain.plan import CleaningPlan, HostChooser, PlanOptions, ReuseOrder
+from failover.domain.exchange import ExchangePlan, VmExchange, plan_exchange
+from failover.domain.plan import HostChooser
 from failover.domain.rebalance import RebalancePlan, RebalanceStep, TargetSlot, plan_rebalance
-from failover.domain.shadow import bare_zone, zone_after
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import ShadowPlan, ShadowState
 from failover.selectors.drills import zone_snapshot
-from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_zones
+from failover.services.shadow_plans import LIVE_STATES, HostsWithoutSlots, compute_shadow_plan
 from failover.services.writing import (
     SlotToWrite,
     UserToWrite,
@@ -48,15 +45,11 @@ from journal.actors import Actor
 from journal.errors import Busy, HeadroomError
 from journal.services import Change, record_changes
 from scheduling.resources import ResourceVector
-from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)
 
 MOST_SWAPPED: Final = 20_000
-KEPT: Final = timedelta(days=90)
-LIVE_STATES: Final = (ShadowState.PROPOSED, ShadowState.RUNNING)
-
-Choosers = Callable[[ZoneSnapshot], HostChooser]
+VMS_PER_EXCHANGE: Final = 100
 
 
 class NoShadowPlan(HeadroomError):  # noqa: N818 - a state of the zone, not a defect
@@ -77,8 +70,9 @@ class Rebalancing:
         done: Steps that were carried out; for an exchange, memberships.
         refused: Steps that others got in the way of.
         blocked: Memberships of the plan that single steps cannot reach.
-        is_exchange: Whether all memberships are exchanged at once.
+        is_exchange: Whether VMs exchange all their slots at once.
         plan: The single steps, empty for an exchange.
+        exchange: VMs that exchange their slots one after the other; None if all do together.
     """
 
     zone: str
@@ -90,102 +84,7 @@ class Rebalancing:
     blocked: int = 0
     is_exchange: bool = False
     plan: tuple[RebalanceStep, ...] = field(default=(), repr=False)
-
-
-class HostsWithoutSlots(SchedulerHosts):
-    """What the scheduler would say if the zone had no failover slots."""
-
-    @cached_property
-    def table(self) -> HostTable:
-        """Hosts of all zones; those of the zone without failover blocks."""
-        table = current_host_table()
-        rows = [table.row_of[name] for name in self.snapshot.hosts.names if name in table.row_of]
-        nothing = np.zeros(len(rows), dtype=np.int64)
-        return table.replace_columns(
-            rows, {"failover_memory_bytes": nothing, "failover_vcpus": nothing}
-        )
-
-
-def compute_shadow_plan(
-    zone: str,
-    *,
-    request_id: str,
-    now: datetime,
-    choosers: Choosers = HostsWithoutSlots,
-) -> ShadowPlan:
-    """Plan a zone from scratch and store the plan with what it would save.
-
-    It is proposed when it covers every VM at least as well and saves more than the threshold; else
-    it is kept for the record. An older plan becomes obsolete.
-
-    Args:
-        zone: The zone.
-        request_id: Correlation id.
-        now: The present.
-        choosers: What the scheduler says about hosts of a zone without slots.
-    """
-    chosen = settings.HEADROOM.failover
-    snapshot = zone_snapshot(zone, now=now)
-    bare = bare_zone(snapshot)
-    options = PlanOptions(
-        reuse_order=ReuseOrder(chosen.reuse_order),
-        max_users=chosen.max_users_per_reservation,
-        consolidate=chosen.consolidate,
-    )
-    shadow = zone_after(bare, plan_cover(bare, CleaningPlan(), choosers(bare), options))
-    cost, costs = coverage_costs(shadow)[0], coverage_costs(snapshot)
-    before = int(snapshot.slots.memory_bytes.sum())
-    after = cost.reserved_memory_bytes or 0
-    is_worth = _covers_as_well(snapshot, shadow) and (
-        before - after > chosen.rebalance_threshold_ratio * before
-    )
-    row = ShadowPlan(
-        zone=zone,
-        state=ShadowState.PROPOSED if is_worth else ShadowState.NOT_WORTH,
-        computed_at=now,
-        request_id=request_id,
-        reserved_memory_bytes=before,
-        shadow_memory_bytes=after,
-        lower_bound_bytes=best_bound(costs),
-        vm_memory_bytes=cost.vm_memory_bytes,
-        slots=_stored(shadow) if is_worth else [],
-    )
-    with transaction.atomic(durable=True):
-        zone_lock([zone])
-        ShadowPlan.objects.filter(zone=zone, state__in=LIVE_STATES).update(
-            state=ShadowState.OBSOLETE, slots=[]
-        )
-        ShadowPlan.objects.filter(zone=zone, computed_at__lt=now - KEPT).delete()
-        row.save()
-    return row
-
-
-def _covers_as_well(snapshot: ZoneSnapshot, shadow: ZoneSnapshot) -> bool:
-    required = snapshot.vms.required
-    now = np.minimum(snapshot.cover, required)
-    return bool(np.all(np.minimum(shadow.cover, required) >= now))
-
-
-def _stored(shadow: ZoneSnapshot) -> list[dict[str, Any]]:  # Any: JSON
-    """Return the slots of a plan as stored; a slot bears the label of its first user."""
-    vms, slots = shadow.vms, shadow.slots
-    starts, rows = (column.tolist() for column in shadow.members_of_slot)
-    users = shadow.members.vm.tolist()
-    stored = []
-    for number, host in enumerate(slots.host.tolist()):
-        listed = [users[row] for row in rows[starts[number] : starts[number + 1]]]
-        flavor, group = vms.labels[vms.label_code[listed[0]]]
-        stored.append(
-            {
-                "host": shadow.hosts.names[host],
-                "memory_bytes": int(slots.memory_bytes[number]),
-                "vcpus": int(slots.vcpus[number]),
-                "flavor": flavor,
-                "group": group,
-                "vms": [vms.uuids[vm] for vm in listed],
-            }
-        )
-    return stored
+    exchange: ExchangePlan | None = field(default=None, repr=False)
 
 
 def rebalance_zone(
@@ -222,8 +121,13 @@ def rebalance_zone(
         now=now,
     )
     limit = settings.HEADROOM.failover.rebalance_steps_per_run
-    plan = work.steps(limit if most_steps is None else most_steps)
-    exchanged = _exchanged(work, plan)
+    most = limit if most_steps is None else most_steps
+    memberships = sum(len(target.users) for target in work.targets)
+    if memberships > MOST_SWAPPED:
+        in_parts = _exchanged_in_parts(work, most)
+        return in_parts if is_dry_run else work.exchange(in_parts)
+    plan = work.steps(most)
+    exchanged = _exchanged(work, plan, memberships)
     if exchanged is not None:
         return exchanged if is_dry_run else work.exchange(exchanged)
     outcome = Rebalancing(
@@ -237,12 +141,25 @@ def rebalance_zone(
     return outcome if is_dry_run else work.carry_out(outcome)
 
 
-def _exchanged(work: _Work, plan: RebalancePlan) -> Rebalancing | None:
+def _exchanged_in_parts(work: _Work, most: int) -> Rebalancing:
+    """Return the exchange of a large zone: VM by VM, as many as there may be steps."""
+    exchange = plan_exchange(work.state, work.targets, most=most, may_use=work.may_use)
+    return Rebalancing(
+        zone=work.row.zone,
+        reserved_before=exchange.reserved_before,
+        reserved_after=exchange.reserved_after,
+        steps=len(exchange.exchanges),
+        blocked=exchange.blocked,
+        is_exchange=True,
+        exchange=exchange,
+    )
+
+
+def _exchanged(work: _Work, plan: RebalancePlan, memberships: int) -> Rebalancing | None:
     """Return the exchange of all memberships where single steps get stuck early; None else."""
-    memberships = sum(len(target.users) for target in work.targets)
     gained = plan.reserved_before - plan.reserved_after
     possible = plan.reserved_before - work.row.shadow_memory_bytes
-    if not plan.blocked or gained * 2 >= possible or memberships > MOST_SWAPPED:
+    if not plan.blocked or gained * 2 >= possible:
         return None
     return Rebalancing(
         zone=work.row.zone,
@@ -254,7 +171,7 @@ def _exchanged(work: _Work, plan: RebalancePlan) -> Rebalancing | None:
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Work:
     """One rebalancing; gone when it ends."""
 
@@ -284,9 +201,9 @@ class _Work:
 
     def steps(self, most: int) -> RebalancePlan:
         """Return the single steps."""
-        return plan_rebalance(self.state, self.targets, most_steps=most, may_use=self._may_use)
+        return plan_rebalance(self.state, self.targets, most_steps=most, may_use=self.may_use)
 
-    def _may_use(self, uuid: str, host: str) -> bool:
+    def may_use(self, uuid: str, host: str) -> bool:
         """Ask the scheduler whether a VM may run on a host: the validation of a step."""
         snapshot = self.snapshot
         mask = self.chooser.compatible(int(snapshot.vms.class_code[snapshot.vm_row[uuid]]))
@@ -306,10 +223,89 @@ class _Work:
         return replace(outcome, done=done, refused=refused)
 
     def exchange(self, outcome: Rebalancing) -> Rebalancing:
-        """Exchange all memberships in one transaction."""
+        """Exchange all memberships, in one transaction or VM by VM."""
+        if outcome.exchange is not None:
+            return self._exchange_in_parts(outcome, outcome.exchange)
         done = self._attempted(self._swap)
         self._mark(ShadowState.DONE if done else ShadowState.OBSOLETE, outcome.steps * done)
         return replace(outcome, done=outcome.steps * done, refused=outcome.steps * (not done))
+
+    def _exchange_in_parts(self, outcome: Rebalancing, plan: ExchangePlan) -> Rebalancing:
+        self._mark(ShadowState.RUNNING, 0)
+        ids = dict(zip(self.snapshot.slots.names, self.snapshot.slots.ids.tolist(), strict=True))
+        self.keys = {number: int(ids[name]) for number, name in plan.standing.items()}
+        done = 0
+        for first in range(0, len(plan.exchanges), VMS_PER_EXCHANGE):
+            done += self._exchange_some(plan.exchanges[first : first + VMS_PER_EXCHANGE])
+        is_over = done == len(plan.exchanges) and not plan.blocked and not plan.is_cut
+        self._mark(ShadowState.DONE if is_over else ShadowState.RUNNING, done)
+        return replace(outcome, done=done, refused=len(plan.exchanges) - done)
+
+    def _exchange_some(self, exchanges: Sequence[VmExchange]) -> int:
+        """Let some VMs exchange their slots in a transaction; halve those that are refused."""
+        made: dict[int, int] = {}
+        if self._attempted(lambda: self._exchange_now(exchanges, made)):
+            self.keys |= made
+            return len(exchanges)
+        if len(exchanges) == 1:
+            return 0
+        middle = len(exchanges) // 2
+        return self._exchange_some(exchanges[:middle]) + self._exchange_some(exchanges[middle:])
+
+    def _exchange_now(self, exchanges: Sequence[VmExchange], made: dict[int, int]) -> bool:
+        """Make the slots, then let the VMs join them and leave all others; False if one cannot."""
+        made.clear()
+        vms = _located([one.vm for one in exchanges])
+        if any(
+            one.vm not in vms
+            or (host := vms[one.vm].host) is None
+            or host.name != self.state.vms[one.vm].host
+            for one in exchanges
+        ):
+            return False
+        wanted = sorted({number for one in exchanges for number in one.targets})
+        known = {self.keys[number] for number in wanted if number in self.keys}
+        usable = Reservation.objects.filter(
+            pk__in=known, is_ready=True, failover__state="active"
+        ).select_for_update(of=("self",), no_key=True)
+        fresh = [number for number in wanted if number not in self.keys]
+        if usable.order_by("pk").count() != len(known):
+            return False
+        keys = self._made([self.slot_of[number] for number in fresh]) if fresh else []
+        if len(keys) != len(fresh):
+            return False
+        made.update(zip(fresh, keys, strict=True))
+        return self._change_slots(exchanges, {**self.keys, **made}, vms)
+
+    def _change_slots(
+        self,
+        exchanges: Sequence[VmExchange],
+        keys: Mapping[int, int],
+        vms: Mapping[str, Instance],
+    ) -> bool:
+        joined = {(one.vm, keys[number]) for one in exchanges for number in one.targets}
+        before = list(
+            ReservationAllocation.objects.filter(
+                vm_uuid__in=list(vms), reservation__kind=ReservationKind.FAILOVER
+            ).values_list("pk", "vm_uuid", "reservation_id", "reservation__failover__state")
+        )
+        if any(state != "active" for *_, state in before):
+            return False
+        stays = {(vm, key) for _, vm, key, _ in before} & joined
+        leaving = [(pk, key) for pk, vm, key, _ in before if (vm, key) not in stays]
+        delete_users([pk for pk, _ in leaving], now=self.now)
+        write_users(
+            (_user(key, vms[vm]) for vm, key in sorted(joined - stays)),
+            now=self.now,
+        )
+        touch({key for _, key in joined - stays}, now=self.now)
+        delete_unused(sorted({key for _, key in leaving}))
+        return True
+
+    @cached_property
+    def slot_of(self) -> Mapping[int, dict[str, Any]]:
+        """Return number of a planned slot -> the slot as stored."""
+        return dict(enumerate(self.row.slots))
 
     def _step(self, step: RebalanceStep) -> bool:
         return self._attempted(lambda: self._move(step))
@@ -427,7 +423,7 @@ class _Work:
         if has_moved or len(vms) != len(uuids) or not covered <= set(uuids):
             return False
         may_stand = all(
-            self._may_use(uuid, target.host) for target in self.targets for uuid in target.users
+            self.may_use(uuid, target.host) for target in self.targets for uuid in target.users
         )
         if len(self.targets) != len(self.row.slots) or not may_stand:
             return False

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import structlog
 from django.conf import settings
@@ -328,7 +329,7 @@ def _result(
 def _lean(snapshot: ZoneSnapshot, vm: int) -> ZoneSnapshot:
     """Return the snapshot with one VM alone: all that the scheduler is asked about."""
     vms = snapshot.vms
-    columns = {
+    columns: dict[str, Any] = {  # Any: columns of several dtypes
         name: getattr(vms, name)[vm : vm + 1]
         for name in VmColumns.__dataclass_fields__
         if name not in {"uuids", "labels", "classes"}

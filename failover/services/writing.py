@@ -148,7 +148,7 @@ def write_slots(
     if not slots:
         return []
     names = _fresh_names(zone, len(slots))
-    with connection.wrap_database_errors, connection.cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(NEXT_IDS, [len(slots)])
         ids = [row[0] for row in cursor.fetchall()]
     moment = copy_time(now)

@@ -12,12 +12,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from capacity.models import ReservationAllocation
-from failover.drill_models import CoverageAccount, FailureDrill
-from failover.models import FailoverReservation
+from capacity.services.pipelines import ensure_shipped_pipelines
+from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
+from failover.models import FailoverDecision, FailoverReservation
 from failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
 from failover.services.coverage import account_coverage
 from failover.services.drills import drill_zone
 from hosts.models import Host, Instance
+from tests.factories import make_domain, make_project
 from tests.failover.drill_rows import ZoneRows, make_zone
 
 USERS = "capacity_reservationallocation"
@@ -63,6 +65,31 @@ def test_heat_map_says_in_words_what_it_shows() -> None:
     assert re.search(r">7!</text>", picture)
     assert "bb&lt;2&gt;" in picture
     assert 'href="/h2/"' in picture
+
+
+def test_racks_that_leave_vms_without_a_slot_come_first_then_by_number() -> None:
+    racks = ["bb-1", "bb-10", "bb-2", "", "bb-3", "7"]
+    picture = heat_map(
+        [heat_host(f"h{at}", vms=1, unprotected=int(at == 4), rack=r) for at, r in enumerate(racks)]
+    )
+
+    shown = re.findall(r'hr-heat-rack"[^>]*>([^<]+)<', picture)
+    assert shown == ["bb-3", "7", "bb-1", "bb-2", "bb-10", "no rack"]
+
+
+def test_one_vm_among_very_many_is_seen_within_the_bar() -> None:
+    picture = share_bar(
+        [
+            Share(kind="covered", vms=99_999, words="covered"),
+            Share(kind="bare", vms=1, words="bare"),
+        ],
+        whole=100_000,
+        title="all",
+    )
+
+    (x, width) = re.findall(r'hr-cover-bare" x="(\d+)" y="\d+" width="(\d+)"', picture)[0]
+    assert int(width) >= 10
+    assert int(x) + int(width) <= 1000
 
 
 def test_heat_map_of_no_host_is_a_picture_too() -> None:
@@ -127,6 +154,8 @@ class TestPages:
         assert "have all their slots: 2" in page
         assert "have no slot: 1" in page
         assert "h6: 1 VMs go down, 1 of them without a slot" in page
+        assert re.search(r"largest blast radius</dt><dd><a[^>]*>h\d: \d+ VMs</a>", page)
+        assert "1 of 6" in page
 
     @pytest.mark.parametrize(
         ("names", "title"),
@@ -263,3 +292,71 @@ class TestTroubles:
         address = troubles_address()
         CoverageAccount.objects.all().delete()
         assert admin_client.get(address).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+class TestActions:
+    def chosen(self, admin_client: Client, page: str, action: str, key: int) -> str:
+        response = admin_client.post(
+            reverse(f"admin:failover_{page}_changelist"),
+            {"action": action, ACTION_CHECKBOX_NAME: [key]},
+            follow=True,
+        )
+        assert response.status_code == 200
+        return html.unescape(response.content.decode())
+
+    def test_uncovered_vm_is_planned_now(self, admin_client: Client) -> None:
+        ensure_shipped_pipelines(request_id="test")
+        make_domain()
+        make_project()
+        rows = make_zone("", vms={"a": "1"}, hosts=("2",), required=1)
+        row = FailoverDecision.objects.create(
+            vm_uuid=rows.uuid("a"),
+            zone="az-a",
+            required_count=1,
+            current_count=0,
+            reason="waiting",
+            since=timezone.now(),
+        )
+
+        page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
+
+        assert f"{rows.uuid('a')}: has all its slots" in page
+        assert not FailoverDecision.objects.exists()
+
+    def test_vm_that_cannot_be_covered_says_why(self, admin_client: Client) -> None:
+        rows = make_zone("", vms={"a": "1"}, required=1)
+        row = FailoverDecision.objects.create(
+            vm_uuid=rows.uuid("a"),
+            zone="az-a",
+            required_count=1,
+            current_count=0,
+            reason="waiting",
+            since=timezone.now(),
+        )
+
+        page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
+
+        assert "still lacks slots" in page
+        row.refresh_from_db()
+        assert row.reason != "waiting"
+
+    def test_zone_is_rebalanced_by_the_worker(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started: list[tuple[str, int | None]] = []
+        monkeypatch.setattr(
+            "failover.admin.coverage.start_rebalancing",
+            lambda zone, steps: started.append((zone, steps)),
+        )
+        row = ShadowPlan.objects.create(
+            zone="az-a",
+            state="not_worth",
+            computed_at=timezone.now(),
+            reserved_memory_bytes=1,
+            shadow_memory_bytes=1,
+        )
+
+        self.chosen(admin_client, "shadowplan", "start_now", row.pk)
+
+        assert started == [("az-a", None)]

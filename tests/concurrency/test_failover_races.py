@@ -45,7 +45,7 @@ from tests.failover.zones import (
     vm,
 )
 from tests.killing import die_at_statement, run_in_child
-from tests.ledger import assert_rooms_add_up
+from tests.ledger import assert_ledger_holds
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -76,7 +76,7 @@ def build_zones() -> None:
 def assert_nothing_is_broken() -> None:
     """What must hold whenever anybody looks."""
     assert five_rules_hold(plain_slots())
-    assert_rooms_add_up()
+    assert_ledger_holds()
     held = set(Reservation.objects.filter(kind="failover").values_list("pk", flat=True))
     assert held == set(FailoverReservation.objects.values_list("reservation_id", flat=True))
 
@@ -177,8 +177,9 @@ def loop(zone: str) -> Callable[[], None]:
 
 def commit_capacity(number: int, amount: int) -> Callable[[], None]:
     def work() -> None:
-        for step in range(3):
-            decide({"alpha": {RAM: [change(f"{number:04d}{step:04d}-0000", amount)]}})
+        for step in range(4):
+            asked = {"alpha": {RAM: [change(f"{number:04d}{step:04d}-0000", amount)]}}
+            decide(asked, zone=ZONES[step % len(ZONES)])
 
     return work
 
@@ -288,6 +289,9 @@ def test_loops_among_commitments_placements_and_moves_killed_at_random(seed: int
         killed += wait_for(children)
         assert_nothing_is_broken()
     assert killed
+    kinds = set(Reservation.objects.values_list("kind", "zone"))
+    assert kinds >= {("committed", zone) for zone in ZONES}
+    assert {kind for kind, _ in kinds} == {"committed", "failover", "in_flight"}
     finish()
     assert_nothing_is_broken()
     assert_everything_is_covered()

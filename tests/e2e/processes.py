@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+from uuid import uuid4
 
 from django.conf import settings
 from django.db import connection
+from kombu import Queue
 
+from config.celery_app import app
 from config.launcher.demo import ADDRESS, answers_healthz, choose_port
 from config.launcher.places import this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
@@ -30,6 +33,7 @@ TOKENS = [
 ]
 PATIENCE_SECONDS = 60.0
 REQUEST_SECONDS = 30.0
+PING_SECONDS = 1.0
 
 
 def database_url() -> str:
@@ -194,3 +198,41 @@ def someone_waits_for_a_lock() -> bool:
             """
         )
         return bool((cursor.fetchone() or (0,))[0])
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker(Process):
+    """A Celery worker with a queue of its own; started means that it takes tasks.
+
+    A worker that is asked to end before its signal handlers are there dies by the signal, and what
+    a test waits for next may have been done by the worker before it.
+    """
+
+    processes: int = 1
+    role: str = "worker"
+    name: str = field(default_factory=lambda: f"e2e-{uuid4()}")
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.arguments = [
+            *("--hostname", f"{self.name}@test", "--queues", self.name),
+            *("--concurrency", str(self.processes), "--without-mingle", "--without-gossip"),
+        ]
+        Process.start(self)
+        assert wait_until(self.answers, PATIENCE_SECONDS), self.log()
+
+    def answers(self) -> bool:
+        """Return whether it takes tasks now."""
+        answered = app.control.ping(destination=[f"{self.name}@test"], timeout=PING_SECONDS)
+        return bool(answered)
+
+    def send(self, task: str, *arguments: object) -> None:
+        """Send a task to it."""
+        app.send_task(task, args=list(arguments), queue=self.name)
+
+    def forget(self) -> None:
+        """Kill it if it still runs, and drop its queue."""
+        if self.child is not None and self.child.process.poll() is None:
+            self.kill()
+        with app.connection() as link:
+            Queue(self.name)(link.default_channel).delete()

@@ -6,22 +6,19 @@ import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from kombu import Queue
 
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationAllocation
 from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import SlotCheck
 from commitments.services.verification import CHUNK_SLOTS
 from commitments.tasks import VERIFY_SLOTS
-from config.celery_app import app
 from config.launcher.processes import wait_until
 from hosts.models import Instance
-from tests.e2e.processes import Process, someone_waits_for_a_lock, wait_until_database_is_ours
+from tests.e2e.processes import Worker, someone_waits_for_a_lock, wait_until_database_is_ours
 from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.ledger import assert_rooms_add_up
 
@@ -32,16 +29,11 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Process]:
-    """A worker with a queue of its own, not started yet."""
-    queue = f"e2e-{uuid4()}"
-    arguments = ["--queues", queue, "--concurrency", "1", "--without-mingle", "--without-gossip"]
-    process = Process(role="worker", directory=tmp_path, arguments=arguments)
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """A worker, not started yet."""
+    process = Worker(directory=tmp_path)
     yield process
-    if process.child is not None and process.child.process.poll() is None:
-        process.kill()
-    with app.connection() as link:
-        Queue(queue)(link.default_channel).delete()
+    process.forget()
 
 
 @pytest.fixture
@@ -88,8 +80,8 @@ def arrived() -> None:
     rebuild_host_capacity()
 
 
-def look(worker: Process) -> None:
-    app.send_task(VERIFY_SLOTS, queue=worker.arguments[1])
+def look(worker: Worker) -> None:
+    worker.send(VERIFY_SLOTS)
 
 
 def confirmed() -> int:
@@ -98,7 +90,7 @@ def confirmed() -> int:
 
 @pytest.mark.usefixtures("arrived")
 def test_worker_killed_while_looking_leaves_whole_chunks_and_the_next_look_finishes(
-    worker: Process,
+    worker: Worker,
 ) -> None:
     worker.start()
     with transaction.atomic():

@@ -6,21 +6,18 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import psutil
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from kombu import Queue
 
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment, Condition
 from commitments.services.repair import CHUNK_ROWS
 from commitments.tasks import DISPATCH_DUE
-from config.celery_app import app
 from config.launcher.processes import wait_until
-from tests.e2e.processes import Process, someone_waits_for_a_lock, wait_until_database_is_ours
+from tests.e2e.processes import Worker, someone_waits_for_a_lock, wait_until_database_is_ours
 from tests.factories import make_commitment, make_group, make_hosts
 from tests.ledger import assert_ledger_holds
 
@@ -31,16 +28,11 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Process]:
-    """A worker with a queue of its own, not started yet."""
-    queue = f"e2e-{uuid4()}"
-    arguments = ["--queues", queue, "--concurrency", "1", "--without-mingle", "--without-gossip"]
-    process = Process(role="worker", directory=tmp_path, arguments=arguments)
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """A worker, not started yet."""
+    process = Worker(directory=tmp_path)
     yield process
-    if process.child is not None and process.child.process.poll() is None:
-        process.kill()
-    with app.connection() as link:
-        Queue(queue)(link.default_channel).delete()
+    process.forget()
 
 
 @pytest.fixture
@@ -55,8 +47,8 @@ def pending() -> None:
         )
 
 
-def dispatch(worker: Process) -> None:
-    app.send_task(DISPATCH_DUE, queue=worker.arguments[1])
+def dispatch(worker: Worker) -> None:
+    worker.send(DISPATCH_DUE)
 
 
 def accepted() -> int:
@@ -71,7 +63,7 @@ def assert_all_is_placed() -> None:
 
 @pytest.mark.usefixtures("pending")
 def test_worker_killed_in_the_middle_leaves_whole_chunks_and_the_next_dispatch_finishes(
-    worker: Process,
+    worker: Worker,
 ) -> None:
     worker.start()
     with transaction.atomic():
@@ -99,7 +91,7 @@ def test_worker_killed_in_the_middle_leaves_whole_chunks_and_the_next_dispatch_f
 
 
 @pytest.mark.usefixtures("pending")
-def test_task_of_a_killed_pool_process_is_delivered_again(worker: Process) -> None:
+def test_task_of_a_killed_pool_process_is_delivered_again(worker: Worker) -> None:
     worker.start()
     with transaction.atomic():
         assert len(HostCapacity.objects.select_for_update())
@@ -111,3 +103,8 @@ def test_task_of_a_killed_pool_process_is_delivered_again(worker: Process) -> No
         pool[0].send_signal(signal.SIGKILL)
     assert_all_is_placed()
     assert worker.child.process.poll() is None
+
+
+def test_worker_that_only_just_started_ends_when_asked(worker: Worker) -> None:
+    worker.start()
+    assert worker.stop() == os.EX_OK

@@ -6,11 +6,14 @@ import threading
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capacity.models import Reservation, ReservationAllocation
+from failover.domain.slots import FailoverSlot, SlotUser
 from failover.models import FailoverReservation
 from hosts.models import Host, Instance
-from tests.domain.failover.oracle import SLOT
+from tests.domain.failover.oracle import SLOT, five_rules_hold
 from tests.factories import make_allocation, make_hosts, make_reservation, make_vm
 
 INSERT = """
@@ -177,3 +180,60 @@ def test_two_joins_that_only_together_break_the_rules_do_not_both_commit() -> No
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["committed", "refused"]
+
+
+NAMES = tuple(f"v{number}" for number in range(6))
+
+
+@settings(max_examples=40)
+@given(
+    homes=st.lists(st.sampled_from("123456"), min_size=6, max_size=6),
+    places=st.lists(st.sampled_from("123456"), min_size=1, max_size=4),
+    users=st.lists(
+        st.lists(st.sampled_from(NAMES), unique=True, max_size=3), min_size=4, max_size=4
+    ),
+)
+def test_database_refuses_exactly_what_breaks_the_five_rules(
+    db: None, homes: list[str], places: list[str], users: list[list[str]]
+) -> None:
+    del db
+    slots = [
+        FailoverSlot(
+            name=f"r{number}",
+            host=place,
+            users=tuple(SlotUser(vm_uuid=name, host=homes[int(name[1])]) for name in users[number]),
+        )
+        for number, place in enumerate(places)
+    ]
+    pairs = [(user.vm_uuid, slot.name) for slot in slots for user in slot.users]
+    savepoint = transaction.savepoint()
+    zone = Zone()
+    for slot in slots:
+        zone.build(f"{slot.name}@{slot.host}{{}}")
+    for name, home in zip(NAMES, homes, strict=True):
+        zone.vm(f"{name}@{home}")
+    try:
+        zone.join(*pairs)
+        is_accepted = True
+    except IntegrityError:
+        is_accepted = False
+    transaction.savepoint_rollback(savepoint)
+    assert is_accepted is five_rules_hold(slots)
+
+
+@pytest.mark.parametrize(
+    ("text", "vms"),
+    [
+        pytest.param("r1@3{v1@1}", "v2@3", id="within a reservation"),
+        pytest.param("r1@3{v1@1}, r2@4{v1@1}, r3@5{v1@1}", "v2@4", id="with another of three"),
+    ],
+)
+def test_refusal_names_the_host_and_the_vm(zone: Zone, text: str, vms: str) -> None:
+    zone.build(text)
+    zone.vm(vms)
+    ids = {str(host.pk) for host in zone.hosts.values()}
+    with pytest.raises(IntegrityError, match="is listed twice for VM") as caught:
+        zone.join((vms.split("@", maxsplit=1)[0], "r1"))
+    words = str(caught.value).split()
+    assert words[words.index("host") + 1] in ids
+    assert any(vm.openstack_id in str(caught.value) for vm in zone.vms.values())

@@ -15,7 +15,8 @@ from capacity.services.pipelines import ensure_shipped_pipelines
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState
 from failover.models import FailoverReservation
 from failover.services.evacuation import plan_evacuations, settle_evacuations
-from failover.services.rebalancing import compute_shadow_plan, rebalance_zone
+from failover.services.rebalancing import rebalance_zone
+from failover.services.shadow_plans import compute_shadow_plan
 from hosts.models import Host, Instance
 from journal.actors import Actor
 from tests.factories import make_domain, make_project

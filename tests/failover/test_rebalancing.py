@@ -13,12 +13,8 @@ from capacity.services.pipelines import ensure_shipped_pipelines
 from failover.drill_models import ShadowPlan, ShadowState
 from failover.models import FailoverReservation
 from failover.selectors.drills import drill_state
-from failover.services.rebalancing import (
-    NoShadowPlan,
-    compute_shadow_plan,
-    rebalance_all,
-    rebalance_zone,
-)
+from failover.services.rebalancing import NoShadowPlan, rebalance_all, rebalance_zone
+from failover.services.shadow_plans import compute_shadow_plan
 from hosts.models import Instance
 from journal.actors import Actor
 from journal.models import AuditEntry
@@ -184,6 +180,59 @@ def test_crowded_zone_is_exchanged_at_once_or_stepwise_without_loss() -> None:
 
     assert reserved_gib() == outcome.reserved_after // GIB < 32
     assert cover() == before
+    assert_sound(rows)
+
+
+@pytest.fixture
+def _many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every zone for one with too many memberships for one transaction."""
+    monkeypatch.setattr("failover.services.rebalancing.MOST_SWAPPED", 0)
+    monkeypatch.setattr("failover.services.rebalancing.VMS_PER_EXCHANGE", 2)
+
+
+@pytest.mark.usefixtures("_many")
+def test_large_crowded_zone_is_exchanged_vm_by_vm_without_loss() -> None:
+    rows = make_zone(CROWDED, hosts=("7", "8", "9", "10"), required=2)
+    compute()
+    before = cover()
+
+    would = rebalance(is_dry_run=True)
+    assert would.exchange is not None
+    assert reserved_gib() == 32
+    outcome = rebalance()
+
+    assert (outcome.done, outcome.refused) == (would.steps, 0)
+    assert reserved_gib() == outcome.reserved_after // GIB < 32
+    assert cover() == before
+    assert_sound(rows)
+    assert ShadowPlan.objects.get().state == ShadowState.DONE
+
+
+@pytest.mark.usefixtures("_many")
+def test_exchange_is_limited_and_goes_on_where_it_stopped() -> None:
+    rows = make_zone(CROWDED, hosts=("7", "8", "9", "10"), required=2)
+    before = cover()
+    planned_bytes = compute().shadow_memory_bytes
+    for _ in range(8):
+        if ShadowPlan.objects.get().state in {ShadowState.PROPOSED, ShadowState.RUNNING}:
+            rebalance(most_steps=1)
+            assert cover() == before
+            assert_sound(rows)
+
+    assert reserved_gib() == planned_bytes // GIB
+
+
+@pytest.mark.usefixtures("_many")
+def test_vms_that_changed_are_left_out_and_the_others_exchanged() -> None:
+    rows = make_zone(CROWDED, hosts=("7", "8", "9", "10"), required=2)
+    compute()
+    FailoverReservation.objects.filter(name="r1").update(state="consuming")
+
+    outcome = rebalance()
+
+    assert outcome.exchange is None or outcome.refused > 0
+    assert set(cover().values()) == {2}
+    assert FailoverReservation.objects.get(name="r1").reservation.allocations.count() == 1
     assert_sound(rows)
 
 

@@ -210,6 +210,26 @@ def test_members_of_a_group_that_keeps_apart_do_not_meet() -> None:
     assert [host for host, _ in state().values()] == ["host3"]
 
 
+@pytest.mark.parametrize("how", ["alone", "by the loop"])
+def test_members_of_a_group_that_stays_together_are_covered_each_by_itself(how: str) -> None:
+    hosts(TEN)
+    require(any=2)
+    first, other = vm("vm-1@host1"), vm("vm-2@host1")
+    ServerGroup.objects.create(
+        openstack_id="group",
+        policy="affinity",
+        members=[first.openstack_id, other.openstack_id],
+    )
+    if how == "alone":
+        plan("vm-1")
+        plan("vm-2")
+    else:
+        run()
+    assert cover() == {"vm-1": 2, "vm-2": 2}
+    assert all(len(users) == 1 for _, users in state().values())
+    assert_sound(required=2)
+
+
 def test_host_that_was_refused_of_late_is_not_proposed() -> None:
     hosts("host1 host2 host3")
     require(any=1)

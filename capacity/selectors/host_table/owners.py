@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +49,25 @@ class OwnerMap:
         if position < len(self.children) and self.children[position] == child:
             return int(self.owners[position])
         return None
+
+    def owners_elsewhere(self, pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
+        """Return the owners of those pairs whose child has another owner here, or none.
+
+        Args:
+            pairs: Child and owner, any number: what agrees is passed over as columns.
+        """
+        both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        asked, owners = both[:, 0], both[:, 1]
+        agrees = np.zeros(len(both), dtype=np.bool_)
+        if len(self.children):
+            at = np.minimum(np.searchsorted(self.children, asked), len(self.children) - 1)
+            agrees = (self.children[at] == asked) & (self.owners[at] == owners)
+        if self.overlay:
+            changed = np.fromiter(self.overlay, dtype=np.int64, count=len(self.overlay))
+            agrees &= ~np.isin(asked, changed)
+        return frozenset(
+            owner for child, owner in both[~agrees].tolist() if self.owner_of(child) != owner
+        )
 
     def updated(self, changes: Mapping[int, int | None]) -> OwnerMap:
         """Return the map after some children changed owner, appeared or went away (None)."""

@@ -96,9 +96,7 @@ def _with_hosts(
     touched |= {row.host_id for row in hosts}
     removed = _removed_names(position, touched, hosts)
     host_names, renamed = _new_host_names(position, touched, hosts)
-    hosts_ahead = frozenset(
-        host_id for vm, host_id in vm_pairs if following.vm_hosts.owner_of(vm) != host_id
-    )
+    hosts_ahead = following.vm_hosts.owners_elsewhere(vm_pairs)
     return replace(
         following,
         table=position.table.replace_rows(hosts, removed=removed),
@@ -129,9 +127,7 @@ def _with_reservations(
     return replace(
         following,
         table=following.table.with_reservations(fresh),
-        reservations_ahead=frozenset(
-            key for vm, key in pairs if following.allocation_owners.owner_of(vm) != key
-        ),
+        reservations_ahead=following.allocation_owners.owners_elsewhere(pairs),
     )
 
 

@@ -78,10 +78,15 @@ def drain_lines(answer: DrainAnswer, *, with_moves: bool) -> list[str]:
         f"VM {row.vm}: {row.after} failover slots after, {row.before} before, {row.required} needed"
         for row in report.weakened
     )
-    if not report.is_safe:
-        window = answer.window
-        when = (
-            "not before a commitment changes" if window is None else moment_text(window.starts_at)
-        )
-        lines.append(f"next safe window: {when}")
+    lines.append(f"next safe window: {_window_text(answer)}")
     return lines
+
+
+def _window_text(answer: DrainAnswer) -> str:
+    window = answer.window
+    if window is None:
+        return "not before something changes"
+    start = "now" if answer.report.is_safe else f"from {moment_text(window.starts_at)}"
+    if window.ends_at is None:
+        return start
+    return f"{start}, until {moment_text(window.ends_at)}"

@@ -11,7 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from failover.selectors.zone import failover_zones
-from failover.services.rebalancing import compute_shadow_plan, rebalance_zone
+from failover.services.rebalancing import rebalance_zone
+from failover.services.shadow_plans import compute_shadow_plan
 from journal.actors import command_actor
 from journal.errors import HeadroomError
 from journal.formatting import memory_short, percent_text

@@ -56,7 +56,8 @@ class PlainAround:
             if names & {slot.host, *(user.host for user in slot.users)}
         )
 
-    def sizes(self, memory_bytes: int, vcpus: int) -> Sequence[Size]:
+    def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
+        del vcpus, below
         found = {int(slot.memory_bytes or 0) for slot in self._slots.values()}
         return [(size, self._vcpus) for size in sorted(found) if size >= memory_bytes]
 
