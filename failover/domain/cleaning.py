@@ -133,7 +133,7 @@ def _rule_breakers(snapshot: ZoneSnapshot, left: BoolColumn) -> list[int]:
     slots = _as_slots(snapshot, rows)
     names = snapshot.hosts.names
     vm_hosts = {
-        snapshot.vms.uuids[vm]: _host_name(names, int(members.joined_host[row]))
+        snapshot.vms.uuids[vm]: names[members.joined_host[row]]
         for row, vm in zip(rows.tolist(), members.vm[rows].tolist(), strict=True)
         if snapshot.vms.is_listed[vm]
     }
@@ -167,7 +167,7 @@ def _as_slots(snapshot: ZoneSnapshot, rows: Iterable[int]) -> list[FailoverSlot]
         users.setdefault(int(members.slot[row]), []).append(
             SlotUser(
                 vm_uuid=snapshot.vms.uuids[members.vm[row]],
-                host=_host_name(names, int(members.joined_host[row])),
+                host=names[members.joined_host[row]],
                 joined_at=float(members.ids[row]),
             )
         )
@@ -197,18 +197,16 @@ def _surplus(snapshot: ZoneSnapshot, left: BoolColumn, frozen: BoolColumn) -> li
     Source: spec failover, 17.6.
     """
     members, vms, slots = snapshot.members, snapshot.vms, snapshot.slots
-    counts = left & slots.is_usable[members.slot]
+    counts = left & ~frozen & slots.is_usable[members.slot]
     have = np.bincount(members.vm[counts], minlength=len(vms))
     over = (have > vms.required) & vms.is_listed
     users = np.bincount(members.slot[left], minlength=len(slots))
     removed: list[int] = []
     by_vm: dict[int, list[int]] = {}
-    for row in np.flatnonzero(counts & ~frozen & over[members.vm]).tolist():
+    for row in np.flatnonzero(counts & over[members.vm]).tolist():
         by_vm.setdefault(int(members.vm[row]), []).append(row)
     for vm, rows in sorted(by_vm.items()):
         for _ in range(int(have[vm]) - int(vms.required[vm])):
-            if not rows:
-                break
             row = min(
                 rows,
                 key=lambda one: (

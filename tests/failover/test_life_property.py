@@ -260,7 +260,7 @@ def test_rules_and_survival_hold_whatever_happens() -> None:
     run_state_machine_as_test(
         Zone,
         settings=hypothesis_settings(
-            max_examples=150 if is_thorough else 10,
+            max_examples=60 if is_thorough else 10,
             stateful_step_count=40 if is_thorough else 20,
             deadline=None,
             suppress_health_check=list(HealthCheck),

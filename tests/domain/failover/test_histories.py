@@ -227,7 +227,7 @@ class World:
 IS_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
-@settings(max_examples=5000 if IS_THOROUGH else 150, deadline=None)
+@settings(max_examples=2000 if IS_THOROUGH else 150, deadline=None)
 @given(
     st.integers(3, MOST_HOSTS),
     st.sampled_from([1, 2, 2, 3]),

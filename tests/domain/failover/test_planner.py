@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from failover.domain.cleaning import plan_cleaning, stale_members
+from failover.domain import cleaning
+from failover.domain.cleaning import plan_cleaning, rule_breaking_vms, stale_members
 from failover.domain.covering import plan_zone
 from failover.domain.plan import PlanOptions, RemovalReason, ReuseOrder, ZonePlan
 from failover.domain.shelf import share_limit
@@ -190,8 +191,8 @@ def test_smallest_size_that_fits_is_taken_before_fewest_users() -> None:
         HOSTS, {"v": "1", "other": "5"}, slots, required={"v": 1, "other": 1}, vm_gib=8
     )
     keep = replace(FREE, reuse_order=ReuseOrder.FEWEST_USERS)
-    cleaning = replace(plan_cleaning(snapshot, keep), emptied=())
-    plan = plan_zone(snapshot, cleaning, OpenChooser(snapshot), keep)
+    kept = replace(plan_cleaning(snapshot, keep), emptied=())
+    plan = plan_zone(snapshot, kept, OpenChooser(snapshot), keep)
     assert plan.cover.joins == ((snapshot.vm_row["v"], 1),)
 
 
@@ -356,3 +357,45 @@ def test_reservation_of_an_evacuation_loses_nobody_and_stays() -> None:
     frozen = replace(snapshot, slots=replace(snapshot.slots, is_consuming=np.array([True])))
     plan = plan_cleaning(frozen, FREE)
     assert (plan.removals, plan.emptied) == ((), ())
+
+
+def test_users_of_an_evacuation_are_not_blamed_wherever_it_is() -> None:
+    slots = slots_of("r1@elsewhere{v@1,w@1}, r2@3{v@1}, r3@4{u@2,x@2}", memory_bytes=8 * GIB)
+    snapshot = zone_of(HOSTS, {"v": "1", "w": "1", "u": "2", "x": "2"}, slots, required=5)
+    frozen = np.array([True, False, False])
+    snapshot = replace(snapshot, slots=replace(snapshot.slots, is_consuming=frozen))
+    plan = plan_cleaning(snapshot, FREE)
+    uuids = [snapshot.vms.uuids[snapshot.members.vm[one.member]] for one in plan.removals]
+    assert uuids == ["x"]
+    assert {one.reason for one in plan.removals} == {RemovalReason.RULES}
+
+
+def test_reservation_of_an_evacuation_is_no_surplus() -> None:
+    slots = slots_of("r1@2{v@1}, r2@3{v@1}", memory_bytes=8 * GIB)
+    snapshot = zone_of(HOSTS, {"v": "1"}, slots, required=1)
+    is_consuming = np.array([True, False])
+    frozen = replace(snapshot.slots, is_consuming=is_consuming, is_usable=~is_consuming)
+    plan = plan_cleaning(replace(snapshot, slots=frozen), PlanOptions())
+    assert (plan.removals, plan.emptied) == ((), ())
+
+
+def test_vm_that_outgrew_its_reservation_leaves_it() -> None:
+    slots = slots_of("r1@2{v@1,w@3}", memory_bytes=8 * GIB)
+    vms = {"v": "1", "w": "3"}
+    snapshot = zone_of(HOSTS, vms, slots, required=1, vm_gib={"v": 16, "w": 4})
+    plan = plan_cleaning(snapshot, PlanOptions())
+    assert [one.reason for one in plan.removals] == [RemovalReason.TOO_LARGE]
+    (shrunk,) = plan.resized
+    assert (shrunk.slot, shrunk.memory_bytes, shrunk.users) == (0, 4 * GIB, 1)
+
+
+@pytest.mark.parametrize("bound", [pytest.param(1 << 31, id="narrow"), pytest.param(0, id="wide")])
+def test_rule_breakers_are_found_in_zones_of_any_size(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "_NARROW", bound)
+    slots = slots_of("r1@3{v1@1,v2@1}, r2@4{v3@5,v4@6}, r3@6{v3@5}")
+    snapshot = zone_of(HOSTS, vms_of("v1@1 v2@1 v3@5 v4@6"), slots)
+    everybody = np.ones(len(snapshot.members), dtype=np.bool_)
+    broken = rule_breaking_vms(snapshot, everybody)
+    assert [snapshot.vms.uuids[row] for row in np.flatnonzero(broken)] == ["v1", "v2", "v3"]
