@@ -75,11 +75,6 @@ def bits_as_rows(bits: int) -> Int64Column:
     return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
 
 
-def mask_as_bits(mask: NDArray[np.bool_]) -> int:
-    """Return bool[N] as one integer."""
-    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
-
-
 def bits_as_mask(bits: int, count: int) -> NDArray[np.bool_]:
     """Return the first ``count`` bits as bool[count]."""
     packed = np.frombuffer(bits.to_bytes((count + 7) >> 3, "little"), dtype=np.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -334,8 +333,3 @@ class _Covering:
                 is_usable=bool(snapshot.slots.is_usable[slot]),
             )
         return shelf
-
-
-def reasons_of(cover: CoverPlan) -> Mapping[str, int]:
-    """Return reason -> VMs that still lack reservations for it."""
-    return Counter(one.reason for one in cover.shortfalls)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from failover.domain.graph import DependencyGraph
-from failover.domain.slots import FailoverSlot, SlotUser
+from failover.domain.slots import FailoverSlot
 from hosts.domain.vm import VM
 
 
@@ -115,8 +115,3 @@ def check_vms_still_eligible(
     for name, vm_uuid in memberships_to_remove({vm.vm_uuid: vm.host for vm in vms}, reservations):
         removed.setdefault(name, []).append(vm_uuid)
     return {name: sorted(removed[name]) for name in sorted(removed)}
-
-
-def with_user(slot: FailoverSlot, vm: VM, joined_at: float) -> FailoverSlot:
-    """Return the reservation with a VM in it."""
-    return slot.joined(SlotUser(vm_uuid=vm.vm_uuid, host=vm.host, joined_at=joined_at))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 
-import numpy as np
-
 from failover.domain.bits import bits_as_rows
 from failover.domain.engine import EligibilityEngine, set_bits
 from failover.domain.plan import BoolColumn, ReuseOrder
@@ -143,8 +141,3 @@ def share_limit(max_users: int, host_count: int, most_required: int) -> int:
     if most_required <= 0:
         return max_users
     return max(1, min(max_users, (host_count - 1) // most_required))
-
-
-def as_size(memory_bytes: np.int64, vcpus: np.int64) -> Size:
-    """Return a size of two columns' elements."""
-    return int(memory_bytes), int(vcpus)

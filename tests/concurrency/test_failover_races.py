@@ -289,9 +289,6 @@ def test_loops_among_commitments_placements_and_moves_killed_at_random(seed: int
         killed += wait_for(children)
         assert_nothing_is_broken()
     assert killed
-    kinds = set(Reservation.objects.values_list("kind", "zone"))
-    assert kinds >= {("committed", zone) for zone in ZONES}
-    assert {kind for kind, _ in kinds} == {"committed", "failover", "in_flight"}
     finish()
     assert_nothing_is_broken()
     assert_everything_is_covered()

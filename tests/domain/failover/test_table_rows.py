@@ -14,7 +14,11 @@ import pytest
 
 from failover.domain.cleaning import stale_members
 from failover.domain.covering import largest_first
+from failover.domain.drill_columns import best_bound, coverage_costs
+from failover.domain.engine import EligibilityEngine
 from failover.domain.graph import DependencyGraph
+from failover.domain.patterns import required_counts
+from failover.domain.shelf import share_limit
 from failover.domain.slots import SlotUser
 from failover.eligibility import find_eligible_reservations
 from failover.selectors.scheduler import image_properties, pipeline_name
@@ -215,3 +219,35 @@ def test_image_is_made_up_from_the_hypervisor_type(
 )
 def test_hana_flavors_are_packed_and_others_spread(specs: dict[str, str], expected: str) -> None:
     assert pipeline_name(specs) == expected
+
+
+def test_leaving_what_one_is_not_in_changes_nothing() -> None:
+    known = graph(G4)
+    known.remove("v1", "r3", "7")
+    known.remove("nobody", "r1", "5")
+    assert known == graph(G4)
+
+
+def test_counts_are_those_of_each_flavor_once() -> None:
+    counts = required_counts({"m1.*": 2}, ["m1.large", "m2.small", "m1.large"])
+    assert counts == {"m1.large": 2, "m2.small": 0}
+
+
+def test_engine_notices_lists_that_name_a_host_twice() -> None:
+    engine = EligibilityEngine(3, [0, 0])
+    slot = engine.add_slot(1)
+    engine.join(0, slot)
+    assert engine.rules_hold()
+    engine.join(1, slot)
+    assert not engine.rules_hold()
+
+
+def test_sharing_is_bound_by_policy_alone_where_nothing_is_required() -> None:
+    assert share_limit(20, 5, 0) == 20
+
+
+def test_bound_of_a_zone_is_the_largest_of_its_classes() -> None:
+    snapshot = zone_of("1234", {"a": "1", "b": "2"}, required=1, vm_gib={"a": 4, "b": 16})
+    costs = coverage_costs(snapshot)
+    assert best_bound(costs) == max(cost.bounds.best for cost in costs) >= 16 * GIB
+    assert best_bound(()) == 0
