@@ -92,11 +92,11 @@ class Scale:
 
 QUICK = Scale(
     sizes=(200,),
-    candidates=(Amount(batches=3, requests=20), Amount(batches=3, requests=1)),
-    writes=(Amount(batches=3, requests=160), Amount(batches=1, requests=32)),
-    reads=(Amount(batches=3, requests=100), Amount(batches=3, requests=10)),
-    lists=(Amount(batches=3, requests=10), Amount(batches=3, requests=1)),
-    rounds=3,
+    candidates=(Amount(batches=3, requests=8), Amount(batches=2, requests=1)),
+    writes=(Amount(batches=2, requests=64), Amount(batches=1, requests=16)),
+    reads=(Amount(batches=3, requests=40), Amount(batches=2, requests=5)),
+    lists=(Amount(batches=2, requests=4), Amount(batches=1, requests=1)),
+    rounds=1,
 )
 FULL = Scale(
     sizes=(MIDDLE, LARGE),
