@@ -52,7 +52,7 @@ def loaded() -> None:
     load(REGION, LIMES, place=True)
     Commitment.objects.update(start_time=None)
     for row in Commitment.objects.exclude(accepted_spec=None):
-        row.accepted_spec |= {"startTime": None}
+        row.accepted_spec = {**(row.accepted_spec or {}), "startTime": None}
         row.save()
     settle()
     assert Reservation.objects.filter(target_host__isnull=False).exists()

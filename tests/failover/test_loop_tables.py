@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,6 @@ from failover.domain.plan import BoolColumn, FloatColumn
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.log import bound_logger, new_global_request_id
 from failover.models import FailoverEvent, FailoverReservation, FailoverZone
-from failover.services import writing
 from failover.services.validation import validate_zone
 from hosts.models import Host, Instance
 from journal.tracing import with_global_request_id, with_request_id
@@ -274,7 +274,7 @@ def test_new_reservation_has_the_size_and_place_of_the_table(
 
 def draw_in_turn(monkeypatch: pytest.MonkeyPatch, suffixes: list[str]) -> None:
     left = iter(suffixes)
-    monkeypatch.setattr(writing.random, "choices", lambda *_, **__: list(next(left)))
+    monkeypatch.setattr(random, "choices", lambda *_, **__: list(next(left)))
 
 
 def one_name_taken() -> None:
@@ -303,7 +303,7 @@ def test_name_that_stays_taken_is_given_up_after_five_times(
         drawn.append(1)
         return list("bbbbb")
 
-    monkeypatch.setattr(writing.random, "choices", always)
+    monkeypatch.setattr(random, "choices", always)
     with pytest.raises(RuntimeError, match="no free names"):
         run("az1")
     assert len(drawn) == 5

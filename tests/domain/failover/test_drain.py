@@ -323,7 +323,8 @@ def test_window_is_the_one_that_a_look_at_every_moment_finds(
     def room(day: int) -> int:
         return free + sum(step for at, step in changes.items() if at <= day)
 
-    start, expected = None, None
+    start: int | None = None
+    expected: tuple[int, int | None] | None = None
     for day in (0, *sorted(changes)):
         if start is None and room(day) >= 0:
             start, expected = day, (day, None)
