@@ -72,6 +72,12 @@ changed AS (
     SELECT project_id, max(changed_xid) AS xid FROM hosts_instance, oldest
      WHERE changed_xid >= oldest.xmin GROUP BY project_id
     UNION ALL
+    SELECT vm.project_id, max(host.changed_xid)
+      FROM (SELECT id, hosts_host.changed_xid FROM hosts_host, oldest
+             WHERE hosts_host.changed_xid >= oldest.xmin) AS host
+      JOIN hosts_instance AS vm ON vm.host_id = host.id
+     GROUP BY vm.project_id
+    UNION ALL
     SELECT project_id, max(changed_xid) FROM commitments_commitment, oldest
      WHERE changed_xid >= oldest.xmin GROUP BY project_id
 ),
@@ -122,7 +128,7 @@ def reconcile_full(*, now: datetime | None = None) -> QuotaRun:
 
 
 def reconcile_changed(*, now: datetime | None = None) -> QuotaRun:
-    """Count the usage of projects whose quota, VMs or commitments changed since it was counted.
+    """Count the usage of projects whose quota, VMs, hosts of VMs or commitments changed since.
 
     Raises:
         NotReady: flavor groups were not extracted yet.

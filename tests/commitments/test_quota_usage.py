@@ -222,6 +222,11 @@ class TestChanges:
         reconcile_changed(now=NOW)
         assert usage() == {**hana(96, 24, 2), **general(4, 2, 1)}
 
+    def test_the_host_of_vms_changes_its_zone(self) -> None:
+        Host.objects.filter(instances__project_id=A).update(zone="az-9")
+        reconcile_changed(now=NOW)
+        assert usage() == {}
+
     def test_a_deleted_vm(self) -> None:
         Instance.objects.get(openstack_id="vm-1").delete()
         reconcile_changed(now=NOW)
