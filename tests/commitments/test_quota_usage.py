@@ -196,14 +196,22 @@ class TestCoveredUsage:
         assert payg()["hw_version_hana_v2_ram"] == 91
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("fixture_f")
 class TestChanges:
+    """In one transaction everything would look changed: every step commits."""
+
     @pytest.fixture(autouse=True)
     def counted(self, fixture_f: None) -> None:
+        """Count everything; whatever else runs in the server, only later changes are unseen."""
         reconcile_full(now=NOW)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE capacity_projectquota"
+                " SET counted_xmin = pg_current_xact_id()::text::bigint + 1"
+            )
 
     def test_nothing_changed_counts_nothing(self) -> None:
-        ProjectQuota.objects.update(counted_xmin=2**62)
         with CaptureQueriesContext(connection) as queries:
             run = reconcile_changed(now=NOW)
         assert (run.projects, len(queries)) == (0, 1)
