@@ -84,23 +84,24 @@ def test_every_schema_is_valid_and_every_component_is_used() -> None:
     assert set(references(content)) == targets
 
 
+UNKNOWN = "00000000-0000-4000-8000-00000000dead"
 SIMULATIONS: tuple[dict[str, Any], ...] = (
     {"query": "resources=VCPU:1"},
     {"query": ""},
     {},
     {"query": "x", "other": 1},
     {"query": "x", "removed_providers": ["x"]},
-    {"query": "x", "removed_providers": [str(uuid4())]},
-    {"query": "x", "allocations": [{"resource_provider_uuid": str(uuid4())}]},
+    {"query": "x", "removed_providers": [UNKNOWN]},
+    {"query": "x", "allocations": [{"resource_provider_uuid": UNKNOWN}]},
     {
         "query": "x",
-        "allocations": [{"resource_provider_uuid": str(uuid4()), "resources": {"VCPU": -(2**31)}}],
+        "allocations": [{"resource_provider_uuid": UNKNOWN, "resources": {"VCPU": -(2**31)}}],
     },
     {
         "query": "x",
-        "allocations": [{"resource_provider_uuid": str(uuid4()), "resources": {"VCPU": 2**31 + 1}}],
+        "allocations": [{"resource_provider_uuid": UNKNOWN, "resources": {"VCPU": 2**31 + 1}}],
     },
-    {"query": "x", "allocations": [{"resource_provider_uuid": str(uuid4()), "resources": {}}]},
+    {"query": "x", "allocations": [{"resource_provider_uuid": UNKNOWN, "resources": {}}]},
 )
 
 

@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commitments.models import SyncRun
 from hosts.region.errors import RegionFileError
 from hosts.region.parse import RegionFileParser
 from hosts.region.registry import Shape
@@ -184,7 +185,8 @@ def test_a_malformed_file_names_file_and_path_and_changes_nothing(
     assert caught.value.returncode == 2
     assert str(caught.value).startswith(f"{path}: ")
     assert problem in str(caught.value)
-    assert row_counts() == before
+    assert row_counts() == before | {"commitments_syncrun": 1}
+    assert problem in SyncRun.objects.get().message
 
 
 @pytest.mark.django_db

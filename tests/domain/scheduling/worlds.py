@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -44,8 +44,13 @@ def readable(value: object) -> str:
     """Return a part of a table's row as the name of a test."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key.rpartition(':')[2]} {readable(one)}" for key, one in value.items())
-    if isinstance(value, tuple | list | set | frozenset):
+    if isinstance(value, set | frozenset):  # the order of a set differs between processes
+        return " ".join(sorted(readable(one) for one in value)) or "none"
+    if isinstance(value, tuple | list):
         return " ".join(readable(one) for one in value) or "none"
+    if is_dataclass(value) and not hasattr(value, "name"):
+        shown = {field.name: getattr(value, field.name) for field in fields(value)}
+        return f"{type(value).__name__} {readable(shown)}"
     name = getattr(value, "name", None)
     return str(value if name is None else name) or "empty"
 
