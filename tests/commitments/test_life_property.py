@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -300,11 +301,17 @@ class Life(RuleBasedStateMachine):
             return
         if ReservationAllocation.objects.filter(vm_uuid=uuid).exists():
             return
+        memory_bytes = min(GIB, slot.memory_bytes)
+        taken = slot.allocations.aggregate(memory=Sum("memory_bytes"), vcpus=Sum("vcpus"))
+        if (taken["memory"] or 0) + memory_bytes > slot.memory_bytes:
+            return  # no placement books more than a slot has
+        if (taken["vcpus"] or 0) + 1 > slot.vcpus:
+            return
         ReservationAllocation.objects.create(
             reservation=slot,
             vm_uuid=uuid,
             state=AllocationState.EXPECTED,
-            memory_bytes=min(GIB, slot.memory_bytes),
+            memory_bytes=memory_bytes,
             vcpus=1,
             since=self.now,
         )
