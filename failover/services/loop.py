@@ -34,6 +34,7 @@ from failover.selectors.zone import failover_requirements, failover_zones, load_
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
 from failover.services.events import EventWriter, Happening, record_events
+from journal.collector import paused_collector
 from journal.errors import HeadroomError
 from journal.tracing import with_global_request_id
 
@@ -150,7 +151,8 @@ def reconcile_zone(
         )
         row = _started(run)
         try:
-            _attempts(run)
+            with paused_collector():
+                _attempts(run)
         except Exception as error:
             _failed(run, row, error)
             raise

@@ -20,6 +20,7 @@ from capacity.selectors.host_table.rows import (
     read_hosts,
     read_reservations,
 )
+from journal.collector import paused_collector
 from scheduling.reservations import ReservationIndex
 from scheduling.rows import HostAggregate, HostRow, ReservationRow
 from scheduling.table import HostTable
@@ -51,6 +52,7 @@ class Position:
     reservations_ahead: frozenset[int] = frozenset()
 
 
+@paused_collector()
 def load_position(moment: Moment) -> Position:
     """Read everything."""
     aggregates = read_aggregates()

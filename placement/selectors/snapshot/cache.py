@@ -13,6 +13,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
+from journal.collector import paused_collector
 from placement.database import run
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
@@ -50,7 +51,7 @@ class State:
 
 def load_state() -> State:
     """Read everything, in one snapshot of the database where that is ours to choose."""
-    with RELOAD_SECONDS.time(), _one_snapshot():
+    with RELOAD_SECONDS.time(), paused_collector(), _one_snapshot():
         read_at = time.monotonic()
         now = read_moment()
         names = read_names()

@@ -1,0 +1,48 @@
+"""Pausing the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from journal.collector import paused_collector
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    assert gc.isenabled()
+    yield
+    gc.enable()
+
+
+def test_it_is_off_inside_and_on_again_afterwards() -> None:
+    with paused_collector():
+        assert not gc.isenabled()
+        with paused_collector():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_is_on_again_after_an_error() -> None:
+    with pytest.raises(ValueError, match="x"), paused_collector():
+        raise ValueError("x")
+    assert gc.isenabled()
+
+
+def test_one_that_was_off_stays_off() -> None:
+    gc.disable()
+    with paused_collector():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+
+
+def test_whoever_overlaps_it_is_on_in_the_end() -> None:
+    first, second = paused_collector(), paused_collector()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
