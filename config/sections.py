@@ -402,7 +402,9 @@ class PlacementSettings(BaseModel, extra="forbid"):
         description="Memory of a process for answers of candidate searches; 0 keeps none.",
     )
     strict_reference: bool = Field(
-        default=False, description="Answer candidates with the reference's defects, to compare."
+        default=False,
+        description="Answer candidates with the reference's defects, and leave reservations out "
+        "of the usages of projects, to compare.",
     )
     strict_inventory: bool = Field(
         default=False, description="Refuse inventories whose min_unit is above max_unit."

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from capacity.models import ReservationKind
 from placement.database import fetch_prepared
+from placement.selectors.held import CORES, MEMORY
 from placement.selectors.providers import is_canonical, missing_provider
 
 UNKNOWN_TYPE: Final = "unknown"
@@ -31,6 +33,20 @@ OF_TYPE = """
            AND x.type_id = (SELECT t.id FROM placement_consumer_type t WHERE t.name = %s::text)"""
 WITHOUT_TYPE = """
            AND x.type_id IS NULL"""
+
+
+# A slot counts whole, with the VMs in it, which count as consumers of their own as well.
+HELD_BY_TYPE = """
+SELECT kind, coalesce(sum(memory_bytes) / 1048576, 0)::bigint, coalesce(sum(vcpus), 0)::bigint,
+       count(*)
+  FROM capacity_reservation
+ WHERE project_id = %s::text AND kind = ANY (%s::text[]) AND target_host_id IS NOT NULL
+ GROUP BY kind
+"""
+TYPE_OF_KIND: Final = {
+    ReservationKind.COMMITTED.value: "COMMITMENT",
+    ReservationKind.FAILOVER.value: "FAILOVER",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +164,29 @@ def get_project_usages(
     return {
         kind: TypeUsage(resources=amounts, consumer_count=counts.get(kind, 0))
         for kind, amounts in resources.items()
+    }
+
+
+def get_held_usages(project_id: str, *, consumer_type: str | None = None) -> dict[str, TypeUsage]:
+    """Return what reservations hold for a project on hosts, as if they were consumers.
+
+    So one request tells what was sold, what is held for failover, and what VMs use.
+
+    Args:
+        project_id: The project.
+        consumer_type: Only this type; both when left out.
+
+    Source: spec placement, section 12.
+    """
+    kinds = [kind for kind, name in TYPE_OF_KIND.items() if consumer_type in {None, name}]
+    if not kinds:
+        return {}
+    rows = fetch_prepared(HELD_BY_TYPE, [project_id, f"{{{','.join(kinds)}}}"])
+    return {
+        TYPE_OF_KIND[kind]: TypeUsage(
+            resources={CORES: vcpus, MEMORY: memory_mib}, consumer_count=number
+        )
+        for kind, memory_mib, vcpus, number in rows
     }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from placement import metrics
 from placement.models import AllocationEvent, Consumer
+from tests.factories import make_commitment, make_host, make_reservation, make_slot
 from tests.placement.client import PlacementClient, consumer_body, drift, uuid
 
 pytestmark = pytest.mark.django_db
@@ -282,6 +283,50 @@ def test_usages_of_a_project(
     shown = placement.get(f"/usages?project_id=p{query}", version=version)
     assert shown.json == {"usages": usages}
     assert placement.get("/usages", version=version).status == 400
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        pytest.param("", {"INSTANCE", "COMMITMENT", "FAILOVER"}, id="every type"),
+        pytest.param("&consumer_type=COMMITMENT", {"COMMITMENT"}, id="commitments"),
+        pytest.param("&consumer_type=FAILOVER", {"FAILOVER"}, id="failover"),
+        pytest.param("&consumer_type=INSTANCE", {"INSTANCE"}, id="VMs"),
+        pytest.param("&consumer_type=all", {"all"}, id="all added up counts VMs once"),
+        pytest.param("&user_id=u", {"INSTANCE"}, id="reservations have no user"),
+    ],
+)
+def test_usages_show_what_is_sold_and_held_beside_what_is_used(
+    placement: PlacementClient, query: str, shown: set[str]
+) -> None:
+    host = make_host("h1", zone="az-a")
+    commitment = make_commitment(project_id="p", zone="az-a")
+    make_slot(commitment, host, memory_gib=4, vcpus=1)
+    make_slot(commitment, host, memory_gib=4, vcpus=2)
+    make_slot(commitment, None)
+    make_reservation(host, memory_gib=2, vcpus=1, project_id="p")
+    make_reservation(host, memory_gib=2, vcpus=1, project_id="other")
+    provider = placement.make_provider(VCPU=9, MEMORY_MB=4096)
+    placement.allocate(uuid(), {provider: {"VCPU": 2}}, version="1.38", consumer_type="INSTANCE")
+    whole = {
+        "INSTANCE": {"VCPU": 2, "consumer_count": 1},
+        "all": {"VCPU": 2, "consumer_count": 1},
+        "COMMITMENT": {"VCPU": 3, "MEMORY_MB": 8192, "consumer_count": 2},
+        "FAILOVER": {"VCPU": 1, "MEMORY_MB": 2048, "consumer_count": 1},
+    }
+    answer = placement.get(f"/usages?project_id=p{query}", version="1.38")
+    assert answer.json == {"usages": {kind: whole[kind] for kind in shown}}
+    older = placement.get("/usages?project_id=p", version="1.37")
+    assert older.json == {"usages": {"VCPU": 2}}
+
+
+def test_usages_of_the_reference_know_no_reservations(
+    placement: PlacementClient, settings: Any
+) -> None:
+    make_slot(make_commitment(project_id="p", zone="az-a"), make_host("h1", zone="az-a"))
+    strict = settings.HEADROOM.placement.model_copy(update={"strict_reference": True})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"placement": strict})
+    assert placement.get("/usages?project_id=p", version="1.38").json == {"usages": {}}
 
 
 def reshape(placement: PlacementClient, inventories: Any, allocations: Any = None) -> Any:
