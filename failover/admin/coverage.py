@@ -62,9 +62,12 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
     ) -> HttpResponse:
         """Show coverage by class, why VMs lack slots, and hosts by blast radius."""
         row = self.get_object(request, object_id)
-        page = coverage_page(row) if row is not None else None
-        troubles = reverse(TROUBLES, args=[object_id])
-        context = {**(extra_context or {}), "page": page, "troubles_url": troubles}
+        context = dict(extra_context or {})
+        if row is not None:
+            context |= {
+                "page": coverage_page(row),
+                "troubles_url": reverse(TROUBLES, args=[row.pk]),
+            }
         return super().change_view(request, object_id, form_url, context)
 
     def get_urls(self) -> list[URLPattern]:

@@ -50,6 +50,8 @@ def processes_of(checkout: Checkout) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue  # dead; whether its new parent has noticed is not our business
             mentions = any(str(checkout.root) in word for word in process.cmdline())
             if process.pid != os.getpid() and (
                 mentions or process.cwd().startswith(str(checkout.root))

@@ -31,7 +31,12 @@ def replayed(state: DrillState, targets: list[TargetSlot], plan: ExchangePlan) -
     """Carry the exchanges out one by one; return the state after each, rooms included."""
     slots = dict(state.slots)
     numbered = {one.number: one for one in targets}
-    names = {one.number: plan.standing.get(one.number, f"new-{one.number}") for one in targets}
+    made = len(slots)
+    while any(f"made-{made}-{one.number}" in slots for one in targets):
+        made += 1  # slots that are made have names of their own
+    names = {
+        one.number: plan.standing.get(one.number, f"made-{made}-{one.number}") for one in targets
+    }
     seen = []
     for one in plan.exchanges:
         for number in one.targets:
