@@ -38,11 +38,13 @@ class Child:
 def die_with_parent(signum: int) -> Callable[[], None]:
     """Return a function that makes the new process get ``signum`` when its parent is gone.
 
-    It runs between fork and exec (after a change of user, which would clear the setting).
+    It runs between fork and exec (after a change of user, which would clear the setting). A shell
+    lets its background jobs ignore some signals, and what is ignored stays so: ``signum`` is not.
     """
     parent = os.getpid()
 
     def bind() -> None:
+        signal.signal(signum, signal.SIG_DFL)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signum)
         if os.getppid() != parent:  # the parent died before the call
             os._exit(1)

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,9 +84,28 @@ def project(checkout: Checkout) -> Checkout:
     return checkout
 
 
-def start_demo(project: Checkout, environ: Mapping[str, str]) -> subprocess.Popen[str]:
+IGNORING = """
+import os, signal, sys
+count = int(sys.argv[1])
+for signum in sys.argv[2:2 + count]:
+    signal.signal(int(signum), signal.SIG_IGN)
+os.execv(sys.argv[2 + count], sys.argv[2 + count:])
+"""
+
+
+def start_demo(
+    project: Checkout, environ: Mapping[str, str], *, ignored: Sequence[signal.Signals] = ()
+) -> subprocess.Popen[str]:
+    """Start the demo; some signals are ignored from the start, as in a shell's background jobs."""
+    before = [
+        sys.executable,
+        "-c",
+        IGNORING,
+        str(len(ignored)),
+        *(str(int(one)) for one in ignored),
+    ]
     return subprocess.Popen(
-        [sys.executable, str(project.root / "run"), "demo", "--port", "0"],
+        [*before, sys.executable, str(project.root / "run"), "demo", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -132,10 +151,13 @@ def test_processes_that_ignore_signals_are_killed_in_the_end(
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize(
+    "ignored", [(), (signal.SIGINT, signal.SIGQUIT)], ids=["job", "background"]
+)
 def test_killed_demo_takes_all_its_processes_along(
-    project: Checkout, environ: dict[str, str]
+    project: Checkout, environ: dict[str, str], ignored: tuple[signal.Signals, ...]
 ) -> None:
-    demo = start_demo(project, environ)
+    demo = start_demo(project, environ, ignored=ignored)
     read_until(demo, "ready:")
     demo.kill()
     demo.communicate()
