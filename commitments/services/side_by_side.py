@@ -57,10 +57,9 @@ def _work_off_apart(waiting: SimpleQueue[str], is_done: Callable[[str], bool]) -
 def _work_off(waiting: SimpleQueue[str], is_done: Callable[[str], bool]) -> list[str]:
     try:
         return [project_id for project_id in _taken_from(waiting) if not is_done(project_id)]
-    except BaseException:
-        for _ in _taken_from(waiting):  # the others stop as well
+    finally:
+        for _ in _taken_from(waiting):  # after an error the others stop as well
             pass
-        raise
 
 
 def _taken_from(waiting: SimpleQueue[str]) -> Iterator[str]:

@@ -47,7 +47,7 @@ port = int(sys.argv[sys.argv.index("--port") + 1])
 http.server.HTTPServer(("127.0.0.1", port), Healthz).serve_forever()
 """
 CELERY = """
-import os, signal, sys, time
+import os, signal, sys
 if os.path.exists("stubborn"):
     for signum in (signal.SIGTERM, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_IGN)
@@ -55,7 +55,7 @@ if "beat" in sys.argv and os.path.exists("beat-fails"):
     print("beat has no schedule")
     sys.exit(9)
 while True:
-    time.sleep(1)
+    signal.pause()
 """
 
 

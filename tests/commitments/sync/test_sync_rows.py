@@ -1,0 +1,271 @@
+"""What the syncer takes in, leaves and ends (spec commitments, 16; spec liquid, 15.3, 15.4)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from capacity.models import Reservation
+from commitments.clients.http_cloud import HTTPCloud
+from commitments.models import Commitment, CommitmentEvent, Condition, SyncRun
+from commitments.services.repair import repair_due_commitments
+from commitments.services.sync import sync_commitments
+from config.sections import SyncSettings
+from journal.models import AuditEntry, Outbox
+from scheduling.resources import GIB
+from tests.factories import make_group, make_host, make_slot
+from tests.peers.fake_cloud import FakeCloud, limes_commitment
+
+from .world import GROUP, NOW, SYNCER, UUID, live_row, many, metric, sync, tuples, uuid_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+# What is taken in: spec commitments, 16.6; spec liquid, 15.3 and 15.4.
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, ("confirmed", 2 * GIB), id="confirmed"),
+        pytest.param({"unit": "GiB", "amount": 5}, ("confirmed", 5 * GIB), id="unit GiB"),
+        pytest.param({"unit": None}, ("confirmed", 2 * GIB), id="no unit"),
+        pytest.param({"unit": "1024 MiB"}, ("confirmed", 2 * GIB), id="the same unit in MiB"),
+        pytest.param({"status": "guaranteed"}, ("guaranteed", 2 * GIB), id="guaranteed"),
+        pytest.param({"status": "planned"}, ("planned", 2 * GIB), id="planned"),
+        pytest.param({"status": "pending"}, ("pending", 2 * GIB), id="pending"),
+        pytest.param(
+            {"resource_name": f"hw_version_{GROUP}_cores", "unit": None, "amount": 7},
+            ("confirmed", 7),
+            id="cores",
+        ),
+        pytest.param({"status": "superseded"}, None, id="superseded"),
+        pytest.param({"status": "expired"}, None, id="expired"),
+        pytest.param({"status": ""}, None, id="status empty"),
+        pytest.param({"expires_at": 1}, None, id="expires at unix 1"),
+        pytest.param({"unit": "2048 MiB"}, None, id="unit 2048 MiB"),
+        pytest.param({"uuid": ""}, None, id="uuid empty"),
+        pytest.param({"service_type": "volumev2"}, None, id="other service"),
+        pytest.param({"resource_name": "hw_version_other_ram"}, None, id="unknown group"),
+        pytest.param({"resource_name": "ram"}, None, id="other resource"),
+    ],
+)
+def test_a_listed_commitment_without_a_row(
+    cloud: FakeCloud, fields: dict[str, Any], expected: tuple[str, int] | None
+) -> None:
+    cloud.add("p1", [limes_commitment(UUID, **fields)])
+    report = sync(cloud)
+    assert (report.outcome, report.error_code) == ("success", "")
+    rows = Commitment.objects.values_list("state", "requested_amount", "project_id", "domain_id")
+    assert list(rows) == ([(*expected, "p1", "domain-1")] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"service_type": "volumev2"}, "non_compute"),
+        ({"status": "odd"}, "unknown_status"),
+        ({"resource_name": "ram"}, "invalid_resource_name"),
+        ({"resource_name": "hw_version_other_ram"}, "unknown_flavor_group"),
+        ({"unit": "2048 MiB"}, "unit_mismatch"),
+        ({"amount": -1}, "invalid_commitment"),
+        ({"availability_zone": ""}, "invalid_commitment"),
+    ],
+)
+def test_a_skipped_commitment_is_counted_and_its_row_and_slots_stay(
+    cloud: FakeCloud, fields: dict[str, Any], reason: str
+) -> None:
+    row = live_row()
+    make_slot(row, make_host("h1"))
+    cloud.add("p1", [limes_commitment(UUID, **fields)])
+    counted, before = metric("commitments_skipped_total", reason=reason), tuples()
+    report = sync(cloud)
+    assert metric("commitments_skipped_total", reason=reason) == counted + 1
+    assert report.counts[f"skipped_{reason}"] == 1
+    assert report.counts["missing"] == 0
+    assert tuples() == before
+
+
+def test_an_empty_uuid_is_counted(cloud: FakeCloud) -> None:
+    cloud.add("p1", [limes_commitment("")])
+    counted = metric("commitments_skipped_total", reason="empty_uuid")
+    sync(cloud)
+    assert metric("commitments_skipped_total", reason="empty_uuid") == counted + 1
+
+
+def test_group_and_project_follow_limes(cloud: FakeCloud) -> None:
+    make_group("other", flavors=[("other", 1024, 1)])
+    live_row()
+    cloud.add("p2", [limes_commitment(UUID, resource_name="hw_version_other_ram")])
+    assert sync(cloud).counts["updated"] == 1
+    row = Commitment.objects.get()
+    assert (row.flavor_group_name, row.project_id, row.generation) == ("other", "p2", 2)
+
+
+def test_a_superseded_commitment_keeps_its_row_which_is_due_for_release(cloud: FakeCloud) -> None:
+    row = live_row()
+    make_slot(row, make_host("h1"))
+    cloud.add("p1", [limes_commitment(UUID, status="superseded")])
+    sync(cloud)
+    row.refresh_from_db()
+    assert (row.state, row.next_reconcile_at) == ("superseded", NOW)
+    assert Reservation.objects.count() == 1  # only the repair releases
+    repair_due_commitments(actor=SYNCER, request_id="repair", now=NOW)
+    assert Reservation.objects.count() == 0
+
+
+def test_the_secret_of_a_transfer_is_not_kept(cloud: FakeCloud) -> None:
+    cloud.add("p1", [limes_commitment(UUID, transfer_status="unlisted", transfer_token="s3")])
+    sync(cloud)
+    assert "s3" not in str(Commitment.objects.values().get())
+    assert sync(cloud).counts["unchanged"] == 1
+
+
+# What costs nothing when nothing changed.
+
+
+def test_an_unchanged_set_is_not_written(cloud: FakeCloud) -> None:
+    many(cloud, 40)
+    assert sync(cloud).counts["created"] == 40
+    before = tuples()
+    report = sync(cloud, now=NOW + timedelta(hours=1))
+    assert (report.counts["unchanged"], report.counts["updated"]) == (40, 0)
+    assert tuples() == before
+
+
+def test_a_dry_run_tells_and_writes_nothing_at_all(cloud: FakeCloud) -> None:
+    many(cloud, 6)
+    live_row()
+    before, entries = tuples(), AuditEntry.objects.count()
+    report = sync(cloud, dry_run=True)
+    assert (report.counts["created"], report.counts["missing"]) == (6, 1)
+    assert tuples() == before
+    assert not SyncRun.objects.exists()
+    assert AuditEntry.objects.count() == entries
+
+
+# What is missing.
+
+
+def test_a_row_that_limes_does_not_list_stays_and_is_counted(cloud: FakeCloud) -> None:
+    make_slot(live_row(), make_host("h1"))
+    report = sync(cloud)
+    row = Commitment.objects.get()
+    assert (report.outcome, report.counts["missing"], metric("crd_unmatched")) == ("success", 1, 1)
+    assert (row.state, row.missed_syncs, row.missing_since) == ("confirmed", 1, NOW)
+    assert Reservation.objects.count() == 1
+
+
+def test_a_row_missing_in_three_runs_and_six_hours_ends_through_the_normal_path(
+    cloud: FakeCloud,
+) -> None:
+    make_slot(live_row(), make_host("h1"))
+    for hours in (0, 2, 4):
+        assert sync(cloud, now=NOW + timedelta(hours=hours)).counts["ended"] == 0
+    end = NOW + timedelta(hours=6)
+    assert sync(cloud, now=end).counts["ended"] == 1
+    row = Commitment.objects.get()
+    assert (row.state, row.origin, row.generation) == ("superseded", "sync", 2)
+    assert (row.missed_syncs, row.missing_since, row.next_reconcile_at) == (0, None, end)
+    event = CommitmentEvent.objects.latest("pk")
+    assert (event.action, event.actor) == ("commitment_missing_ended", SYNCER.name)
+    assert Outbox.objects.filter(object_id=UUID).exists()
+    assert Reservation.objects.count() == 1
+    repair_due_commitments(actor=SYNCER, request_id="repair", now=end)
+    assert Reservation.objects.count() == 0
+    assert sync(cloud, now=end).counts["missing"] == 0
+
+
+def test_a_row_that_reappears_starts_anew(cloud: FakeCloud) -> None:
+    live_row()
+    sync(cloud)
+    sync(cloud, now=NOW + timedelta(hours=3))
+    cloud.add("p1", [limes_commitment(UUID)])
+    sync(cloud, now=NOW + timedelta(hours=7))
+    row = Commitment.objects.get()
+    assert (row.state, row.missed_syncs, row.missing_since) == ("confirmed", 0, None)
+
+
+class _Interrupting:
+    """Keystone and Limes, with something that happens after they were asked."""
+
+    def __init__(self, cloud: FakeCloud, happens: Any) -> None:
+        self._client = HTTPCloud(cloud.settings(), SyncSettings(retries=0))
+        self._happens = happens
+
+    def list_projects(self) -> Any:
+        return self._client.list_projects()
+
+    def list_commitments(self, projects: Any) -> Any:
+        answers = list(self._client.list_commitments(projects))
+        self._happens()
+        return iter(answers)
+
+
+def test_a_row_that_changes_while_limes_is_read_is_neither_overwritten_nor_judged(
+    cloud: FakeCloud,
+) -> None:
+    listed, unlisted = live_row(), live_row(uuid_of(1))
+    cloud.add("p1", [limes_commitment(UUID, amount=1)])
+
+    def change() -> None:
+        for row in (listed, unlisted):
+            Commitment.objects.filter(pk=row.pk).update(requested_amount=8 * GIB, generation=2)
+
+    report = sync_commitments(_Interrupting(cloud, change), actor=SYNCER, now=NOW)
+    assert report.counts["left_changed_since_fetch"] == 1
+    assert set(Commitment.objects.values_list("requested_amount", "missed_syncs")) == {(8 * GIB, 0)}
+
+
+def test_a_row_that_is_made_while_limes_is_read_is_not_judged(cloud: FakeCloud) -> None:
+    report = sync_commitments(_Interrupting(cloud, live_row), actor=SYNCER, now=NOW)
+    assert report.counts["missing"] == 0
+    assert Commitment.objects.get().missed_syncs == 0
+
+
+# What is long over.
+
+
+def expired_row(*, hours: float, **fields: Any) -> Commitment:
+    released = NOW - timedelta(hours=hours)
+    return live_row(
+        end_time=released,
+        ready_status=False,
+        ready_reason=Condition.EXPIRED,
+        ready_changed_at=released,
+        next_reconcile_at=None,
+        **fields,
+    )
+
+
+def test_an_expired_row_outlives_its_slots_by_a_day(cloud: FakeCloud) -> None:
+    expired_row(hours=23.9)
+    assert sync(cloud).counts["deleted"] == 0
+    deleted = metric("cr_deletes_total")
+    assert sync(cloud, now=NOW + timedelta(hours=1)).counts["deleted"] == 1
+    assert metric("cr_deletes_total") == deleted + 1
+    assert not Commitment.objects.exists()
+    assert CommitmentEvent.objects.latest("pk").action == "commitment_forgotten"
+
+
+def test_an_expired_row_with_slots_is_not_deleted(cloud: FakeCloud) -> None:
+    make_slot(expired_row(hours=48), make_host("h1"))
+    assert sync(cloud).counts["deleted"] == 0
+    assert Reservation.objects.count() == 1
+
+
+def test_an_expired_row_that_waits_for_its_release_is_not_deleted(cloud: FakeCloud) -> None:
+    expired_row(hours=48)
+    Commitment.objects.update(next_reconcile_at=NOW)
+    assert sync(cloud).counts["deleted"] == 0
+
+
+def test_an_expired_row_that_limes_lists_is_not_deleted(cloud: FakeCloud) -> None:
+    expired_row(hours=48)
+    cloud.add("p1", [limes_commitment(UUID, status="expired")])
+    assert sync(cloud).counts["deleted"] == 0
+
+
+# What must never release anything.
