@@ -44,7 +44,8 @@ def die_with_parent(signum: int) -> Callable[[], None]:
     parent = os.getpid()
 
     def bind() -> None:
-        signal.signal(signum, signal.SIG_DFL)
+        if signum != signal.SIGKILL:  # which nobody can ignore, nor set
+            signal.signal(signum, signal.SIG_DFL)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signum)
         if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
