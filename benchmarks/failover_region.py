@@ -43,19 +43,23 @@ SELECT md5(vm.n::text)::uuid, 'vm', '{PROJECT}', '', 'm' || vm.gib, vm.gib / {GI
   FROM (SELECT n, CASE WHEN draw < 16 THEN 16 WHEN draw < 32 THEN 32 WHEN draw < 40 THEN 64
                        WHEN draw < 44 THEN 128 WHEN draw < 46 THEN 256 ELSE 512 END AS gib
           FROM (SELECT n, abs(hashint4(n)) %% 47 AS draw
-                  FROM generate_series(1, %(vms)s) n) AS drawn) AS vm
+                  FROM generate_series(%(first)s, %(last)s) n) AS drawn) AS vm
   JOIN (SELECT id, name, zone, row_number() OVER (ORDER BY id) - 1 AS place
           FROM hosts_host) AS host ON host.place = vm.n %% %(hosts)s
 """  # noqa: S608 - constants only
 
-MOVE_SOME = """
+MOVE = """
 UPDATE hosts_instance AS vm SET host_id = other.id, host_name = other.name
   FROM hosts_host AS host
   JOIN LATERAL (SELECT id, name FROM hosts_host AS next
                  WHERE next.zone = host.zone AND next.id > host.id ORDER BY next.id LIMIT 1)
        AS other ON true
- WHERE host.id = vm.host_id AND vm.id %% 500 = 0
+ WHERE host.id = vm.host_id AND {chosen}
+RETURNING vm.openstack_id
 """
+ONE_IN_500 = "vm.id %% 500 = 0"
+SPREAD = "vm.id IN (SELECT id FROM hosts_instance WHERE id %% 997 = 1 ORDER BY id LIMIT %(count)s)"
+FIRST_ADDED = 10_000_000
 
 
 def fill_failover_region(hosts: int, vms: int, *, zones: int, required: int) -> None:
@@ -65,7 +69,7 @@ def fill_failover_region(hosts: int, vms: int, *, zones: int, required: int) -> 
     Domain.objects.create(openstack_id=DOMAIN, name=DOMAIN)
     Project.objects.create(openstack_id=PROJECT, name=PROJECT, domain_id=DOMAIN)
     FailoverPolicy.objects.create(flavor_pattern="*", required_count=required)
-    parameters = {"hosts": hosts, "vms": vms, "zones": zones}
+    parameters = {"hosts": hosts, "first": 1, "last": vms, "zones": zones}
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in (HOSTS, VMS):
             cursor.execute(statement, parameters)
@@ -74,28 +78,9 @@ def fill_failover_region(hosts: int, vms: int, *, zones: int, required: int) -> 
         cursor.execute("VACUUM ANALYZE")
 
 
-def move_some_vms() -> int:
-    """Move a VM in 500 to the next host of its zone; return how many moved."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(MOVE_SOME.replace("%%", "%"))
-        moved = int(cursor.rowcount)
-        rebuild_host_capacity()
-    return moved
-
-
-ADD = VMS.replace("generate_series(1, %(vms)s) n)", "generate_series(%(first)s, %(last)s) n)")
-FIRST_ADDED = 10_000_000
-
-MOVE = """
-UPDATE hosts_instance AS vm SET host_id = other.id, host_name = other.name
-  FROM hosts_host AS host
-  JOIN LATERAL (SELECT id, name FROM hosts_host AS next
-                 WHERE next.zone = host.zone AND next.id > host.id ORDER BY next.id LIMIT 1)
-       AS other ON true
- WHERE host.id = vm.host_id
-   AND vm.id IN (SELECT id FROM hosts_instance WHERE id %% 997 = 1 ORDER BY id LIMIT %(count)s)
-RETURNING vm.openstack_id
-"""
+def move_some_vms() -> None:
+    """Move a VM in 500 to the next host of its zone."""
+    _move(ONE_IN_500, {})
 
 
 def add_vms(count: int) -> list[str]:
@@ -106,7 +91,7 @@ def add_vms(count: int) -> list[str]:
         cursor.execute("SELECT count(*) FROM hosts_host")
         (hosts,) = cursor.fetchone()
         first = FIRST_ADDED + newest
-        cursor.execute(ADD, {"first": first, "last": first + count - 1, "hosts": hosts})
+        cursor.execute(VMS, {"first": first, "last": first + count - 1, "hosts": hosts})
         rebuild_host_capacity()
         cursor.execute("SELECT openstack_id FROM hosts_instance WHERE id > %s", [newest])
         return [row[0] for row in cursor.fetchall()]
@@ -114,8 +99,12 @@ def add_vms(count: int) -> list[str]:
 
 def move_vms(count: int) -> list[str]:
     """Move some VMs to the next host of their zone; return their uuids."""
+    return _move(SPREAD, {"count": count})
+
+
+def _move(chosen: str, parameters: dict[str, int]) -> list[str]:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(MOVE, {"count": count})
+        cursor.execute(MOVE.format(chosen=chosen), parameters)
         moved = [row[0] for row in cursor.fetchall()]
         rebuild_host_capacity()
     return moved

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from django.db import connection, transaction
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 from scheduling.resources import GIB
-
-SCRAPE_LIMIT_MILLISECONDS = 10_000
 
 HOST_TABLE_CHECKS = Counter(
     metric_name("scheduling_host_table_checks_total"),
@@ -110,10 +107,7 @@ class CapacityCollector:
         Raises:
             DatabaseError: The database does not answer, or not in time.
         """
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             families: list[Metric] = []
             for statement, labels, gauges in FAMILIES:
                 cursor.execute(statement)

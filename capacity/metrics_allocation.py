@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from capacity.metrics import SCRAPE_LIMIT_MILLISECONDS
 from capacity.services.allocated import LISTED, chosen_source, drift_from, known_sources
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 
 class AllocationDriftCollector:
@@ -39,23 +37,17 @@ class AllocationDriftCollector:
         chosen = chosen_source()
         if chosen == LISTED:
             return [hosts, memory]
-        with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT set_config('statement_timeout', %s, true)",
-                    [str(SCRAPE_LIMIT_MILLISECONDS)],
-                )
-            for source in known_sources():
-                if source == chosen:
-                    continue
-                counts: dict[str, int] = defaultdict(int)
-                amounts: dict[str, int] = defaultdict(int)
-                for drift in drift_from(source):
-                    counts[drift.zone] += 1
-                    amounts[drift.zone] += abs(drift.memory_bytes)
-                for zone in sorted(counts):
-                    hosts.add_metric([source, zone], counts[zone])
-                    memory.add_metric([source, zone], amounts[zone])
+        with scrape_cursor():
+            drifts = {name: drift_from(name) for name in known_sources() if name != chosen}
+        for source, found in drifts.items():
+            counts: dict[str, int] = defaultdict(int)
+            amounts: dict[str, int] = defaultdict(int)
+            for drift in found:
+                counts[drift.zone] += 1
+                amounts[drift.zone] += abs(drift.memory_bytes)
+            for zone in sorted(counts):
+                hosts.add_metric([source, zone], counts[zone])
+                memory.add_metric([source, zone], amounts[zone])
         return [hosts, memory]
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import connection, transaction
 from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from capacity.metrics import SCRAPE_LIMIT_MILLISECONDS
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 EXCESS = """
 SELECT host.name, room.zone, part.resource, part.excess
@@ -52,10 +50,7 @@ class OversubscriptionCollector:
             "What a host lacks for its VMs and reservations, in bytes or vCPUs.",
             labels=["host", "az", "resource"],
         )
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             cursor.execute(EXCESS)
             for host, zone, resource, excess in cursor.fetchall():
                 family.add_metric([host, zone, resource], float(excess))

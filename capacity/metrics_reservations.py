@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from capacity.metrics import SCRAPE_LIMIT_MILLISECONDS
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 READY_WORDS = """
 CASE WHEN held.is_ready THEN 'True' WHEN held.is_ready IS NULL THEN 'Unknown' ELSE 'False' END,
@@ -107,10 +105,7 @@ class ReservationCollector:
         Raises:
             DatabaseError: The database does not answer, or not in time.
         """
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             cursor.execute(COUNTS)
             counts = cursor.fetchall()
             cursor.execute(STATES)

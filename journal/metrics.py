@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, connection, transaction
+from django.db.backends.utils import CursorWrapper
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest, multiprocess
 from prometheus_client.core import Metric
 
 log = structlog.get_logger(__name__)
+
+SCRAPE_LIMIT_MILLISECONDS = 10_000
 
 
 class ScrapeCollector(Protocol):
@@ -58,6 +62,20 @@ def metric_name(suffix: str) -> str:
 def at_scrape(collector: ScrapeCollector) -> None:
     """Collect from ``collector`` at every scrape."""
     _scrape_registry.register(_Guarded(collector))
+
+
+@contextmanager
+def scrape_cursor() -> Iterator[CursorWrapper]:
+    """Open a transaction for reading at a scrape; no statement of it takes longer than 10 s.
+
+    Raises:
+        DatabaseError: The database does not answer, or not in time.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
+        )
+        yield cursor
 
 
 def is_multiprocess() -> bool:

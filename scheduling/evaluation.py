@@ -13,7 +13,7 @@ from scheduling.decision import Candidate, ClosestHost, StepRemoval
 from scheduling.filters.base import ON_ERROR_SKIP, Filter
 from scheduling.filters.operators import is_operator
 from scheduling.free import FreeColumns, Rows
-from scheduling.request import PlacementRequest
+from scheduling.request import HYPERVISOR_TYPE_KEY, PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
 from scheduling.weighers.base import Weigher, tie_break_hashes
@@ -131,7 +131,7 @@ def check_gatherable(request: PlacementRequest) -> None:
 
     Source: spec scheduling, 5.1.
     """
-    wanted = request.extra_specs.get("capabilities:hypervisor_type", request.hypervisor_type)
+    wanted = request.extra_specs.get(HYPERVISOR_TYPE_KEY, request.hypervisor_type)
     if wanted is None:
         raise PipelineRunError("missing hypervisor_type")
     kinds = [word for word in wanted.lower().split() if not is_operator(word)]

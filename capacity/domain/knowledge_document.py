@@ -41,13 +41,26 @@ def knowledge_from_documents(documents: Mapping[str, object]) -> Knowledge:
 
     Source: spec scheduling, 17.1.
     """
-    unknown = sorted(set(documents) - set(_READERS))
-    if unknown:
+    return knowledge_from_facts(
+        {name: facts_from_document(name, content) for name, content in documents.items()}
+    )
+
+
+def facts_from_document(name: str, content: object) -> dict[str, Any]:
+    """Return the facts of one name by host or project; Any: each name has a type of its own.
+
+    Raises:
+        InvalidInput: the name is not known, or the content is of another shape; the message says
+            where.
+    """
+    if name not in _READERS:
         known = ", ".join(_READERS)
-        raise InvalidInput(f"{unknown[0]}: is no knowledge of the scheduler; known are {known}")
-    facts = {
-        name: _each(JSONNode(name, content), _READERS[name]) for name, content in documents.items()
-    }
+        raise InvalidInput(f"{name}: is no knowledge of the scheduler; known are {known}")
+    return _each(JSONNode(name, content), _READERS[name])
+
+
+def knowledge_from_facts(facts: Mapping[str, dict[str, Any]]) -> Knowledge:
+    """Return facts by name, see :func:`facts_from_document`, as knowledge; others are missing."""
     return Knowledge(
         utilisation=facts.get(HOST_UTILIZATION, {}),
         long_term_contention=facts.get(LONG_TERM_CONTENTION, {}),

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import structlog
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from capacity.domain.knowledge_document import knowledge_from_documents
+from capacity.domain.knowledge_document import (
+    facts_from_document,
+    knowledge_from_documents,
+    knowledge_from_facts,
+)
 from capacity.models import SchedulingKnowledge
 from journal.actors import Actor
 from journal.errors import InvalidInput
@@ -45,15 +50,13 @@ def current_knowledge() -> Knowledge:
     pipeline with it.
     """
     rows = SchedulingKnowledge.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
-    sound: dict[str, object] = {}
-    for name, facts in rows.values_list("name", "facts"):
+    sound: dict[str, dict[str, Any]] = {}  # Any: each name has facts of a type of its own
+    for name, content in rows.values_list("name", "facts"):
         try:
-            knowledge_from_documents({name: facts})
+            sound[name] = facts_from_document(name, content)
         except InvalidInput as error:
             log.warning("scheduling_knowledge_damaged", name=name, error=error.message)
-        else:
-            sound[name] = facts
-    return knowledge_from_documents(sound)
+    return knowledge_from_facts(sound)
 
 
 def replace_knowledge(

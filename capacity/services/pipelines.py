@@ -5,8 +5,9 @@ Saving joins the caller's transaction, because the admin's form view opens one o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 from django.db import transaction
@@ -26,7 +27,7 @@ from journal.errors import HeadroomError, InvalidInput
 from journal.models import AuditEntry
 from journal.services import Change, record_changes
 from scheduling import evaluation
-from scheduling.knowledge import NO_KNOWLEDGE
+from scheduling.knowledge import NO_KNOWLEDGE, Knowledge
 from scheduling.pipelines import (
     InvalidPipelineError,
     LoadedPipeline,
@@ -127,14 +128,20 @@ def spec_of(row: Pipeline) -> PipelineSpec:
     )
 
 
-def load_row(row: Pipeline) -> LoadedPipeline:
+def load_row(
+    row: Pipeline, *, knowledge: Callable[[], Knowledge] = current_knowledge
+) -> LoadedPipeline:
     """Return what a row's definition becomes in this process, with its conditions.
+
+    Args:
+        row: The pipeline.
+        knowledge: Returns the facts; called only if a step needs them.
 
     Raises:
         InvalidPipelineError: the row was written by something else than this module.
     """
     spec = spec_of(row)
-    return load_pipeline(spec, current_knowledge() if needs_knowledge(spec) else NO_KNOWLEDGE)
+    return load_pipeline(spec, knowledge() if needs_knowledge(spec) else NO_KNOWLEDGE)
 
 
 def plan_pipeline(spec: PipelineSpec) -> PipelinePlan:
@@ -294,10 +301,11 @@ def _record(
 
 def _load_active() -> Mapping[str, ActivePipeline]:
     active: dict[str, ActivePipeline] = {}
+    knowledge = cache(current_knowledge)
     rows = Pipeline.objects.filter(kind=PipelineKind.FILTER_WEIGHER).order_by("name")
     for row in rows:
         try:
-            loaded = load_row(row)
+            loaded = load_row(row, knowledge=knowledge)
         except InvalidPipelineError:
             continue
         if loaded.pipeline is not None:

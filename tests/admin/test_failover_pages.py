@@ -305,19 +305,22 @@ class TestActions:
         assert response.status_code == 200
         return html.unescape(response.content.decode())
 
-    def test_uncovered_vm_is_planned_now(self, admin_client: Client) -> None:
-        ensure_shipped_pipelines(request_id="test")
-        make_domain()
-        make_project()
-        rows = make_zone("", vms={"a": "1"}, hosts=("2",), required=1)
-        row = FailoverDecision.objects.create(
-            vm_uuid=rows.uuid("a"),
+    def waiting(self, vm_uuid: str) -> FailoverDecision:
+        return FailoverDecision.objects.create(
+            vm_uuid=vm_uuid,
             zone="az-a",
             required_count=1,
             current_count=0,
             reason="waiting",
             since=timezone.now(),
         )
+
+    def test_uncovered_vm_is_planned_now(self, admin_client: Client) -> None:
+        ensure_shipped_pipelines(request_id="test")
+        make_domain()
+        make_project()
+        rows = make_zone("", vms={"a": "1"}, hosts=("2",), required=1)
+        row = self.waiting(rows.uuid("a"))
 
         page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
 
@@ -326,14 +329,7 @@ class TestActions:
 
     def test_vm_that_cannot_be_covered_says_why(self, admin_client: Client) -> None:
         rows = make_zone("", vms={"a": "1"}, required=1)
-        row = FailoverDecision.objects.create(
-            vm_uuid=rows.uuid("a"),
-            zone="az-a",
-            required_count=1,
-            current_count=0,
-            reason="waiting",
-            since=timezone.now(),
-        )
+        row = self.waiting(rows.uuid("a"))
 
         page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
 

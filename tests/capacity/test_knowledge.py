@@ -11,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from capacity.models import KnowledgeName, Pipeline, SchedulingKnowledge
 from capacity.services.knowledge import current_knowledge
@@ -127,6 +128,20 @@ def test_facts_past_their_time_count_as_missing(load: Any) -> None:
     assert current_knowledge() == Knowledge()
     load(EVERYTHING)
     assert SchedulingKnowledge.objects.filter(expires_at=None).count() == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_facts_are_read_once_for_all_pipelines(
+    load: Any, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    load(EVERYTHING)
+    row = Pipeline.objects.get(name=PIPELINE)
+    row.pk, row.name = None, "another"
+    row.save()
+    with django_assert_num_queries(3):  # fingerprint, pipelines, facts
+        known = active_pipelines()
+    for name in (PIPELINE, "another"):
+        assert len(known[name].pipeline.weighers) == 3
 
 
 @pytest.mark.django_db
