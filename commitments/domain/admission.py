@@ -225,12 +225,15 @@ class AdmissionPlan:
         decisions: One per target, in the order of the targets.
         released_slot_ids: Stored slots to delete, sorted.
         handovers: Stored slots that change their commitment.
+        freed_blocks: Host key to what slots that go or shrink give back there before any other is
+            placed, in bytes and vCPUs, negative.
         block_deltas: Host key to the net change of what committed slots block there.
     """
 
     decisions: tuple[CommitmentDecision, ...]
     released_slot_ids: tuple[int, ...] = ()
     handovers: tuple[SlotHandover, ...] = ()
+    freed_blocks: Mapping[int, ResourceVector] = field(default_factory=dict)
     block_deltas: Mapping[int, ResourceVector] = field(default_factory=dict)
 
     @property
@@ -303,11 +306,13 @@ class _Admission:
         for draft in self._drafts:
             if draft.target.is_holding and _wants_slots(draft.target):
                 self._plan_slots(draft)
+        freed_blocks = dict(sorted(self._deltas.items()))
         decisions = self._place_and_decide()
         return AdmissionPlan(
             decisions=decisions,
             released_slot_ids=tuple(sorted(self._released)),
             handovers=tuple(h for h in self._handovers if h.slot_id not in self._released),
+            freed_blocks=freed_blocks,
             block_deltas={
                 host_id: delta for host_id, delta in sorted(self._deltas.items()) if delta != ZERO
             },

@@ -9,7 +9,7 @@ those, every moment before the one found is tried too, as far as they can be hop
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +21,7 @@ from commitments.domain.admission import (
     CommitmentTarget,
     plan_admission,
 )
+from commitments.domain.placing import table_with_released
 from commitments.domain.timeline import Sweep, Timeline
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
@@ -105,7 +106,6 @@ class _Search:
         self._targets = targets
         self._moments = timeline.moments
         self._sweep = Sweep(snapshot, timeline)
-        self._new_slots: _NewSlots | None = None
         self._slots_left = MOST_TRIED_SLOTS
 
     def between(self, start: int, end: int) -> Fit | None:
@@ -113,20 +113,23 @@ class _Search:
 
         Hosts may change at ``start``.
         """
-        found = self._fit_at(end)
-        new_slots = self._new_slots
-        assert new_slots is not None  # noqa: S101 - the first plan tells them
+        plan = self._plan_at(end)
+        new_slots = _new_slots_of(plan)
         hopeful = _first_true(
-            start, end, lambda m: _may_fit(self._sweep.snapshot_at(m).hosts, new_slots)
+            start,
+            end,
+            lambda m: _may_fit(
+                table_with_released(self._sweep.snapshot_at(m).hosts, plan.freed_blocks), new_slots
+            ),
         )
         if hopeful is None:
             return None
-        border = end
-        if found is not None:
-            found, border = self._bisected(hopeful, end, found)
+        found, border = None, end
+        if not plan.rejections:
+            found, border = self._bisected(hopeful, end, Fit(at=self._moments[end], plan=plan))
         if new_slots.are_alike:
             return found
-        return next(self._lucky(hopeful, border), found)
+        return self._lucky(hopeful, border, new_slots.count) or found
 
     def _bisected(self, low: int, high: int, found: Fit) -> tuple[Fit, int]:
         while low < high:
@@ -138,24 +141,24 @@ class _Search:
                 found, high = earlier, middle
         return found, high
 
-    def _lucky(self, start: int, before: int) -> Iterator[Fit]:
-        slots = self._new_slots.count if self._new_slots is not None else 0
-        cost = max(LEAST_PLAN_SLOTS, slots)
+    def _lucky(self, start: int, before: int, slot_count: int) -> Fit | None:
+        """Return the first fit before a moment, as far as slots may still be tried."""
         for moment in range(start, before):
-            self._slots_left -= cost
+            self._slots_left -= max(LEAST_PLAN_SLOTS, slot_count)
             if self._slots_left < 0:
-                return
+                return None
             fit = self._fit_at(moment)
             if fit is not None:
-                yield fit
+                return fit
+        return None
 
     def _fit_at(self, moment: int) -> Fit | None:
-        at = self._moments[moment]
+        plan = self._plan_at(moment)
+        return None if plan.rejections else Fit(at=self._moments[moment], plan=plan)
+
+    def _plan_at(self, moment: int) -> AdmissionPlan:
         snapshot = self._sweep.snapshot_at(moment)
-        plan = plan_admission(snapshot, self._targets, may_reject=True, now=at)
-        if self._new_slots is None:
-            self._new_slots = _new_slots_of(plan)
-        return None if plan.rejections else Fit(at=at, plan=plan)
+        return plan_admission(snapshot, self._targets, may_reject=True, now=self._moments[moment])
 
 
 def _first_true(start: int, end: int, is_true: Callable[[int], bool]) -> int | None:

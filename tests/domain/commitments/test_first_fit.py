@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from commitments.domain.admission import AdmissionSnapshot, CommitmentTarget, plan_admission
+from commitments.domain.admission import (
+    AdmissionSnapshot,
+    CommitmentTarget,
+    SlotRoom,
+    plan_admission,
+)
 from commitments.domain.first_fit import first_fit
 from commitments.domain.placing import SlotAsk, place_slots
+from commitments.domain.planner import SlotView
 from commitments.domain.statuses import ResourceType
 from commitments.domain.timeline import (
     Displaced,
@@ -87,17 +93,56 @@ class Event:
 
 @dataclass(slots=True)
 class World:
+    """Hosts, what is on them and what happens to them.
+
+    The batch ends a commitment of its own project: ``given_back`` is the host of its slot, which
+    may not leave it, and the GiB.
+    """
+
     host_count: int
+    given_back: tuple[int, int] | None = None
     slots: list[Slot] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     targets: list[CommitmentTarget] = field(default_factory=list)
 
     def snapshot(self) -> AdmissionSnapshot:
-        return region(*(self.row(number) for number in range(1, self.host_count + 1)))
+        rows = (self.row(number) for number in range(1, self.host_count + 1))
+        return replace(region(*rows), rooms=self.rooms())
 
     def row(self, host_id: int) -> HostRow:
-        held = sum(slot.memory_gib for slot in self.slots if slot.host_id == host_id)
-        return host(host_id, ROOM_GIB, gib(held))
+        return host(host_id, ROOM_GIB, gib(self.held_gib(host_id, self.slots)))
+
+    def held_gib(self, host_id: int, slots: Sequence[Slot]) -> int:
+        held_gib = sum(slot.memory_gib for slot in slots if slot.host_id == host_id)
+        if self.given_back is not None and self.given_back[0] == host_id:
+            held_gib += self.given_back[1]
+        return held_gib
+
+    def rooms(self) -> dict[int, SlotRoom]:
+        if self.given_back is None:
+            return {}
+        host_id, memory_gib = self.given_back
+        return {1: SlotRoom(host_ids=(host_id,), blocked=gib(memory_gib))}
+
+    def ending(self) -> list[CommitmentTarget]:
+        if self.given_back is None:
+            return []
+        host_id, memory_gib = self.given_back
+        slot = SlotView(
+            slot_id=1,
+            slot_index=0,
+            project_id="p",
+            domain_id="d",
+            flavor_group_name="another",
+            zone="az",
+            memory_bytes=memory_gib * GIB,
+            vcpus=memory_gib,
+            resource_name="another-1",
+            target_host=f"h{host_id}",
+        )
+        return [
+            CommitmentTarget(commitment_uuid="old", desired=None, is_holding=False, slots=(slot,))
+        ]
 
     def timeline(self) -> Timeline:
         changes = [
@@ -142,9 +187,9 @@ class Walk:
     def snapshot(self) -> AdmissionSnapshot:
         rows = []
         for host_id, room_gib in self.rooms.items():
-            held = sum(slot.memory_gib for slot in self.slots if slot.host_id == host_id)
-            rows.append(replace(host(host_id, room_gib, gib(held)), name=self.names[host_id]))
-        return region(*rows)
+            held_gib = self.world.held_gib(host_id, self.slots)
+            rows.append(replace(host(host_id, room_gib, gib(held_gib)), name=self.names[host_id]))
+        return replace(region(*rows), rooms=self.world.rooms())
 
     def live(self, on: int) -> None:
         for slots in (self.slots, self.moved, self.waiting):
@@ -199,6 +244,9 @@ def worlds(draw: st.DrawFn) -> World:
     ends = st.one_of(st.none(), st.integers(1, 6), st.integers(1, 6))
     for host_id in range(1, world.host_count + 1):
         left = ROOM_GIB
+        if world.given_back is None and draw(st.integers(0, 3)) == 0:
+            world.given_back = (host_id, draw(st.integers(1, 5)))
+            left -= world.given_back[1]
         while left > 0 and draw(st.integers(0, 5)):
             size = draw(st.integers(1, min(left, 5)))
             name = f"s{len(world.slots)}"
@@ -222,8 +270,11 @@ def worlds(draw: st.DrawFn) -> World:
         )
     )
     world.targets = [
-        of_group(target(amount, uuid=f"c{number}", days=life), group)
-        for number, (amount, group) in enumerate(wanted)
+        *world.ending(),
+        *(
+            of_group(target(amount, uuid=f"c{number}", days=life), group)
+            for number, (amount, group) in enumerate(wanted)
+        ),
     ]
     return world
 
@@ -460,3 +511,12 @@ def test_a_batch_of_many_slots_is_tried_no_more_often_than_it_is_worth(
     fit = first_fit(UNLUCKY, SIZES, known)
     assert fit is not None
     assert fit.at == day(3)
+
+
+def test_room_that_the_batch_itself_gives_back_counts() -> None:
+    world = World(host_count=1, given_back=(1, 5))
+    world.slots = [Slot("a", 2, 1, 1), Slot("b", 1, 2, 1)]
+    world.targets = [*world.ending(), target(8)]
+    fit = first_fit(world.snapshot(), world.targets, world.timeline())
+    assert fit is not None
+    assert fit.at == day(2)
