@@ -27,7 +27,6 @@ from placement.domain.schemas import (
 )
 from placement.selectors.allocations import (
     get_consumer_allocations,
-    get_held_usages,
     get_project_usages,
     get_provider_allocations,
 )
@@ -185,14 +184,11 @@ class UsagesView(PlacementView):
             values["project_id"],
             user_id=values.get("user_id"),
             consumer_type=values.get("consumer_type") if has_types else "all",
+            with_held=not headroom().placement.strict_reference,
         )
         if not has_types:
             in_all = usages.get("all")
             return self.answer({"usages": in_all.resources if in_all else {}})
-        # Reservations have no user, and the sum over all types counts VMs once.
-        if "user_id" not in values and not headroom().placement.strict_reference:
-            held = get_held_usages(values["project_id"], consumer_type=values.get("consumer_type"))
-            usages = held | usages  # a type that clients write themselves is theirs
         by_type = {
             kind: {**usage.resources, CONSUMER_COUNT: usage.consumer_count}
             for kind, usage in usages.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,7 @@ OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
 OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
 # Rows without a class count the consumers.
 PROJECT_USAGES = """
-SELECT coalesce(t.name, '{rest}'), c.name, s.used
+SELECT coalesce(t.name, '{rest}'), c.name, s.used, s.resource_class_id
   FROM (SELECT {kind} AS type_id, x.resource_class_id, sum(x.used)::bigint AS used
           FROM placement_project_usage x
          WHERE x.project_id = (SELECT p.id FROM placement_project p WHERE p.external_id = %s::text)
@@ -25,7 +26,6 @@ SELECT coalesce(t.name, '{rest}'), c.name, s.used
          GROUP BY 1, 2 HAVING sum(x.used) <> 0) s
   LEFT JOIN placement_resource_class c ON c.id = s.resource_class_id
   LEFT JOIN placement_consumer_type t ON t.id = s.type_id
- ORDER BY 1, s.resource_class_id
 """
 OF_USER = """
            AND x.user_id = (SELECT u.id FROM placement_user u WHERE u.external_id = %s::text)"""
@@ -33,16 +33,20 @@ OF_TYPE = """
            AND x.type_id = (SELECT t.id FROM placement_consumer_type t WHERE t.name = %s::text)"""
 WITHOUT_TYPE = """
            AND x.type_id IS NULL"""
-
-
 # A slot counts whole, with the VMs in it, which count as consumers of their own as well.
-HELD_BY_TYPE = """
-SELECT kind, coalesce(sum(memory_bytes) / 1048576, 0)::bigint, coalesce(sum(vcpus), 0)::bigint,
-       count(*)
-  FROM capacity_reservation
- WHERE project_id = %s::text AND kind = ANY (%s::text[]) AND target_host_id IS NOT NULL
- GROUP BY kind
-"""
+HELD_USAGES = f"""
+ UNION ALL
+SELECT held.kind, part.class, part.used, part.place
+  FROM (SELECT kind, count(*) AS consumers, sum(vcpus)::bigint AS vcpus,
+               (sum(memory_bytes) / 1048576)::bigint AS memory_mib
+          FROM capacity_reservation
+         WHERE project_id = %s::text AND kind = ANY (%s::text[]) AND target_host_id IS NOT NULL
+         GROUP BY kind) held
+ CROSS JOIN LATERAL (VALUES ('{CORES}', held.vcpus, 1), ('{MEMORY}', held.memory_mib, 2),
+                            (NULL, held.consumers, NULL)) part (class, used, place)
+"""  # noqa: S608 - constants only
+IN_ORDER = " ORDER BY 1, 4"
+#: Kinds are words in lower case, so that none is the name of a consumer type.
 TYPE_OF_KIND: Final = {
     ReservationKind.COMMITTED.value: "COMMITMENT",
     ReservationKind.FAILOVER.value: "FAILOVER",
@@ -142,7 +146,11 @@ class TypeUsage:
 
 
 def get_project_usages(
-    project_id: str, *, user_id: str | None = None, consumer_type: str | None = None
+    project_id: str,
+    *,
+    user_id: str | None = None,
+    consumer_type: str | None = None,
+    with_held: bool = False,
 ) -> dict[str, TypeUsage]:
     """Return what a project holds, by consumer type.
 
@@ -150,48 +158,34 @@ def get_project_usages(
         project_id: The project, as consumers name it.
         user_id: Only consumers of this user.
         consumer_type: Only this type; ``all`` adds all types up under that word.
+        with_held: Whether to show what reservations hold for the project on hosts as if they were
+            consumers, so that one request tells what was sold, what is held for failover, and
+            what VMs use. Reservations have no user, and the sum over all types counts VMs once,
+            so neither has any.
 
-    Source: spec placement, section 5.8.
+    Source: spec placement, sections 5.8 and 12.
     """
+    kinds: list[str] = []
+    if with_held and user_id is None:
+        kinds = [kind for kind, name in TYPE_OF_KIND.items() if consumer_type in {None, name}]
     resources: dict[str, dict[str, int]] = {}
     counts: dict[str, int] = {}
-    sql, values = _usage_query(project_id, user_id, consumer_type)
-    for kind, class_name, amount in fetch_prepared(sql, values):
+    sql, values = _usage_query(project_id, user_id, consumer_type, kinds)
+    for kind, class_name, amount, _ in fetch_prepared(sql, values):
         if class_name is None:
             counts[kind] = amount
         else:
             resources.setdefault(kind, {})[class_name] = amount
-    return {
+    usages = {
         kind: TypeUsage(resources=amounts, consumer_count=counts.get(kind, 0))
         for kind, amounts in resources.items()
     }
-
-
-def get_held_usages(project_id: str, *, consumer_type: str | None = None) -> dict[str, TypeUsage]:
-    """Return what reservations hold for a project on hosts, as if they were consumers.
-
-    So one request tells what was sold, what is held for failover, and what VMs use.
-
-    Args:
-        project_id: The project.
-        consumer_type: Only this type; both when left out.
-
-    Source: spec placement, section 12.
-    """
-    kinds = [kind for kind, name in TYPE_OF_KIND.items() if consumer_type in {None, name}]
-    if not kinds:
-        return {}
-    rows = fetch_prepared(HELD_BY_TYPE, [project_id, f"{{{','.join(kinds)}}}"])
-    return {
-        TYPE_OF_KIND[kind]: TypeUsage(
-            resources={CORES: vcpus, MEMORY: memory_mib}, consumer_count=number
-        )
-        for kind, memory_mib, vcpus, number in rows
-    }
+    held = {TYPE_OF_KIND[kind]: usages.pop(kind) for kind in kinds if kind in usages}
+    return held | usages  # a type that clients write themselves is theirs
 
 
 def _usage_query(
-    project_id: str, user_id: str | None, consumer_type: str | None
+    project_id: str, user_id: str | None, consumer_type: str | None, kinds: Sequence[str]
 ) -> tuple[str, list[str]]:
     is_all = consumer_type == ALL_TYPES
     chosen, values = "", [project_id]
@@ -204,4 +198,8 @@ def _usage_query(
         chosen += OF_TYPE
         values.append(consumer_type)
     kind, rest = ("NULL::smallint", ALL_TYPES) if is_all else ("x.type_id", UNKNOWN_TYPE)
-    return PROJECT_USAGES.format(kind=kind, rest=rest, chosen=chosen), values
+    sql = PROJECT_USAGES.format(kind=kind, rest=rest, chosen=chosen)
+    if kinds:
+        sql += HELD_USAGES
+        values += (project_id, f"{{{','.join(kinds)}}}")
+    return sql + IN_ORDER, values

@@ -57,7 +57,7 @@ def kill_connection() -> None:
         ("GET", "/resource_providers/{provider}/allocations", 1),
         ("GET", "/resource_providers/bogus/allocations", 0),
         ("GET", "/allocations/{consumer}", 1),
-        ("GET", "/usages?project_id=p", 2),  # of consumers, and of reservations
+        ("GET", "/usages?project_id=p", 1),
         ("GET", "/traits", 1),
         ("GET", "/traits/HW_CPU_X86_SSE", 1),
         ("GET", "/resource_classes", 1),

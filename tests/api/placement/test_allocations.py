@@ -320,6 +320,16 @@ def test_usages_show_what_is_sold_and_held_beside_what_is_used(
     assert older.json == {"usages": {"VCPU": 2}}
 
 
+def test_a_type_that_clients_write_is_theirs_whatever_reservations_hold(
+    placement: PlacementClient,
+) -> None:
+    make_slot(make_commitment(project_id="p", zone="az-a"), make_host("h1", zone="az-a"))
+    provider = placement.make_provider(VCPU=9)
+    placement.allocate(uuid(), {provider: {"VCPU": 2}}, version="1.38", consumer_type="COMMITMENT")
+    answer = placement.get("/usages?project_id=p", version="1.38")
+    assert answer.json == {"usages": {"COMMITMENT": {"VCPU": 2, "consumer_count": 1}}}
+
+
 def test_usages_of_the_reference_know_no_reservations(
     placement: PlacementClient, settings: Any
 ) -> None:
