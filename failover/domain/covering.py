@@ -155,16 +155,8 @@ class _Covering:
             self._sizes[resize.slot] = resize.memory_bytes, resize.vcpus
         self._held_memory = hosts.failover_memory_bytes.copy()
         self._capacity = np.maximum(hosts.effective_memory_bytes, 1)
-        self._free_memory = (
-            hosts.effective_memory_bytes
-            - hosts.used_memory_bytes
-            - hosts.held_memory_bytes
-            - hosts.failover_memory_bytes
-        )
-        free_vcpus = (
-            hosts.effective_vcpus - hosts.used_vcpus - hosts.held_vcpus - hosts.failover_vcpus
-        )
-        self._is_sound = (self._free_memory >= 0) & (free_vcpus >= 0)
+        self._free_memory = hosts.free_memory_bytes()
+        self._is_sound = (self._free_memory >= 0) & (hosts.free_vcpus() >= 0)
         self._slots_held = np.bincount(slots.host[slots.host >= 0], minlength=len(hosts))
         self._new_on_host = np.zeros(len(hosts), dtype=np.bool_)
         self._engine = self._built_engine(cleaning, left)

@@ -155,7 +155,11 @@ class _Exchanging:
             for target in targets
         ):
             return False
-        fresh = [one for one in targets if one.number not in {*self.standing, *self._made}]
+        fresh = [
+            one
+            for one in targets
+            if one.number not in self.standing and one.number not in self._made
+        ]
         if not self._take(fresh):
             return False
         for name in self._state.slots_of.get(uuid, ()):

@@ -156,16 +156,8 @@ class _OneVm:
         self._size = int(vms.asked_memory_bytes[vm]), int(vms.asked_vcpus[vm])
         self._limit = share_limit(options.max_users, len(hosts), most_required)
         self._barred = frozenset(barred)
-        self._free_memory = (
-            hosts.effective_memory_bytes
-            - hosts.used_memory_bytes
-            - hosts.held_memory_bytes
-            - hosts.failover_memory_bytes
-        )
-        free_vcpus = (
-            hosts.effective_vcpus - hosts.used_vcpus - hosts.held_vcpus - hosts.failover_vcpus
-        )
-        self._is_sound = (self._free_memory >= 0) & (free_vcpus >= 0)
+        self._free_memory = hosts.free_memory_bytes()
+        self._is_sound = (self._free_memory >= 0) & (hosts.free_vcpus() >= 0)
         self._listed: set[int] = set()
         self._blocked: set[int] = set()
         self._joined: list[Offer] = []

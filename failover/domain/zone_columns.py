@@ -53,6 +53,19 @@ class HostColumns:
     def __len__(self) -> int:
         return len(self.names)
 
+    def free_memory_bytes(self) -> Int64Column:
+        """Return int64[H], what nothing takes or blocks; negative where too much is promised."""
+        return (
+            self.effective_memory_bytes
+            - self.used_memory_bytes
+            - self.held_memory_bytes
+            - self.failover_memory_bytes
+        )
+
+    def free_vcpus(self) -> Int64Column:
+        """Return int64[H], likewise."""
+        return self.effective_vcpus - self.used_vcpus - self.held_vcpus - self.failover_vcpus
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VmColumns:

@@ -93,13 +93,16 @@ def zone_troubles(zone: str, *, now: datetime) -> ZoneTroubles:
     snapshot = zone_snapshot(zone, now=now)
     state = FailoverZone.objects.filter(zone=zone).first()
     options = _options(state)
-    cleaning = plan_cleaning(snapshot, replace(options, is_confirmed=True))
+    cleaning = plan_cleaning(snapshot, options)
+    brake = cleaning.brake
+    if brake is not None:
+        cleaning = plan_cleaning(snapshot, replace(options, is_confirmed=True))
     members = _members(snapshot, cleaning)
     slots = _slots(snapshot)
     return ZoneTroubles(
         zone=zone,
         next_run_at=None if state is None else state.next_run_at,
-        brake=plan_cleaning(snapshot, options).brake,
+        brake=brake,
         is_confirmed=state is not None and state.confirmed_at is not None,
         broken=_broken(snapshot)[:MOST_SHOWN],
         members=_dated(members[:MOST_SHOWN]),

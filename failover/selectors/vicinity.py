@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from django.db import connection
 from django.db.models import Q
 
 from capacity.selectors.host_table import current_host_table
@@ -324,6 +323,4 @@ class DatabaseSlotsAround:
 
 
 def _keys(statement: str, parameters: Mapping[str, Any]) -> frozenset[int]:  # Any: several types
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return frozenset(row[0] for row in cursor.fetchall())
+    return frozenset(row[0] for row in fetch_rows(statement, parameters))

@@ -265,11 +265,14 @@ class _Work:
             return False
         wanted = sorted({number for one in exchanges for number in one.targets})
         known = {self.keys[number] for number in wanted if number in self.keys}
-        usable = Reservation.objects.filter(
-            pk__in=known, is_ready=True, failover__state="active"
-        ).select_for_update(of=("self",), no_key=True)
+        usable = (
+            Reservation.objects.filter(pk__in=known, is_ready=True, failover__state="active")
+            .order_by("pk")
+            .select_for_update(of=("self",), no_key=True)
+            .values_list("pk", flat=True)
+        )
         fresh = [number for number in wanted if number not in self.keys]
-        if usable.order_by("pk").count() != len(known):
+        if set(usable) != known:
             return False
         keys = self._made([self.slot_of[number] for number in fresh]) if fresh else []
         if len(keys) != len(fresh):

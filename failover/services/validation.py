@@ -199,15 +199,8 @@ class _Validation:
         self._now = now
         self._hosts = SchedulerHosts(snapshot, intent=Intent.EVACUATE)
         hosts = snapshot.hosts
-        self._free_memory: Int64Column = (
-            hosts.effective_memory_bytes
-            - hosts.used_memory_bytes
-            - hosts.held_memory_bytes
-            - hosts.failover_memory_bytes
-        )
-        self._free_vcpus: Int64Column = (
-            hosts.effective_vcpus - hosts.used_vcpus - hosts.held_vcpus - hosts.failover_vcpus
-        )
+        self._free_memory = hosts.free_memory_bytes()
+        self._free_vcpus = hosts.free_vcpus()
 
     def run(self) -> ValidationReport:
         """Judge, then write in steps."""

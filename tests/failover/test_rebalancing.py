@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.utils import timezone
 
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
@@ -220,6 +222,29 @@ def test_exchange_is_limited_and_goes_on_where_it_stopped() -> None:
             assert_sound(rows)
 
     assert reserved_gib() == planned_bytes // GIB
+
+
+@pytest.mark.usefixtures("_many")
+def test_nobody_joins_a_slot_that_somebody_else_is_taking_away(settings: Any) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lock_timeout_seconds": 0.1})
+    make_zone(CROWDED, hosts=("7", "8", "9", "10"), required=2)
+    compute()
+    before = set(Reservation.objects.values_list("pk", flat=True))
+    rebalance(most_steps=1)
+    standing = sorted(set(Reservation.objects.values_list("pk", flat=True)) - before)
+    users = ReservationAllocation.objects.filter(reservation__in=standing)
+    joined = set(users.values_list("vm_uuid", flat=True))
+
+    with closing(connection.copy()) as other:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(
+                "UPDATE capacity_reservation SET is_ready = false WHERE id = ANY(%s)", [standing]
+            )
+        rebalance()
+        other.commit()
+
+    assert set(users.values_list("vm_uuid", flat=True)) == joined
 
 
 @pytest.mark.usefixtures("_many")
