@@ -9,10 +9,10 @@ from django.db.models.functions import Mod, Now
 from django.db.models.lookups import Exact
 
 from journal.models import CurrentTransactionID, TrackedModel
+from scheduling.pipelines import SCHEDULING_DOMAINS
+from scheduling.resources import MIB
 
 UUID_REGEX = r"^[a-zA-Z0-9-]{6,40}$"
-BYTES_PER_MIB = 1 << 20
-SCHEDULING_DOMAINS = ("nova", "cinder", "manila", "machines", "pods")
 
 
 class CommitmentState(models.TextChoices):
@@ -136,7 +136,7 @@ class Commitment(TrackedModel):
             ),
             models.CheckConstraint(
                 condition=~Q(resource_type=ResourceType.MEMORY)
-                | Q(Exact(Mod(F("requested_amount"), Value(BYTES_PER_MIB)), Value(0))),
+                | Q(Exact(Mod(F("requested_amount"), Value(MIB)), Value(0))),
                 name="commitments_commitment_memory_whole_mib",
             ),
             models.CheckConstraint(

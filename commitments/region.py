@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -148,9 +148,11 @@ def _write_commitments(run: ImportRun) -> None:
 
 
 def _prune_commitments(run: ImportRun) -> None:
-    if not run.prunes(COMMITMENTS) or not _is_limes_believed(run):
+    if not run.prunes(COMMITMENTS):
         return
     listed = {record.commitment.uuid for record, _ in run.stash[COMMITMENTS]}
+    if not _is_limes_believed(run, listed):
+        return
     doomed = []
     rows = Commitment.objects.annotate(
         has_slots=Exists(Reservation.objects.filter(commitment=OuterRef("pk")))
@@ -194,9 +196,8 @@ def _prune_commitments(run: ImportRun) -> None:
     run.report.of(COMMITMENTS).removed += len(doomed)
 
 
-def _is_limes_believed(run: ImportRun) -> bool:
+def _is_limes_believed(run: ImportRun, listed: Collection[str]) -> bool:
     """Return whether commitments that the files lack may go; those that are over may always."""
-    listed = {record.commitment.uuid for record, _ in run.stash[COMMITMENTS]}
     stored = live_commitments(run.now).order_by().values_list("commitment_uuid", flat=True)
     kept = sum(uuid in listed for uuid in stored)
     return is_believed(run, section=COMMITMENTS, before=len(stored), now=kept)
@@ -276,11 +277,11 @@ def _write_quotas(run: ImportRun) -> None:
             "openstack_id", "name", "domain_id"
         )
     }
-    stored = ProjectQuota.objects.count()
     rows = {
         (row.project_id, row.zone): row
         for row in ProjectQuota.objects.order_by("pk").select_for_update(of=("self",), no_key=True)
     }
+    stored = len(rows)
     new, changed = [], []
     counts = run.report.of(QUOTAS)
     for key in sorted(quotas):

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from commitments.models import SyncOutcome, SyncRun
-from commitments.services.import_runs import last_good_import_at, last_import
-from commitments.services.sync_runs import SOURCE
+from commitments.models import SyncOutcome
+from commitments.services import import_runs, sync_runs
 from journal.metrics import at_scrape, metric_name
 
 
@@ -25,8 +24,7 @@ class SyncGauges:
             metric_name("committed_resource_syncer_last_success_timestamp_seconds"),
             "Start of the last run of the syncer that was a success.",
         )
-        runs = SyncRun.objects.filter(source=SOURCE, outcome=SyncOutcome.SUCCESS)
-        started_at = runs.order_by("-id").values_list("started_at", flat=True).first()
+        started_at = sync_runs.last_success_at(sync_runs.SOURCE)
         if started_at is not None:
             gauge.add_metric([], started_at.timestamp())
         return [gauge, *_of_imports()]
@@ -41,9 +39,9 @@ def _of_imports() -> Iterable[Metric]:
         metric_name("region_import_refused"),
         "Whether the last region import met a list that shrank too much to be believed.",
     )
-    moment, last = last_good_import_at(), last_import()
-    if moment is not None:
-        imported.add_metric([], moment.timestamp())
+    started_at, last = sync_runs.last_success_at(import_runs.SOURCE), import_runs.last_import()
+    if started_at is not None:
+        imported.add_metric([], started_at.timestamp())
     if last is not None:
         refused.add_metric([], last.outcome == SyncOutcome.GUARDED)
     return [imported, refused]

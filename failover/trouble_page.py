@@ -100,9 +100,8 @@ def trouble_page(troubles: ZoneTroubles) -> TroublePage:
 
 
 def _title(troubles: ZoneTroubles, count: int) -> str:
-    if troubles.broken:
-        vms = len({one.vm_uuid for one in troubles.broken})
-        return f"{vms:,} VMs break a rule"
+    if troubles.breaking_vms:
+        return f"{troubles.breaking_vms:,} VMs break a rule"
     return f"All rules hold; {count:,} things are out of date" if count else "Nothing is wrong"
 
 

@@ -20,7 +20,7 @@ from scheduling.weighers.base import Weigher
 
 TYPE_FILTER_WEIGHER = "filter-weigher"
 TYPE_DETECTOR = "detector"
-SCHEDULING_DOMAINS = frozenset({"nova", "cinder", "manila", "machines", "pods"})
+SCHEDULING_DOMAINS = ("nova", "cinder", "manila", "machines", "pods")
 
 _VALUE_FIELDS: Mapping[str, ParamKind] = {
     "string": ParamKind.STRING,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 from capacity.locks import LockSpace, session_lock
 from commitments.models import SyncOutcome, SyncRun
@@ -46,12 +45,6 @@ def last_import() -> SyncRun | None:
     """Return the last import that ended."""
     runs = SyncRun.objects.filter(source=SOURCE, finished_at__isnull=False)
     return runs.order_by("-id").first()
-
-
-def last_good_import_at() -> datetime | None:
-    """Return when the last import that was a success began."""
-    runs = SyncRun.objects.filter(source=SOURCE, outcome=SyncOutcome.SUCCESS)
-    return runs.order_by("-id").values_list("started_at", flat=True).first()
 
 
 def _finish(

@@ -53,6 +53,12 @@ def finish_run(
     run.save(update_fields=["finished_at", "outcome", "counts", "error_code", "message"])
 
 
+def last_success_at(source: str) -> datetime | None:
+    """Return when the last run of a source that was a success began."""
+    runs = SyncRun.objects.filter(source=source, outcome=SyncOutcome.SUCCESS)
+    return runs.order_by("-id").values_list("started_at", flat=True).first()
+
+
 def last_good_run() -> SyncRun | None:
     """Return the last run that was believed: a success, or one whose shrink was accepted."""
     runs = SyncRun.objects.filter(source=SOURCE)

@@ -72,7 +72,8 @@ class ZoneTroubles:
         next_run_at: When its loop runs next; None if it is due.
         brake: Why the next run would remove nothing; None if it would.
         is_confirmed: Whether an operator allowed it all the same.
-        broken: Rules that VMs break.
+        breaking_vms: How many VMs break a rule.
+        broken: The rules that the first of them break.
         members: VMs that leave reservations, and those that the safeguard keeps.
         slots: Reservations that cover nobody.
         hidden: How many more of members and reservations there are.
@@ -82,6 +83,7 @@ class ZoneTroubles:
     next_run_at: datetime | None
     brake: Brake | None
     is_confirmed: bool
+    breaking_vms: int
     broken: tuple[BrokenRule, ...]
     members: tuple[TroubledMember, ...]
     slots: tuple[TroubledSlot, ...]
@@ -99,12 +101,14 @@ def zone_troubles(zone: str, *, now: datetime) -> ZoneTroubles:
         cleaning = plan_cleaning(snapshot, replace(options, is_confirmed=True))
     members = _members(snapshot, cleaning)
     slots = _slots(snapshot)
+    breaking_vms, broken = _broken(snapshot)
     return ZoneTroubles(
         zone=zone,
         next_run_at=None if state is None else state.next_run_at,
         brake=brake,
         is_confirmed=state is not None and state.confirmed_at is not None,
-        broken=_broken(snapshot)[:MOST_SHOWN],
+        breaking_vms=breaking_vms,
+        broken=broken,
         members=_dated(members[:MOST_SHOWN]),
         slots=_acknowledged(slots[:MOST_SHOWN]),
         hidden=max(0, len(members) - MOST_SHOWN) + max(0, len(slots) - MOST_SHOWN),
@@ -193,14 +197,18 @@ def _acknowledged(slots: Sequence[TroubledSlot]) -> tuple[TroubledSlot, ...]:
     return tuple(replace(slot, right_until=times.get(slot.name)) for slot in slots)
 
 
-def _broken(snapshot: ZoneSnapshot) -> tuple[BrokenRule, ...]:
+def _broken(snapshot: ZoneSnapshot) -> tuple[int, tuple[BrokenRule, ...]]:
+    """Return how many VMs break a rule, and what is wrong with the first of them.
+
+    Hosts that have left the zone are all alike here and say nothing about rules.
+    """
     members, slots = snapshot.members, snapshot.slots
-    breaks = rule_breaking_vms(snapshot, np.ones(len(members), dtype=np.bool_))
-    chosen = np.flatnonzero(breaks).tolist()[:MOST_SHOWN]
+    is_inside = (members.joined_host >= 0) & (slots.host[members.slot] >= 0)
+    breaking = np.flatnonzero(rule_breaking_vms(snapshot, is_inside)).tolist()
     starts, rows = snapshot.members_of_slot
     found: list[BrokenRule] = []
-    for vm in chosen:
-        own = np.unique(members.slot[members.vm == vm]).tolist()
+    for vm in breaking[:MOST_SHOWN]:
+        own = np.unique(members.slot[is_inside & (members.vm == vm)]).tolist()
         listed = [
             FailoverSlot(
                 name=slots.names[slot],
@@ -211,12 +219,13 @@ def _broken(snapshot: ZoneSnapshot) -> tuple[BrokenRule, ...]:
                         host=_host(snapshot, int(members.joined_host[row])),
                     )
                     for row in rows[starts[slot] : starts[slot + 1]].tolist()
+                    if is_inside[row]
                 ),
             )
             for slot in own
         ]
         found += broken_rules(snapshot.vms.uuids[vm], listed)
-    return tuple(found)
+    return len(breaking), tuple(found[:MOST_SHOWN])
 
 
 def _host(snapshot: ZoneSnapshot, row: int) -> str:

@@ -283,6 +283,28 @@ class TestTroubles:
         assert "C5: it shares two reservations with the same VM" in page
         assert "it breaks a rule, and costs least to remove" in page
 
+    def test_users_whose_hosts_left_the_zone_break_no_rule(self, admin_client: Client) -> None:
+        make_zone("rA@3{a@1,b@2} rB@4{a@1,c@5}")
+        Host.objects.filter(name__in=["h2", "h5"]).update(zone="az-b")
+        page = page_text(admin_client)
+        assert "All rules hold" in page
+        assert page.count("the reservation's host has left the zone") == 0
+        assert page.count("leaves with the next run") == 2
+
+    def test_all_vms_that_break_a_rule_are_counted(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch, zone: ZoneRows
+    ) -> None:
+        monkeypatch.setattr("failover.selectors.troubles.MOST_SHOWN", 1)
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {USERS} DISABLE TRIGGER USER")
+            ReservationAllocation.objects.filter(
+                vm_uuid=zone.uuid("b"), reservation=zone.slots["rC"]
+            ).update(reservation=zone.slots["rB"])
+            cursor.execute(f"ALTER TABLE {USERS} ENABLE TRIGGER USER")
+        page = page_text(admin_client)
+        assert "2 VMs break a rule" in page
+        assert page.count("C5: it shares two reservations with the same VM") == 1
+
     def test_page_needs_the_right_to_see_coverage(self, client: Client, zone: ZoneRows) -> None:
         user = get_user_model().objects.create_user("staff", password="x", is_staff=True)
         client.force_login(user)
