@@ -15,7 +15,7 @@ from journal.formatting import time_text
 WHY = {
     RemovalReason.GONE: "the VM is in no list any more",
     RemovalReason.MOVED: "the VM moved",
-    RemovalReason.HOST_GONE: "the reservation's host has left the zone",
+    RemovalReason.HOST_GONE: "the VM's host or the reservation's has left the zone",
     RemovalReason.RULES: "it breaks a rule, and costs least to remove",
     RemovalReason.TOO_LARGE: "the VM outgrew the reservation",
     RemovalReason.SURPLUS: "the VM has more reservations than it needs",
