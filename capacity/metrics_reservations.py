@@ -1,7 +1,7 @@
 """Gauges of reservations of every kind and of hosts, under the reference's names.
 
 They are summed up from the rows at every scrape, so that what is gone leaves no series behind
-(spec failover, 14.2; hosts, "Host KPI").
+(spec failover, 14.2; commitments, 20.1; hosts, "Host KPI").
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
+# The reason and not the message, which counts hosts and so makes a series of every slot.
 READY_WORDS = """
 CASE WHEN held.is_ready THEN 'True' WHEN held.is_ready IS NULL THEN 'Unknown' ELSE 'False' END,
-CASE WHEN held.is_ready = false THEN replace(held.ready_message, ',', ';') ELSE '' END
+CASE WHEN held.is_ready = false THEN held.ready_reason ELSE '' END
 """
 
 COUNTS = f"""

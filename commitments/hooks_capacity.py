@@ -9,6 +9,7 @@ from django.db import connection
 
 from capacity.hooks import ZonePosition
 from commitments.models import CommitmentState, ResourceType
+from journal.models import deletions_forgotten_since
 
 COMMITTED_SLOTS = """
 SELECT unit.flavor_group,
@@ -20,7 +21,7 @@ SELECT unit.flavor_group,
  GROUP BY unit.flavor_group
 """
 
-ZONES_CHANGED = """
+ZONES_CHANGED = f"""
 SELECT done.zone
   FROM unnest(%(zones)s::text[], %(snapshots)s::text[], %(xmins)s::bigint[])
        AS done(zone, snapshot, xmin)
@@ -34,7 +35,8 @@ SELECT done.zone
         WHERE gone.table_name = 'commitments_commitment' AND gone.changed_xid >= done.xmin
           AND NOT pg_visible_in_snapshot(
               gone.changed_xid::text::xid8, done.snapshot::pg_snapshot))
-"""
+    OR {deletions_forgotten_since("done.xmin")}
+"""  # noqa: S608 - constants only
 
 
 class CommittedMemory:

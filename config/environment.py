@@ -23,6 +23,7 @@ from config.sections import (
     DecisionSettings,
     FailoverSettings,
     InFlightSettings,
+    JournalSettings,
     KeystoneSettings,
     LiquidSettings,
     OversubscriptionSettings,
@@ -99,6 +100,7 @@ class Environment(BaseSettings):
     beat_max_age_seconds: int = Field(
         120, ge=10, description="Age of the last beat after which /readyz fails."
     )
+    journal: JournalSettings = Field(default_factory=JournalSettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
     sync: SyncSettings = Field(default_factory=SyncSettings)
     liquid: LiquidSettings = Field(default_factory=LiquidSettings)

@@ -179,6 +179,21 @@ class UsageSettings(BaseModel, extra="forbid"):
     )
 
 
+class JournalSettings(BaseModel, extra="forbid"):
+    """What is kept of the logs that other processes follow (design, "Concurrency")."""
+
+    deletions_retention_hours: int = Field(
+        24,
+        ge=1,
+        le=87_600,
+        description="Age in hours from which deletions of rows are forgotten; a process that did "
+        "not look for longer reads everything anew.",
+    )
+    outbox_retention_days: int = Field(
+        7, ge=1, le=3650, description="Age in days from which entries of the outbox are forgotten."
+    )
+
+
 class QuotaSettings(BaseModel, extra="forbid"):
     """Usage of project quota (spec liquid, 14)."""
 

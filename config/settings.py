@@ -295,6 +295,11 @@ CELERY: dict[str, Any] = {
             "schedule": schedule(run_every=15),
             "options": {"expires": 15},
         },
+        "journal": {
+            "task": "journal.prune",
+            "schedule": schedule(run_every=600),
+            "options": {"expires": 600},
+        },
         "flavor-groups": {
             "task": "capacity.refresh_flavor_groups",
             "schedule": schedule(run_every=300),

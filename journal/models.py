@@ -83,7 +83,8 @@ class Outbox(models.Model):
         verbose_name_plural = "outbox"
         ordering = ("transaction_id", "id")
         indexes = [
-            models.Index(fields=["topic", "transaction_id"], name="journal_outbox_topic_idx")
+            models.Index(fields=["topic", "transaction_id"], name="journal_outbox_topic_idx"),
+            models.Index(fields=["created_at"], name="journal_outbox_age_idx"),
         ]
 
     def __str__(self) -> str:
@@ -91,7 +92,11 @@ class Outbox(models.Model):
 
 
 class DeletedRow(models.Model):
-    """A tracked row that is gone; written by trigger, pruned once every reader has seen it."""
+    """A tracked row that is gone; written by trigger, forgotten after a while.
+
+    Who follows deletions from a position asks :func:`deletions_forgotten_since` as well, and reads
+    everything anew where it holds.
+    """
 
     table_name = models.CharField(max_length=64)
     row_id = models.BigIntegerField()
@@ -105,6 +110,31 @@ class DeletedRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.table_name} {self.row_id}"
+
+
+class PrunedLog(models.Model):
+    """How far a log was forgotten: a reader that is not past ``pruned_xid`` may miss entries.
+
+    Only entries of transactions older than every running one are forgotten, so ``pruned_xid`` is
+    below the ``pg_snapshot_xmin`` of every position that is taken later. Writer:
+    :mod:`journal.pruning`, in the transaction that forgets.
+    """
+
+    class Log(models.TextChoices):
+        """The logs that are forgotten."""
+
+        DELETIONS = "deletions", "deletions of tracked rows"
+        OUTBOX = "outbox", "outbox"
+
+    log = models.CharField(max_length=32, unique=True, choices=Log.choices)
+    pruned_xid = models.BigIntegerField()
+    pruned_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("log",)
+
+    def __str__(self) -> str:
+        return f"{self.log} up to {self.pruned_xid}"
 
 
 class Heartbeat(models.Model):
@@ -123,3 +153,15 @@ class Heartbeat(models.Model):
 def oldest_running_xid() -> RawSQL:
     """Return the SQL expression below which every transaction has ended."""
     return RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", ())
+
+
+def deletions_forgotten_since(xmin: str) -> str:
+    """Return the SQL condition that deletions may be forgotten which a position did not see.
+
+    Args:
+        xmin: SQL expression of the position's ``pg_snapshot_xmin``, a bigint.
+    """
+    return (
+        "EXISTS (SELECT FROM journal_prunedlog AS pruned"
+        f" WHERE pruned.log = 'deletions' AND pruned.pruned_xid >= {xmin})"
+    )

@@ -1,13 +1,25 @@
-"""Periodic sign of life of beat and worker together."""
+"""Celery entry points of the journal: the sign of life, and forgetting what is old."""
 
 from __future__ import annotations
 
 from celery import shared_task
+from django.utils import timezone
 
+from journal.pruning import prune_logs
 from journal.services import record_heartbeat
+from journal.tracing import with_new_global_request_id
+
+PRUNE = "journal.prune"
 
 
 @shared_task(name="journal.beat", time_limit=30, soft_time_limit=20)
 def beat() -> None:
     """Record that beat sent a task and a worker ran it."""
     record_heartbeat("beat")
+
+
+@shared_task(name=PRUNE, time_limit=600, soft_time_limit=570)
+def prune() -> dict[str, int]:
+    """Forget entries of the deletion log and the outbox past their retention."""
+    with with_new_global_request_id():
+        return prune_logs(now=timezone.now())

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from capacity.hooks import ZonePosition, zones_with_changed_commitments
 from capacity.models import CapacityComputation
+from journal.models import deletions_forgotten_since
 
 
 def _changed_after(alias: str) -> str:
@@ -45,6 +46,7 @@ OR EXISTS (SELECT FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id =
 OR EXISTS (SELECT FROM journal_deletedrow AS gone
             WHERE gone.table_name IN ('hosts_host', 'hosts_instance', 'capacity_reservation')
               AND {_changed_after("gone")})
+OR {deletions_forgotten_since("done.snapshot_xmin")}
 """  # noqa: S608 - constants only
 
 STALE_ZONES = f"""

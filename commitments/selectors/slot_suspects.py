@@ -13,6 +13,7 @@ from typing import Any
 from django.db import connection
 
 from capacity.selectors.zone_sums import ABSENT_STATUSES
+from journal.models import deletions_forgotten_since
 
 POSITION = """
 SELECT pg_current_snapshot()::text, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
@@ -27,16 +28,20 @@ def _changed(alias: str) -> str:
     )
 
 
+FORGOTTEN = deletions_forgotten_since("%(xmin)s")
+
 SLOTS_CHANGED = f"""
 EXISTS (SELECT FROM capacity_reservation AS slot
          WHERE slot.kind = 'committed' AND slot.zone = %(zone)s AND {_changed("slot")})
 OR EXISTS (SELECT FROM journal_deletedrow AS gone
             WHERE gone.table_name = 'capacity_reservation' AND {_changed("gone")})
+OR {FORGOTTEN}
 """  # noqa: S608 - constants only
 
 VMS_DELETED = f"""
 EXISTS (SELECT FROM journal_deletedrow AS gone
          WHERE gone.table_name = 'hosts_instance' AND {_changed("gone")})
+OR {FORGOTTEN}
 """
 
 HOSTS_CHANGED = f"""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from celery import current_app
 from django.conf import settings
+from django.db import transaction
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.group_settings import GroupSettings, settings_for_group
@@ -99,6 +100,11 @@ def set_project_quota(request: QuotaRequest, *, actor: Actor, request_id: str) -
         actor=actor,
         request_id=correlation_id(request_id),
     )
+    transaction.on_commit(_count_soon, robust=True)  # the quota is stored, whatever the broker says
+
+
+def _count_soon() -> None:
+    """Ask the worker to count now instead of at the next beat."""
     current_app.send_task("commitments.reconcile_changed_quota", retry=False)
 
 

@@ -33,6 +33,7 @@ from commitments.domain.names import (
 from commitments.domain.quota_usage import QuotaUsage, quota_usage
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment
+from journal.models import deletions_forgotten_since
 from scheduling.resources import GIB
 
 log = structlog.get_logger(__name__)
@@ -66,7 +67,7 @@ SELECT vm.project_id, host.zone, flavor_group.name,
  GROUP BY vm.project_id, host.zone, flavor_group.name
 """
 
-CHANGED_PROJECTS = """
+CHANGED_PROJECTS = f"""
 WITH oldest AS (SELECT min(counted_xmin) AS xmin FROM capacity_projectquota),
 changed AS (
     SELECT project_id, max(changed_xid) AS xid FROM hosts_instance, oldest
@@ -90,11 +91,12 @@ SELECT DISTINCT quota.project_id
   FROM capacity_projectquota AS quota CROSS JOIN gone
  WHERE quota.observed_generation IS DISTINCT FROM quota.generation
     OR gone.xid >= quota.counted_xmin
+    OR {deletions_forgotten_since("quota.counted_xmin")}
     OR EXISTS (SELECT FROM changed
                 WHERE changed.project_id = quota.project_id
                   AND changed.xid >= quota.counted_xmin)
  ORDER BY quota.project_id
-"""
+"""  # noqa: S608 - constants only
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -180,6 +181,8 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
     """
     try:
         return _repair_some(run, zone, row_ids)
+    except SoftTimeLimitExceeded:
+        raise
     except Exception:
         log.exception("repair_failed", zone=zone, row_ids=list(row_ids))
     if len(row_ids) > 1:

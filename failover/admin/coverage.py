@@ -28,6 +28,7 @@ from journal.admin_base import (
     text_link,
     time_tag,
 )
+from journal.errors import HeadroomError
 from journal.formatting import count_text, memory_short, percent_text
 
 TROUBLES = "admin:failover_coverageaccount_troubles"
@@ -145,7 +146,11 @@ def start_now(
 ) -> None:
     """Tell the worker to rebalance zones now; their newest plans show the progress."""
     for zone in sorted(set(rows.values_list("zone", flat=True))):
-        start_rebalancing(zone, None)
+        try:
+            start_rebalancing(zone, None)
+        except HeadroomError as problem:
+            messages.error(request, f"{zone}: {problem.message}")
+            continue
         messages.success(
             request, f"{zone}: the worker was told; the newest plan shows the progress"
         )

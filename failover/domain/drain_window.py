@@ -28,6 +28,7 @@ def next_safe_window(
     growing: Iterable[datetime],
     shrinking: Iterable[datetime],
     now: datetime,
+    until: datetime | None = None,
 ) -> SafeWindow | None:
     """Return the next time at which a drain is safe, as far as is known now.
 
@@ -39,14 +40,16 @@ def next_safe_window(
         growing: When room is given back or hosts come; the past is ignored.
         shrinking: When hosts go; likewise, and only the next 50 are looked at.
         now: The present.
+        until: From when on changes are not known any more; what comes then does not count.
 
     Returns:
         The first safe stretch, up to the moment that ends it; None if no known change makes the
         drain safe.
     """
-    starts = [now, *sorted({moment for moment in shrinking if moment > now})]
+    going = sorted({moment for moment in shrinking if moment > now})
+    starts = [now, *(moment for moment in going if until is None or moment < until)]
     starts, unseen = starts[:MOST_STRETCHES], starts[MOST_STRETCHES:]
-    until = unseen[0] if unseen else None
+    until = unseen[0] if unseen else until
     later = sorted({moment for moment in growing if moment > now} - set(starts))
     if until is not None:
         later = [moment for moment in later if moment < until]

@@ -26,10 +26,12 @@ class KnownChanges:
     Attributes:
         ending: Committed slots that end, with their hosts.
         planned: Hosts that come or go, by time; those that are to be drained are left out.
+        until: From when on there are more of these than were read; None if these are all.
     """
 
     ending: tuple[Reservation, ...] = ()
     planned: tuple[PlannedHostChange, ...] = ()
+    until: datetime | None = None
 
     @property
     def drained_hosts(self) -> tuple[str, ...]:
@@ -55,7 +57,13 @@ def known_changes(zones: Collection[str], *, hosts: Collection[str], now: dateti
         .select_related("host")
         .order_by("at", "pk")
     )
-    return KnownChanges(ending=tuple(ending), planned=tuple(planned[:MOST_PLANNED]))
+    read = list(planned[: MOST_PLANNED + 1])
+    until = read[MOST_PLANNED].at if len(read) > MOST_PLANNED else None
+    return KnownChanges(
+        ending=tuple(ending),
+        planned=tuple(row for row in read if until is None or row.at < until),
+        until=until,
+    )
 
 
 def safe_window(
@@ -87,6 +95,7 @@ def safe_window(
         ],
         shrinking=[row.at for row in changes.planned if row.edit == PlannedHostEdit.DRAIN],
         now=now,
+        until=changes.until,
     )
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import F, Q
 
 from capacity.locks import zone_lock
@@ -36,6 +36,7 @@ from failover.services.replanning import note_due
 from failover.services.writing import delete_unused, delete_users
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
+from journal.errors import HeadroomError
 from journal.services import Change, record_changes
 
 log = structlog.get_logger(__name__)
@@ -65,11 +66,16 @@ class EvacuationOutcome:
 def plan_evacuations(*, actor: Actor, request_id: str, now: datetime) -> list[EvacuationOutcome]:
     """Plan for every zone with hosts that are down and VMs on them that no plan knows.
 
-    Each zone is a transaction of its own; one that is planned already costs one statement.
+    Each zone is a transaction of its own; one that is planned already costs one statement. A zone
+    that is locked by others waits for the next time and holds up none.
     """
     outcomes = []
     for zone in zones_to_plan():
-        outcome = plan_evacuation(zone, actor=actor, request_id=request_id, now=now)
+        try:
+            outcome = plan_evacuation(zone, actor=actor, request_id=request_id, now=now)
+        except (HeadroomError, DatabaseError) as error:
+            log.warning("evacuation_not_planned", zone=zone, error=str(error))
+            continue
         if outcome is not None:
             outcomes.append(outcome)
     return outcomes
@@ -342,7 +348,7 @@ def settle_evacuations(*, actor: Actor, request_id: str, now: datetime) -> dict[
 
     A slot whose VM arrived goes, and its room with it: the VM takes it now. A slot whose VM went
     elsewhere, or came to no harm, is active again. Each zone is a transaction of its own under the
-    zone's lock.
+    zone's lock; one that is locked by others waits for the next time and holds up none.
 
     Returns:
         State -> how many moves reached it.
@@ -352,12 +358,15 @@ def settle_evacuations(*, actor: Actor, request_id: str, now: datetime) -> dict[
     counts: dict[str, int] = {}
     zones = EvacuationPlan.objects.filter(state=EvacuationState.OPEN).order_by("zone")
     for zone in list(zones.values_list("zone", flat=True)):
-        with transaction.atomic(durable=True):
-            zone_lock([zone])
-            for state, number in _settle_zone(
-                zone, actor=actor, request_id=request_id, now=now
-            ).items():
-                counts[state] = counts.get(state, 0) + number
+        try:
+            with transaction.atomic(durable=True):
+                zone_lock([zone])
+                settled = _settle_zone(zone, actor=actor, request_id=request_id, now=now)
+        except (HeadroomError, DatabaseError) as error:
+            log.warning("evacuation_not_settled", zone=zone, error=str(error))
+            continue
+        for state, number in settled.items():
+            counts[state] = counts.get(state, 0) + number
     return counts
 
 

@@ -138,7 +138,7 @@ def rebalance_zone(
         blocked=plan.blocked,
         plan=plan.steps,
     )
-    return outcome if is_dry_run else work.carry_out(outcome)
+    return outcome if is_dry_run else work.carry_out(outcome, is_over=len(plan.steps) < most)
 
 
 def _exchanged_in_parts(work: _Work, most: int) -> Rebalancing:
@@ -209,8 +209,13 @@ class _Work:
         mask = self.chooser.compatible(int(snapshot.vms.class_code[snapshot.vm_row[uuid]]))
         return bool(mask[snapshot.host_row[host]]) and self.state.hosts[host].is_alive
 
-    def carry_out(self, outcome: Rebalancing) -> Rebalancing:
-        """Carry out the single steps, each in a transaction of its own."""
+    def carry_out(self, outcome: Rebalancing, *, is_over: bool) -> Rebalancing:
+        """Carry out the single steps, each in a transaction of its own.
+
+        Args:
+            outcome: The steps.
+            is_over: Whether these are all, not only as many as there may be.
+        """
         self._mark(ShadowState.RUNNING, 0)
         done = refused = 0
         for step in outcome.plan:
@@ -218,7 +223,6 @@ class _Work:
                 done += 1
             else:
                 refused += 1
-        is_over = len(outcome.plan) < settings.HEADROOM.failover.rebalance_steps_per_run
         self._mark(ShadowState.DONE if is_over else ShadowState.RUNNING, done)
         return replace(outcome, done=done, refused=refused)
 
@@ -269,10 +273,17 @@ class _Work:
             Reservation.objects.filter(pk__in=known, is_ready=True, failover__state="active")
             .order_by("pk")
             .select_for_update(of=("self",), no_key=True)
-            .values_list("pk", flat=True)
         )
+        sizes = {row.pk: _size(row) for row in usable}
         fresh = [number for number in wanted if number not in self.keys]
-        if set(usable) != known:
+        # The loop may have shrunk a slot to the users that it had so far.
+        if set(sizes) != known or not all(
+            _size(vms[one.vm]).fits_into(
+                sizes[self.keys[number]] if number in self.keys else self.size_of(number)
+            )
+            for one in exchanges
+            for number in one.targets
+        ):
             return False
         keys = self._made([self.slot_of[number] for number in fresh]) if fresh else []
         if len(keys) != len(fresh):
@@ -310,8 +321,17 @@ class _Work:
         """Return number of a planned slot -> the slot as stored."""
         return dict(enumerate(self.row.slots))
 
+    def size_of(self, number: int) -> ResourceVector:
+        """Return the size of a planned slot."""
+        slot = self.slot_of[number]
+        return ResourceVector(memory_bytes=slot["memory_bytes"], vcpus=slot["vcpus"])
+
     def _step(self, step: RebalanceStep) -> bool:
-        return self._attempted(lambda: self._move(step))
+        before = dict(self.keys)
+        done = self._attempted(lambda: self._move(step))
+        if not done:
+            self.keys = before  # a slot that the step made is undone with it
+        return done
 
     def _attempted(self, work: Callable[[], bool]) -> bool:
         """Run a piece of work under the zone's lock; undo it if others got in the way."""
@@ -334,6 +354,8 @@ class _Work:
         if vm is None or vm.host is None or vm.host.name != self.state.vms[step.vm].host:
             return False
         target = self.row.slots[step.target]
+        if not _size(vm).fits_into(self.size_of(step.target)):
+            return False
         reservation_id = self._reservation(step, target)
         if reservation_id is None:
             return False
@@ -426,7 +448,9 @@ class _Work:
         if has_moved or len(vms) != len(uuids) or not covered <= set(uuids):
             return False
         may_stand = all(
-            self.may_use(uuid, target.host) for target in self.targets for uuid in target.users
+            self.may_use(uuid, target.host) and _size(vms[uuid]).fits_into(target.size)
+            for target in self.targets
+            for uuid in target.users
         )
         if len(self.targets) != len(self.row.slots) or not may_stand:
             return False
@@ -477,6 +501,10 @@ def _located(uuids: Sequence[str]) -> dict[str, Instance]:
         .select_for_update(of=("self",), no_key=True)
     )
     return {row.openstack_id: row for row in rows}
+
+
+def _size(row: Instance | Reservation) -> ResourceVector:
+    return ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus)
 
 
 def _user(reservation_id: int, vm: Instance) -> UserToWrite:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
@@ -67,9 +68,17 @@ class ReplanOutcome(StrEnum):
     SPOILED = "spoiled"
     SKIPPED = "skipped"
     HALTED = "halted"
+    FAILED = "failed"
 
 
-FINAL = frozenset({ReplanOutcome.COVERED, ReplanOutcome.SHORT, ReplanOutcome.NOT_NEEDED})
+FINAL = frozenset(
+    {
+        ReplanOutcome.COVERED,
+        ReplanOutcome.SHORT,
+        ReplanOutcome.NOT_NEEDED,
+        ReplanOutcome.FAILED,  # the loop will come by, and say what is wrong
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +355,7 @@ def replan_due(*, request_id: str, now: datetime | None = None) -> Mapping[str, 
     """Plan the VMs that are due; return how many ended how.
 
     A zone with very many is left to its loop, which is made due. A zone whose loop is due or runs
-    keeps its notes for the next pass.
+    keeps its notes for the next pass. A VM that cannot be planned is left to the loop as well.
     """
     moment = now or timezone.now()
     notes, zones = _due()
@@ -377,6 +386,12 @@ def _in_turn(
             done = replan_vm(vm_uuid, request_id=request_id, now=now, config=config)
         except Busy:
             break
+        except SoftTimeLimitExceeded:
+            raise
+        except Exception:
+            log.exception("failover_replan_failed", vm=vm_uuid)
+            outcomes[vm_uuid] = ReplanOutcome.FAILED
+            continue
         outcomes[vm_uuid] = done.outcome
         if done.outcome in {ReplanOutcome.SKIPPED, ReplanOutcome.HALTED}:
             break

@@ -3,7 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.db import DatabaseError
+from kombu.exceptions import OperationalError as BrokerError
 
 from capacity.models import FlavorGroup, ProjectQuota
 from journal.models import AuditEntry, Outbox
@@ -57,6 +59,17 @@ def stored(resource: str = RAM) -> dict[str, int]:
 def test_create_stores_one_row_per_zone(liquid: LiquidClient) -> None:
     put(liquid, body(az_a=60, az_b=40))
     assert stored() == {"az-a": 60, "az-b": 40}
+
+
+def test_dead_broker_does_not_turn_a_stored_quota_into_an_error(
+    liquid: LiquidClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BrokerError
+
+    monkeypatch.setattr(Celery, "send_task", refuse)
+    put(liquid, body(az_a=60))
+    assert stored() == {"az-a": 60}
 
 
 def test_metadata_is_stored(liquid: LiquidClient) -> None:

@@ -38,21 +38,28 @@ def figure(suffix: str, **labels: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("is_ready", "message", "status", "error"),
+    ("is_ready", "status", "error"),
     [
-        pytest.param(True, "", "True", "", id="ready"),
-        pytest.param(None, "", "Unknown", "", id="no condition"),
-        pytest.param(False, "no host, no hope", "False", "no host; no hope", id="not ready"),
+        pytest.param(True, "True", "", id="ready"),
+        pytest.param(None, "Unknown", "", id="no condition"),
+        pytest.param(False, "False", "NoHostsFound", id="not ready"),
     ],
 )
 def test_reservations_are_counted_by_readiness(
-    is_ready: bool | None, message: str, status: str, error: str
+    is_ready: bool | None, status: str, error: str
 ) -> None:
     host = make_host()
-    make_reservation(host, is_ready=is_ready, ready_message=message)
-    make_reservation(host, is_ready=is_ready, ready_message=message)
+    for hosts_left in (1, 2):
+        make_reservation(
+            host,
+            is_ready=is_ready,
+            ready_reason="NoHostsFound",
+            ready_message=f"{hosts_left} of 9 hosts were too full",
+        )
 
     assert figure("reservations", status_ready=status, status_error=error) == 2
+    held = samples("reservations_allocated_resources", resource="memory")
+    assert [labels["status_error"] for labels, _ in held] == [error]
 
 
 def test_amounts_are_summed_by_host_and_vanish_with_the_rows() -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -531,6 +532,19 @@ class TestRows:
         assert repair() == RepairReport(accepted=1, invalid=1)
         bad = Commitment.objects.get(commitment_uuid=A)
         assert bad.next_reconcile_at == NOW + timedelta(seconds=1800)
+
+    def test_end_of_the_time_limit_is_nobodys_fault(
+        self, cloud: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        due(A)
+
+        def out_of_time(_: Commitment) -> Any:
+            raise SoftTimeLimitExceeded
+
+        monkeypatch.setattr("commitments.services.repair.wanted_as_stored", out_of_time)
+        with pytest.raises(SoftTimeLimitExceeded):
+            repair()
+        assert Commitment.objects.get().next_reconcile_at == NOW
 
     def test_second_run_writes_nothing(self, cloud: Host) -> None:
         due(A)

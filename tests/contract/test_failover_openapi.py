@@ -10,18 +10,21 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from celery import Celery
 from django.conf import settings as django_settings
 from django.test import Client
 from django.urls import get_resolver
 from django.utils import timezone
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from kombu.exceptions import OperationalError as BrokerError
 
 from capacity.api.views import SchedulerView
 from capacity.services.pipelines import ensure_shipped_pipelines
 from config import urls
 from failover.drill_models import ShadowPlan
 from failover.services.drills import drill_zone
+from failover.services.nudges import start_rebalancing
 from hosts.models import Instance
 from tests.contract.test_liquid_openapi import as_template, patterns_below
 from tests.factories import make_commitment, make_domain, make_group, make_project, make_slot
@@ -153,6 +156,18 @@ def test_preview_of_a_plan_that_saves_enough_says_what_would_be_done() -> None:
     assert would["reserved_after_bytes"] < would["reserved_memory_bytes"]
     (listed,) = Client().get(f"{PREFIX}/shadow-plans").json()["shadow_plans"]
     assert listed == answer["shadow_plan"]
+
+
+def test_rebalancing_that_no_worker_hears_of_is_not_started(
+    zone: ZoneRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BrokerError
+
+    monkeypatch.setattr("failover.api.views.start_rebalancing", start_rebalancing)
+    monkeypatch.setattr(Celery, "send_task", refuse)
+    response = post("rebalances", {"zone": "az-a", "apply": True})
+    assert (response.status_code, response.json()["code"]) == (503, "broker_unavailable")
 
 
 def test_replan_shows_and_then_does(zone: ZoneRows) -> None:

@@ -164,6 +164,21 @@ def test_planned_hosts_open_the_window() -> None:
     assert window_of("h1") == (at, None)
 
 
+@pytest.mark.parametrize("read", [1, 2])
+def test_window_ends_where_planned_changes_are_not_read_any_more(
+    monkeypatch: pytest.MonkeyPatch, read: int
+) -> None:
+    monkeypatch.setattr("failover.selectors.drain_future.MOST_PLANNED", read)
+    make_vm("a", make_host("h1"), memory_gib=8)
+    for name in ("h2", "h3", "h4"):
+        make_host(name)
+    planned("drain", "h2", 1)
+    at = planned("drain", "h3", 2)
+    planned("drain", "h4", 2)
+
+    assert window_of("h1") == (NOW, at)
+
+
 def test_planned_hosts_come_empty_whatever_their_model_holds() -> None:
     make_vm("a", make_host("h1", memory_gib=16), memory_gib=16)
     make_vm("b", make_host("h2", memory_gib=16), memory_gib=16)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connections
+from django.db import IntegrityError, connections, transaction
 from django.utils import timezone
 
+from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.pipelines import ensure_shipped_pipelines
@@ -122,6 +125,46 @@ def test_zone_is_planned_once() -> None:
     plan()
 
     assert AuditEntry.objects.filter(action="evacuation_planned").count() == 1
+
+
+@contextmanager
+def zone_that_others_hold(zone: str) -> Iterator[None]:
+    has_it, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                zone_lock([zone])
+                has_it.set()
+                may_go.wait(30)
+        finally:
+            connections.close_all()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert has_it.wait(30)
+    try:
+        yield
+    finally:
+        may_go.set()
+        holder.join()
+
+
+def test_zone_that_others_hold_does_not_stop_the_other_zones(settings: Any) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lock_timeout_seconds": 0.1})
+    make_zone("rA@3{a@1}", required=1)
+    free = make_zone("rB@8{b@6}", zone="az-b", required=1)
+    Host.objects.filter(name__in=["h1", "h6"]).update(state=HostState.DOWN)
+
+    with zone_that_others_hold("az-a"):
+        plan()
+        assert [row.zone for row in EvacuationPlan.objects.all()] == ["az-b"]
+    plan()
+    assert EvacuationPlan.objects.count() == 2
+
+    Instance.objects.filter(pk=free.vms["b"].pk).delete()
+    with zone_that_others_hold("az-a"):
+        assert settle() == {"dropped": 1}
 
 
 def test_vm_without_a_slot_is_listed_with_the_reason() -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from io import StringIO
 from typing import Any
 
@@ -155,6 +156,89 @@ def test_steps_are_limited_and_go_on_later(settings: Any) -> None:
     assert set(cover().values()) == {1}
 
 
+def test_steps_that_the_caller_limits_go_on_later() -> None:
+    make_zone("r1@7{a@1} r2@8{b@2} r3@9{c@3} r4@10{d@4} r5@11{e@5}", required=1)
+    compute()
+
+    assert rebalance(most_steps=2).done == 2
+    assert ShadowPlan.objects.get().state == ShadowState.RUNNING
+    rebalance()
+
+    assert ShadowPlan.objects.get().state == ShadowState.DONE
+    assert reserved_gib() == 4
+
+
+def when_the_work_begins(change: Callable[[], None]) -> AbstractContextManager[None]:
+    """Let others commit something between the plan and its first step."""
+    changed = False
+
+    def watch(execute: Any, sql: str, *rest: Any) -> Any:
+        nonlocal changed
+        answer = execute(sql, *rest)
+        if not changed and sql.startswith('UPDATE "failover_shadowplan"'):
+            changed = True
+            change()
+        return answer
+
+    return connection.execute_wrapper(watch)
+
+
+def test_step_that_is_refused_leaves_its_new_slot_to_be_made_by_the_next() -> None:
+    rows = make_zone(ALONE, hosts=("11",), required=1)
+    row = compute()
+    row.slots[0]["host"] = rows.hosts["11"].name
+    row.save()
+    first = rebalance(is_dry_run=True).plan[0]
+    assert (first.joins, len(first.leaves) > 0) == ("", True)
+
+    def evacuate() -> None:
+        FailoverReservation.objects.filter(name=first.leaves).update(state="consuming")
+
+    with when_the_work_begins(evacuate):
+        outcome = rebalance()
+
+    assert (outcome.done, outcome.refused) == (3, 1)
+    assert cover() == dict.fromkeys(map(rows.uuid, "abcd"), 1)
+    assert_sound(rows)
+
+
+def grow(rows: ZoneRows, name: str) -> None:
+    Instance.objects.filter(pk=rows.vms[name].pk).update(memory_bytes=8 * GIB)
+
+
+def outgrown() -> list[str]:
+    """Return the VMs that are larger than a slot they are in."""
+    users = ReservationAllocation.objects.filter(reservation__kind="failover")
+    return [
+        one.vm_uuid
+        for one in users.select_related("reservation")
+        if one.memory_bytes > one.reservation.memory_bytes
+    ]
+
+
+def test_vm_that_grew_meanwhile_takes_no_step_to_a_slot_that_is_too_small() -> None:
+    rows = make_zone(ALONE, required=1)
+    compute()
+    moving = rebalance(is_dry_run=True).plan[0].vm
+    name = next(name for name in rows.vms if rows.uuid(name) == moving)
+
+    with when_the_work_begins(lambda: grow(rows, name)):
+        outcome = rebalance()
+
+    assert (outcome.refused, outgrown()) == (1, [])
+    assert cover() == dict.fromkeys(map(rows.uuid, "abcd"), 1)
+
+
+def test_slots_are_not_exchanged_for_some_that_a_vm_has_outgrown() -> None:
+    rows = make_zone(CROWDED, required=2)
+    compute()
+    grow(rows, "a")
+
+    outcome = rebalance()
+
+    assert (outcome.is_exchange, outcome.done, outgrown()) == (True, 0, [])
+
+
 def test_vm_that_moved_meanwhile_never_breaks_a_rule() -> None:
     rows = make_zone(ALONE, required=1)
     target = compute().slots[0]["host"]
@@ -245,6 +329,36 @@ def test_nobody_joins_a_slot_that_somebody_else_is_taking_away(settings: Any) ->
         other.commit()
 
     assert set(users.values_list("vm_uuid", flat=True)) == joined
+
+
+@pytest.mark.usefixtures("_many")
+def test_nobody_joins_a_slot_that_the_loop_shrank_between_two_exchanges() -> None:
+    make_zone(CROWDED, hosts=("7", "8", "9", "10"), required=2)
+    compute()
+    before = set(Reservation.objects.values_list("pk", flat=True))
+
+    with closing(connection.copy()) as other:
+        seen: list[int] = []
+
+        def shrink(execute: Any, sql: str, *rest: Any) -> Any:
+            if "pg_advisory_xact_lock" in sql and isinstance(rest[0], list):
+                fresh = Reservation.objects.exclude(pk__in=before)
+                keys = list(fresh.values_list("pk", flat=True))
+                seen.extend(keys)
+                with other.cursor() as cursor:
+                    cursor.execute(
+                        "UPDATE capacity_reservation SET memory_bytes = %s WHERE id = ANY(%s)",
+                        [GIB, keys],
+                    )
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(shrink):
+            outcome = rebalance()
+
+    assert outcome.refused > 0
+    joined = ReservationAllocation.objects.filter(reservation__in=seen)
+    assert 0 < joined.count() <= 4  # those of the exchange that made the slots
+    assert set(cover().values()) == {2}
 
 
 @pytest.mark.usefixtures("_many")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils import timezone
 
@@ -20,6 +21,7 @@ from failover.models import (
     FailoverReservation,
     FailoverZone,
 )
+from failover.selectors.vicinity import load_vicinity
 from failover.services import FailoverService
 from failover.services.replanning import ReplanOutcome, replan_due, replan_vm
 from failover.services.validation import validate_zone
@@ -355,6 +357,41 @@ def test_zone_whose_loop_is_due_keeps_its_notes() -> None:
     run()
     assert tasks.replan_what_is_due() == {"covered": 1}
     assert (cover(), due()) == ({"vm-1": 1}, [])
+
+
+def test_vm_that_cannot_be_planned_is_left_to_the_loop_and_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts(TEN)
+    require(any=2)
+    idle_zone()
+    vm("vm-1@host1")
+    vm("vm-2@host2")
+
+    def load(vm_uuid: str, *rest: Any, **options: Any) -> Any:
+        if vm_uuid == "vm-1":
+            message = "a defect"
+            raise ValueError(message)
+        return load_vicinity(vm_uuid, *rest, **options)
+
+    monkeypatch.setattr("failover.services.replanning.load_vicinity", load)
+    assert replan_due(request_id="r") == {"failed": 1, "covered": 1}
+    assert (cover(), due()) == ({"vm-2": 2}, [])
+
+
+def test_task_that_runs_out_of_time_keeps_its_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts(TEN)
+    require(any=2)
+    idle_zone()
+    vm("vm-1@host1")
+
+    def load(*_: Any, **__: Any) -> Any:
+        raise SoftTimeLimitExceeded
+
+    monkeypatch.setattr("failover.services.replanning.load_vicinity", load)
+    with pytest.raises(SoftTimeLimitExceeded):
+        replan_due(request_id="r")
+    assert due() == ["vm-1"]
 
 
 def test_very_many_due_vms_of_a_zone_are_left_to_its_loop(

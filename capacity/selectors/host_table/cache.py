@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
 from capacity.metrics import HOST_TABLE_CHECKS, HOST_TABLE_DIFFERENCES, HOST_TABLE_REFRESH_SECONDS
-from capacity.selectors.host_table.changes import read_changes, read_moment
+from capacity.selectors.host_table.changes import read_moment
 from capacity.selectors.host_table.differences import table_differences
-from capacity.selectors.host_table.position import Position, advance, load_position
+from capacity.selectors.host_table.position import Position, load_position, newest_after
 from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ class HostTableCache:
         if known is None:
             return self._first()
         with HOST_TABLE_REFRESH_SECONDS.time():
-            fresh = advance(known, read_changes(known.moment.snapshot))
+            fresh = newest_after(known)
         if not fresh.moment.has_written:
             self._publish(fresh, instead_of=known)
         if self._is_check_due():
@@ -93,10 +93,7 @@ class HostTableCache:
         with _one_snapshot():
             known = self._position
             rebuilt = load_position(read_moment())
-            if known is None:
-                known = rebuilt
-            else:
-                known = advance(known, read_changes(known.moment.snapshot))
+            known = rebuilt if known is None else newest_after(known)
         differences = table_differences(known.table, rebuilt.table)
         HOST_TABLE_CHECKS.labels(outcome="different" if differences else "equal").inc()
         for column, count in differences.items():

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import connection
 
+from journal.models import deletions_forgotten_since
+
 NOW = """
 SELECT 'now', (pg_current_xact_id_if_assigned() IS NOT NULL)::int::bigint, NULL::bigint,
        pg_current_snapshot()::text
@@ -28,6 +30,7 @@ UNION ALL SELECT 'allocation', id, reservation_id, NULL
             FROM capacity_reservationallocation WHERE {UNSEEN}
 UNION ALL SELECT 'deleted', row_id, NULL, table_name FROM journal_deletedrow
            WHERE table_name = ANY(%(tables)s) AND {UNSEEN}
+UNION ALL SELECT 'forgotten', NULL, NULL, NULL WHERE {deletions_forgotten_since("%(xmin)s")}
 """  # noqa: S608 - constants only
 
 HOSTS = "hosts_host"
@@ -63,6 +66,8 @@ class Changes:
         vm_hosts: Changed VM -> its host, None if it has none or is gone.
         vm_uuids: Changed VM -> its uuid, without those that are gone.
         allocation_owners: Changed allocation -> its reservation, None if it is gone.
+        are_all: False where deletions since then may be forgotten: only a table that is built anew
+            is right then.
     """
 
     moment: Moment
@@ -72,6 +77,7 @@ class Changes:
     vm_hosts: Mapping[int, int | None] = field(default_factory=dict)
     vm_uuids: Mapping[int, str] = field(default_factory=dict)
     allocation_owners: Mapping[int, int | None] = field(default_factory=dict)
+    are_all: bool = True
 
     def is_empty(self) -> bool:
         """Return whether nothing changed that the host table shows."""
@@ -99,8 +105,9 @@ def read_changes(since: str) -> Changes:
     Args:
         since: Text of the ``pg_snapshot`` of the last read.
     """
-    _, xmax, running = since.split(":")
+    xmin, xmax, running = since.split(":")
     parameters: dict[str, Any] = {  # Any: parameters of several types
+        "xmin": int(xmin),
         "xmax": int(xmax),
         "running": [int(xid) for xid in running.split(",") if xid],
         "tables": _TABLES,
@@ -110,11 +117,14 @@ def read_changes(since: str) -> Changes:
     vm_uuids: dict[int, str] = {}
     gone: dict[str, set[int]] = {name: set() for name in _TABLES}
     moment = Moment(snapshot=since, has_written=False)
+    are_all = True
     with connection.cursor() as cursor:
         cursor.execute(CHANGES, parameters)
         for kind, key, owner, word in cursor.fetchall():
             if kind == "now":
                 moment = Moment(snapshot=word, has_written=bool(key))
+            elif kind == "forgotten":
+                are_all = False
             elif kind == "deleted":
                 gone[word].add(key)
             elif kind in owners:
@@ -131,4 +141,5 @@ def read_changes(since: str) -> Changes:
         vm_hosts={**owners["vm"], **dict.fromkeys(gone[VMS])},
         vm_uuids=vm_uuids,
         allocation_owners={**owners["allocation"], **dict.fromkeys(gone[ALLOCATIONS])},
+        are_all=are_all,
     )

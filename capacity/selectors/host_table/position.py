@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from capacity.selectors.host_table.changes import Changes, Moment
+from capacity.selectors.host_table.changes import Changes, Moment, read_changes, read_moment
 from capacity.selectors.host_table.owners import OwnerMap
 from capacity.selectors.host_table.rows import (
     IN_FLIGHT,
@@ -70,6 +70,15 @@ def load_position(moment: Moment) -> Position:
         vm_hosts=OwnerMap.from_pairs(vm_pairs),
         allocation_owners=OwnerMap.from_pairs(allocation_pairs),
     )
+
+
+def newest_after(position: Position) -> Position:
+    """Return the position as of now, including the caller's own uncommitted writes.
+
+    Costs what changed since; all, where the log of deletions does not reach back so far.
+    """
+    changes = read_changes(position.moment.snapshot)
+    return advance(position, changes) if changes.are_all else load_position(read_moment())
 
 
 def advance(position: Position, changes: Changes) -> Position:

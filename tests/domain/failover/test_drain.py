@@ -363,6 +363,29 @@ def test_only_so_many_drains_are_looked_at() -> None:
     assert window == as_window((1, MOST_STRETCHES + 1))
 
 
+@pytest.mark.parametrize(
+    ("growing", "shrinking", "expected"),
+    [
+        pytest.param([1], [], (1, 5), id="ends where nothing is known any more"),
+        pytest.param([1], [3], (1, 5), id="after a drain that does no harm"),
+        pytest.param([1], [5, 6], (1, 5), id="with drains from there on"),
+        pytest.param([5, 6], [], None, id="room that comes then is not counted on"),
+    ],
+)
+def test_window_goes_no_further_than_what_is_known(
+    growing: list[int], shrinking: list[int], expected: tuple[int, int] | None
+) -> None:
+    window = next_safe_window(
+        lambda moment: moment > NOW,
+        growing=days(*growing),
+        shrinking=days(*shrinking),
+        now=NOW,
+        until=days(5)[0],
+    )
+
+    assert window == as_window(expected)
+
+
 def test_what_drains_before_takes_room_first_and_counts_for_itself_alone() -> None:
     hosts = world("")
     asked = DrainInput(

@@ -1,0 +1,49 @@
+"""The table of tasks in ``docs/operations.md`` against the schedule of beat."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from celery.schedules import crontab
+from django.conf import settings
+
+from tests.docs.tour import ROOT
+
+#: Started where Keystone is configured; tests have none.
+CONDITIONAL = {"commitments.sync"}
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+ROW = re.compile(r"^\| `(\w+\.\w+)` \| (.+?) \|", re.MULTILINE)
+DURATION = re.compile(r"(?<!\w)(\d+) (s|min|h)\b")
+SETTING = re.compile(r"`(HEADROOM_[A-Z_]+)`")
+
+
+def documented() -> dict[str, str]:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("## What runs")[2].partition("\n## ")[0]
+    return dict(ROW.findall(section))
+
+
+def scheduled() -> dict[str, object]:
+    return {entry["task"]: entry["schedule"] for entry in settings.CELERY["beat_schedule"].values()}
+
+
+def test_every_task_that_beat_starts_is_documented_and_no_other() -> None:
+    assert set(documented()) | CONDITIONAL == set(scheduled()) | CONDITIONAL
+
+
+@pytest.mark.parametrize("task", sorted(scheduled()))
+def test_documented_interval_is_that_of_the_schedule(task: str) -> None:
+    words, schedule = documented()[task], scheduled()[task]
+    if isinstance(schedule, crontab):
+        (hour,), (minute,) = schedule.hour, schedule.minute  # type: ignore[attr-defined]
+        assert words.startswith(f"{hour:02}:{minute:02} UTC")
+        return
+    seconds = schedule.run_every.total_seconds()  # type: ignore[attr-defined]  # no stubs
+    number, unit = DURATION.findall(words)[0]
+    assert seconds == int(number) * SECONDS[unit]
+    for name in SETTING.findall(words.partition(", or ")[0]):
+        value = settings.HEADROOM
+        for part in name.removeprefix("HEADROOM_").lower().split("__"):
+            value = getattr(value, part)
+        assert value == seconds
