@@ -243,6 +243,18 @@ class CapacitySettings(BaseModel, extra="forbid"):
     min_reconcile_interval_seconds: int = Field(
         30, ge=0, description="Shortest time between two background computations of a zone."
     )
+    total_pipeline: str = Field(
+        "",
+        max_length=255,
+        description="Pipeline whose filters say which hosts count for a flavor if they were empty; "
+        "by default the filters that slots pass.",
+    )
+    placeable_pipeline: str = Field(
+        "",
+        max_length=255,
+        description="Pipeline whose filters say which hosts could take a VM of a flavor now; by "
+        "default the filters that slots pass.",
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

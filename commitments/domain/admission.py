@@ -17,6 +17,7 @@ import numpy as np
 
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
 from commitments.domain.accounting import cores_decision, slots_message
 from commitments.domain.payg import PaygVm
 from commitments.domain.placing import (
@@ -133,6 +134,7 @@ class AdmissionSnapshot:
         payg: (project, group, zone) to running VMs that new slots may be made for.
         domains: Domain id to what is known of it.
         pipelines: Flavor group to the pipeline that judges its slots; others use that of slots.
+        probes: Pipelines that count the cores of hosts that are not as they are now.
     """
 
     hosts: HostTable
@@ -143,6 +145,7 @@ class AdmissionSnapshot:
     payg: Mapping[tuple[str, str, str], Sequence[PaygVm]] = field(default_factory=dict)
     domains: Mapping[str, DomainHint] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    probes: Probes = DEFAULT_PROBES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

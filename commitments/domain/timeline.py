@@ -264,7 +264,8 @@ def counted_cores(
         if zone not in used:
             continue
         groups = [snapshot.groups[group] for _zone, group in keys]
-        for name, figures in zone_figures(snapshot.hosts, zone, groups).groups.items():
+        counted = zone_figures(snapshot.hosts, zone, groups, snapshot.probes)
+        for name, figures in counted.groups.items():
             ledger = ledgers[name, zone]
             ledgers[name, zone] = replace(ledger, total_vcpus=figures.total.vcpus)
     return ledgers

@@ -16,6 +16,7 @@ from capacity.models import GroupCapacity, Reservation
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.services.allocations import NO_VMS, SlotVmSums, slot_vm_sums
+from capacity.services.probe_pipelines import current_probes
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
@@ -166,4 +167,5 @@ def read_snapshot(
         payg=payg_candidates(targets, groups),
         domains=domain_hints(t.desired.domain_id for t in targets if t.desired is not None),
         pipelines=slot_pipelines(groups),
+        probes=current_probes(),
     )
