@@ -145,6 +145,11 @@ class LiquidSettings(BaseModel, extra="forbid"):
     max_slots_per_commitment: int = Field(
         0, ge=0, description="Most new slots a rejectable commitment may need; 0 is no limit."
     )
+    subtract_uncommitted_cores: bool = Field(
+        default=False,
+        description="Leave vCPUs of other projects' running VMs, which no commitment of cores "
+        "covers, out of what commitments of cores may promise.",
+    )
     max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
 
 

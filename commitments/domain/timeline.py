@@ -114,12 +114,13 @@ class Releases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoresRelease:
-    """Cores of a flavor group in a zone that are no longer held from a moment on."""
+    """Cores of a flavor group in a zone that a project no longer holds from a moment on."""
 
     moment: int
     flavor_group_name: str
     zone: str
     vcpus: int
+    project_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,8 +340,7 @@ class Sweep:
         for release in self._timeline.cores:
             key = (release.flavor_group_name, release.zone)
             if since < release.moment <= to and key in ledgers:
-                held_vcpus = ledgers[key].held_vcpus - release.vcpus
-                ledgers[key] = replace(ledgers[key], held_vcpus=max(held_vcpus, 0))
+                ledgers[key] = ledgers[key].with_held(release.project_id, -release.vcpus)
         return ledgers
 
 
