@@ -25,6 +25,10 @@ HOST_TABLE_REFRESH_SECONDS = Histogram(
     "Time to bring the host table of a process up to date.",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
 )
+PROBE_FAILURES = Counter(
+    metric_name("committed_resource_capacity_probe_failures_total"),
+    "Flavor groups whose capacity in a zone could not be computed: the old numbers stay.",
+)
 for _outcome in ("equal", "different"):
     HOST_TABLE_CHECKS.labels(outcome=_outcome)
 

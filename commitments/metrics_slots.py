@@ -16,6 +16,7 @@ VM_EVENTS = (
     "never_arrived",
     "moved_away",
     "gone",
+    "other_group",
     "held_back",
 )
 

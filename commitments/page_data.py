@@ -33,6 +33,7 @@ from commitments.presentation import (
     change_lines,
     condition_title,
     condition_tone,
+    term_text,
     why_text,
 )
 from commitments.story_page import StoryPage, story_page
@@ -226,6 +227,7 @@ def _facts(row: Commitment, totals: _Totals, now: datetime) -> tuple[Fact, ...]:
         Fact(label="Used", text=_used_text(row, assigned)),
         Fact(label="Start", text=time_text(row.start_time, now)),
         Fact(label="End", text=time_text(row.end_time, now) if row.end_time else "no end"),
+        Fact(label="Term in Limes", text=term_text(row.limes_record, row.end_time) or NOTHING),
         Fact(label="May be rejected", text="yes" if row.allow_rejection else "no"),
     ]
     return tuple(facts)

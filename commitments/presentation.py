@@ -6,9 +6,10 @@ Pure text from a row's columns; what each state does is spec liquid, 11.4 and sp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from commitments.domain.durations import Term, parse_term
 from commitments.models import Commitment, CommitmentState, Condition, ResourceType
 from journal.formatting import NOTHING, count_text, memory_text, moment_text, time_text
 
@@ -38,6 +39,11 @@ WORDS_OF_FIELD = {
 }
 
 
+TERM_STARTS = (
+    ("confirm_by", "from when it is wanted"),
+    ("confirmed_at", "from its confirmation"),
+    ("created_at", "from its creation"),
+)
 IDENTITY_WORDS = frozenset({"uuid", "scheduling domain", "project", "domain"})
 
 
@@ -51,6 +57,40 @@ def amount_text(resource_type: str, amount: int | None) -> str:
     if resource_type == ResourceType.MEMORY:
         return memory_text(amount)
     return count_text(amount, "vCPUs")
+
+
+def term_text(record: Mapping[str, Any] | None, end_time: datetime | None) -> str:
+    """Say what term Limes lists for a commitment, and from when it counts to its end.
+
+    Limes keeps the end itself, so the term decides nothing here: one that is not understood is
+    shown as it came.
+
+    Args:
+        record: The commitment as Limes listed it last; None if it never did.
+        end_time: End of the commitment; None for none.
+
+    Source: spec liquid, 15.2.
+    """
+    listed = (record or {}).get("duration")
+    if not listed:
+        return ""
+    try:
+        term = parse_term(str(listed))
+    except ValueError:
+        return f"{str(listed)[:80]!r}, which is no duration"
+    for key, words in TERM_STARTS:
+        if end_time is not None and _ends_then(term, (record or {}).get(key), end_time):
+            return f"{term} {words}"
+    return str(term)
+
+
+def _ends_then(term: Term, start_seconds: object, end_time: datetime) -> bool:
+    if not isinstance(start_seconds, int) or not start_seconds:
+        return False
+    try:
+        return term.after(datetime.fromtimestamp(start_seconds, tz=UTC)) == end_time
+    except (OverflowError, ValueError, OSError):  # not a time
+        return False
 
 
 def condition_tone(row: Commitment) -> str:

@@ -145,6 +145,11 @@ class LiquidSettings(BaseModel, extra="forbid"):
     max_slots_per_commitment: int = Field(
         0, ge=0, description="Most new slots a rejectable commitment may need; 0 is no limit."
     )
+    subtract_uncommitted_cores: bool = Field(
+        default=False,
+        description="Leave vCPUs of other projects' running VMs, which no commitment of cores "
+        "covers, out of what commitments of cores may promise.",
+    )
     max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
 
 
@@ -257,6 +262,18 @@ class CapacitySettings(BaseModel, extra="forbid"):
     )
     min_reconcile_interval_seconds: int = Field(
         30, ge=0, description="Shortest time between two background computations of a zone."
+    )
+    total_pipeline: str = Field(
+        "",
+        max_length=255,
+        description="Pipeline whose filters say which hosts count for a flavor if they were empty; "
+        "by default the filters that slots pass.",
+    )
+    placeable_pipeline: str = Field(
+        "",
+        max_length=255,
+        description="Pipeline whose filters say which hosts could take a VM of a flavor now; by "
+        "default the filters that slots pass.",
     )
 
     @model_validator(mode="after")

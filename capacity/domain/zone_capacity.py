@@ -1,23 +1,24 @@
 """Capacity of all flavor groups in one zone, from the host table (spec liquid, 13.4, 13.5, 13.7).
 
-Every flavor is probed twice, on empty hosts and on what is left, with the filters that a slot
-request passes. Hosts that are down, disabled or in maintenance count in neither. Masks depend on
-hypervisor type and traits alone, so flavors that share them are filtered once.
+Every flavor is probed twice, on empty hosts and on what is left, with the filters of a pipeline
+each; by default those that a slot request passes, so that hosts that are down, disabled or in
+maintenance count in neither. Flavors that filters cannot tell apart are filtered once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.split import FlavorSlots, GroupNeed, exclusive_split, group_totals
 from scheduling.capacity_count import slots_per_host
-from scheduling.engine import SLOT_PIPELINE, Pipeline, passing_hosts
+from scheduling.engine import SLOT_PIPELINE, Pipeline, PipelineRunError, passing_hosts
 from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import (
+    Intent,
     PlacementRequest,
     hypervisor_type_from_extra_specs,
     traits_from_extra_specs,
@@ -25,12 +26,35 @@ from scheduling.request import (
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable, Int64Column
 
+PROBE_PROJECT_ID = "headroom-capacity-probe"
+"""Project that a probe asks for; filters of tenants do not look at it (spec liquid, 13.5)."""
+
 PROBE_PIPELINE = Pipeline(
     name="capacity-probe",
     filters=tuple(step for step in SLOT_PIPELINE.filters if step != filter_has_enough_capacity),
     weighers=(),
 )
 """What a slot passes, without the look at room: that is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """The pipelines whose filters say which hosts a flavor may use; weighers do nothing here.
+
+    Attributes:
+        total: Of the probe on empty hosts.
+        placeable: Of the probe on what is left.
+        problem: Why no probe can be made; empty when it can.
+
+    Source: spec liquid, 13.2, 13.5.
+    """
+
+    total: Pipeline = PROBE_PIPELINE
+    placeable: Pipeline = PROBE_PIPELINE
+    problem: str = ""
+
+
+DEFAULT_PROBES = Probes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +124,15 @@ class _GroupProbe:
 class _ZoneColumns:
     """The hosts of one zone: capacity figures of their rows, and masks by kind of flavor."""
 
-    def __init__(self, table: HostTable, zone: str) -> None:
+    def __init__(self, table: HostTable, zone: str, probes: Probes) -> None:
         self._table = table
         self._zone = zone
+        self._total = without_look_at_room(probes.total)
+        self._placeable = (
+            self._total
+            if probes.placeable is probes.total
+            else without_look_at_room(probes.placeable)
+        )
         code = table.zones.index(zone) if zone in table.zones else -1
         self._rows = np.flatnonzero(table.zone == code)
         self._masks: dict[object, Int64Column] = {}
@@ -112,27 +142,62 @@ class _ZoneColumns:
         self.left_memory_bytes = np.maximum(table.free_memory_bytes()[self._rows], 0)
         self.left_vcpus = np.maximum(table.free_vcpus()[self._rows], 0)
 
-    def usable_rows(self, flavor: FlavorSpec) -> Int64Column:
-        """Return the positions of the zone's hosts that may take this flavor, room apart."""
+    def total_rows(self, flavor: FlavorSpec) -> Int64Column:
+        """Return the positions of the zone's hosts that count for this flavor when empty."""
+        return self._usable_rows(flavor, self._total)
+
+    def placeable_rows(self, flavor: FlavorSpec) -> Int64Column:
+        """Return the positions of the zone's hosts that may take this flavor now, room apart."""
+        return self._usable_rows(flavor, self._placeable)
+
+    def _usable_rows(self, flavor: FlavorSpec, pipeline: Pipeline) -> Int64Column:
         hypervisor_type = hypervisor_type_from_extra_specs(flavor.extra_specs)
         required, forbidden = traits_from_extra_specs(flavor.extra_specs)
-        key = (hypervisor_type, required, forbidden)
+        is_own = pipeline is PROBE_PIPELINE  # looks at nothing else of a flavor
+        extra_specs = {} if is_own else flavor.extra_specs
+        key = (
+            id(pipeline),  # held by this object
+            hypervisor_type,
+            required,
+            forbidden,
+            tuple(sorted(extra_specs.items())),
+        )
         if key not in self._masks:
             request = PlacementRequest(
                 request_key=f"capacity-{flavor.name}",
                 memory_bytes=flavor.memory_bytes,
                 vcpus=flavor.vcpus,
                 zone=self._zone,
+                project_id=PROBE_PROJECT_ID,
                 hypervisor_type=hypervisor_type,
                 required_traits=required,
                 forbidden_traits=forbidden,
+                intent=Intent.CAPACITY_PROBE,
+                flavor_name=flavor.name,
+                extra_specs=extra_specs,
             )
-            passing = passing_hosts(self._table, request, PROBE_PIPELINE)
+            passing = passing_hosts(self._table, request, pipeline)
             self._masks[key] = np.flatnonzero(passing[self._rows]).astype(np.int64)
         return self._masks[key]
 
 
-def zone_figures(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) -> ZoneFigures:
+def without_look_at_room(pipeline: Pipeline) -> Pipeline:
+    """Return a pipeline without the filters that ask for room, which a probe counts, and weighers.
+
+    Source: spec liquid, 13.5.
+    """
+    if pipeline is PROBE_PIPELINE:
+        return pipeline
+    kept = tuple(step for step in pipeline.filters if not step.measures_room)
+    return replace(pipeline, filters=kept, weighers=())
+
+
+def zone_figures(
+    table: HostTable,
+    zone: str,
+    groups: Iterable[FlavorGroupDef],
+    probes: Probes = DEFAULT_PROBES,
+) -> ZoneFigures:
     """Compute the capacity of every flavor group in one zone.
 
     A group of which one probe fails takes no part in the split and keeps its former figures.
@@ -141,11 +206,12 @@ def zone_figures(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) 
         table: All hosts.
         zone: Availability zone.
         groups: Flavor groups, names unique.
+        probes: Pipelines of the probes.
 
     Source: spec liquid, 13.3 - 13.7.
     """
-    columns = _ZoneColumns(table, zone)
-    probes: dict[str, _GroupProbe] = {}
+    columns = _ZoneColumns(table, zone, probes)
+    probed: dict[str, _GroupProbe] = {}
     smallest: dict[str, FlavorSpec] = {}
     failed: dict[str, str] = {}
     skipped: list[str] = []
@@ -153,11 +219,16 @@ def zone_figures(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) 
         if group.smallest.memory_bytes <= 0:
             skipped.append(group.name)
             continue
+        smallest[group.name] = group.smallest
+        if probes.problem:
+            failed[group.name] = probes.problem
+            continue
         try:
-            probes[group.name] = _probe_group(columns, group)
+            probed[group.name] = _probe_group(columns, group)
+        except PipelineRunError as error:  # a step of a pipeline cannot judge this flavor
+            failed[group.name] = str(error)
         except (AttributeError, TypeError, ValueError) as error:  # malformed flavor data
             failed[group.name] = f"{type(error).__name__}: {error}"
-        smallest[group.name] = group.smallest
     needs = [
         GroupNeed(
             group=name,
@@ -165,7 +236,7 @@ def zone_figures(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) 
             vcpus=smallest[name].vcpus,
             candidate_rows=probe.candidates,
         )
-        for name, probe in probes.items()
+        for name, probe in probed.items()
     ]
     split = exclusive_split(columns.left_memory_bytes, columns.left_vcpus, columns.names, needs)
     return ZoneFigures(
@@ -178,7 +249,7 @@ def zone_figures(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) 
                 exclusive=split.shares[name].exclusive,
                 exclusive_slots=split.shares[name].assigned_slots,
             )
-            for name, probe in probes.items()
+            for name, probe in probed.items()
         },
         failed=failed,
         skipped=tuple(skipped),
@@ -191,8 +262,9 @@ def _probe_group(columns: _ZoneColumns, group: FlavorGroupDef) -> _GroupProbe:
     flavors = []
     totals = []
     for flavor in group.flavors:
-        rows = columns.usable_rows(flavor)
-        total = _slots(columns.total_memory_bytes, columns.total_vcpus, rows, flavor)
+        empty = columns.total_rows(flavor)
+        rows = columns.placeable_rows(flavor)
+        total = _slots(columns.total_memory_bytes, columns.total_vcpus, empty, flavor)
         left = _slots(columns.left_memory_bytes, columns.left_vcpus, rows, flavor)
         if flavor is group.smallest:
             candidates = rows[left > 0]

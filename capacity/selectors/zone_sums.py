@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from django.db import connection
@@ -25,6 +25,19 @@ SELECT flavor_group.name, count(*),
   LEFT JOIN hosts_flavor AS smallest ON smallest.id = flavor_group.smallest_flavor_id
  WHERE host.zone = %s AND vm.status <> ALL (%s)
  GROUP BY flavor_group.name
+"""
+
+RUNNING_VCPUS = """
+SELECT flavor_group.name, host.zone, vm.project_id, sum(vm.vcpus)::bigint
+  FROM unnest(%s::text[], %s::text[]) AS wanted(group_name, zone)
+  JOIN capacity_flavorgroup AS flavor_group ON flavor_group.name = wanted.group_name
+  JOIN capacity_flavorgroupmember AS member ON member.group_id = flavor_group.id
+  JOIN hosts_flavor AS flavor ON flavor.id = member.flavor_id
+  JOIN hosts_instance AS vm ON vm.flavor_name = flavor.name
+  JOIN hosts_host AS host ON host.id = vm.host_id AND host.zone = wanted.zone
+ WHERE vm.status <> ALL (%s)
+ GROUP BY 1, 2, 3
+ ORDER BY 1, 2, 3
 """
 
 RESERVED_UNUSED = """
@@ -87,6 +100,23 @@ def running_vms(zone: str) -> ZoneUse:
                 resources=ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus),
             )
     return ZoneUse(running=running, ungrouped_vms=ungrouped, misplaced_vms=misplaced)
+
+
+def running_vcpus_by_project(
+    keys: Collection[tuple[str, str]],
+) -> Mapping[tuple[str, str], Mapping[str, int]]:
+    """Return the vCPUs of running VMs by (flavor group, zone) and project, in one statement.
+
+    VMs count as in :func:`running_vms`.
+    """
+    running: dict[tuple[str, str], dict[str, int]] = {}
+    groups = [group for group, _zone in keys]
+    zones = [zone for _group, zone in keys]
+    with connection.cursor() as cursor:
+        cursor.execute(RUNNING_VCPUS, [groups, zones, list(ABSENT_STATUSES)])
+        for group, zone, project_id, vcpus in cursor.fetchall():
+            running.setdefault((group, zone), {})[project_id] = int(vcpus)
+    return running
 
 
 def reserved_unused(zone: str) -> Mapping[str, ResourceVector]:

@@ -19,6 +19,7 @@ from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.zone_capacity import GroupFigures, ZoneFigures, zone_figures
 from capacity.hooks import committed_slots
 from capacity.locks import LockSpace, take_lock
+from capacity.metrics import PROBE_FAILURES
 from capacity.models import CapacityComputation, FlavorCapacity, FlavorGroup, GroupCapacity
 from capacity.selectors.capacity_freshness import (
     ReadPosition,
@@ -31,6 +32,7 @@ from capacity.selectors.capacity_freshness import (
 from capacity.selectors.groups import definitions_fingerprint, load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.zone_sums import RunningVMs, ZoneUse, reserved_unused, running_vms
+from capacity.services.probe_pipelines import current_probes, probes_fingerprint
 from hosts.models import Host
 from journal.errors import Busy
 from scheduling.resources import ZERO, ResourceVector
@@ -209,7 +211,7 @@ def _zones_without_hosts(zones: Iterable[str]) -> set[str]:
 
 
 def _inputs() -> str:
-    return f"{ALGORITHM_VERSION}|{definitions_fingerprint()}"
+    return f"{ALGORITHM_VERSION}|{definitions_fingerprint()}|{probes_fingerprint()}"
 
 
 def _refresh_zone(zone: str, *, is_forced: bool) -> ZoneRefresh:
@@ -236,6 +238,7 @@ def _refresh_zone(zone: str, *, is_forced: bool) -> ZoneRefresh:
         )
     for group, message in state.figures.failed.items():
         log.error("capacity_probe_failed", zone=zone, group=group, error=message)
+    PROBE_FAILURES.inc(len(state.figures.failed))
     left = state.figures.unassigned
     log.info(
         "capacity_computed",
@@ -279,7 +282,7 @@ def _read_zone(zone: str) -> _ZoneState:
     return _ZoneState(
         read=read,
         groups=groups,
-        figures=zone_figures(table, zone, groups.values()),
+        figures=zone_figures(table, zone, groups.values(), current_probes()),
         use=use,
         reserved=reserved,
         committed=committed_slots(

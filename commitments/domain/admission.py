@@ -8,7 +8,7 @@ slots are placed in the order of the targets, each placement seeing those before
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +17,7 @@ import numpy as np
 
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
 from commitments.domain.accounting import cores_decision, slots_message
 from commitments.domain.payg import PaygVm
 from commitments.domain.placing import (
@@ -114,10 +115,35 @@ class CoresLedger:
     Attributes:
         total_vcpus: Cores of the empty datacenter; None when not probed yet.
         held_vcpus: Accepted by live cores commitments outside the plan.
+        running_by_project: vCPUs of running VMs, by project; empty unless those that no commitment
+            covers lessen the headroom.
+        held_by_project: Share of ``held_vcpus`` of the projects that run VMs.
     """
 
     total_vcpus: int | None
     held_vcpus: int = 0
+    running_by_project: Mapping[str, int] = field(default_factory=dict)
+    held_by_project: Mapping[str, int] = field(default_factory=dict)
+
+    def with_held(self, project_id: str, vcpus: int) -> CoresLedger:
+        """Return the ledger after a project's commitments took vCPUs, or gave back (negative)."""
+        held = dict(self.held_by_project)
+        held[project_id] = max(held.get(project_id, 0) + vcpus, 0)
+        return replace(self, held_vcpus=max(self.held_vcpus + vcpus, 0), held_by_project=held)
+
+    def uncommitted_of_others(self, project_id: str) -> int:
+        """Return the running vCPUs that commitments of their project do not cover.
+
+        Those of the project itself are left out: a commitment covers its VMs first, so a project
+        that commits to what it runs already needs no room besides.
+
+        Source: spec liquid, 20 (21).
+        """
+        return sum(
+            max(0, running - self.held_by_project.get(project, 0))
+            for project, running in self.running_by_project.items()
+            if project != project_id
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +159,7 @@ class AdmissionSnapshot:
         payg: (project, group, zone) to running VMs that new slots may be made for.
         domains: Domain id to what is known of it.
         pipelines: Flavor group to the pipeline that judges its slots; others use that of slots.
+        probes: Pipelines that count the cores of hosts that are not as they are now.
     """
 
     hosts: HostTable
@@ -143,6 +170,7 @@ class AdmissionSnapshot:
     payg: Mapping[tuple[str, str, str], Sequence[PaygVm]] = field(default_factory=dict)
     domains: Mapping[str, DomainHint] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    probes: Probes = DEFAULT_PROBES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,7 +460,7 @@ class _Admission:
         hosts = table_with_released(self._snapshot.hosts, self._deltas)
         asks = [ask for draft in self._drafts for ask in draft.asks]
         found = iter(place_slots(hosts, asks))
-        cores = _CoresAccount(self._snapshot.cores)
+        cores = _CoresAccount(self._snapshot.cores, (draft.target for draft in self._drafts))
         decisions = []
         for draft in self._drafts:
             placements = (
@@ -520,23 +548,40 @@ def _made_for_vms(draft: _Draft) -> tuple[SlotPlacement, ...]:
 
 
 class _CoresAccount:
-    """Cores that are left, falling as commitments of the plan take them (commitments, 8.5)."""
+    """Cores that are left, falling as commitments of the plan take them (commitments, 8.5).
 
-    def __init__(self, ledgers: Mapping[tuple[str, str], CoresLedger]) -> None:
-        self._ledgers = ledgers
-        self._taken: defaultdict[tuple[str, str], int] = defaultdict(int)
+    What commitments of the plan hold by an earlier acceptance, and go on holding, is taken before
+    any of them is asked: a commitment that grows in vain keeps it.
+    """
+
+    def __init__(
+        self, ledgers: Mapping[tuple[str, str], CoresLedger], targets: Iterable[CommitmentTarget]
+    ) -> None:
+        self._ledgers = dict(ledgers)
+        for target in targets:
+            desired = target.desired
+            if desired is not None and target.is_holding and not _wants_slots(target):
+                self._take(desired, _kept_cores(target, desired))
 
     def ask(self, target: CommitmentTarget, desired: CommitmentState) -> tuple[str, Cause | None]:
         """Take the cores of a commitment, or return why not.
 
         What was accepted before and did not grow is accepted again (decisions).
         """
-        key = (desired.flavor_group_name, desired.zone)
-        ledger = self._ledgers[key]
+        kept = _kept_cores(target, desired)
         if desired.requested_amount > target.accepted_cores:
-            held_vcpus = ledger.held_vcpus + self._taken[key]
-            answer = cores_decision(ledger.total_vcpus, held_vcpus, desired.requested_amount)
+            ledger = self._ledgers[desired.flavor_group_name, desired.zone]
+            taken = ledger.held_vcpus - kept + ledger.uncommitted_of_others(desired.project_id)
+            answer = cores_decision(ledger.total_vcpus, taken, desired.requested_amount)
             if answer.cause is not None:
                 return answer.message, Cause(answer.cause)
-        self._taken[key] += desired.requested_amount
+        self._take(desired, desired.requested_amount - kept)
         return "", None
+
+    def _take(self, desired: CommitmentState, vcpus: int) -> None:
+        key = (desired.flavor_group_name, desired.zone)
+        self._ledgers[key] = self._ledgers[key].with_held(desired.project_id, vcpus)
+
+
+def _kept_cores(target: CommitmentTarget, desired: CommitmentState) -> int:
+    return min(target.accepted_cores, desired.requested_amount)

@@ -114,12 +114,13 @@ class Releases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoresRelease:
-    """Cores of a flavor group in a zone that are no longer held from a moment on."""
+    """Cores of a flavor group in a zone that a project no longer holds from a moment on."""
 
     moment: int
     flavor_group_name: str
     zone: str
     vcpus: int
+    project_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +265,8 @@ def counted_cores(
         if zone not in used:
             continue
         groups = [snapshot.groups[group] for _zone, group in keys]
-        for name, figures in zone_figures(snapshot.hosts, zone, groups).groups.items():
+        counted = zone_figures(snapshot.hosts, zone, groups, snapshot.probes)
+        for name, figures in counted.groups.items():
             ledger = ledgers[name, zone]
             ledgers[name, zone] = replace(ledger, total_vcpus=figures.total.vcpus)
     return ledgers
@@ -338,8 +340,7 @@ class Sweep:
         for release in self._timeline.cores:
             key = (release.flavor_group_name, release.zone)
             if since < release.moment <= to and key in ledgers:
-                held_vcpus = ledgers[key].held_vcpus - release.vcpus
-                ledgers[key] = replace(ledgers[key], held_vcpus=max(held_vcpus, 0))
+                ledgers[key] = ledgers[key].with_held(release.project_id, -release.vcpus)
         return ledgers
 
 

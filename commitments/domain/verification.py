@@ -20,6 +20,7 @@ class Fate(StrEnum):
     NEVER_ARRIVED = "never_arrived"
     MOVED_AWAY = "moved_away"
     GONE = "gone"
+    OTHER_GROUP = "other_group"
     HELD_BACK = "held_back"
 
     @property
@@ -28,7 +29,7 @@ class Fate(StrEnum):
         return self in LEAVING
 
 
-LEAVING = frozenset({Fate.NEVER_ARRIVED, Fate.MOVED_AWAY, Fate.GONE})
+LEAVING = frozenset({Fate.NEVER_ARRIVED, Fate.MOVED_AWAY, Fate.GONE, Fate.OTHER_GROUP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,13 @@ class Sighting:
         host_id: Key of its host; None while it is listed without one.
         is_moving: Whether Nova works on it, so that it may be on no host for a moment.
         resources: What it takes now.
+        group: Flavor group of its flavor, empty for none; None when the flavor is not known.
     """
 
     host_id: int | None
     resources: ResourceVector
     is_moving: bool = False
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +83,17 @@ class SlotVms:
         slot_id: Key of its row.
         host_id: Key of the host it is on.
         vms: The VMs in it.
+        group: Flavor group whose VMs it is for; empty while nobody knows what belongs to it.
     """
 
     slot_id: int
     host_id: int
     vms: tuple[ListedVm, ...]
+    group: str = ""
+
+    def is_for(self, sighting: Sighting) -> bool:
+        """Whether a VM is of the slot's flavor group, as far as flavors are known."""
+        return not self.group or sighting.group is None or sighting.group == self.group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +168,9 @@ def verify_slot(
     A VM on the slot's host is confirmed, in whatever state it is and however long it has been
     there. One that was never seen has the grace period to appear. One that was seen and is on
     another host leaves, or takes the slot along if it is alone in it and there is room. One that is
-    listed nowhere leaves once that has lasted.
+    listed nowhere leaves once that has lasted. One whose flavor is of another group now uses room
+    that was not promised to it: it leaves once Nova is done with it, and where it is awaited it has
+    not arrived before its flavor changes.
 
     Args:
         slot: The slot, placed.
@@ -168,17 +179,18 @@ def verify_slot(
         patience: How long to wait for what is not seen.
         can_follow: Whether a host has room for the slot and is one that it may be on.
 
-    Source: spec commitments, 9.3 with its product rules.
+    Source: spec commitments, 9.3 with its product rules; of groups: 2.2 (matches_group), 14.3.
     """
     verdicts: list[VmVerdict] = []
     follows_to: int | None = None
     is_in_grace = False
     for vm in slot.vms:
         sighting = sightings.get(vm.vm_uuid)
-        fate = _fate(vm, sighting, slot.host_id, now, patience)
+        fate = _fate(vm, sighting, slot, now, patience)
         host_id = sighting.host_id if sighting is not None else None
         is_alone = fate is Fate.MOVED_AWAY and len(slot.vms) == 1
-        if is_alone and host_id is not None and can_follow(host_id):
+        is_foreign = sighting is not None and not slot.is_for(sighting)
+        if is_alone and not is_foreign and host_id is not None and can_follow(host_id):
             fate, follows_to = Fate.FOLLOWED, host_id
         is_in_grace |= fate is Fate.KEPT and not vm.was_seen
         verdicts.append(
@@ -198,10 +210,12 @@ def verify_slot(
 
 
 def _fate(
-    vm: ListedVm, sighting: Sighting | None, slot_host_id: int, now: datetime, patience: Patience
+    vm: ListedVm, sighting: Sighting | None, slot: SlotVms, now: datetime, patience: Patience
 ) -> Fate:
     host_id = sighting.host_id if sighting is not None else None
-    if sighting is not None and host_id == slot_host_id:
+    if sighting is not None and host_id == slot.host_id:
+        if not slot.is_for(sighting):
+            return _fate_of_foreign(vm, sighting, now, patience)
         is_known = vm.is_confirmed and vm.resources == sighting.resources
         return Fate.KEPT if is_known else Fate.CONFIRMED
     if not vm.was_seen:
@@ -211,6 +225,12 @@ def _fate(
     if sighting is not None and sighting.is_moving:
         return Fate.KEPT
     return _fate_of_absent(vm, now, patience)
+
+
+def _fate_of_foreign(vm: ListedVm, sighting: Sighting, now: datetime, patience: Patience) -> Fate:
+    if not vm.was_seen:
+        return _fate_of_unseen(vm, now, patience)
+    return Fate.KEPT if sighting.is_moving else Fate.OTHER_GROUP
 
 
 def _fate_of_unseen(vm: ListedVm, now: datetime, patience: Patience) -> Fate:

@@ -118,8 +118,7 @@ def _after(snapshot: AdmissionSnapshot, plan: AdmissionPlan) -> AdmissionSnapsho
             continue
         key = (desired.flavor_group_name, desired.zone)
         if desired.resource_type is ResourceType.CORES and key in cores:
-            held_vcpus = cores[key].held_vcpus + desired.requested_amount
-            cores[key] = replace(cores[key], held_vcpus=held_vcpus)
+            cores[key] = cores[key].with_held(desired.project_id, desired.requested_amount)
     return replace(
         snapshot, hosts=table_with_released(snapshot.hosts, plan.block_deltas), cores=cores
     )

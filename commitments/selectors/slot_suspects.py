@@ -88,7 +88,7 @@ SELECT listed.reservation_id FROM capacity_reservationallocation AS listed
 EVERY_SLOT = "SELECT id FROM capacity_reservation WHERE kind = 'committed' AND zone = %(zone)s"
 
 # Not as they should rest: a VM that is seen and not confirmed, confirmed and not seen, waited for
-# too long, or of another size.
+# too long, of another size, or of another flavor group.
 RESTLESS = """
 SELECT slot.id
   FROM candidate
@@ -96,11 +96,17 @@ SELECT slot.id
   JOIN capacity_reservationallocation AS listed ON listed.reservation_id = slot.id
   LEFT JOIN hosts_instance AS vm
     ON vm.openstack_id = listed.vm_uuid AND vm.status <> ALL (%(absent)s)
+  LEFT JOIN hosts_flavor AS flavor ON flavor.name = vm.flavor_name
+  LEFT JOIN capacity_flavorgroupmember AS member ON member.flavor_id = flavor.id
+  LEFT JOIN capacity_flavorgroup AS own
+    ON own.name = slot.flavor_group_name AND NOT own.is_retired
  WHERE slot.kind = 'committed' AND slot.zone = %(zone)s AND slot.target_host_id IS NOT NULL
    AND CASE
        WHEN vm.host_id = slot.target_host_id
             THEN listed.state = 'expected'
               OR (listed.memory_bytes, listed.vcpus) <> (vm.memory_bytes, vm.vcpus)
+              OR own.id IS NOT NULL AND flavor.id IS NOT NULL
+                 AND member.group_id IS DISTINCT FROM own.id
        WHEN listed.state = 'confirmed' THEN true
        WHEN listed.missing_since IS NOT NULL
             THEN vm.host_id IS NOT NULL OR listed.missing_since <= %(settled)s

@@ -63,8 +63,8 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
             accepted_amount__gt=0,
         )
         .exclude(commitment_uuid__in=outside)
-        .order_by("end_time", "flavor_group_name")
-        .values_list("end_time", "flavor_group_name")
+        .order_by("end_time", "flavor_group_name", "project_id")
+        .values_list("end_time", "flavor_group_name", "project_id")
         .annotate(vcpus=Sum("accepted_amount"))
     )
     planned = list(
@@ -85,8 +85,14 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
             vcpus=_column(r.vcpus for r in releases),
         ),
         cores=tuple(
-            CoresRelease(moment=index[end], flavor_group_name=group, zone=zone, vcpus=int(vcpus))
-            for end, group, vcpus in cores
+            CoresRelease(
+                moment=index[end],
+                flavor_group_name=group,
+                zone=zone,
+                vcpus=int(vcpus),
+                project_id=project_id,
+            )
+            for end, group, project_id, vcpus in cores
         ),
         hosts=tuple((index[row.at], change) for row in planned for change in _planned_changes(row)),
     )

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from django.conf import settings
 from django.db.models import Q, Sum
 
 from capacity.models import GroupCapacity, Reservation
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
+from capacity.selectors.zone_sums import running_vcpus_by_project
 from capacity.services.allocations import NO_VMS, SlotVmSums, slot_vm_sums
+from capacity.services.probe_pipelines import current_probes
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
@@ -106,7 +109,7 @@ def _slot_view(slot: Reservation, commitment_uuid: str, inside: SlotVmSums) -> S
 def read_cores(
     keys: Iterable[tuple[str, str]], *, outside: Collection[str], now: datetime
 ) -> dict[tuple[str, str], CoresLedger]:
-    """Read the cores ledger of flavor groups and zones (spec commitments, 8.5).
+    """Read the cores ledger of flavor groups and zones (spec commitments, 8.5; liquid, 20 (21)).
 
     Args:
         keys: (group, zone) pairs.
@@ -114,7 +117,8 @@ def read_cores(
         now: Commitments that ended before it do not count.
     """
     ledgers: dict[tuple[str, str], CoresLedger] = {}
-    for group, zone in sorted(set(keys)):
+    wanted = sorted(set(keys))
+    for group, zone in wanted:
         total = (
             GroupCapacity.objects.filter(group_name=group, zone=zone)
             .values_list("total_vcpus", flat=True)
@@ -130,9 +134,20 @@ def read_cores(
                 accepted_amount__isnull=False,
             )
             .exclude(commitment_uuid__in=outside)
-            .aggregate(held=Sum("accepted_amount", default=0))["held"]
+            .order_by("project_id")
+            .values_list("project_id")
+            .annotate(held=Sum("accepted_amount", default=0))
         )
-        ledgers[group, zone] = CoresLedger(total_vcpus=total, held_vcpus=int(held))
+        by_project = {project_id: int(vcpus) for project_id, vcpus in held}
+        ledgers[group, zone] = CoresLedger(
+            total_vcpus=total, held_vcpus=sum(by_project.values()), held_by_project=by_project
+        )
+    if settings.HEADROOM.liquid.subtract_uncommitted_cores:
+        running = running_vcpus_by_project(wanted)
+        return {
+            key: replace(ledger, running_by_project=running.get(key, {}))
+            for key, ledger in ledgers.items()
+        }
     return ledgers
 
 
@@ -166,4 +181,5 @@ def read_snapshot(
         payg=payg_candidates(targets, groups),
         domains=domain_hints(t.desired.domain_id for t in targets if t.desired is not None),
         pipelines=slot_pipelines(groups),
+        probes=current_probes(),
     )

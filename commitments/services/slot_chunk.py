@@ -16,6 +16,7 @@ from django.db.models import Manager
 from capacity.domain.blocking import blocked_resources
 from capacity.models import (
     AllocationState,
+    FlavorGroup,
     ReadyReason,
     Reservation,
     ReservationAllocation,
@@ -43,7 +44,7 @@ from commitments.domain.verification import (
 from commitments.selectors.slot_suspects import arrivals_at
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
-from hosts.models import Host, Instance
+from hosts.models import Flavor, Host, Instance
 from journal.actors import Actor
 from scheduling.resources import ZERO, ResourceVector
 
@@ -68,6 +69,8 @@ VM_FIELDS = (
     "confirmed_at",
     "missing_since",
 )
+AWAITS_CONFIRMATION = "VERIFY_RESIZE"
+"""Status of a VM whose resize may still be taken back."""
 ADOPTED = "adopted"
 REVOKED = "slots_revoked"
 SETTLED = "slots_settled"
@@ -104,6 +107,7 @@ class _Chunk:
     sightings: Mapping[str, Sighting]
     hosts: Mapping[int, Host]
     in_flight: frozenset[str]
+    known_groups: frozenset[str]
     events: Counter[str] = field(default_factory=Counter)
     news: dict[int, SlotNews] = field(default_factory=dict)
     confirmed: list[ReservationAllocation] = field(default_factory=list)
@@ -193,22 +197,40 @@ def _read(slot_ids: Sequence[int], context: ChunkContext) -> _Chunk:
         sightings=sightings,
         hosts=hosts,
         in_flight=frozenset(in_flight.values_list("vm_uuid", flat=True)),
+        known_groups=_known_groups(slot.flavor_group_name for slot in slots.values()),
     )
+
+
+def _known_groups(names: Iterable[str]) -> frozenset[str]:
+    """Return the groups of which it is known which flavors are in them: those not retired."""
+    known = FlavorGroup.objects.filter(name__in=set(names), is_retired=False)
+    return frozenset(known.values_list("name", flat=True))
 
 
 def _sightings(uuids: Collection[str]) -> tuple[dict[str, Sighting], set[int]]:
-    rows = (
+    rows = list(
         Instance.objects.filter(openstack_id__in=uuids)
         .exclude(status__in=ABSENT_STATUSES)
-        .values_list("openstack_id", "host_id", "memory_bytes", "vcpus", "task_state")
+        .values_list(
+            "openstack_id",
+            "host_id",
+            "memory_bytes",
+            "vcpus",
+            "task_state",
+            "status",
+            "flavor_name",
+        )
     )
+    flavors = Flavor.objects.filter(name__in={row[-1] for row in rows})
+    group_of = dict(flavors.values_list("name", "membership__group__name"))
     sightings = {
         uuid: Sighting(
             host_id=host_id,
             resources=ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus),
-            is_moving=bool(task_state),
+            is_moving=bool(task_state) or status == AWAITS_CONFIRMATION,
+            group=group_of[flavor] or "" if flavor in group_of else None,
         )
-        for uuid, host_id, memory_bytes, vcpus, task_state in rows
+        for uuid, host_id, memory_bytes, vcpus, task_state, status, flavor in rows
     }
     return sightings, {s.host_id for s in sightings.values() if s.host_id is not None}
 
@@ -261,7 +283,12 @@ def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
     assert slot.target_host_id is not None  # noqa: S101 - only placed slots are judged
     vms = tuple(_listed(chunk, row) for row in chunk.vms.get(slot.pk, ()))
     return verify_slot(
-        SlotVms(slot_id=slot.pk, host_id=slot.target_host_id, vms=vms),
+        SlotVms(
+            slot_id=slot.pk,
+            host_id=slot.target_host_id,
+            vms=vms,
+            group=slot.flavor_group_name if slot.flavor_group_name in chunk.known_groups else "",
+        ),
         chunk.sightings,
         now=chunk.context.now,
         patience=chunk.context.patience,
@@ -341,6 +368,7 @@ LEFT_BECAUSE = {
     Fate.NEVER_ARRIVED: "never arrived",
     Fate.MOVED_AWAY: "moved away to {}",
     Fate.GONE: "is gone",
+    Fate.OTHER_GROUP: "has a flavor of another group now",
 }
 
 

@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.zone_capacity import ZoneFigures, zone_figures
+from capacity.domain.zone_capacity import Probes, ZoneFigures, zone_figures
 from capacity.locks import LockSpace, take_lock
 from capacity.models import (
     CapacityComputation,
@@ -273,9 +273,11 @@ def test_readers_that_meet_compute_a_stale_zone_once(monkeypatch: pytest.MonkeyP
     computed: list[str] = []
     gate = threading.Barrier(4)
 
-    def counted(table: HostTable, zone: str, groups: Iterable[FlavorGroupDef]) -> ZoneFigures:
+    def counted(
+        table: HostTable, zone: str, groups: Iterable[FlavorGroupDef], probes: Probes
+    ) -> ZoneFigures:
         computed.append(zone)
-        return zone_figures(table, zone, groups)
+        return zone_figures(table, zone, groups, probes)
 
     monkeypatch.setattr("capacity.services.group_capacity.zone_figures", counted)
     seen: list[int] = []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commitments.domain.durations import parse_term
 from commitments.domain.limes_intake import (
     Converted,
     LimesRecord,
@@ -180,6 +181,8 @@ def test_what_is_written_for_limes_reads_back_as_the_same_commitment(
     )
     unit = KNOWN[outcome.state.flavor_group_name]
     written = limes_record_of(stored, None, unit)
+    if "duration" in written:
+        assert parse_term(written["duration"])
     again = take_in(limes_record(written), KNOWN)
     assert isinstance(again, Converted)
     assert again.state == outcome.state

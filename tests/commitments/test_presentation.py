@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from commitments.models import Commitment, CommitmentState, Condition, ResourceType
-from commitments.presentation import change_lines, condition_tone, differences, why_text
+from commitments.presentation import change_lines, condition_tone, differences, term_text, why_text
 from scheduling.resources import GIB
 
 NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
@@ -93,3 +93,38 @@ def test_a_new_commitment_takes_one_line() -> None:
     after = {"amount": 4, "resourceType": "cores", "startTime": None, "allowRejection": False}
 
     assert change_lines(None, after) == ("amount 4 vCPUs, resource cores, may be rejected no",)
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        pytest.param(None, "", id="never listed"),
+        pytest.param({}, "", id="no term"),
+        pytest.param({"duration": "1year"}, "1 year", id="no start"),
+        pytest.param(
+            {"duration": "1 year", "created_at": 1763722800, "confirmed_at": 1763722801},
+            "1 year from its creation",
+            id="from its creation",
+        ),
+        pytest.param(
+            {"duration": "365 days", "created_at": 1, "confirmed_at": 1763722800},
+            "365 days from its confirmation",
+            id="from its confirmation",
+        ),
+        pytest.param(
+            {"duration": "1 year", "created_at": 1763722800, "confirm_by": 1763722800},
+            "1 year from when it is wanted",
+            id="from when it is wanted",
+        ),
+        pytest.param({"duration": "2 years", "created_at": 1763722800}, "2 years", id="other end"),
+        pytest.param({"duration": "9999 years", "created_at": 5}, "9999 years", id="endless"),
+        pytest.param({"duration": "1 year", "created_at": 10**30}, "1 year", id="start is no time"),
+        pytest.param({"duration": "1 year", "created_at": "x"}, "1 year", id="start is text"),
+        pytest.param({"duration": "3 blobs"}, "'3 blobs', which is no duration", id="not a term"),
+        pytest.param({"duration": 7}, "'7', which is no duration", id="a number"),
+    ],
+)
+def test_term_is_told_with_where_it_begins(record: dict[str, Any] | None, text: str) -> None:
+    assert term_text(record, NOW) == text
+    if record and "duration" in record:
+        assert term_text(record, None) == text.split(" from ", maxsplit=1)[0]

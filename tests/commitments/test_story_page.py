@@ -89,3 +89,9 @@ def test_command_looks_and_refuses_a_list_that_shrank(
         call_command("verify_slots", "--json", "--zone", "az-a")
     call_command("verify_slots", "--accept-vm-list")
     assert SlotCheck.objects.get().listed_vms == 3
+
+
+def test_page_shows_the_term_that_limes_lists(commitment: Commitment, admin_client: Client) -> None:
+    assert "Term in Limes" in admin_client.get(row_url(commitment)).content.decode()
+    Commitment.objects.update(limes_record={"duration": "3year,5month"})
+    assert "3 years, 5 months" in admin_client.get(row_url(commitment)).content.decode()

@@ -73,3 +73,11 @@ def test_what_is_kept_is_everything_but_secrets() -> None:
     assert "transfer_token" not in kept
     del raw["transfer_token"]
     assert kept == raw | IDENTITY
+
+
+@pytest.mark.parametrize("duration", ["3 blobs", "", 7, None, ["x"]])
+def test_a_term_that_is_not_understood_decides_nothing(duration: Any) -> None:
+    """Limes sends the end besides; spec liquid, 15.3 knows no such reason to skip."""
+    assert isinstance(
+        read_record(limes_commitment(UUID, duration=duration), **IDENTITY), LimesRecord
+    )

@@ -44,9 +44,10 @@ def fates(
     *,
     patience: Patience = AT_ONCE,
     has_room: bool = True,
+    group: str = "hana_1",
 ) -> tuple[list[Fate], bool, int | None]:
     verdict = verify_slot(
-        SlotVms(slot_id=9, host_id=HOST_1, vms=tuple(vms)),
+        SlotVms(slot_id=9, host_id=HOST_1, vms=tuple(vms), group=group),
         sightings,
         now=NOW,
         patience=patience,
@@ -182,3 +183,43 @@ def test_a_list_that_is_not_believed_takes_nothing_out_of_slots(
     found, _, _ = fates(vms, sightings, patience=wary, has_room=False)
     left = {one.vm_uuid for one, fate in zip(vms, found, strict=True) if fate.leaves}
     assert not left & absent
+
+
+def of(group: str | None, host_id: int | None = HOST_1, *, is_moving: bool = False) -> Sighting:
+    return Sighting(host_id=host_id, resources=SIZE, is_moving=is_moving, group=group)
+
+
+@pytest.mark.parametrize(
+    ("vms", "sighting", "fate"),
+    [
+        pytest.param([SEEN], of("hana_1"), Fate.KEPT, id="of the slot's group"),
+        pytest.param([SEEN], of("gp"), Fate.OTHER_GROUP, id="resized into another group"),
+        pytest.param([SEEN], of(""), Fate.OTHER_GROUP, id="resized into a flavor of no group"),
+        pytest.param([SEEN], of(None), Fate.KEPT, id="a flavor that is not known"),
+        pytest.param([SEEN], of("gp", is_moving=True), Fate.KEPT, id="Nova works on it"),
+        pytest.param(
+            [vm("vm", 30, missing_since=NOW)], of("gp"), Fate.OTHER_GROUP, id="back from nowhere"
+        ),
+        pytest.param([vm("vm", 5)], of("gp"), Fate.KEPT, id="awaited, its resize is not done"),
+        pytest.param(
+            [vm("vm", 30)], of("gp"), Fate.NEVER_ARRIVED, id="awaited, its resize never came"
+        ),
+        pytest.param([vm("vm", 30)], of("hana_1"), Fate.CONFIRMED, id="awaited, its resize came"),
+        pytest.param([SEEN], of("gp", HOST_NEW), Fate.MOVED_AWAY, id="elsewhere: not followed"),
+        pytest.param([SEEN], of("hana_1", HOST_NEW), Fate.FOLLOWED, id="elsewhere: followed"),
+    ],
+)
+def test_a_slot_is_for_vms_of_its_flavor_group(
+    vms: list[ListedVm], sighting: Sighting, fate: Fate
+) -> None:
+    assert fates(vms, {"vm": sighting})[0] == [fate]
+
+
+def test_nothing_leaves_while_nobody_knows_the_slots_group() -> None:
+    assert fates([SEEN], {"vm": of("gp")}, group="")[0] == [Fate.KEPT]
+
+
+def test_a_list_that_is_not_believed_still_says_of_which_group_a_vm_is() -> None:
+    doubtful = Patience(grace=GRACE, settle=timedelta(0), may_drop=False)
+    assert fates([SEEN], {"vm": of("gp")}, patience=doubtful)[0] == [Fate.OTHER_GROUP]
+    assert fates([OLD], {"old": of("gp")}, patience=doubtful)[0] == [Fate.HELD_BACK]

@@ -1,0 +1,60 @@
+"""The pipelines that capacity is probed with, as chosen in the settings (spec liquid, 13.2)."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import connection
+
+from capacity.domain.zone_capacity import DEFAULT_PROBES, PROBE_PIPELINE, Probes
+from capacity.models import Pipeline as PipelineRow
+from capacity.models import PipelineKind
+from capacity.services.pipelines import active_pipelines, load_row
+from scheduling.pipelines import InvalidPipelineError
+
+ROWS = "SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_pipeline"
+
+
+def current_probes() -> Probes:
+    """Return the pipelines of the probes, or why they cannot be run.
+
+    A pipeline is a row that somebody may rename or break while the settings keep its name. Then
+    nothing is counted by other rules instead: the run fails and says which name is at fault.
+
+    Source: spec liquid, 13.2, 13.5.
+    """
+    chosen = settings.HEADROOM.capacity
+    names = (chosen.total_pipeline, chosen.placeable_pipeline)
+    if not any(names):
+        return DEFAULT_PROBES
+    usable = active_pipelines()
+    problems = [_problem(name) for name in sorted({*names} - {"", *usable})]
+    if problems:
+        return Probes(problem="; ".join(problems))
+    total, placeable = (usable[name].pipeline if name else PROBE_PIPELINE for name in names)
+    return Probes(total=total, placeable=placeable)
+
+
+def probes_fingerprint() -> str:
+    """Return a text that changes whenever the choice, or any pipeline, changes.
+
+    Source: spec liquid, 13.2 ("any pipeline change").
+    """
+    chosen = settings.HEADROOM.capacity
+    with connection.cursor() as cursor:
+        cursor.execute(ROWS)
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - an aggregate returns one row
+    return f"{chosen.total_pipeline}|{chosen.placeable_pipeline}|{row[0]}"
+
+
+def _problem(name: str) -> str:
+    row = PipelineRow.objects.filter(name=name).first()
+    if row is None:
+        return f"there is no pipeline {name}"
+    if row.kind != PipelineKind.FILTER_WEIGHER:
+        return f"pipeline {name} has detectors, no filters"
+    try:
+        failed = load_row(row).failed_filters
+    except InvalidPipelineError as error:
+        return f"pipeline {name}: {error}"
+    return f"pipeline {name}: " + "; ".join(f"{step}: {why}" for step, why in failed.items())
