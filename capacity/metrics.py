@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 
 from django.conf import settings
 from prometheus_client import Counter, Histogram
@@ -75,8 +74,8 @@ GROUP_GAUGES = (
 GROUP_FIGURES = f"""
 SELECT capacity.group_name, capacity.zone, capacity.committed_memory_bytes / {GIB}::float8,
        coalesce(held.slots, 0),
-       (capacity.is_ready AND coalesce(done.computed_at, capacity.computed_at)
-                              >= now() - %(ready_for)s)::int,
+       (capacity.is_ready AND coalesce(done.computed_at, capacity.computed_at, '-infinity')
+                              >= now() - make_interval(secs => %(ready_seconds)s))::int,
        capacity.reserved_unused_memory_bytes / {GIB}::float8
   FROM capacity_groupcapacity AS capacity
   LEFT JOIN capacity_capacitycomputation AS done ON done.zone = capacity.zone
@@ -120,15 +119,15 @@ class CapacityCollector:
         with scrape_cursor() as cursor:
             families: list[Metric] = []
             for statement, labels, gauges in FAMILIES:
-                cursor.execute(statement, {"ready_for": _ready_for()})
+                cursor.execute(statement, {"ready_seconds": _ready_seconds()})
                 families.extend(_families(cursor.fetchall(), labels, gauges))
         return families
 
 
-def _ready_for() -> timedelta:
+def _ready_seconds() -> int:
     """Return how long after its computation a row counts as ready (spec liquid, 20 row 14)."""
-    interval_seconds = settings.HEADROOM.capacity.reconcile_interval_seconds
-    return timedelta(seconds=READY_INTERVALS * interval_seconds)
+    interval_seconds: int = settings.HEADROOM.capacity.reconcile_interval_seconds
+    return READY_INTERVALS * interval_seconds
 
 
 def _families(
