@@ -196,19 +196,6 @@ class TrackedPlacement:
     resources: ResourceVector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceUsage:
-    """What some VMs take.
-
-    Attributes:
-        resources: Memory in bytes and vCPUs.
-        instances: How many VMs.
-    """
-
-    resources: ResourceVector
-    instances: int
-
-
 class CommitmentTracker(Protocol):
     """What scheduling asks of commitments (spec scheduling, 7.16, 12; commitments, 17)."""
 
@@ -238,8 +225,12 @@ class CommitmentTracker(Protocol):
         """Return the project's active memory commitments, as the quota filter sees them."""
         ...
 
-    def payg_usage(self, project_id: str, zone: str, group: str) -> ResourceUsage:
-        """Return what the project's VMs take that no commitment covers."""
+    def payg_usage(self, project_id: str, zone: str) -> Mapping[str, int]:
+        """Return what the project uses in the zone that no commitment covers, as quota rows say it.
+
+        Returns:
+            Mapping resource name -> GiB of memory, cores or instances; unused ones may be missing.
+        """
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from django.conf import settings
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -31,6 +32,8 @@ PROBE_FAILURES = Counter(
 )
 for _outcome in ("equal", "different"):
     HOST_TABLE_CHECKS.labels(outcome=_outcome)
+
+READY_INTERVALS = 3
 
 GROUP_LABELS = ("flavor_group", "az")
 FLAVOR_LABELS = (*GROUP_LABELS, "flavor_name")
@@ -66,14 +69,20 @@ SELECT group_name, zone, smallest_flavor_name, running_instances,
 GROUP_GAUGES = (
     ("committed_gib", "Memory of confirmed and guaranteed commitments, in whole slots."),
     ("committed_reservations", "Slots that hold room on a host."),
-    ("capacity_ready", "Whether the capacity of the group in the zone is known: 1 or 0."),
+    (
+        "capacity_ready",
+        "Whether the capacity is known, and from the last three intervals: 1 or 0.",
+    ),
     ("reserved_unused_gib", "Memory that slots hold beyond their VMs."),
 )
 GROUP_FIGURES = f"""
 SELECT capacity.group_name, capacity.zone, capacity.committed_memory_bytes / {GIB}::float8,
-       coalesce(held.slots, 0), capacity.is_ready::int,
+       coalesce(held.slots, 0),
+       (capacity.is_ready AND coalesce(done.computed_at, capacity.computed_at, '-infinity')
+                              >= now() - make_interval(secs => %(ready_seconds)s))::int,
        capacity.reserved_unused_memory_bytes / {GIB}::float8
   FROM capacity_groupcapacity AS capacity
+  LEFT JOIN capacity_capacitycomputation AS done ON done.zone = capacity.zone
   LEFT JOIN (
         SELECT flavor_group_name, zone, count(*) AS slots
           FROM capacity_reservation
@@ -114,9 +123,15 @@ class CapacityCollector:
         with scrape_cursor() as cursor:
             families: list[Metric] = []
             for statement, labels, gauges in FAMILIES:
-                cursor.execute(statement)
+                cursor.execute(statement, {"ready_seconds": _ready_seconds()})
                 families.extend(_families(cursor.fetchall(), labels, gauges))
         return families
+
+
+def _ready_seconds() -> int:
+    """Return how long after its computation a row counts as ready (spec liquid, 20 row 14)."""
+    interval_seconds: int = settings.HEADROOM.capacity.reconcile_interval_seconds
+    return READY_INTERVALS * interval_seconds
 
 
 def _families(

@@ -7,14 +7,14 @@ the VM.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
 from django.db.models import Q
 from django.utils import timezone
 
-from capacity.hooks import ResourceUsage, TrackedPlacement
+from capacity.hooks import TrackedPlacement
 from capacity.models import (
     AllocationState,
     HostCapacity,
@@ -34,10 +34,9 @@ from commitments.domain.classify import (
     slot_to_record,
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
-from commitments.models import Commitment, InstanceAssignment
-from commitments.selectors.usage import list_project_vms
+from commitments.models import Commitment
+from commitments.services.quota_usage import count_payg
 from scheduling.quota import CommitmentFact
-from scheduling.resources import ResourceVector
 
 log = structlog.get_logger(__name__)
 
@@ -101,22 +100,9 @@ class SlotTracker:
             for one in _active_commitments(project_id, group, zone)
         ]
 
-    def payg_usage(self, project_id: str, zone: str, group: str) -> ResourceUsage:
-        """Return what the project's VMs of the group take in the zone without a commitment."""
-        vms = [vm for vm in list_project_vms(project_id) if (vm.zone, vm.group) == (zone, group)]
-        covered = set(
-            InstanceAssignment.objects.filter(
-                vm_uuid__in=[vm.uuid for vm in vms], resource_type=ResourceType.MEMORY.value
-            ).values_list("vm_uuid", flat=True)
-        )
-        uncovered = [vm for vm in vms if vm.uuid not in covered]
-        return ResourceUsage(
-            resources=ResourceVector(
-                memory_bytes=sum(vm.memory_bytes for vm in uncovered),
-                vcpus=sum(vm.vcpus for vm in uncovered),
-            ),
-            instances=len(uncovered),
-        )
+    def payg_usage(self, project_id: str, zone: str) -> Mapping[str, int]:
+        """Return what no commitment covers, counted now as the quota controller counts it."""
+        return count_payg(project_id, zone)
 
 
 def _tracked(vm: TrackedPlacement) -> TrackedVM:

@@ -1,4 +1,4 @@
-"""What the quota filter judges by (spec scheduling, 7.16)."""
+"""What the quota filter judges by (spec scheduling, 7.16; spec liquid, 14.6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from scheduling.evaluation import Pipeline
 from scheduling.filters import filter_quota_enforcement
 from scheduling.quota import QuotaFacts
 from scheduling.request import PlacementRequest
-from scheduling.resources import GIB
 
 QUOTA_FILTER = filter_quota_enforcement().name
 
@@ -46,16 +45,10 @@ def _facts(project_id: str, zone: str, group: str) -> QuotaFacts:
     commitments = tuple(tracker.quota_commitments(project_id, zone, group))
     if quota is None:
         return QuotaFacts(commitments=commitments)
-    usage = tracker.payg_usage(project_id, zone, group)
     return QuotaFacts(
         commitments=commitments,
         quota=_limits(quota),
-        payg_usage={
-            # rounded up: a started GiB is used
-            f"hw_version_{group}_ram": -(-usage.resources.memory_bytes // GIB),
-            f"hw_version_{group}_cores": usage.resources.vcpus,
-            f"hw_version_{group}_instances": usage.instances,
-        },
+        payg_usage=tracker.payg_usage(project_id, zone),
     )
 
 

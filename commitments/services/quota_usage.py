@@ -144,6 +144,26 @@ def reconcile_changed(*, now: datetime | None = None) -> QuotaRun:
     return _count_projects(projects, now=now or timezone.now(), is_full=False)
 
 
+def count_payg(project_id: str, zone: str) -> Mapping[str, int]:
+    """Return what a project uses in a zone that no commitment covers, as its quota row says it.
+
+    Counted now, so that VMs made since the last run are not overlooked.
+
+    Returns:
+        Mapping resource name -> GiB of memory, cores or instances; unused ones are missing.
+
+    Source: spec liquid, 14.2, 14.6.
+    """
+    key = (project_id, zone)
+    counted = quota_usage(
+        quota={},
+        used=_used([project_id]).get(key, {}),
+        covered=_covered([project_id]).get(key, {}),
+        ram_unit_gib={},
+    )
+    return counted.payg
+
+
 def _counted_run(projects: Sequence[str], *, now: datetime | None) -> QuotaRun:
     """Run over all projects, and say in the metrics how it went and how long it took."""
     started = time.monotonic()

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capacity.models import FlavorGroup, FlavorGroupSettings
+from capacity.services.group_capacity import ensure_fresh
 from commitments.domain.conformance import check_capacity, check_info, check_usage
 from commitments.services import info, reports
 from tests.api.liquid_client import PROJECT, LiquidClient
@@ -57,7 +58,8 @@ zones = st.lists(
     st.sampled_from(["az-a", "az-b", "az-c"])
     | st.text(min_size=1, max_size=8).filter(
         lambda text: text not in {"unknown", "any", "total"} and "\x00" not in text
-    ),
+    )
+    | st.sampled_from(["z" * 255, "\U0001f600", " ", "az-a ", "AZ-A"]),
     unique=True,
     max_size=4,
 )
@@ -93,21 +95,29 @@ def region() -> None:
     all_zones=zones,
     by_group=st.dictionaries(st.sampled_from(["*", "fixed", "mixed", "gone"]), group_settings),
     is_unknown_reported=st.booleans(),
+    has_metrics=st.booleans(),
+    is_computed=st.booleans(),
     project_id=st.sampled_from([PROJECT, "nobody"]),
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_report_is_one_that_limes_accepts(  # noqa: PLR0917 - hypothesis and fixtures
     liquid: LiquidClient,
     configure: Any,
     all_zones: list[str],
     by_group: dict[str, dict[str, Any]],
     is_unknown_reported: bool,
+    has_metrics: bool,
+    is_computed: bool,
     project_id: str,
 ) -> None:
-    configure(liquid={"report_unknown_zone": is_unknown_reported})
+    configure(
+        liquid={"report_unknown_zone": is_unknown_reported, "report_placeable_vms": has_metrics}
+    )
     FlavorGroupSettings.objects.all().delete()
     for name, content in by_group.items():
         make_group_settings(name, **content)
+    if is_computed:
+        ensure_fresh(all_zones)
     answered = liquid.get_info()
     assert check_info(answered) == ()
     capacity = liquid.report_capacity(*all_zones)

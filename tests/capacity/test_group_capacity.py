@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import DatabaseError
 from django.utils import timezone
 
 from capacity.models import (
@@ -137,6 +138,19 @@ def test_a_slot_in_migration_blocks_both_hosts_and_counts_once_as_reserved() -> 
     assert capacity_of().reserved_unused_memory_bytes == 8 * GIB
 
 
+@pytest.mark.parametrize("name", ["h1", "h2"])
+def test_a_full_slot_in_migration_blocks_each_of_its_hosts(name: str) -> None:
+    """Spec liquid, 13.4: 8 GiB with 8 GiB confirmed, target != actual: 8 on each."""
+    make_group(flavors=(("small", 1024, 1),))
+    here, there = (make_host(host, memory_gib=16, vcpus=100) for host in ("h1", "h2"))
+    slot = make_slot(make_commitment(amount_gib=8), here, memory_gib=8, confirmed_host=there)
+    make_vm(host=there, slot=slot, memory_gib=8, vcpus=1)
+    Host.objects.exclude(name=name).update(status=HostStatus.DISABLED)
+    ensure_fresh(["az-a"])
+    allocated_gib = 8 if name == "h2" else 0
+    assert capacity_of().free_memory_bytes == (16 - allocated_gib - 8) * GIB
+
+
 def test_failover_reservations_take_room_and_are_not_reserved_for_anyone() -> None:
     make_group(flavors=ONE_FLAVOR)
     host = make_host("h1", memory_gib=16)
@@ -245,6 +259,29 @@ def test_running_vms_count_at_their_host_whatever_zone_they_name() -> None:
     assert capacity_of(zone="az-b").running_instances == 0
     done = CapacityComputation.objects.get(zone="az-a")
     assert (done.misplaced_vms, done.ungrouped_vms) == (1, 1)
+
+
+@pytest.mark.parametrize("source", ["current_host_table", "reserved_unused", "committed_slots"])
+def test_a_read_that_fails_fails_the_cycle_and_keeps_every_number(
+    monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Spec liquid, 13.3 and 20 row 13: without the reservations capacity would be overstated."""
+    make_group(flavors=ONE_FLAVOR)
+    host = make_host("h1", memory_gib=16)
+    ensure_fresh(["az-a"])
+    before = GroupCapacity.objects.values().get()
+    make_reservation(host, memory_gib=8)
+
+    def fail(*_: object, **__: object) -> None:
+        raise DatabaseError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"capacity.services.group_capacity.{source}", fail)
+        with pytest.raises(DatabaseError):
+            refresh_group_capacity()
+    assert GroupCapacity.objects.values().get() == before
+    ensure_fresh(["az-a"])
+    assert capacity_of().exclusively_free_slots == 2
 
 
 def test_two_zones_without_candidates_give_two_ready_rows_of_zeros() -> None:

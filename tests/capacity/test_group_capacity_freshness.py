@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -17,6 +18,7 @@ from capacity.models import (
     FlavorCapacity,
     FlavorGroupSettings,
     GroupCapacity,
+    HostCapacity,
     Reservation,
 )
 from capacity.selectors.capacity_freshness import max_age
@@ -85,6 +87,44 @@ def move_host_away() -> None:
     recount_room(host)
 
 
+def add_host() -> None:
+    make_host("h4", zone="az-a")
+
+
+def resize_host() -> None:
+    host = Host.objects.get(name="h3")
+    host.effective_memory_bytes //= 2
+    host.save()
+    recount_room(host)
+
+
+def bring_host_here() -> None:
+    host = Host.objects.get(name="h2")
+    host.zone = "az-a"
+    host.save()
+    recount_room(host)
+
+
+def allocate_on_host() -> None:
+    """Raise what a host has allocated, as another source than the VM list would."""
+    HostCapacity.objects.filter(host__name="h3").update(allocated_memory_bytes=4 << 30)
+
+
+def place_in_flight() -> None:
+    make_reservation(
+        Host.objects.get(name="h3"),
+        kind="in_flight",
+        vm_uuid="vm-9",
+        end_time=timezone.now() + timedelta(minutes=15),
+        placement_id=uuid4(),
+    )
+
+
+def fill_slot() -> None:
+    slot = Reservation.objects.get(kind="committed")
+    make_vm("vm-in-slot", host=slot.target_host, slot=slot)
+
+
 def remove_host() -> None:
     Host.objects.get(name="h3").delete()
 
@@ -147,6 +187,12 @@ def grow_old() -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        add_host,
+        resize_host,
+        bring_host_here,
+        allocate_on_host,
+        place_in_flight,
+        fill_slot,
         disable_host,
         move_host_away,
         remove_host,
@@ -177,7 +223,19 @@ def test_every_kind_of_change_makes_its_zone_compute_once_more(change: Callable[
 
 @pytest.mark.parametrize(
     "change",
-    [disable_host, add_vm, add_slot, add_failover_reservation, end_commitment, grow_old],
+    [
+        add_host,
+        resize_host,
+        allocate_on_host,
+        place_in_flight,
+        fill_slot,
+        disable_host,
+        add_vm,
+        add_slot,
+        add_failover_reservation,
+        end_commitment,
+        grow_old,
+    ],
 )
 def test_a_change_leaves_other_zones_alone(change: Callable[[], None]) -> None:
     ensure_fresh(ZONES)

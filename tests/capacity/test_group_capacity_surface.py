@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError
+from django.utils import timezone
 
 from capacity.metrics import CapacityCollector
-from capacity.models import GroupCapacity
+from capacity.models import CapacityComputation, GroupCapacity
 from capacity.services.group_capacity import ensure_fresh
 from capacity.tasks import refresh_group_capacity
 from journal.metrics import metric_name, metrics_page
@@ -69,6 +71,19 @@ def test_gauges_of_rows_that_are_gone_disappear() -> None:
     ensure_fresh(["az-a"])
     GroupCapacity.objects.all().delete()
     assert not [name for name in gauges() if "flavor_group" in name]
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "ready"),
+    [(0, 1), (3 * 300 - 5, 1), (3 * 300 + 5, 0)],
+    ids=["fresh", "within three intervals", "older than three intervals"],
+)
+def test_row_that_nobody_computes_any_more_is_not_ready(age_seconds: int, ready: int) -> None:
+    """Spec liquid, 20 row 14: rows must not stay ready for ever."""
+    make_region()
+    ensure_fresh(["az-a"])
+    CapacityComputation.objects.update(computed_at=timezone.now() - timedelta(seconds=age_seconds))
+    assert gauges()[f"capacity_ready{{{GROUP}}}"] == ready
 
 
 def test_the_metrics_page_carries_the_gauges_and_survives_a_failing_database(

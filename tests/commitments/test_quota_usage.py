@@ -10,12 +10,13 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from capacity.models import ProjectQuota
+from capacity.models import FlavorGroupSettings, FlavorGroupSnapshot, ProjectQuota
 from commitments import metrics_quota
 from commitments.models import Commitment
 from commitments.services import quota_usage as service
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from hosts.models import Host, Instance
+from journal.errors import NotReady
 from scheduling.resources import GIB
 from tests.factories import make_commitment, make_group, make_host, make_quota, make_vm
 
@@ -138,6 +139,18 @@ class TestUsageOfVms:
         assert row.total_usage == {"hw_version_hana_v2_ram": 0, "hw_version_general_ram": 0}
         assert row.total_usage_summary == "general: c=0 i=0 r=0; hana_v2: c=0 i=0 r=0"
 
+    def test_summaries_for_limes_take_their_unit_from_the_configuration(self) -> None:
+        """OURS of 14.5: never from the smallest flavor, here 32 GiB."""
+        FlavorGroupSettings.objects.filter(group_name="hana_v2").update(ram_unit_gib=16)
+        quota = {"hw_version_hana_v2_ram": 128, "hw_version_hana_v2_cores": -1}
+        ProjectQuota.objects.filter(project_id=A, zone="az-1").update(quota_by_resource=quota)
+        reconcile_full(now=NOW)
+        row = ProjectQuota.objects.get(project_id=A, zone="az-1")
+        assert row.total_usage_summary == "general: c=2 i=1 r=4; hana_v2: c=24 i=2 r=96"
+        assert row.payg_usage_summary == row.total_usage_summary
+        assert row.limes_usage_summary == "general: c=2 i=1 r=4; hana_v2: c=24 i=2 r=6"
+        assert row.limes_quota_summary == "hana_v2: c=-1 i=0 r=8"
+
     def test_the_same_again_changes_nothing(self) -> None:
         reconcile_full(now=NOW)
         assert reconcile_full(now=NOW).written == 0
@@ -168,6 +181,38 @@ class TestCoveredUsage:
         cover("c-1", memory_gib=5, state=state)
         reconcile_full(now=NOW)
         assert payg()["hw_version_hana_v2_ram"] == 96 - covered_gib
+
+    @pytest.mark.parametrize(
+        ("fields", "why"),
+        [
+            ({"memory_gib": 0}, "nothing used"),
+            ({"memory_gib": 5, "zone": "az-9"}, "zone without a row"),
+            ({"memory_gib": 5, "group": "nosuch"}, "unknown group"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_covers_nothing_here_changes_nothing(
+        self, fields: dict[str, Any], why: str
+    ) -> None:
+        group = fields.pop("group", "hana_v2")
+        row = cover("c-1", **fields)
+        Commitment.objects.filter(pk=row.pk).update(flavor_group_name=group, accepted_spec=None)
+        reconcile_full(now=NOW)
+        assert payg() == usage() == {**hana(96, 24, 2), **general(4, 2, 1)}, why
+
+    def test_commitment_never_reconciled_covers_nothing(self) -> None:
+        cover("c-1", memory_gib=5)
+        Commitment.objects.update(last_usage_reconcile_at=None)
+        reconcile_full(now=NOW)
+        assert payg() == usage()
+
+    def test_states_that_cover_are_a_setting(self, settings: Any) -> None:
+        quota = settings.HEADROOM.quota.model_copy(update={"commitment_states": ("pending",)})
+        settings.HEADROOM = settings.HEADROOM.model_copy(update={"quota": quota})
+        cover("c-1", memory_gib=5, state="pending")
+        cover("c-2", memory_gib=7)
+        reconcile_full(now=NOW)
+        assert payg()["hw_version_hana_v2_ram"] == 91
 
     def test_confirmed_guaranteed_and_cores_add_up(self) -> None:
         cover("c-1", memory_gib=5)
@@ -265,6 +310,25 @@ class TestChanges:
         assert payg()["hw_version_hana_v2_ram"] == 93
         assert usage()["hw_version_hana_v2_ram"] == 96
 
+    def test_commitment_that_is_deleted_leaves_its_vms_to_payg(self) -> None:
+        row = cover("c-1", memory_gib=5)
+        reconcile_changed(now=NOW)
+        assert payg()["hw_version_hana_v2_ram"] == 91
+        row.delete()
+        reconcile_changed(now=NOW)
+        assert payg()["hw_version_hana_v2_ram"] == 96
+
+    def test_writing_what_was_counted_changes_nothing_again(self) -> None:
+        new_vm("vm-7", "small")
+        assert reconcile_changed(now=NOW).written == 1
+        assert reconcile_changed(now=NOW).written == 0
+
+    def test_projects_that_did_not_change_are_not_counted(self) -> None:
+        new_vm("vm-7", "general", B)
+        assert reconcile_changed(now=NOW + timedelta(minutes=1)).projects == 1
+        untouched = ProjectQuota.objects.filter(project_id=A)
+        assert set(untouched.values_list("last_reconcile_at", flat=True)) == {NOW}
+
     def test_a_vm_of_unknown_flavor_changes_nothing(self) -> None:
         new_vm("vm-7", "unknown")
         assert reconcile_changed(now=NOW).written == 0
@@ -290,18 +354,29 @@ class TestFailures:
         assert run.failed == [f"{A}/az-1"]
         assert usage(B) == general(4, 2, 1)
 
+    @pytest.mark.parametrize("source", ["_used", "_covered", "load_group_definitions"])
     def test_a_failed_read_fails_the_run_and_is_counted(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch, source: str
     ) -> None:
-        def broken(_projects: object) -> dict[tuple[str, str], Row]:
+        """Groups, VMs or commitments that cannot be read (14.3): no row changes."""
+
+        def broken(*_: object, **__: object) -> dict[tuple[str, str], Row]:
             raise DatabaseError
 
+        reconcile_full(now=NOW)
+        new_vm("vm-7", "small")
         failures = metrics_quota.RECONCILE_TOTAL.labels(result="failure")
         before = failures._value.get()
-        monkeypatch.setattr(service, "_used", broken)
+        monkeypatch.setattr(service, source, broken)
         with pytest.raises(DatabaseError):
-            reconcile_full(now=NOW)
+            reconcile_full(now=NOW + timedelta(minutes=5))
         assert failures._value.get() == before + 1
+        assert usage() == {**hana(96, 24, 2), **general(4, 2, 1)}
+
+    def test_missing_flavor_groups_fail_the_run(self) -> None:
+        FlavorGroupSnapshot.objects.all().delete()
+        with pytest.raises(NotReady):
+            reconcile_full(now=NOW)
 
 
 @pytest.mark.usefixtures("fixture_f")

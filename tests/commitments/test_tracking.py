@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from prometheus_client import REGISTRY
 
 from capacity.models import (
@@ -328,7 +329,9 @@ def test_quota_is_judged_by_the_projects_commitments_and_usage() -> None:
     vm = make_vm(host=host)
     make_quota(quota_by_resource={"hw_version_hana_1_ram": 7})
     assert verdict() == ("reject", "ram")
-    commitment = make_commitment(amount_gib=4, used_memory_bytes=4 * GIB)
+    commitment = make_commitment(
+        amount_gib=4, used_memory_bytes=4 * GIB, last_usage_reconcile_at=timezone.now()
+    )
     make_assignment(commitment, vm)
     assert verdict(memory_gib=2) == ("accept_payg", "")
     make_commitment(amount_gib=8)

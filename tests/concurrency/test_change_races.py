@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
+from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation
 from capacity.selectors.host_table import current_host_table, load_host_table
 from commitments.models import Commitment, Condition
@@ -25,6 +27,7 @@ REQUESTS = 500
 HOSTS = 12
 SLOTS_PER_HOST = 8
 VMS = 10
+MOVED = "eeeeeeee-0000-4000-8000-000000000001"
 
 _Answer = TypeVar("_Answer")
 
@@ -144,3 +147,76 @@ def test_one_uuid_in_two_zones_at_once_ends_in_exactly_one_of_them() -> None:
     assert set(row.slots.values_list("zone", flat=True)) == {row.zone}
     assert sum(slot.memory_bytes for slot in row.slots.all()) == 3 * GIB
     assert_ledger_is_true()
+
+
+def transfer(source: str, target: str, gib: int) -> str:
+    leave, arrive = change(MOVED, gib, None, old="confirmed"), change(MOVED, gib)
+    return decide({source: {RAM: [leave]}, target: {RAM: [arrive]}}).rejection_reason
+
+
+@pytest.mark.parametrize(
+    "transfers",
+    [
+        pytest.param([("alpha", "beta"), ("alpha", "beta")], id="the same twice"),
+        pytest.param([("alpha", "beta"), ("alpha", "zeta")], id="to two projects"),
+        pytest.param([("mike", "alpha"), ("mike", "zeta")], id="to projects on both sides"),
+        pytest.param([("alpha", "beta"), ("beta", "alpha")] * 3, id="there and back"),
+    ],
+)
+def test_transfers_at_once_leave_one_row_and_one_set_of_slots(
+    transfers: list[tuple[str, str]],
+) -> None:
+    """Spec liquid, 20 row 3: whichever comes last wins, in a zone with no room for a second set."""
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_hosts(1, memory_gib=4, vcpus=4)
+    decide({transfers[0][0]: {RAM: [change(MOVED, 4)]}})
+    before = set(Reservation.objects.values_list("pk", flat=True))
+    with ThreadPoolExecutor(len(transfers)) as pool:
+        answers = list(
+            pool.map(
+                lambda ends: on_own_connection(lambda: transfer(*ends, 4)),
+                transfers,
+            )
+        )
+    assert answers == [""] * len(transfers)
+    row = Commitment.objects.get()
+    assert row.project_id in {target for _, target in transfers}
+    assert set(Reservation.objects.values_list("pk", flat=True)) == before
+    assert set(Reservation.objects.values_list("commitment", "project_id")) == {
+        (row.pk, row.project_id)
+    }
+    assert_ledger_is_true()
+
+
+@pytest.mark.parametrize(
+    ("locked", "zone", "is_decided"),
+    [("az-a", "az-a", False), ("az-a", "az-b", True), ("az-b", "az-a", True)],
+    ids=["its own zone", "another zone", "another zone, sorted after"],
+)
+def test_change_waits_for_changes_of_its_own_zone_alone(
+    settings: Any, locked: str, zone: str, *, is_decided: bool
+) -> None:
+    """Spec liquid, 20 row 2: one lock per zone, held in the database for every replica."""
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lock_timeout_seconds": 0.2})
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    for name in ("az-a", "az-b"):
+        make_hosts(1, zone=name, prefix=name, memory_gib=4, vcpus=4)
+    release, started = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            zone_lock([locked])
+            started.set()
+            release.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        holder = pool.submit(on_own_connection, hold)
+        try:
+            assert started.wait(60)
+            outcome = decide({"alpha": {RAM: [change(MOVED, 2)]}}, zone=zone)
+        finally:
+            release.set()
+        holder.result()
+    assert outcome.is_timeout is not is_decided
+    assert Commitment.objects.exists() is is_decided
+    assert decide({"alpha": {RAM: [change(MOVED, 2)]}}, zone=zone).rejection_reason == ""

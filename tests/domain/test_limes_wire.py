@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from commitments.domain.limes_intake import LimesRecord, Skipped
+from commitments.domain.limes_intake import Converted, LimesRecord, Skipped, take_in
 from commitments.domain.limes_wire import kept_record, read_record
+from commitments.domain.state import CommitmentState
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from scheduling.resources import GIB
 from tests.peers.fake_cloud import CONFIRMED_AT, limes_commitment
 
 UUID = "6a1d3c52-0d1c-4a7a-9d7e-1a2b3c4d5e6f"
@@ -20,6 +24,64 @@ def test_a_listed_commitment_is_read_with_the_project_that_was_asked_about() -> 
     assert (commitment.uuid, commitment.project_id, commitment.domain_id) == (UUID, "p1", "d1")
     assert (commitment.amount_units, commitment.zone, commitment.status) == (2, "az-a", "confirmed")
     assert (commitment.confirmed_at, commitment.confirm_by) == (CONFIRMED_AT, 5)
+
+
+def test_the_example_of_the_specification_is_taken_in() -> None:
+    """Spec liquid, 15.2 and 15.3: start is ``confirmed_at``, memory amount x declared unit."""
+    raw = {
+        "id": 17,
+        "uuid": UUID,
+        "service_type": "compute",
+        "resource_name": "hw_version_hana_fixed_ram",
+        "availability_zone": "az-a",
+        "amount": 4,
+        "unit": "16 GiB",
+        "duration": "1 year",
+        "created_at": 1772366400,
+        "confirmed_at": 1772366400,
+        "expires_at": 1803902400,
+        "status": "confirmed",
+    }
+    record = read_record(raw, **IDENTITY)
+    assert isinstance(record, LimesRecord)
+    converted = take_in(record, {"hana_fixed": 16384})
+    assert isinstance(converted, Converted)
+    assert converted.limes_id == 17
+    assert converted.state == CommitmentState(
+        commitment_uuid=UUID,
+        project_id="p1",
+        domain_id="d1",
+        flavor_group_name="hana_fixed",
+        zone="az-a",
+        resource_type=ResourceType.MEMORY,
+        requested_amount=64 * GIB,
+        status=CommitmentStatus.CONFIRMED,
+        start_time=datetime(2026, 3, 1, 12, tzinfo=UTC),
+        end_time=datetime(2027, 3, 1, 12, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "start", "end"),
+    [
+        pytest.param({}, 60, 900, id="confirmed_at, expires_at"),
+        pytest.param({"confirmed_at": None}, 30, 900, id="created_at when never confirmed"),
+        pytest.param({"confirmed_at": 0}, 30, 900, id="created_at when confirmed_at is 0"),
+        pytest.param({"expires_at": 0}, 60, None, id="no end when expires_at is 0"),
+    ],
+)
+def test_start_and_end_of_a_listed_commitment(
+    fields: dict[str, Any], start: int, end: int | None
+) -> None:
+    times = {"created_at": 30, "confirmed_at": 60, "expires_at": 900}
+    raw = limes_commitment(UUID, resource_name="hw_version_g_ram", **(times | fields))
+    record = read_record(raw, **IDENTITY)
+    assert isinstance(record, LimesRecord)
+    converted = take_in(record, {"g": 1024})
+    assert isinstance(converted, Converted)
+    wanted = datetime.fromtimestamp(end, tz=UTC) if end else None
+    assert converted.state.start_time == datetime.fromtimestamp(start, tz=UTC)
+    assert converted.state.end_time == wanted
 
 
 def test_what_limes_may_leave_out_may_be_missing() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from capacity.models import Reservation
-from commitments.management.commands.e2e_commitments import DEFAULT_PROJECT
+from commitments.management.commands.e2e_commitments import (
+    DEFAULT_OTHER_PROJECT,
+    DEFAULT_PROJECT,
+)
 from commitments.models import Commitment
 from tests.e2e.processes import ADMIN, VIEWER, WebServer
 from tests.factories import make_group, make_hosts, make_vm
@@ -118,13 +122,21 @@ def test_no_resource_that_handles_commitments_is_a_warning(web: WebServer, tmp_p
 
 
 @contextlib.contextmanager
-def server_of(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[str]:
-    """Serve ``answer(path)`` on loopback; yield the base URL."""
+def server_of(
+    answer: Callable[[str], tuple[int, bytes]], seen: list[tuple[str, str, Any]] | None = None
+) -> Iterator[str]:
+    """Serve ``answer(path)`` on loopback; yield the base URL.
+
+    What was asked is added to ``seen`` as path, token and decoded body.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if seen is not None:
+                token = self.headers.get("X-Auth-Token", "")
+                seen.append((self.path, token, json.loads(content) if content else None))
             status, body = answer(self.path)
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -224,6 +236,134 @@ def test_an_unexpected_reason_and_a_refused_deletion_are_failures(tmp_path: Path
     words = ("no such flavor", "a deletion was refused: locked", "pending", "elsewhere")
     assert all(word in line["detail"] for word, line in zip(words, lines[3:], strict=True))
     assert len(changes) == 8
+
+
+Sent = tuple[bool, dict[str, tuple[int, int, list[tuple[str, str | None, str | None, int]]]], int]
+ONE, OTHER = DEFAULT_PROJECT, DEFAULT_OTHER_PROJECT
+ROUND: Sent = (False, {ONE: (0, 2, [("e2e-", None, "confirmed", 2)])}, 5)
+ROUND_END: Sent = (False, {ONE: (2, 0, [("e2e-", "confirmed", None, 2)])}, 5)
+PENDING: Sent = (False, {ONE: (0, 0, [("e2e-batch-a-", None, "pending", 1)])}, 10)
+BOTH: Sent = (
+    False,
+    {
+        ONE: (
+            0,
+            4,
+            [
+                ("e2e-batch-a-", "pending", "confirmed", 3),
+                ("e2e-batch-b-", None, "confirmed", 1),
+            ],
+        )
+    },
+    10,
+)
+BATCH_END: Sent = (
+    False,
+    {
+        ONE: (
+            4,
+            0,
+            [("e2e-batch-a-", "confirmed", None, 3), ("e2e-batch-b-", "confirmed", None, 1)],
+        )
+    },
+    5,
+)
+PENDING_END: Sent = (False, {ONE: (0, 0, [("e2e-batch-a-", "pending", None, 1)])}, 5)
+MOVE = ("e2e-move-", None, "confirmed", 1)
+LEAVE = ("e2e-move-", "confirmed", None, 1)
+TRANSFERS: list[Sent] = [
+    (False, {ONE: (0, 1, [MOVE])}, 5),
+    (False, {ONE: (1, 0, [LEAVE]), OTHER: (0, 1, [MOVE])}, 5),
+    (False, {OTHER: (1, 0, [LEAVE]), ONE: (0, 1, [MOVE])}, 5),
+    (False, {ONE: (1, 0, [LEAVE])}, 5),
+]
+DRY: Sent = (True, {ONE: (0, 2, [("e2e-dry-", None, "confirmed", 2)])}, 5)
+FULL = "1 commitment(s) failed to apply: insufficient capacity: 0/1"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "wanted", "outcome"),
+    [
+        pytest.param(
+            {},
+            [DRY, ROUND, ROUND, ROUND_END, PENDING, BOTH, BATCH_END, *TRANSFERS],
+            "passed",
+            id="accepted",
+        ),
+        pytest.param(
+            dict.fromkeys((0, 1, 3, 5), FULL),
+            [DRY, ROUND, PENDING, BOTH, PENDING_END, TRANSFERS[0]],
+            "rejected",
+            id="no capacity",
+        ),
+    ],
+)
+def test_checks_send_what_the_specification_says(
+    reasons: dict[int, str], wanted: list[Sent], outcome: str, tmp_path: Path
+) -> None:
+    """The steps of liquid 17: amounts, totals, statuses, uuids and ends, zone and version."""
+    seen: list[tuple[str, str, Any]] = []
+    versions: list[int] = []
+
+    def answer(path: str) -> tuple[int, bytes]:
+        if path.endswith("/info"):
+            versions.append(100 + len(versions))
+            return 200, json.dumps({**INFO, "version": versions[-1]}).encode()
+        if not path.endswith("/change-commitments"):
+            return 503, b"not now"
+        number = len([True for asked, _, _ in seen if asked.endswith("/change-commitments")]) - 1
+        reason = reasons.get(number, "")
+        return 200, json.dumps({"rejectionReason": reason} if reason else {}).encode()
+
+    started = datetime.now(UTC).replace(microsecond=0)
+    with server_of(answer, seen) as url:
+        lines = run(url, token="the-token-of-the-operator", folder=tmp_path)
+    ended = datetime.now(UTC)
+
+    bodies = [body for path, _, body in seen if path.endswith("/change-commitments")]
+    assert {token for _, token, _ in seen} == {"the-token-of-the-operator"}
+    assert {body["az"] for body in bodies} == {"qa-de-1b"}
+    assert len({body["infoVersion"] for body in bodies}) == len(bodies), "a fresh version each"
+    assert {body["infoVersion"] for body in bodies} <= set(versions)
+    assert [sent_of(body, started, ended) for body in bodies] == wanted
+    by_check = {line["check"]: line["outcome"] for line in lines}
+    assert by_check["dry run"] == outcome
+    assert by_check["transfer"] == outcome
+
+
+def sent_of(body: dict[str, Any], started: datetime, ended: datetime) -> Sent:
+    """Read a request back as the table of the specification tells it; its life in minutes."""
+    projects = {}
+    lives = set()
+    for project_id, project in body["byProject"].items():
+        ((_, changeset),) = project["byResource"].items()
+        assert project["projectMetadata"]["uuid"] == project_id
+        changes = []
+        for one in changeset["commitments"]:
+            prefix, _, number = one["uuid"].rpartition("-")
+            assert started.timestamp() <= int(number) / 1000 <= ended.timestamp()
+            changes.append((f"{prefix}-", one["oldStatus"], one["newStatus"], one["amount"]))
+            end = datetime.fromisoformat(one["expiresAt"])
+            lives |= {
+                minutes
+                for minutes in (5, 10)
+                if started <= end - timedelta(minutes=minutes) <= ended
+            }
+        before, after = changeset["totalConfirmedBefore"], changeset["totalConfirmedAfter"]
+        projects[project_id] = (before, after, changes)
+    (life,) = lives
+    return body["dryRun"], projects, life
+
+
+def test_version_below_zero_is_a_warning(tmp_path: Path) -> None:
+    def answer(path: str) -> tuple[int, bytes]:
+        if path.endswith("/info"):
+            return 200, json.dumps({"version": -1, "resources": {}}).encode()
+        return 503, b"not now"
+
+    with server_of(answer) as url:
+        lines = run(url, folder=tmp_path)
+    assert (lines[0]["check"], lines[0]["outcome"]) == ("info", "warned")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,18 @@ def reservation(
             id="expected exceeds remaining",
         ),
         pytest.param(reservation(vector(0, 4)), vector(0, 4), id="no memory entry"),
+        pytest.param(reservation(vector(8)), vector(8), id="8 empty"),
         pytest.param(reservation(vector(8), vm(8, confirmed=True)), ZERO, id="8 full"),
+        pytest.param(
+            reservation(vector(8), vm(8, confirmed=True), target="other"),
+            vector(8),
+            id="8 full, target is not the host",
+        ),
+        pytest.param(
+            reservation(vector(8), vm(8, confirmed=True), committed=False, target="other"),
+            vector(8),
+            id="failover 8 full, any host",
+        ),
         pytest.param(reservation(vector(8), vm(4, confirmed=True)), vector(4), id="8 half"),
         pytest.param(reservation(vector(8), vm(12, confirmed=True)), ZERO, id="8 grown"),
         pytest.param(

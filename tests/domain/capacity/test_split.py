@@ -161,6 +161,48 @@ def test_worked_examples_split_as_the_specification_says(
     assert pair_of(split.unassigned) == unassigned
 
 
+@pytest.mark.parametrize(
+    ("hosts", "small_need", "slots"),
+    [
+        pytest.param("h1 5/10, h2 8/10", "1/10", (2, 1), id="5 GiB vs 8 GiB: 8, no waste"),
+        pytest.param("h1 8/10, h2 4/10", "1/10", (1, 1), id="8 vs 4: 4, less left"),
+        pytest.param("h1 4/8, h2 4/4", "1/4", (1, 2), id="4/8 vs 4/4: fewer cores"),
+    ],
+)
+@pytest.mark.parametrize("is_turned", [False, True], ids=["as told", "turned"])
+def test_best_host_wastes_least_then_has_least_left(
+    hosts: str, small_need: str, slots: tuple[int, int], *, is_turned: bool
+) -> None:
+    """Need 4 GiB; who comes second takes the cores of the other host, and the choice shows."""
+    listed = ", ".join(hosts.split(", ")[:: -1 if is_turned else 1])
+    split = zone_of(f"first 4/1; h1 h2 - second {small_need}; h1 h2", listed).split()
+    shares = split.shares
+    assert (shares["first"].assigned_slots, shares["second"].assigned_slots) == slots
+
+
+@pytest.mark.parametrize("hosts", ["h1 4/4, h2 4/4", "h2 4/4, h1 4/4"], ids=["h1 h2", "h2 h1"])
+def test_of_equal_hosts_the_first_name_is_best(hosts: str) -> None:
+    split = zone_of("first 4/1; h1 h2 - second 1/4; h1 h2", hosts).split()
+    left = zip(split.unassigned_rows.tolist(), split.unassigned_memory_bytes.tolist(), strict=True)
+    names = [part.split()[0] for part in hosts.split(", ")]
+    assert {names[row]: memory for row, memory in left} == {"h1": 0, "h2": 3 * GIB}
+
+
+@pytest.mark.parametrize(
+    ("need", "host", "fits"),
+    [
+        ("4/2", "8/4", True),
+        ("4/2", "3/4", False),
+        ("4/2", "8/1", False),
+        ("4/2", "4/2", True),
+        ("4/0", "4/0", True),
+    ],
+)
+def test_need_fits_where_every_resource_does(need: str, host: str, *, fits: bool) -> None:
+    share = zone_of(f"g {need}; h", f"h {host}").split().shares["g"]
+    assert (share.free_slots > 0, share.assigned_slots > 0) == (fits, fits)
+
+
 def test_leftovers_name_the_hosts_that_have_them() -> None:
     split = zone_of("gp 4/2; h1 h2", "h0 8/8, h1 5/8, h2 8/4").split()
     assert split.unassigned_rows.tolist() == [1]
