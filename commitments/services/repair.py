@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
@@ -177,9 +178,15 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
     """Repair rows in one transaction; when that fails, each in its own.
 
     So one bad row harms itself alone: it is logged, counted and looked at again much later.
+
+    Raises:
+        SoftTimeLimitExceeded: the task's time is over, which is no row's fault; the next run goes
+            on.
     """
     try:
         return _repair_some(run, zone, row_ids)
+    except SoftTimeLimitExceeded:
+        raise
     except Exception:
         log.exception("repair_failed", zone=zone, row_ids=list(row_ids))
     if len(row_ids) > 1:

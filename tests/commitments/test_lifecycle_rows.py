@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connection
 from prometheus_client import REGISTRY
 
@@ -501,6 +502,26 @@ def test_slot_that_lost_its_host_is_placed_again_as_it_is() -> None:
         slot.target_host,
     )
     assert_ledger_holds()
+
+
+@pytest.mark.usefixtures("cloud")
+def test_time_that_is_over_is_no_fault_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 19: a run that is stopped leaves whole chunks, and the next one does the rest."""
+    due(A, allow_rejection=True)
+    due(B)
+    real = repair_module.wanted_as_stored
+
+    def stopped(row: Commitment) -> Any:
+        if row.commitment_uuid == B:
+            raise SoftTimeLimitExceeded
+        return real(row)
+
+    monkeypatch.setattr(repair_module, "wanted_as_stored", stopped)
+    with pytest.raises(SoftTimeLimitExceeded):
+        repair()
+    assert set(Commitment.objects.values_list("next_reconcile_at", flat=True)) == {NOW}
+    monkeypatch.setattr(repair_module, "wanted_as_stored", real)
+    assert repair() == RepairReport(accepted=2)
 
 
 class TestPaygCandidates:
