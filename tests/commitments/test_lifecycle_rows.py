@@ -588,3 +588,52 @@ class TestPaygCandidates:
             4,
             NOW,
         )
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        pytest.param(
+            "UPDATE hosts_instance SET host_id = (SELECT id FROM hosts_host WHERE name = 'h2')",
+            "PreAllocated",
+            id="it moves",
+        ),
+        pytest.param("DELETE FROM hosts_instance", "ReservationActive", id="it goes"),
+        pytest.param(
+            "UPDATE hosts_instance SET status = 'SHUTOFF'", "ReservationActive", id="stops"
+        ),
+    ],
+)
+def test_vm_that_changes_while_its_slot_is_planned(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, statement: str, reason: str
+) -> None:
+    """Section 7.3: the candidates are locked and looked at again before anything is written."""
+    use_payg(settings)
+    make_group("hana_1", flavors=[("small", FLAVOR_GIB * 1024, 4)])
+    first = make_host("h1", memory_gib=16, vcpus=64)
+    make_host("h2", memory_gib=16, vcpus=64)
+    make_vm(host=first, memory_gib=4, vcpus=4, project_id="alpha")
+    due()
+    real, happened = repair_module.read_snapshot, []
+
+    def read_and_let_it_happen(**options: Any) -> Any:
+        snapshot = real(**options)
+        if not happened:
+            happened.append(statement)
+            other = connection.copy()
+            try:
+                with other.cursor() as cursor:
+                    cursor.execute(statement)
+            finally:
+                other.close()
+        return snapshot
+
+    monkeypatch.setattr(repair_module, "read_snapshot", read_and_let_it_happen)
+    assert repair() == RepairReport(accepted=1)
+    slot = Reservation.objects.get()
+    assert slot.ready_reason == reason
+    assert slot.allocations.count() == (reason == "PreAllocated")
+    if reason == "PreAllocated":
+        assert slot.target_host is not None
+        assert slot.target_host.name == "h2"
