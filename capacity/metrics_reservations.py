@@ -12,7 +12,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
-# The reason and not the message, which counts hosts and so makes a series of every slot.
+# The reason and not the message, which counts hosts and names VMs: label values must be few
+# (spec commitments, 20.1 and Appendix B 20).
 READY_WORDS = """
 CASE WHEN held.is_ready THEN 'True' WHEN held.is_ready IS NULL THEN 'Unknown' ELSE 'False' END,
 CASE WHEN held.is_ready = false THEN held.ready_reason ELSE '' END

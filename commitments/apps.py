@@ -11,7 +11,7 @@ class CommitmentsConfig(AppConfig):
     name = "commitments"
 
     def ready(self) -> None:
-        """Register sections, and how to tell that a flavor group is referred to."""
+        """Register sections, checks, and how to tell that a flavor group is referred to."""
         from capacity.hooks import (  # noqa: PLC0415 - models first
             add_commitment_figures,
             add_commitment_tracker,
@@ -20,6 +20,7 @@ class CommitmentsConfig(AppConfig):
             add_unit_check,
         )
         from commitments import (  # noqa: PLC0415 - models first
+            checks,
             metrics_quota,
             metrics_slots,
             metrics_sync,
@@ -41,6 +42,7 @@ class CommitmentsConfig(AppConfig):
         scrape_sync.register()
         metrics_quota.register()
         del metrics_slots, metrics_sync  # their series are there, at 0, from the start
+        del checks  # they register themselves
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)

@@ -83,7 +83,7 @@ def reconcile_changed_quota() -> dict[str, int]:
     return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
 
 
-@shared_task(name=SYNC, time_limit=3300, soft_time_limit=3200)
+@shared_task(name=SYNC, time_limit=900, soft_time_limit=840)
 def sync() -> dict[str, object]:
     """Bring commitments in line with what Limes lists."""
     with with_new_global_request_id() as request_id:

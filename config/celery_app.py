@@ -24,6 +24,9 @@ def keep_our_logging(**_: object) -> None:
 
 @beat_init.connect
 def beat_at_once(**_: object) -> None:
-    """Send the first sign of life, and look at hosts, when beat starts, not one interval later."""
+    """Send the first sign of life, look at hosts and ask Limes now, not one interval later."""
     app.send_task("journal.beat", expires=60)
     app.send_task("placement.reconcile_hosts", expires=60)
+    sync = app.conf.beat_schedule.get("sync")
+    if sync is not None:
+        app.send_task(sync["task"], **sync["options"])

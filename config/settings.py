@@ -281,8 +281,9 @@ CELERY: dict[str, Any] = {
     },
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
-    "task_time_limit": 900,
-    "task_soft_time_limit": 840,
+    # For tasks that set none; those that look at a whole region set more (docs/operations.md).
+    "task_time_limit": 90,
+    "task_soft_time_limit": 60,
     "task_ignore_result": True,
     "task_serializer": "json",
     "accept_content": ["json"],

@@ -119,7 +119,7 @@ def _load_settings() -> Mapping[str, GroupSettings]:
                 ram=_flags(row, "ram"),
                 cores=_flags(row, "cores"),
                 instances=_flags(row, "instances"),
-                ram_unit_gib=row.ram_unit_gib or 1,
+                ram_unit_gib=row.ram_unit_gib,
             )
             for row in FlavorGroupSettings.objects.order_by("group_name")
         }

@@ -363,7 +363,7 @@ def _new_slot(item: _Written, placement: SlotPlacement, application: Application
         start_time=held_for.start_time,
         end_time=held_for.end_time,
         creator=ROLLBACK_CREATOR if is_rollback else CREATOR,
-        creator_request_id=application.request_id,
+        creator_request_id=row.creator_request_id or application.request_id,
         parent_generation=row.generation,
         observed_parent_generation=row.generation,
     )

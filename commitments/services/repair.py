@@ -178,6 +178,10 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
     """Repair rows in one transaction; when that fails, each in its own.
 
     So one bad row harms itself alone: it is logged, counted and looked at again much later.
+
+    Raises:
+        SoftTimeLimitExceeded: the task's time is over, which is no row's fault; the next run goes
+            on.
     """
     try:
         return _repair_some(run, zone, row_ids)

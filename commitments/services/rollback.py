@@ -14,6 +14,7 @@ import structlog
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
+    Cause,
     CommitmentDecision,
     CommitmentTarget,
     Outcome,
@@ -56,7 +57,8 @@ def plan_rejectable(
 ) -> AdmissionPlan:
     """Plan a commitment that may be rejected; a no becomes the plan of its rollback.
 
-    What was rejected for this generation stays rejected without asking again.
+    What was rejected for this generation stays rejected without asking again. What cannot be known
+    yet is no "no": it waits (8.5).
 
     Args:
         snapshot: What is decided on; its slot limit holds for the commitment, not for a rollback.
@@ -70,6 +72,8 @@ def plan_rejectable(
     if not plan.rejections:
         return plan
     refusal = plan.rejections[0]
+    if refusal.cause is Cause.TRANSIENT:
+        return plan_admission(snapshot, [target], may_reject=False, now=now)
     count_slot_limit_rejections(plan)
     return _rejected(snapshot, row, target, message=refusal.message, now=now, refusal=refusal)
 

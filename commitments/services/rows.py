@@ -10,8 +10,8 @@ from typing import Any
 
 from django.conf import settings
 
-from commitments.domain.accounting import retry_delay_seconds
-from commitments.domain.admission import CommitmentDecision, CommitmentTarget, Outcome
+from commitments.domain.accounting import CALLER_WAITS_RETRY_SECONDS, retry_delay_seconds
+from commitments.domain.admission import Cause, CommitmentDecision, CommitmentTarget, Outcome
 from commitments.domain.conditions import ReadyCondition, commitment_changed_at
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState
@@ -252,10 +252,19 @@ def _set_acceptance(row: Commitment, decision: CommitmentDecision, now: datetime
         row.accepted_amount = row.requested_amount
         if row.state == CommitmentStatus.CONFIRMED and row.confirmed_at is None:
             row.confirmed_at = now
-    elif decision.outcome is Outcome.REJECTED and keeps_acceptance(row):
+    elif _is_rolled_back(row, decision):
         row.accepted_amount = (row.accepted_spec or {}).get("amount")
     elif decision.outcome is not Outcome.RESERVING:
         row.accepted_amount = None
+
+
+def _is_rolled_back(row: Commitment, decision: CommitmentDecision) -> bool:
+    """Return whether a rejected commitment holds what was accepted before.
+
+    Not once the acceptance ended, nor when nobody can read it.
+    """
+    is_rejected = decision.outcome is Outcome.REJECTED
+    return is_rejected and decision.target.is_holding and keeps_acceptance(row)
 
 
 def keeps_acceptance(row: Commitment) -> bool:
@@ -269,13 +278,15 @@ def keeps_acceptance(row: Commitment) -> bool:
 def asks_for_more(row: Commitment) -> bool:
     """Return whether a commitment asks for more, or for other capacity, than was accepted.
 
-    What was accepted is a promise: it may be late, it is never taken back.
+    What was accepted is a promise: it may be late, it is never taken back. One without an amount
+    promises nothing.
     """
-    accepted = row.accepted_spec
-    if accepted is None:
-        return True
-    return row.requested_amount > accepted.get("amount", 0) or any(
-        accepted.get(key) != getattr(row, name) for key, name in ACCEPTED_IDENTITY.items()
+    accepted = row.accepted_spec or {}
+    amount = accepted.get("amount")
+    return (
+        not isinstance(amount, int)
+        or row.requested_amount > amount
+        or any(accepted.get(key) != getattr(row, name) for key, name in ACCEPTED_IDENTITY.items())
     )
 
 
@@ -291,7 +302,10 @@ def _next_reconcile_at(
 ) -> datetime | None:
     """Return when to look again: at a retry, else at the next start or end that is known."""
     is_incomplete = decision.outcome is Outcome.REJECTED and not decision.is_complete
-    if decision.outcome is Outcome.RESERVING or is_incomplete:
+    is_reserving = decision.outcome is Outcome.RESERVING
+    if is_reserving and row.allow_rejection and decision.cause is Cause.TRANSIENT:
+        return now + timedelta(seconds=CALLER_WAITS_RETRY_SECONDS)  # somebody waits (8.5)
+    if is_reserving or is_incomplete:
         elapsed = now - (row.ready_changed_at or now)
         delay_seconds = retry_delay_seconds(
             elapsed_seconds=int(elapsed.total_seconds()),

@@ -262,7 +262,7 @@ def _revoke(chunk: _Chunk, slot: Reservation) -> None:
 
 
 def _settle_host(chunk: _Chunk, slot: Reservation) -> None:
-    """Let a slot be where it was told to go (spec commitments, 9.2 step 6)."""
+    """Let a slot be where it was told to go (spec commitments, 9.2 steps 5 and 6)."""
     before = slot.confirmed_host_id
     if before == slot.target_host_id:
         return
@@ -270,9 +270,11 @@ def _settle_host(chunk: _Chunk, slot: Reservation) -> None:
         block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
         shift_blocks(ReservationKind.COMMITTED, {before: ZERO - block})
     slot.confirmed_host_id = slot.target_host_id
+    is_made_for_vms = not slot.is_ready and bool(chunk.vms.get(slot.pk))
     if not slot.is_ready:
         slot.ready_changed_at = chunk.context.now
-    slot.is_ready, slot.ready_reason = True, ReadyReason.ACTIVE
+    slot.is_ready = True
+    slot.ready_reason = ReadyReason.PRE_ALLOCATED if is_made_for_vms else ReadyReason.ACTIVE
     slot.observed_parent_generation = slot.parent_generation
     chunk.moved.append(slot)
     chunk.events[SETTLED] += 1

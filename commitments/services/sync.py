@@ -22,6 +22,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from capacity.locks import RETRYABLE, LockSpace, session_lock, sqlstate_of
+from capacity.models import FlavorGroupSnapshot
 from commitments import metrics_sync as metrics
 from commitments.clients.cloud import Cloud, CloudProject, CloudUnavailable
 from commitments.domain.limes_intake import Converted, LimesRecord, Skipped, take_in
@@ -49,6 +50,8 @@ CHUNK_ROWS = 500
 ATTEMPTS = 3
 SHOWN_PROBLEMS = 20
 ALREADY_RUNNING = "already_running"
+GROUPS_MISSING = "flavor_groups_missing"
+"""Flavor groups were never looked for: an error, where groups that are not ready are none (4.6)."""
 Listed = list[tuple[Converted, Mapping[str, Any]]]  # Any: the record as Limes sent it
 
 
@@ -199,9 +202,10 @@ def _tried(run: _Run, cloud: Cloud) -> SyncReport:
     try:
         return _sync(run, cloud)
     except NotReady as not_ready:
+        is_missing = not FlavorGroupSnapshot.objects.exists()
         return SyncReport(
-            outcome=SyncOutcome.NOT_READY,
-            error_code=not_ready.code,
+            outcome=SyncOutcome.FAILED if is_missing else SyncOutcome.NOT_READY,
+            error_code=GROUPS_MISSING if is_missing else not_ready.code,
             message=not_ready.message,
             counts=run.counts,
         )

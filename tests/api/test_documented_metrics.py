@@ -6,9 +6,13 @@ import re
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from prometheus_client import Histogram
 
-from capacity.models import Reservation
+from capacity import metrics_oversubscription, metrics_scheduling
+from capacity.models import HostCapacity, Reservation
+from commitments import metrics_slots
+from commitments.models import ProjectUsage
 from journal.metrics import metric_name
 from tests.factories import make_commitment, make_group, make_host, make_slot
 
@@ -97,6 +101,8 @@ BUCKETS = {
         *(10, 12.5, 15, 20, 30),
     ),
     "committed_resource_syncer_duration_seconds": (0.5, 1, 5, 10, 30, 60, 120),
+    "committed_resource_usage_reconcile_duration_seconds": (*READ_SECONDS, 30),
+    "committed_resource_usage_status_age_seconds": (30, 60, 120, 300, 600, 900, 1800),
     "quota_reconcile_duration_seconds": tuple(0.1 * 2**n for n in range(10)),
 }
 
@@ -155,6 +161,54 @@ def test_changes_and_timeouts_are_there_before_any_request() -> None:
         assert f'{timeouts}{{dry_run="{dry_run}"}}' in page
         for result in ("accepted", "rejected", "error"):
             assert f'{changes}{{az="",dry_run="{dry_run}",result="{result}"}}' in page
+
+
+LABELS = {
+    "committed_resource_syncer_commitments_skipped_total": {"reason"},
+    "committed_resource_unfulfilled": {"flavor_group", "resource_type", "availability_zone"},
+    "committed_resource_slot_limit_rejections_total": {"flavor_group", "availability_zone"},
+    "committed_resource_usage_reconcile_duration_seconds_count": {"result"},
+    "committed_resource_usage_status_age_seconds_count": set[str](),
+    "committed_resource_usage_assigned_vms_total": {"project_id"},
+    "committed_resource_host_oversubscribed": {"host", "az", "resource"},
+    "committed_resource_host_oversubscribed_evicted_reservations_total": {"az"},
+    "reservations": {"status_ready", "status_error"},
+    "reservations_allocated_resources": {"status_ready", "status_error", "host", "resource"},
+    "reservation_state": {"domain", "type", "state", "reason"},
+    "nova_no_host_found_total": {"cr_slot", "flavor_group", "intent"},
+    "nova_placement_total": {"cr_slot", "flavor_group", "intent"},
+    "inflight_reservations_expired_total": {"intent"},
+}
+
+
+@pytest.fixture(scope="module")
+def labels() -> dict[str, set[str]]:
+    """Series -> names of its labels, filled by the first test that scrapes."""
+    return {}
+
+
+@pytest.mark.parametrize(("name", "expected"), LABELS.items(), ids=list(LABELS))
+def test_labels_of_a_metric_are_those_of_the_table(
+    labels: dict[str, set[str]], name: str, expected: set[str]
+) -> None:
+    """Spec commitments, 20.1; what happened once makes a series where none is there before."""
+    if not labels:
+        host = make_host("h1", zone="az-a", memory_gib=8, vcpus=8)
+        make_group("hana_1", flavors=[("small", 4096, 4)])
+        make_slot(make_commitment(is_accepted=False, ready_reason="Reserving"), host)
+        ProjectUsage.objects.create(project_id="alpha", assigned_vms=1, uncovered_vms=0)
+        first = {"flavor_group": "g", "intent": "create", "cr_slot": "no_cr"}
+        metrics_slots.SLOT_LIMIT_REJECTIONS.labels(flavor_group="g", availability_zone="a")
+        metrics_scheduling.NO_HOST_FOUND.labels(**first)
+        metrics_scheduling.PLACEMENTS.labels(**first)
+        metrics_oversubscription.EVICTED.labels(az="a")
+        HostCapacity.objects.filter(host=host).update(
+            oversubscribed_since=timezone.now(), allocated_memory_bytes=9 << 30
+        )
+        page = Client().get("/metrics").content.decode()
+        for series, inside in re.findall(r"^([a-z_]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
+            labels[series] = set(re.findall(r'(\w+)="', inside))
+    assert labels[metric_name(name)] == expected
 
 
 def test_reservations_are_counted_by_state_and_reason() -> None:

@@ -61,7 +61,7 @@ def test_settings_are_kept_until_a_row_changes() -> None:
     make_group_settings("*", ram_unit_gib=0)
     first = load_group_settings()
     assert load_group_settings() is first
-    assert settings_for_group(first, "any").ram_unit_gib == 1
+    assert settings_for_group(first, "any").ram_unit_mib == 1024
     make_group_settings("g", ram_unit_gib=4, handles=("ram",), quota=("instances",))
     own = settings_for_group(load_group_settings(), "g")
     assert own.ram_unit_gib == 4

@@ -38,28 +38,30 @@ def figure(suffix: str, **labels: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("is_ready", "status", "error"),
+    ("is_ready", "reason", "status", "error"),
     [
-        pytest.param(True, "True", "", id="ready"),
-        pytest.param(None, "Unknown", "", id="no condition"),
-        pytest.param(False, "False", "NoHostsFound", id="not ready"),
+        pytest.param(True, "ReservationActive", "True", "", id="ready"),
+        pytest.param(None, "", "Unknown", "", id="no condition"),
+        pytest.param(False, "NoHostsFound", "False", "NoHostsFound", id="not ready"),
     ],
 )
-def test_reservations_are_counted_by_readiness(
-    is_ready: bool | None, status: str, error: str
+def test_reservations_are_counted_by_readiness_and_reason(
+    is_ready: bool | None, reason: str, status: str, error: str
 ) -> None:
+    """The reason, since messages differ from slot to slot (spec commitments, 20.1, B 20)."""
     host = make_host()
-    for hosts_left in (1, 2):
-        make_reservation(
-            host,
-            is_ready=is_ready,
-            ready_reason="NoHostsFound",
-            ready_message=f"{hosts_left} of 9 hosts were too full",
-        )
+    for message in ("3 of 7 hosts are full", "no host, no hope"):
+        make_reservation(host, is_ready=is_ready, ready_reason=reason, ready_message=message)
 
     assert figure("reservations", status_ready=status, status_error=error) == 2
-    held = samples("reservations_allocated_resources", resource="memory")
-    assert [labels["status_error"] for labels, _ in held] == [error]
+    memory = figure(
+        "reservations_allocated_resources",
+        status_ready=status,
+        status_error=error,
+        host="h1",
+        resource="memory",
+    )
+    assert memory == 2 * Reservation.objects.values_list("memory_bytes", flat=True)[0]
 
 
 def test_amounts_are_summed_by_host_and_vanish_with_the_rows() -> None:

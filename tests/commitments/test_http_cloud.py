@@ -154,6 +154,15 @@ def test_a_service_that_hangs_is_given_up(fake_cloud: FakeCloud) -> None:
     assert "timed out" in answer.error
 
 
+def test_a_keystone_that_hangs_is_given_up(fake_cloud: FakeCloud) -> None:
+    """Spec commitments, 16.1: deadline exceeded is an error, no projects."""
+    fake_cloud.add("p1")
+    fake_cloud.always = {"/v3/projects": "hang"}
+    with pytest.raises(CloudUnavailable, match="timed out") as failure:
+        client(fake_cloud, timeout_seconds=0.2, retries=0).list_projects()
+    assert failure.value.code == "keystone_unavailable"
+
+
 def test_a_few_projects_are_read_at_a_time(fake_cloud: FakeCloud) -> None:
     for number in range(40):
         fake_cloud.add(f"p{number:02}")

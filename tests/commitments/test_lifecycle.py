@@ -12,11 +12,22 @@ from django.test.utils import CaptureQueriesContext
 
 from capacity.models import FlavorGroup, HostCapacity, Reservation, ReservationAllocation
 from commitments.models import Commitment, CommitmentEvent, ResourceType
-from commitments.services.repair import RepairReport, repair_due_commitments
+from commitments.services.repair import RepairReport
 from hosts.models import Host, Instance
-from journal.actors import task_actor
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
+from tests.commitments.due_rows import (
+    FLAVOR_GIB,
+    A,
+    B,
+    change_spec,
+    conditions,
+    due,
+    make_all_due,
+    repair,
+    slots,
+    use_payg,
+)
 from tests.factories import (
     make_assignment,
     make_commitment,
@@ -29,55 +40,6 @@ from tests.factories import (
 from tests.ledger import assert_ledger_holds
 
 pytestmark = pytest.mark.django_db
-
-A = "aaaaaaaa-0000-4000-8000-000000000001"
-B = "bbbbbbbb-0000-4000-8000-000000000002"
-FLAVOR_GIB = 4
-
-
-def repair(now: Any = NOW) -> RepairReport:
-    return repair_due_commitments(actor=task_actor("test"), request_id="repair-1", now=now)
-
-
-def due(
-    uuid: str = A, gib: int = FLAVOR_GIB, state: str = "confirmed", **fields: Any
-) -> Commitment:
-    defaults: dict[str, Any] = {
-        "flavor_group_name": "hana_1",
-        "resource_type": ResourceType.MEMORY,
-        "requested_amount": gib * GIB,
-        "zone": "az-a",
-        "project_id": "alpha",
-        "state": state,
-        "end_time": NOW + timedelta(days=1),
-        "next_reconcile_at": NOW,
-    }
-    return Commitment.objects.create(commitment_uuid=uuid, **{**defaults, **fields})
-
-
-def change_spec(row: Commitment, now: Any = NOW, **fields: Any) -> None:
-    """Write another desired state, as the syncer does."""
-    Commitment.objects.filter(pk=row.pk).update(
-        **fields, generation=row.generation + 1, next_reconcile_at=now
-    )
-    row.refresh_from_db()
-
-
-def make_all_due(now: Any = NOW) -> None:
-    Commitment.objects.update(next_reconcile_at=now)
-
-
-def conditions() -> list[tuple[bool | None, str]]:
-    rows = Commitment.objects.order_by("commitment_uuid")
-    return list(rows.values_list("ready_status", "ready_reason"))
-
-
-def slots() -> list[tuple[str | None, int]]:
-    rows = Reservation.objects.order_by("commitment__commitment_uuid", "slot_index")
-    return [
-        (name, memory_bytes // GIB)
-        for name, memory_bytes in rows.values_list("target_host__name", "memory_bytes")
-    ]
 
 
 @pytest.fixture
@@ -232,11 +194,6 @@ class TestScenarios:
     def test_malformed_uuid_is_kept_out_by_the_database(self) -> None:
         with pytest.raises(IntegrityError), transaction.atomic():
             due("x")
-
-
-def use_payg(settings: Any, *, is_on: bool = True) -> None:
-    changed = settings.HEADROOM.slots.model_copy(update={"payg_pre_allocation": is_on})
-    settings.HEADROOM = settings.HEADROOM.model_copy(update={"slots": changed})
 
 
 class TestRollback:

@@ -23,11 +23,31 @@ from .world import NOW, UUID, empty, keystone_down, many, metric, sync, uuid_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_without_flavor_groups_nobody_is_asked(cloud: FakeCloud) -> None:
-    FlavorGroupSnapshot.objects.all().delete()
-    errors = metric("errors_total")
+@pytest.mark.parametrize(
+    ("exists", "outcome", "error_code", "counted"),
+    [
+        pytest.param(True, "not_ready", "flavor_groups_not_ready", 0, id="not ready: success"),
+        pytest.param(False, "failed", "flavor_groups_missing", 1, id="missing: an error"),
+    ],
+)
+def test_without_flavor_groups_nobody_is_asked(
+    cloud: FakeCloud, outcome: str, error_code: str, counted: int, *, exists: bool
+) -> None:
+    """Spec commitments, 4.6, 16.2 and the last row of 16.6."""
+    cloud.add("p1", [limes_commitment(UUID)])
+    FlavorGroupSnapshot.objects.update(is_ready=False)
+    if not exists:
+        FlavorGroupSnapshot.objects.all().delete()
+    errors, durations = metric("errors_total"), metric("duration_seconds_count")
     report = sync(cloud)
-    assert (report.outcome, cloud.seen.total(), metric("errors_total")) == ("not_ready", 0, errors)
+    assert (report.outcome, report.error_code) == (outcome, error_code)
+    assert cloud.seen.total() == 0
+    assert not Commitment.objects.exists()
+    assert metric("errors_total") == errors + counted
+    assert metric("duration_seconds_count") == durations + 1
+    run = SyncRun.objects.get()
+    assert (run.outcome, run.error_code) == (outcome, error_code)
+    assert run.message
 
 
 def test_a_second_run_leaves_the_first_alone(cloud: FakeCloud) -> None:
@@ -103,6 +123,14 @@ def test_metrics_and_counts_of_a_run(cloud: FakeCloud) -> None:
     assert metric("limes_commitments_active") == 1
     run = SyncRun.objects.latest("pk")
     assert run.counts["known"] == run.counts["understood"] == run.counts["updated"] == 1
+
+
+def test_a_run_that_fails_is_timed_too(cloud: FakeCloud) -> None:
+    keystone_down(cloud)
+    errors, durations = metric("errors_total"), metric("duration_seconds_count")
+    assert sync(cloud).outcome == "failed"
+    assert metric("duration_seconds_count") == durations + 1
+    assert metric("errors_total") == errors + 1
 
 
 def last_success() -> list[float]:
