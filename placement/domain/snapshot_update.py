@@ -53,9 +53,12 @@ def with_usage(
         of_class.setdefault(name, {})[at] = amount
     fresh = dict(snapshot.classes)
     for name, amounts in of_class.items():
-        places, values = np.array(list(amounts)), np.array(list(amounts.values()), dtype=np.int64)
-        if not np.array_equal(fresh[name].used[places], values):
-            fresh[name] = _with_used(fresh[name], places, values)
+        columns = fresh[name]
+        changed = {at: amount for at, amount in amounts.items() if columns.used[at] != amount}
+        if changed:
+            places = np.array(list(changed), dtype=np.int64)
+            values = np.array(list(changed.values()), dtype=np.int64)
+            fresh[name] = _with_used(columns, places, values)
     return snapshot.with_amounts(fresh, snapshot.summaries.without(snapshot.trees[rows].tolist()))
 
 
