@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 os.environ["HEADROOM_LOG_LEVEL"] = "ERROR"
@@ -36,9 +37,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./run bench")
     parser.add_argument("name", choices=sorted(benchmarks))
     parser.add_argument("--quick", action="store_true", help="small sizes, ends within a minute")
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        default="",
+        help='placement: the cells that a regular expression finds, such as "1000 .*flat, one"',
+    )
     options = parser.parse_args()
+    benchmark = benchmarks[options.name]
+    if options.only:
+        if options.name != "placement":
+            parser.error("only placement has cells to choose from")
+        benchmark = partial(placement_bench.run, only=options.only)
     call_command("migrate", verbosity=0)
-    publish(options.name, benchmarks[options.name](is_quick=options.quick), is_quick=options.quick)
+    rows = benchmark(is_quick=options.quick)
+    publish(options.name, rows, is_quick=options.quick or bool(options.only))
 
 
 if __name__ == "__main__":

@@ -53,8 +53,18 @@ def observe_candidates(*, groups: int, is_limited: bool, found: int, seconds: fl
     CANDIDATES_RETURNED.observe(found)
 
 
+_shown: Final[dict[Gauge, int]] = {}
+
+
 def observe_refresh(*, providers: int, trees: int) -> None:
     """Count a look at the change log."""
-    SNAPSHOT_PROVIDERS.set(providers)
-    SNAPSHOT_AGE.set(trees)
+    _show(SNAPSHOT_PROVIDERS, providers)
+    _show(SNAPSHOT_AGE, trees)
     REFRESHED_TREES.observe(trees)
+
+
+def _show(gauge: Gauge, number: int) -> None:
+    """Set a gauge, which takes longer than to find that it shows the number already."""
+    if _shown.get(gauge) != number:
+        _shown[gauge] = number
+        gauge.set(number)

@@ -2,7 +2,8 @@
 
 An answer follows from its query, its version and the snapshot alone. While nothing changes it is
 given again as it is. After a change most searches find the same candidates as before, so that only
-the summaries of the trees that changed are written anew.
+the summaries of the trees that changed are written anew; where no provider began or ceased to have
+room, not even the search is repeated.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final
 import numpy as np
 
 from placement.domain.candidate_encoding import NOTHING, answer_pieces, encode_requests
-from placement.domain.candidate_options import Slot
+from placement.domain.candidate_query import CandidateQuery
 from placement.domain.candidates import Candidates
-from placement.domain.snapshot import Int32Column, Snapshot, UInt8Column
+from placement.domain.snapshot import BoolColumn, Snapshot, SnapshotCaches, UInt8Column
 
 #: Of what is kept besides the texts.
 _BYTES_BESIDES: Final = 4096
@@ -38,6 +39,40 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Room:
+    """All of the amounts in a snapshot that the candidates of some search follow from.
+
+    Attributes:
+        caches: Of the snapshot; it has others once trees, traits, aggregates or the classes that
+            providers have are not the same.
+        fits: bool[M] for each class that is asked for, the inventories that have room.
+    """
+
+    caches: SnapshotCaches
+    fits: tuple[BoolColumn, ...]
+
+    def is_same(self, other: Room) -> bool:
+        """Return whether a search in both snapshots would find the same."""
+        return self.caches is other.caches and all(map(np.array_equal, self.fits, other.fits))
+
+
+def decisive_room(snapshot: Snapshot, query: CandidateQuery) -> Room | None:
+    """Return what a search depends on besides its query; None where it is more than that.
+
+    Where several groups ask for the same class, the very amounts that are free decide which of
+    them one provider can serve together.
+    """
+    fits: dict[str, BoolColumn] = {}
+    for group in query.groups:
+        for name, amount in group.resources.items():
+            columns = snapshot.classes.get(name)
+            if columns is None or name in fits:
+                return None
+            fits[name] = columns.fits(amount)
+    return Room(caches=snapshot.caches, fits=tuple(fits.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Requests:
     """The encoded list of candidates, and what it was made of.
 
@@ -47,15 +82,17 @@ class _Requests:
 
     text: bytes
     uuids: UInt8Column
-    slots: tuple[Slot, ...]
-    columns: tuple[Int32Column, ...]
+    candidates: Candidates
+    room: Room | None
 
     def are_of(self, snapshot: Snapshot, candidates: Candidates) -> bool:
         """Return whether encoding some candidates would make this text again."""
-        return (
-            self.uuids is snapshot.uuids
-            and self.slots == candidates.slots
-            and all(map(np.array_equal, self.columns, candidates.columns))
+        mine = self.candidates
+        if self.uuids is not snapshot.uuids:
+            return False
+        return mine is candidates or (
+            mine.slots == candidates.slots
+            and all(map(np.array_equal, mine.columns, candidates.columns))
         )
 
 
@@ -93,8 +130,28 @@ class AnswerCache:
         with self._lock:
             return self._answers.get(key) if self._snapshot is snapshot else None
 
+    def candidates(self, key: Hashable, room: Room | None) -> Candidates | None:
+        """Return what the last search found if it would find the same again.
+
+        Args:
+            key: All that the answer depends on besides the snapshot.
+            room: What the search depends on besides.
+        """
+        with self._lock:
+            known = self._requests.get(key)
+        if known is None or room is None:
+            return None
+        before = known[0].room
+        return known[0].candidates if before is not None and before.is_same(room) else None
+
     def encoded(
-        self, key: Hashable, snapshot: Snapshot, candidates: Candidates, minor: int
+        self,
+        key: Hashable,
+        snapshot: Snapshot,
+        candidates: Candidates,
+        minor: int,
+        *,
+        room: Room | None = None,
     ) -> Answer:
         """Return the answer of a search, and keep it.
 
@@ -103,20 +160,21 @@ class AnswerCache:
             snapshot: That the candidates were found in.
             candidates: What was found.
             minor: Minor number of the microversion, from 10.
+            room: From which the candidates follow, where that is known.
         """
         if not len(candidates):
             return Answer(pieces=(NOTHING,), found=0)
         with self._lock:
             known = self._requests.get(key)
-        if known is not None and known[0].are_of(snapshot, candidates):
-            requests, _ = known
-        else:
-            requests = _Requests(
-                text=encode_requests(snapshot, candidates, minor),
-                uuids=snapshot.uuids,
-                slots=candidates.slots,
-                columns=candidates.columns,
-            )
+        is_known = known is not None and known[0].are_of(snapshot, candidates)
+        requests = _Requests(
+            text=known[0].text
+            if known and is_known
+            else encode_requests(snapshot, candidates, minor),
+            uuids=snapshot.uuids,
+            candidates=candidates,
+            room=None if candidates.is_cut else room,
+        )
         pieces = answer_pieces(requests.text, snapshot, candidates, minor)
         answer = Answer(pieces=pieces, found=len(candidates))
         with self._lock:
@@ -127,7 +185,8 @@ class AnswerCache:
         if self._snapshot is not snapshot:
             self._snapshot, self._answers = snapshot, {}
         self._drop(key)
-        size_bytes = sum(map(len, answer.pieces)) + _BYTES_BESIDES
+        fits = requests.room.fits if requests.room is not None else ()
+        size_bytes = sum(map(len, answer.pieces)) + sum(map(len, fits)) + _BYTES_BESIDES
         if size_bytes > self._most_bytes:
             return
         self._requests[key] = requests, size_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -237,28 +237,38 @@ def rows_with_room(snapshot: Snapshot, resources: Mapping[str, int]) -> Int32Col
     """Return int32[K], providers with room for every amount; all of them when nothing is asked."""
     if not resources:
         return np.arange(len(snapshot), dtype=np.int32)
-    columns = [snapshot.classes.get(name) for name in resources]
-    if any(column is None for column in columns):
+    if not resources.keys() <= snapshot.classes.keys():
         return np.zeros(0, dtype=np.int32)
-    known = [column for column in columns if column is not None]
-    fitting = [
-        column.fits(amount) for column, amount in zip(known, resources.values(), strict=True)
-    ]
-    if _list_same_providers(snapshot, tuple(resources)):
-        return known[0].rows[np.logical_and.reduce(fitting)]
-    rows = known[0].rows[fitting[0]]
-    for column, fits in zip(known[1:], fitting[1:], strict=True):
-        rows = np.intersect1d(rows, column.rows[fits], assume_unique=True)
-    return rows
+    owners, places = _common_owners(snapshot, tuple(resources))
+    passing: BoolColumn | None = None
+    for (name, amount), at in zip(resources.items(), places, strict=True):
+        fits = snapshot.classes[name].fits(amount)
+        if at is not None:
+            fits = fits[at]
+        passing = fits if passing is None else passing & fits
+    return owners[passing]
 
 
-def _list_same_providers(snapshot: Snapshot, names: tuple[str, ...]) -> bool:
-    """Return whether classes are had by the same providers, so that columns compare as they are."""
+def _common_owners(
+    snapshot: Snapshot, names: tuple[str, ...]
+) -> tuple[Int32Column, Sequence[Int64Column | None]]:
+    """Return int32[K], providers that have all of some classes, ascending, and where they are.
+
+    The second part has int64[K] for each class, the places of those providers in its columns; None
+    where these are the providers of the columns, all of them.
+    """
     known = snapshot.caches.commons.get(names)
     if known is None:
-        first, *others = (snapshot.classes[name].rows for name in names)
-        known = all(np.array_equal(first, rows) for rows in others)
-        snapshot.caches.commons[names] = known
+        columns = [snapshot.classes[name] for name in names]
+        owners = columns[0].rows
+        for column in columns[1:]:
+            if not np.array_equal(owners, column.rows):
+                owners = np.intersect1d(owners, column.rows, assume_unique=True)
+        places = tuple(
+            None if len(column.rows) == len(owners) else np.searchsorted(column.rows, owners)
+            for column in columns
+        )
+        known = snapshot.caches.commons[names] = owners, places
     return known
 
 

@@ -336,6 +336,10 @@ class _Known:
         return ParsedQuery(query=query, traits=self.parsed.traits, classes=self.parsed.classes)
 
 
+#: Characters of a query that is remembered as it is; flavors are few, but anybody may ask.
+_LONGEST_KEPT: Final = 2000
+
+
 class QueryCache:
     """Parses queries, and those that differ from an earlier one only in amounts much faster.
 
@@ -344,6 +348,7 @@ class QueryCache:
 
     def __init__(self, most: int = 1024) -> None:
         self._most = most
+        self._texts: dict[tuple[int, str], ParsedQuery] = {}
         self._known: OrderedDict[tuple[int, str], _Known] = OrderedDict()
 
     def __len__(self) -> int:
@@ -352,6 +357,16 @@ class QueryCache:
 
     def parse(self, text: str, minor: int) -> ParsedQuery:
         """Return what a query asks for, as :func:`parse_candidates_query` does."""
+        parsed = self._texts.get((minor, text))
+        if parsed is None:
+            parsed = self._parse(text, minor)
+            if len(self._texts) >= self._most:
+                self._texts.clear()
+            if len(text) <= _LONGEST_KEPT:
+                self._texts[minor, text] = parsed
+        return parsed
+
+    def _parse(self, text: str, minor: int) -> ParsedQuery:
         split = _without_amounts(text)
         if split is None:
             return parse_candidates_query(text, minor)

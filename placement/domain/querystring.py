@@ -24,6 +24,8 @@ AMOUNT_CAP: Final = 1 << 31
 
 AMOUNT = re.compile(r"-?[0-9]+")
 UUID_LIKE = re.compile(r"[0-9a-f]{32}")
+#: As the database writes a UUID.
+CANONICAL = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 INVALID_QUERY: Final = "Invalid query string parameters: "
 ANY_PREFIX: Final = "in:"
 NONE_PREFIX: Final = "!in:"
@@ -88,6 +90,8 @@ def canonical_uuid(text: str) -> str | None:
     Upper case, missing dashes, braces and the URN prefix are accepted, as clients of the reference
     may send them.
     """
+    if CANONICAL.fullmatch(text) is not None:
+        return text
     plain = text.replace("urn:", "").replace("uuid:", "").strip("{}").replace("-", "").lower()
     if UUID_LIKE.fullmatch(plain) is None:
         return None

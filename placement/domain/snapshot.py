@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -69,6 +69,25 @@ class ClassColumns:
             return found, np.zeros(len(rows), dtype=np.bool_)
         return found, self.rows[found] == rows
 
+    def position(self, row: int) -> int:
+        """Return where a provider is in these columns, -1 when it does not have the class."""
+        at = int(self.rows.searchsorted(np.int32(row)))  # of another type all rows are copied
+        return at if at < len(self.rows) and self.rows[at] == row else NO_ROW
+
+    def with_used(self, used: Int64Column, top: Int64Column) -> ClassColumns:
+        """Return the columns with other allocated amounts; quicker than ``dataclasses.replace``."""
+        return ClassColumns(
+            rows=self.rows,
+            top=top,
+            min_unit=self.min_unit,
+            step_size=self.step_size,
+            max_unit=self.max_unit,
+            capacity=self.capacity,
+            used=used,
+            held=self.held,
+            has_units=self.has_units,
+        )
+
     def free_at(self, rows: Int64Column) -> Int64Column:
         """Return int64[len(rows)], what all further consumers together can take, at least 0."""
         at = np.searchsorted(self.rows, rows)
@@ -93,8 +112,9 @@ class SnapshotCaches:
             aggregates stay.
         rows_by_uuid: Uuid -> row; filled at the first use, lives as long as trees stay.
         rows_by_id: int64[N] of keys ascending and int64[N] of their rows; likewise.
-        commons: Resource classes -> whether their columns list the same providers; lives as long
-            as no inventory comes or goes.
+        row_by_id: Key -> row; likewise.
+        commons: Resource classes -> providers that have all of them, and for each class where these
+            are in its columns, None for everywhere; lives as long as no inventory comes or goes.
         trait_texts: Bit set of traits -> encoded list of their names.
     """
 
@@ -103,7 +123,10 @@ class SnapshotCaches:
     anchors: dict[int, Int32Column] = field(default_factory=dict)
     rows_by_uuid: dict[str, int] | None = None
     rows_by_id: tuple[Int64Column, Int64Column] | None = None
-    commons: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    row_by_id: Mapping[int, int] | None = None
+    commons: dict[tuple[str, ...], tuple[Int32Column, Sequence[Int64Column | None]]] = field(
+        default_factory=dict
+    )
     trait_texts: dict[bytes, str] = field(default_factory=dict)
 
 
@@ -227,6 +250,39 @@ class Snapshot:
             return np.full(len(ids), NO_ROW, dtype=np.int64)
         at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
         return np.where(keys[at] == ids, rows[at], NO_ROW)
+
+    def row_by_id(self) -> Mapping[int, int]:
+        """Return the row of each key; for a few of them quicker than :meth:`rows_of_ids`."""
+        known = self.caches.row_by_id
+        if known is None:
+            known = self.caches.row_by_id = dict(
+                zip(self.ids.tolist(), range(len(self)), strict=True)
+            )
+        return known
+
+    def with_amounts(
+        self, classes: Mapping[str, ClassColumns], summaries: SummaryTexts
+    ) -> Snapshot:
+        """Return the snapshot with other amounts; quicker than ``dataclasses.replace``."""
+        return Snapshot(
+            ids=self.ids,
+            uuids=self.uuids,
+            parents=self.parents,
+            ends=self.ends,
+            trees=self.trees,
+            root_ids=self.root_ids,
+            starts=self.starts,
+            trait_bits=self.trait_bits,
+            trait_bit=self.trait_bit,
+            aggregate_bits=self.aggregate_bits,
+            aggregate_bit=self.aggregate_bit,
+            sharing=self.sharing,
+            classes=classes,
+            summaries=summaries,
+            known_traits=self.known_traits,
+            known_classes=self.known_classes,
+            caches=self.caches,
+        )
 
     def has_any_trait(self, names: frozenset[str]) -> BoolColumn:
         """Return bool[N], providers with at least one of the traits."""

@@ -38,27 +38,28 @@ def with_usage(
     Returns:
         The new snapshot; None when an inventory is unknown here, so that its tree has to be read.
     """
-    rows = snapshot.rows_of_ids(np.array(provider_ids, dtype=np.int64)).astype(np.int32)
-    if (rows == NO_ROW).any():
+    row_of = snapshot.row_by_id()
+    rows = [row_of.get(key, NO_ROW) for key in provider_ids]
+    if NO_ROW in rows:
         return None
-    amounts = np.array(used, dtype=np.int64)
-    of_class: dict[str, list[int]] = {}
-    for number, name in enumerate(classes):
-        of_class.setdefault(name, []).append(number)
-    fresh = dict(snapshot.classes)
-    for name, numbers in of_class.items():
+    of_class: dict[str, dict[int, int]] = {}
+    for row, name, amount in zip(rows, classes, used, strict=True):
         columns = snapshot.classes.get(name)
         if columns is None:
             return None
-        at, has_class = columns.positions(rows[numbers])
-        if not has_class.all():
+        at = columns.position(row)
+        if at == NO_ROW:
             return None
-        fresh[name] = _with_used(columns, at, amounts[numbers])
-    return replace(
-        snapshot,
-        classes=fresh,
-        summaries=snapshot.summaries.without(snapshot.trees[rows].tolist()),
-    )
+        of_class.setdefault(name, {})[at] = amount
+    fresh = dict(snapshot.classes)
+    for name, amounts in of_class.items():
+        columns = fresh[name]
+        changed = {at: amount for at, amount in amounts.items() if columns.used[at] != amount}
+        if changed:
+            places = np.array(list(changed), dtype=np.int64)
+            values = np.array(list(changed.values()), dtype=np.int64)
+            fresh[name] = _with_used(columns, places, values)
+    return snapshot.with_amounts(fresh, snapshot.summaries.without(snapshot.trees[rows].tolist()))
 
 
 def with_held(
@@ -93,7 +94,7 @@ def _with_used(columns: ClassColumns, at: Int64Column, amounts: Int64Column) -> 
     used[at] = amounts
     free = columns.capacity[at] - amounts - columns.held[at]
     top[at] = np.minimum(free, columns.max_unit[at])
-    return replace(columns, used=used, top=top)
+    return columns.with_used(used, top)
 
 
 def replace_trees(snapshot: Snapshot, root_ids: Sequence[int], part: Snapshot) -> Snapshot:

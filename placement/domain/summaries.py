@@ -42,6 +42,9 @@ def summary_pieces(snapshot: Snapshot, wanted: BoolColumn) -> list[bytes]:
         wanted: bool[T], the trees, at least one.
     """
     count = len(wanted)
+    trees = np.flatnonzero(wanted)
+    if len(trees) < min(count, TREES_PER_BLOCK):
+        return [b",".join(tree_summaries(snapshot, trees.tolist()))]
     firsts = np.arange(0, count, TREES_PER_BLOCK)
     found = np.add.reduceat(wanted, firsts, dtype=np.int64)
     is_whole = found == np.minimum(count - firsts, TREES_PER_BLOCK)

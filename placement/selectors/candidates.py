@@ -7,13 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import structlog
-from django.conf import settings
 
-from placement.domain.candidate_answers import Answer, AnswerCache
+from placement.conf import headroom
+from placement.domain.candidate_answers import Answer, AnswerCache, decisive_room
 from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidate_explain import Explanation, explain_candidates
 from placement.domain.candidate_parsing import ParsedQuery, QueryCache
@@ -70,16 +70,19 @@ def _answer(
     if known is not None:
         return known
     check_names(parsed, snapshot)
-    found = _found(snapshot, parsed.query, options)
     _, minor, _ = key
     if options.seed is not None:  # shuffled anew each time
+        found = _found(snapshot, parsed.query, options)
         return Answer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
-    return answers.encoded(key, snapshot, found, minor)
+    room = decisive_room(snapshot, parsed.query)
+    again = answers.candidates(key, room)
+    found = _found(snapshot, parsed.query, options) if again is None else again
+    return answers.encoded(key, snapshot, found, minor, room=room)
 
 
 @cache
 def _kept_answers() -> AnswerCache:
-    return AnswerCache(settings.HEADROOM.placement.answer_cache_mib << 20)
+    return AnswerCache(headroom().placement.answer_cache_mib << 20)
 
 
 def explored_query(
@@ -196,13 +199,29 @@ def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:
 
 def search_options() -> SearchOptions:
     """Return how the site wants candidates to be searched."""
-    wanted = settings.HEADROOM.placement
+    wanted = headroom().placement
+    if wanted.randomize_allocation_candidates:
+        return replace(_options(wanted), seed=random.getrandbits(64))
+    return _options(wanted)
+
+
+_known_options: tuple[object, SearchOptions] | None = None
+
+
+def _options(wanted: Any) -> SearchOptions:  # Any: settings, see placement.conf
+    """Return the options of the settings, made once for as long as these are the same."""
+    global _known_options  # noqa: PLW0603 - one per process
+    known = _known_options
+    if known is None or known[0] is not wanted:
+        known = _known_options = wanted, _made_options(wanted)
+    return known[1]
+
+
+def _made_options(wanted: Any) -> SearchOptions:  # Any: as above
     most = wanted.max_allocation_candidates
-    is_random = wanted.randomize_allocation_candidates
     return SearchOptions(
         strategy=Strategy(wanted.allocation_candidates_generation_strategy),
         most_candidates=None if most < 0 else most,
         most_tried=wanted.max_candidate_combinations or None,
         strict_reference=wanted.strict_reference,
-        seed=random.getrandbits(64) if is_random else None,
     )

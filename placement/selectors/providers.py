@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from placement.database import fetch, fetch_prepared
 from placement.domain.errors import BadRequest, NotFound
-from placement.domain.querystring import AggregateFilter, TraitFilter, canonical_uuid
+from placement.domain.querystring import CANONICAL, AggregateFilter, TraitFilter
 
 COLUMNS = """
 SELECT p.uuid::text, p.name, p.generation, parent.uuid::text, root.uuid::text,
@@ -81,7 +81,7 @@ class ProviderQuery:
 
 def is_canonical(uuid: str) -> bool:
     """Return whether a path item is a UUID as it is stored; any other spelling finds nothing."""
-    return canonical_uuid(uuid) == uuid
+    return CANONICAL.fullmatch(uuid) is not None
 
 
 def missing_provider(uuid: str) -> NotFound:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
 
 from journal.collector import paused_collector
+from placement.conf import headroom
 from placement.database import run
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
@@ -121,7 +121,7 @@ def _with_held(snapshot: Snapshot, changes: Changes) -> Snapshot:
 
 def is_held_subtracted() -> bool:
     """Return whether candidates leave held capacity of hosts alone."""
-    return bool(settings.HEADROOM.placement.subtract_held)
+    return bool(headroom().placement.subtract_held)
 
 
 def _read_wanted_changes(since: str) -> Changes:
@@ -200,7 +200,7 @@ _cache = SnapshotCache()
 
 def current_snapshot() -> Snapshot:
     """Return this process's snapshot, brought up to date; one read anew where that is set."""
-    if settings.HEADROOM.placement.snapshot == "off":
+    if headroom().placement.snapshot == "off":
         return load_state().snapshot
     return _cache.current()
 

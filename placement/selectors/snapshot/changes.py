@@ -14,41 +14,15 @@ from placement.database import fetch, fetch_prepared
 from placement.models import Change
 from placement.selectors.held import HELD_AMOUNTS, HELD_ROOM, Held, held_of
 
-NOW = """
-SELECT 0 AS part, pg_current_snapshot()::text AS moment, NULL::int AS kind,
-       NULL::bigint AS key, NULL::int AS class_id, NULL::bigint AS used
-"""
-# A range makes a prepared plan expect few rows, and so use the index however long the log is; an
-# open end would be taken for a third of it.
-UNSEEN = """({xid} BETWEEN %s AND 9223372036854775806
-              OR {xid} = ANY (%s::bigint[]))"""
-CHANGES = f"""
-WITH changed AS MATERIALIZED (
-    SELECT root_id, max(kind) AS kind
-      FROM placement_change
-     WHERE {UNSEEN.format(xid="xid")}
-     GROUP BY root_id
-)
-{NOW}
-UNION ALL
-SELECT 1, NULL, kind, root_id, NULL, NULL FROM changed
-UNION ALL
-SELECT 2, NULL, NULL, i.provider_id, i.resource_class_id, i.used
-  FROM changed c
- CROSS JOIN LATERAL (
-        SELECT v.provider_id, v.resource_class_id, v.used
-          FROM placement_provider p
-          JOIN placement_inventory v ON v.provider_id = p.id
-         WHERE p.root_id = c.root_id
-        OFFSET 0) i
- WHERE c.kind = {int(Change.Kind.USAGE)}
-"""  # noqa: S608 - constants only
+NOW = "SELECT pg_current_snapshot()::text"
+CHANGES = "SELECT * FROM placement_changes(%s::bigint, %s::bigint[])"
 CHANGES_AND_HELD = f"""
 {CHANGES}
 UNION ALL
 SELECT 3, NULL, h.vcpus::int, h.id, NULL, h.memory_mib
   FROM (SELECT p.id, {HELD_AMOUNTS} {HELD_ROOM}
-         WHERE {UNSEEN.format(xid="room.changed_xid")}) AS h (id, memory_mib, vcpus)
+         WHERE room.changed_xid BETWEEN %s::bigint AND 9223372036854775806
+            OR room.changed_xid = ANY (%s::bigint[])) AS h (id, memory_mib, vcpus)
 """  # noqa: S608 - constants only
 _IS_NOW, _IS_TREE, _IS_USAGE, _IS_HELD = range(4)
 
@@ -86,7 +60,7 @@ class Changes:
 
 def read_moment() -> Changes:
     """Return the present moment."""
-    return Changes(moment=fetch(NOW)[0][1])
+    return Changes(moment=fetch(NOW)[0][0])
 
 
 def read_changes(since: str, *, with_held: bool = False) -> Changes:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.domain.candidate_answers import Answer, AnswerCache
+from placement.domain.candidate_answers import Answer, AnswerCache, decisive_room
 from placement.domain.candidate_encoding import NOTHING, encode_candidates
 from placement.domain.candidate_query import (
     CandidateQuery,
@@ -55,7 +55,11 @@ def answered(cache: AnswerCache, key: str, snapshot: Snapshot, query: CandidateQ
     known = cache.known(key, snapshot)
     if known is not None:
         return known
-    return cache.encoded(key, snapshot, find_candidates(snapshot, query), MINOR)
+    room = decisive_room(snapshot, query)
+    found = cache.candidates(key, room)
+    if found is None:
+        found = find_candidates(snapshot, query)
+    return cache.encoded(key, snapshot, found, MINOR, room=room)
 
 
 @settings(max_examples=150, deadline=None)
@@ -102,6 +106,33 @@ def test_a_write_takes_answers_away_but_not_the_list_that_it_left_alone() -> Non
     assert answer.pieces[1] is before.pieces[1]
     summaries = json.loads(b"".join(answer.pieces))["provider_summaries"]
     assert [one["resources"][NAME]["used"] for one in summaries.values()] == [0, 1, 0]
+
+
+def test_a_write_that_leaves_room_wherever_it_was_needs_no_search() -> None:
+    snapshot, cache = flat(3), AnswerCache(MIB)
+    answered(cache, "key", snapshot, asking(2))
+    little, much = (with_usage(snapshot, [2], [NAME], [used]) for used in (6, 7))
+    assert little is not None
+    assert much is not None
+    assert cache.candidates("key", decisive_room(little, asking(2))) is not None
+    assert cache.candidates("key", decisive_room(much, asking(2))) is None
+    assert answered(cache, "key", much, asking(2)).found == 2
+
+
+def test_other_traits_or_providers_need_a_search_although_there_is_as_much_room() -> None:
+    rows = [ProviderRow(key, uuid_of(key), None, key) for key in (1, 2)]
+    inventories = [InventoryRow(key, NAME, 8) for key in (1, 2)]
+    snapshot, cache = build_snapshot(rows, inventories, NAMES), AnswerCache(MIB)
+    answered(cache, "key", snapshot, asking(1))
+    marked = ProviderRow(1, uuid_of(1), None, 1, traits=("CUSTOM_MARK",))
+    part = build_snapshot([marked], inventories[:1], NAMES)
+    after = replace_trees(snapshot, [1], part)
+    assert cache.candidates("key", decisive_room(after, asking(1))) is None
+
+
+def test_groups_that_ask_for_the_same_class_are_searched_for_each_time() -> None:
+    assert decisive_room(flat(3), asking(1, 2)) is None
+    assert decisive_room(flat(3), asking(1)) is not None
 
 
 def test_no_candidates_are_an_answer() -> None:
