@@ -159,10 +159,16 @@ class PlacementRequest:
             raise ValueError(f"unknown reservation kind: {', '.join(unknown)}")
 
     @property
+    def one_vm(self) -> ResourceVector:
+        """Return memory in bytes and vCPUs of one of the equal VMs as one vector."""
+        return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
+
+    @property
     def asked(self) -> ResourceVector:
         """Return memory in bytes and vCPUs of all instances together as one vector."""
         count = max(1, self.num_instances)
-        return ResourceVector(memory_bytes=self.memory_bytes * count, vcpus=self.vcpus * count)
+        one = self.one_vm
+        return ResourceVector(memory_bytes=one.memory_bytes * count, vcpus=one.vcpus * count)
 
     @property
     def commitment_group(self) -> str:

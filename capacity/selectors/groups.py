@@ -12,22 +12,23 @@ from types import MappingProxyType
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_settings import GroupSettings, ResourceFlags
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
-from capacity.selectors.process_cache import ProcessCache
+from capacity.selectors.process_cache import ROWS_MARK, ProcessCache
 from journal.errors import NotReady
 
-GROUPS_FINGERPRINT = """
+GROUPS_FINGERPRINT = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL,
        (SELECT is_ready FROM capacity_flavorgroupsnapshot),
        (SELECT content_hash FROM capacity_flavorgroupsnapshot),
-       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_flavorgroup),
-       (SELECT count(*) || '/' || coalesce(sum(id), 0) FROM capacity_flavorgroupmember),
-       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM hosts_flavor)
-"""
+       (SELECT {ROWS_MARK} FROM capacity_flavorgroup),
+       (SELECT count(*) || '/' || coalesce(sum(hashint8extended(id, 0)), 0)
+          FROM capacity_flavorgroupmember),
+       (SELECT {ROWS_MARK} FROM hosts_flavor)
+"""  # noqa: S608 - our own text
 
-SETTINGS_FINGERPRINT = """
+SETTINGS_FINGERPRINT = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL, true,
-       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_flavorgroupsettings)
-"""
+       (SELECT {ROWS_MARK} FROM capacity_flavorgroupsettings)
+"""  # noqa: S608 - our own text
 
 FLAG_NAMES = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
 

@@ -1,8 +1,9 @@
 """Keeping in a process what rows say, and reading it again when one of them changed.
 
-The fingerprint holds count and sum of ``changed_xid``: every later write has a higher one, so a
-late commit changes the sum too. A transaction that has already written reads anew and keeps
-nothing, so that a rollback never leaves its rows behind.
+The fingerprint holds :data:`ROWS_MARK` of each table. A plain sum of ``changed_xid`` would not do:
+a transaction that began early and commits late can overwrite rows of younger ones with its own
+lower number, and bring the sum back to what it was. A transaction that has already written reads
+anew and keeps nothing, so that a rollback never leaves its rows behind.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from django.db import connection
+
+ROWS_MARK = "count(*) || '/' || coalesce(sum(hashint8extended(id, changed_xid)), 0)"
+"""SQL expression over a table's rows whose text changes whenever one of them does."""
 
 _Loaded = TypeVar("_Loaded")
 

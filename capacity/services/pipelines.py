@@ -20,7 +20,7 @@ from capacity.domain.pipeline_document import (
 )
 from capacity.locks import LockSpace, take_lock
 from capacity.models import Pipeline, PipelineKind, PipelineVersion
-from capacity.selectors.process_cache import ProcessCache
+from capacity.selectors.process_cache import ROWS_MARK, ProcessCache
 from capacity.services.knowledge import current_knowledge
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
@@ -42,12 +42,12 @@ TOPIC = "pipeline"
 OBJECT_TYPE = "pipeline"
 SHIPPED_ACTOR = Actor(name="system:shipped-pipelines")
 
-PIPELINES_FINGERPRINT = """
+PIPELINES_FINGERPRINT = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL, true,
-       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_pipeline),
-       (SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_schedulingknowledge
+       (SELECT {ROWS_MARK} FROM capacity_pipeline),
+       (SELECT {ROWS_MARK} FROM capacity_schedulingknowledge
          WHERE expires_at IS NULL OR expires_at > statement_timestamp())
-"""
+"""  # noqa: S608 - our own text
 
 
 class StalePipeline(HeadroomError):  # noqa: N818 - a state of the caller, not a defect

@@ -24,6 +24,7 @@ from capacity.locks import RETRYABLE, LockSpace, sqlstate_of, take_lock
 from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
+from scheduling.intents import Intent
 from scheduling.request import PlacementRequest
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,7 @@ log = structlog.get_logger(__name__)
 UNIQUE_VIOLATION = "23505"
 SPARE_CANDIDATES = 8
 LONGEST_PAUSE_SECONDS = 0.05
+MOVES = frozenset({Intent.REBUILD, Intent.RESIZE, Intent.LIVE_MIGRATION, Intent.EVACUATE})
 
 Book = Callable[[InFlightHold], None]
 
@@ -75,6 +77,10 @@ def ask_of(
 ) -> InFlightAsk:
     """Return what an engine request asks its hosts to hold.
 
+    New VMs of one request bear the uuid of the first and are held together, since each host of the
+    answer may get them all. A VM that exists moves alone: Nova repeats for it how many were
+    once created with it, and a resize has landed when the VM has the size of its row.
+
     Args:
         request: The request; its key is the uuid of the VM.
         user_id: Who asked Nova.
@@ -83,7 +89,7 @@ def ask_of(
     """
     return InFlightAsk(
         vm_uuid=request.request_key,
-        resources=request.asked,
+        resources=request.one_vm if request.intent in MOVES else request.asked,
         intent=UNKNOWN_INTENT if request.intent is None else request.intent.value,
         project_id=request.project_id,
         flavor_group_name=flavor_group or request.commitment_group,

@@ -121,13 +121,13 @@ class _Run:
 
     @property
     def tracked(self) -> TrackedPlacement:
-        """The VM as commitments see it."""
+        """The VM as commitments see it: one, however many are asked for (spec scheduling, 12.1)."""
         return TrackedPlacement(
             vm_uuid=self.request.request_key,
             project_id=self.request.project_id,
             group=self.group,
             zone=self.request.zone,
-            resources=self.request.asked,
+            resources=self.request.one_vm,
         )
 
     def preferred(self, hosts: Sequence[str]) -> tuple[str, ...]:

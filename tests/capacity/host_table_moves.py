@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from django.apps import apps
 from django.db import DatabaseError, connection
 from django.db.models import Model, QuerySet
 
@@ -20,6 +21,7 @@ from capacity.models import (
 )
 from commitments.models import Commitment
 from hosts.models import Aggregate, Host, HostState, HostStatus, Instance, Maintenance
+from journal.errors import HeadroomError
 from scheduling.resources import GIB
 
 ZONES = ("az-a", "az-b", "")
@@ -56,7 +58,7 @@ class Writer:
         self._run(self._open)
 
     def write(self, move: Move, number: int) -> None:
-        """Make a move; where the database refuses it the whole transaction is lost."""
+        """Make a move; where it is refused the whole transaction is lost."""
         self._run(lambda: self._attempt(lambda: move(number)))
 
     def commit(self) -> None:
@@ -83,8 +85,19 @@ class Writer:
     def _attempt(work: Callable[[], None]) -> None:
         try:
             work()
-        except DatabaseError:
+        except (DatabaseError, HeadroomError):
             connection.rollback()
+
+
+def empty_tables() -> None:
+    """Start anew in the middle of a test."""
+    tables = [
+        model._meta.db_table
+        for label in ("journal", "hosts", "capacity", "commitments")
+        for model in apps.get_app_config(label).get_models()
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {', '.join(tables)} CASCADE")
 
 
 def pick(rows: QuerySet[_Row], number: int) -> _Row | None:

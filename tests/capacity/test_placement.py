@@ -227,14 +227,23 @@ class TestBooking:
         assert rebuild_host_capacity() == 0
 
 
-def test_the_ask_of_an_engine_request_has_all_of_its_instances() -> None:
+NEW_VMS = (Intent.CREATE, None)
+MOVES = (Intent.REBUILD, Intent.RESIZE, Intent.LIVE_MIGRATION, Intent.EVACUATE)
+
+
+@pytest.mark.parametrize(
+    ("intent", "count"), [*((one, 3) for one in NEW_VMS), *((one, 1) for one in MOVES)]
+)
+def test_each_host_holds_all_new_vms_of_a_request_but_a_vm_that_moves_once(
+    intent: Intent | None, count: int
+) -> None:
     request = PlacementRequest(
         request_key=VM,
         memory_bytes=GIB,
         vcpus=2,
         num_instances=3,
         project_id="project-1",
-        intent=Intent.LIVE_MIGRATION,
+        intent=intent,
         extra_specs={"quota:hw_version": "hana_1"},
         source_host="h9",
         flavor_name="small",
@@ -242,8 +251,8 @@ def test_the_ask_of_an_engine_request_has_all_of_its_instances() -> None:
     asked = ask_of(request, user_id="user-1")
     assert asked == InFlightAsk(
         vm_uuid=VM,
-        resources=ResourceVector(memory_bytes=3 * GIB, vcpus=6),
-        intent="live_migration",
+        resources=ResourceVector(memory_bytes=count * GIB, vcpus=count * 2),
+        intent="unknown" if intent is None else intent.value,
         project_id="project-1",
         flavor_group_name="hana_1",
         flavor_name="small",

@@ -101,6 +101,28 @@ def test_a_vm_expected_in_its_slot_and_held_in_flight_is_counted_once() -> None:
     assert room.committed_memory_bytes == 8 * GIB
 
 
+def test_one_vm_of_a_request_for_several_takes_its_own_size_of_the_slot() -> None:
+    make_group()
+    host = make_host("h1", memory_gib=16)
+    slot = make_slot(make_commitment(), host, memory_gib=8, vcpus=2)
+    place(num_instances=3, intent=Intent.CREATE)
+    allocation = ReservationAllocation.objects.get()
+    assert (allocation.memory_bytes, allocation.vcpus) == (4 * GIB, 1)
+    room = HostCapacity.objects.get(host=host)
+    assert room.in_flight_memory_bytes == 3 * 4 * GIB
+    place(vm_uuid="another", options=CallOptions(skip_inflight=True))
+    assert set(slot.allocations.values_list("vm_uuid", flat=True)) == {VM, "another"}
+
+
+def test_a_refusal_of_several_vms_looks_for_a_slot_with_room_for_one() -> None:
+    make_group()
+    host = make_host("h1", memory_gib=16)
+    slot = make_slot(make_commitment(), host, memory_gib=8, vcpus=2)
+    make_vm(host=host, slot=slot, memory_gib=6)
+    refused = place(force_hosts=frozenset(), num_instances=3, intent=Intent.CREATE)
+    assert refused.outcome_class == "slot_blocked"
+
+
 def test_repeating_a_placement_leaves_the_vm_where_it_is() -> None:
     make_group()
     make_slot(make_commitment(), make_host("h1"))

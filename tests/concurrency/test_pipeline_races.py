@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from capacity.models import Pipeline, SchedulingKnowledge
 from capacity.services.knowledge import current_knowledge, replace_knowledge
@@ -86,6 +86,37 @@ def test_late_commit_of_an_older_transaction_is_not_missed() -> None:
         may_commit.set()
         late.result()
     assert in_use() == {NAMES[0]: 7, NAMES[1]: 9}
+
+
+def test_older_transaction_that_overwrites_what_younger_ones_wrote_is_not_missed() -> None:
+    """Its number lies between theirs, so the sum of the numbers stays as it was."""
+    for name in NAMES[:2]:
+        save_pipeline(spec(name, "h1"), actor=OPERATOR, request_id="race")
+    rows = Pipeline.objects.filter(name__in=NAMES[:2])
+    began, may_write, number = Event(), Event(), []
+
+    def overwrite_late() -> None:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+                number.extend(cursor.fetchone())
+            began.set()
+            assert may_write.wait(30)
+            rows.update(version=7)
+
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(on_own_connection, overwrite_late)
+        assert began.wait(30)
+        rows.filter(name=NAMES[1]).update(version=9)
+        young = rows.values_list("changed_xid", flat=True).get(name=NAMES[1])
+        with connection.cursor() as cursor:  # as one that began as long before the late one did
+            cursor.execute("ALTER TABLE capacity_pipeline DISABLE TRIGGER USER")
+            rows.filter(name=NAMES[0]).update(changed_xid=2 * number[0] - young)
+            cursor.execute("ALTER TABLE capacity_pipeline ENABLE TRIGGER USER")
+        assert in_use() == {NAMES[0]: 1, NAMES[1]: 9}
+        may_write.set()
+        late.result()
+    assert in_use() == {NAMES[0]: 7, NAMES[1]: 7}
 
 
 VMWARE = "vmware-general-purpose-load-balancing"

@@ -12,6 +12,9 @@ from django.conf import LazySettings
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError, connection, connections, transaction
 from django.utils.timezone import now
+from hypothesis import Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
@@ -20,13 +23,20 @@ from capacity.selectors.host_table import (
     current_host_table,
     load_host_table,
     position,
-    table_differences,
+    reset_host_table,
     verify_host_table,
 )
+from capacity.services.pipelines import active_pipelines
 from hosts.models import Aggregate, Host, Instance
+from journal.errors import HeadroomError
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
-from tests.capacity.host_table_moves import MOVES, Writer, add_host
+from tests.capacity.host_table_moves import Writer, add_host, empty_tables
+from tests.capacity.pipeline_moves import (
+    ALL_MOVES,
+    assert_as_if_loaded_anew,
+    assert_pipelines_as_if_loaded_anew,
+)
 from tests.factories import (
     make_commitment,
     make_host,
@@ -39,7 +49,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 WRITERS = 4
 READERS = 2
-TRANSACTIONS = 100
+TRANSACTIONS = 60
 
 
 @contextmanager
@@ -48,6 +58,13 @@ def own_connection() -> Iterator[None]:
         yield
     finally:
         connections.close_all()
+
+
+@contextmanager
+def one_snapshot() -> Iterator[None]:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
 
 
 def write_at_random(seed: int) -> int:
@@ -61,17 +78,23 @@ def write_at_random(seed: int) -> int:
                     with connection.cursor() as cursor:
                         cursor.execute("SET LOCAL lock_timeout = '50ms'")
                     for _ in range(rng.randint(1, 4)):
-                        rng.choice(MOVES)(rng.randrange(4096))
+                        rng.choice(ALL_MOVES)(rng.randrange(4096))
                     if rng.random() < 0.2:
                         transaction.set_rollback(True)
                     else:
                         committed += 1
-            except (DatabaseError, ObjectDoesNotExist):  # another one removed it meanwhile
-                continue
+            except (DatabaseError, HeadroomError, ObjectDoesNotExist):
+                continue  # another one removed or locked it meanwhile
     return committed
 
 
-def test_shared_table_is_true_whenever_it_is_compared_while_many_write() -> None:
+@hypothesis_settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
+@given(seeds=st.lists(st.integers(0, 2**32), min_size=WRITERS, max_size=WRITERS, unique=True))
+def test_shared_table_and_pipelines_are_true_whenever_they_are_compared_while_many_write(
+    seeds: list[int],
+) -> None:
+    empty_tables()
+    reset_host_table()
     make_commitment()
     for number in range(4):
         add_host(number)
@@ -83,16 +106,20 @@ def test_shared_table_is_true_whenever_it_is_compared_while_many_write() -> None
         with own_connection():
             while not done.is_set():
                 current_host_table()
+                active_pipelines()
 
     def verify() -> None:
         with own_connection():
             while not done.is_set():
                 checked.append(verify_host_table())
+                with one_snapshot():
+                    table = load_host_table()
+                    assert_pipelines_as_if_loaded_anew(table, table)
 
     with ThreadPoolExecutor(WRITERS + READERS + 1) as pool:
         readers = [pool.submit(read) for _ in range(READERS)]
         verifier = pool.submit(verify)
-        writers = [pool.submit(write_at_random, seed) for seed in range(WRITERS)]
+        writers = [pool.submit(write_at_random, seed) for seed in seeds]
         try:
             committed = sum(writer.result() for writer in writers)
         finally:
@@ -102,7 +129,7 @@ def test_shared_table_is_true_whenever_it_is_compared_while_many_write() -> None
     assert committed > TRANSACTIONS // 2
     assert checked
     assert [differences for differences in checked if differences] == []
-    assert table_differences(current_host_table(), load_host_table()) == {}
+    assert_as_if_loaded_anew()
 
 
 def test_transaction_that_commits_late_is_seen_after_younger_ones() -> None:

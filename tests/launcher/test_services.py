@@ -125,12 +125,12 @@ def test_server_stops_when_its_only_user_is_killed(
 ) -> None:
     spec = services.redis_spec(checkout, "demo", environ)
     program = (
-        "import sys, time\n"
+        "import signal, sys\n"
         "from config.launcher.services import use_service\n"
         "from config.launcher.servers import ServerSpec\n"
         "use = use_service(ServerSpec.from_json(sys.argv[1]))\n"
         "print('up', flush=True)\n"
-        "time.sleep(600)\n"
+        "signal.pause()\n"
     )
     user = subprocess.Popen(
         [sys.executable, "-c", program, spec.to_json()],
