@@ -20,6 +20,7 @@ class CommitmentsConfig(AppConfig):
             add_unit_check,
         )
         from commitments import (  # noqa: PLC0415 - models first
+            metrics_compaction,
             metrics_quota,
             metrics_slots,
             metrics_sync,
@@ -40,6 +41,7 @@ class CommitmentsConfig(AppConfig):
         scrape.register()
         scrape_sync.register()
         metrics_quota.register()
+        metrics_compaction.register()
         del metrics_slots, metrics_sync  # their series are there, at 0, from the start
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())

@@ -54,7 +54,7 @@ class CompactionState:
     Attributes:
         free_memory_bytes: int64[N], negative where a host is over-used; likewise ``free_vcpus``.
         total_memory_bytes: int64[N], effective capacity; likewise ``total_vcpus``.
-        is_free: bool[N], hosts that hold nothing.
+        is_closed: bool[N], hosts that get no slots: free ones, and those out of service.
         is_source: bool[N], hosts that hold nothing but slots that may move.
         slot_host: int64[M], the host of each slot; only slots of sources matter.
         slot_kind: int64[M], index into ``kinds``.
@@ -65,7 +65,7 @@ class CompactionState:
     free_vcpus: Int64Column
     total_memory_bytes: Int64Column
     total_vcpus: Int64Column
-    is_free: BoolColumn
+    is_closed: BoolColumn
     is_source: BoolColumn
     slot_host: Int64Column
     slot_kind: Int64Column
@@ -131,7 +131,7 @@ class _Compaction:
         self._moves_left = most_moves
         self._memory_bytes = state.free_memory_bytes.copy()
         self._vcpus = state.free_vcpus.copy()
-        self._is_open = ~state.is_free
+        self._is_open = ~state.is_closed
         self._mean_memory_bytes = max(1.0, float(state.total_memory_bytes.sum()) / _count(state))
         self._mean_vcpus = max(1.0, float(state.total_vcpus.sum()) / _count(state))
         self._slots_on: dict[int, list[int]] = {
@@ -360,4 +360,4 @@ def _tightest(left: FloatColumn, preference: FloatColumn, count: int) -> Int64Co
 
 
 def _count(state: CompactionState) -> int:
-    return max(1, len(state.is_free))
+    return max(1, len(state.is_closed))
