@@ -18,7 +18,8 @@ from prometheus_client import REGISTRY
 
 from capacity.locks import LockSpace, session_lock
 from capacity.models import HostCapacity, Reservation, ReservationKind
-from capacity.services.ledger import rebuild_host_capacity
+from capacity.services.allocations import expect_in_slot
+from capacity.services.ledger import lock_rooms, rebuild_host_capacity
 from commitments import tasks
 from commitments.models import (
     Commitment,
@@ -38,7 +39,7 @@ from journal.actors import task_actor
 from journal.metrics import metric_name
 from journal.models import AuditEntry, Outbox
 from scheduling.engine import SLOT_PIPELINE, Pipeline
-from scheduling.resources import GIB
+from scheduling.resources import GIB, ResourceVector
 from scheduling.weighers import kvm_binpack
 from tests.commitments.slot_worlds import accepted_slot, put_into, verify, vm_on
 from tests.commitments.verification.world import use_slots
@@ -289,6 +290,18 @@ class TestSteps:
 
     def test_vm_came_into_the_slot(self, stale: ZonePlan) -> None:
         put_into(Reservation.objects.get(), "vm-1", minutes=0)
+        self.assert_refused()
+
+    def test_vm_came_into_the_slot_just_before_the_rooms_were_locked(
+        self, stale: ZonePlan, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def lock_after_booking(host_ids: set[int]) -> None:
+            slot = Reservation.objects.get()
+            assert expect_in_slot(slot.pk, "vm-1", slot_size, now=timezone.now()) == "booked"
+            lock_rooms(host_ids)
+
+        slot_size = ResourceVector(memory_bytes=480 * GIB, vcpus=40)
+        monkeypatch.setattr("commitments.services.compaction.lock_rooms", lock_after_booking)
         self.assert_refused()
 
     def test_vm_came_to_the_host(self, stale: ZonePlan, half: Host) -> None:
