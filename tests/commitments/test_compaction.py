@@ -421,7 +421,7 @@ class TestCommand:
         assert "az-a: 1 with VMs, 1 with empty slots alone" in text
         assert "half would be free (960 GiB, 80 vCPUs):" in text
         assert "(480 GiB) to used" in text
-        assert "1 hosts would be free after 1 moves" in text
+        assert "1 host would be free after 1 move;" in text
         assert database_fingerprint() == before
 
     def test_dry_run_is_what_is_done(self, half: Host, used: Host) -> None:

@@ -15,7 +15,7 @@ from commitments.services.compaction import Compaction, compact_zone
 from commitments.services.compaction_plans import ZonePlan, plan_zone
 from journal.actors import command_actor
 from journal.errors import NotReady
-from journal.formatting import count_text, memory_short
+from journal.formatting import count_text, memory_short, plural
 from journal.tracing import with_new_global_request_id
 
 EXIT_REFUSED = 1
@@ -102,7 +102,8 @@ class Command(BaseCommand):
                     f"({memory_short(move.size.memory_bytes)}) to {move.host_name}"
                 )
         self.stdout.write(
-            f"  {len(plan.releases):,} hosts would be free after {plan.moves:,} moves; of the "
+            f"  {plural(len(plan.releases), 'host')} would be free after "
+            f"{plural(plan.moves, 'move')}; of the "
             f"others with empty slots alone, {plan.no_room:,} have slots that fit nowhere else, "
             f"{plan.not_tried:,} have more than the limit leaves"
         )
@@ -133,7 +134,8 @@ class Command(BaseCommand):
             if not self._is_json:
                 self.stdout.write(
                     f"{zone}: {done.run.get_outcome_display()}; {done.run.hosts_freed:,} of "
-                    f"{done.run.hosts_planned:,} hosts freed, {done.run.slots_moved:,} slots moved"
+                    f"{plural(done.run.hosts_planned, 'host')} freed, "
+                    f"{plural(done.run.slots_moved, 'slot')} moved"
                 )
         return records, problems
 
