@@ -21,6 +21,7 @@ class CommitmentsConfig(AppConfig):
         )
         from commitments import (  # noqa: PLC0415 - models first
             checks,
+            metrics_compaction,
             metrics_quota,
             metrics_slots,
             metrics_sync,
@@ -41,6 +42,7 @@ class CommitmentsConfig(AppConfig):
         scrape.register()
         scrape_sync.register()
         metrics_quota.register()
+        metrics_compaction.register()
         del metrics_slots, metrics_sync  # their series are there, at 0, from the start
         del checks  # they register themselves
         add_group_reference_check("commitments", region.referenced_groups)

@@ -378,6 +378,57 @@ class SlotCheck(models.Model):
         return self.zone
 
 
+class CompactionOutcome(models.TextChoices):
+    """How a run that frees hosts ended (spec commitments, 25 item 9)."""
+
+    DONE = "done", "done"
+    LIMITED = "limited", "stopped at its limit"
+    BUSY = "busy", "stopped for others"
+    REFUSED = "refused", "facts not believed"
+    FAILED = "failed", "failed"
+    ABANDONED = "abandoned", "abandoned"
+
+
+class CompactionRun(models.Model):
+    """One run that freed hosts of a zone by moving empty slots, or found that it must not.
+
+    An empty outcome says that it is running, or that it was killed; the next run of the zone then
+    calls it abandoned. ``hosts_freed`` and ``slots_moved`` grow with every step, in the transaction
+    of the step. Writer: ``commitments.services.compaction``.
+    """
+
+    zone = models.CharField(max_length=255)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=16, choices=CompactionOutcome.choices, blank=True)
+    hosts_planned = models.PositiveIntegerField(
+        default=0, help_text="hosts that were to become free"
+    )
+    hosts_freed = models.PositiveIntegerField(default=0)
+    slots_moved = models.PositiveIntegerField(default=0)
+    hosts_refused = models.PositiveIntegerField(
+        default=0, help_text="hosts where others got in the way between plan and step"
+    )
+    counts = models.JSONField(default=dict, help_text="hosts of the zone by what they hold")
+    message = models.TextField(blank=True)
+    actor = models.CharField(max_length=255, blank=True)
+    request_id = models.CharField(max_length=255, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [models.Index(fields=["zone", "id"], name="commitments_compaction_idx")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(outcome="", finished_at__isnull=True)
+                | (~Q(outcome="") & Q(finished_at__isnull=False)),
+                name="commitments_compactionrun_outcome_at_end",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.zone} {self.started_at:%Y-%m-%d %H:%M}"
+
+
 class ServiceInfoVersion(models.Model):
     """Version of the LIQUID ServiceInfo: one row of content hash and number (spec liquid, 7.2)."""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from celery import current_app, shared_task
+from django.conf import settings
 from django.utils import timezone
 
+from commitments.selectors.compaction import zones_with_slots
+from commitments.services.compaction import compact_zone
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import configured_cloud, sync_commitments
@@ -19,6 +22,8 @@ VERIFY_SLOTS = "commitments.verify_slots"
 RECONCILE_USAGE = "commitments.reconcile_usage"
 RECONCILE_CHANGED_USAGE = "commitments.reconcile_changed_usage"
 SYNC = "commitments.sync"
+COMPACT_SLOTS = "commitments.compact_slots"
+COMPACT_ZONE = "commitments.compact_zone"
 PRUNE_USAGE_HISTORY = "commitments.prune_usage_history"
 RECONCILE_QUOTA = "commitments.reconcile_quota"
 RECONCILE_CHANGED_QUOTA = "commitments.reconcile_changed_quota"
@@ -40,6 +45,36 @@ def verify_slots() -> dict[str, object]:
         if report.nudged or report.events.get("slots_revoked"):
             current_app.send_task(DISPATCH_DUE, retry=False)
     return {**report.events, "nudged": report.nudged, "refused": sorted(report.refused)}
+
+
+@shared_task(name=COMPACT_SLOTS, time_limit=50, soft_time_limit=45)
+def compact_slots() -> dict[str, int]:
+    """Start a run that frees hosts in every zone that has slots; one task each."""
+    chosen = settings.HEADROOM.slots
+    if not chosen.compaction:
+        return {}
+    zones = zones_with_slots()
+    for zone in zones:
+        current_app.send_task(
+            COMPACT_ZONE, args=[zone], expires=chosen.compaction_interval_seconds, retry=False
+        )
+    return {"zones": len(zones)}
+
+
+@shared_task(name=COMPACT_ZONE, time_limit=900, soft_time_limit=840)
+def compact_one_zone(zone: str) -> dict[str, object]:
+    """Free hosts of a zone by moving empty slots."""
+    with with_new_global_request_id() as request_id:
+        done = compact_zone(
+            zone, actor=task_actor(COMPACT_ZONE), request_id=request_id, now=timezone.now()
+        )
+    if done.run is None:
+        return {"outcome": "skipped"}
+    return {
+        "outcome": done.run.outcome,
+        "hosts_freed": done.run.hosts_freed,
+        "slots_moved": done.run.slots_moved,
+    }
 
 
 @shared_task(name=RECONCILE_USAGE, time_limit=600, soft_time_limit=540)

@@ -252,6 +252,16 @@ class SlotSettings(BaseModel, extra="forbid"):
     max_drop_rows: int = Field(
         5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
     )
+    compaction: bool = Field(
+        default=True,
+        description="Move empty slots of commitments now and then so that whole hosts become free.",
+    )
+    compaction_interval_seconds: int = Field(
+        3600, ge=60, description="Seconds between two runs that free hosts of a zone."
+    )
+    compaction_most_moves: int = Field(
+        100, ge=1, description="Most slots that such a run moves in a zone; hosts with more stay."
+    )
 
 
 class CapacitySettings(BaseModel, extra="forbid"):

@@ -239,6 +239,7 @@ UNFOLD = {
                     _page("Audit entries", "receipt_long", "journal_auditentry"),
                     _page("Sync runs", "sync", "commitments_syncrun"),
                     _page("Slot checks", "fact_check", "commitments_slotcheck"),
+                    _page("Compaction runs", "compress", "commitments_compactionrun"),
                     _page("Usage checks", "checklist", "commitments_usagecheck"),
                     _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
                     _page("Outbox", "outbox", "journal_outbox"),
@@ -380,6 +381,11 @@ CELERY: dict[str, Any] = {
             "task": "commitments.verify_slots",
             "schedule": schedule(run_every=15),
             "options": {"expires": 15},
+        },
+        "compaction": {
+            "task": "commitments.compact_slots",
+            "schedule": schedule(run_every=HEADROOM.slots.compaction_interval_seconds),
+            "options": {"expires": HEADROOM.slots.compaction_interval_seconds},
         },
         "failover": {
             "task": "failover.reconcile_periodic",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
+from commitments.admin.compaction import free_hosts_action
 from commitments.models import SlotCheck
 from journal.admin_base import SystemOwnedAdmin, badge, column
 from journal.formatting import NOTHING
@@ -17,8 +18,10 @@ class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
     owner_note = (
         "Written by the task that looks at slots. When a VM list shrank on purpose, accept it with "
         "manage.py verify_slots --accept-vm-list --zone ZONE; when so many hosts are really lost, "
-        "with --accept-host-list."
+        "with --accept-host-list. Choose zones and ask which hosts could be freed to see which "
+        "empty slots would move."
     )
+    actions = (free_hosts_action,)  # type: ignore[assignment]  # the one action of this page
     list_display = (
         "zone",
         "belief",

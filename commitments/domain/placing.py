@@ -9,8 +9,15 @@ from itertools import groupby
 import numpy as np
 
 from capacity.domain.flavor_groups import FlavorSpec
+from scheduling.columns import BoolColumn, FloatColumn
 from scheduling.decision import Decision
-from scheduling.engine import SLOT_PIPELINE, Pipeline, schedule_many
+from scheduling.engine import (
+    SLOT_PIPELINE,
+    Batch,
+    Pipeline,
+    PipelineRunError,
+    schedule_many,
+)
 from scheduling.request import (
     Intent,
     PlacementRequest,
@@ -55,6 +62,7 @@ class SlotAsk:
         pipeline: Which pipeline judges; None is the one of slots.
         names_flavor: Whether the slot says what flavor it is placed as; without it nobody is asked
             (spec commitments, 9.2 step 3).
+        only_hosts: Hosts that it may be on; None for every host.
     """
 
     slot_id: int | None
@@ -68,6 +76,7 @@ class SlotAsk:
     domain: DomainHint = NO_DOMAIN
     pipeline: Pipeline | None = None
     names_flavor: bool = True
+    only_hosts: frozenset[str] | None = None
 
     @property
     def is_askable(self) -> bool:
@@ -96,6 +105,23 @@ def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | N
         found.extend(chosen)
     decisions = iter(found)
     return tuple(next(decisions) if ask.is_askable else None for ask in asks)
+
+
+def weigh_hosts(hosts: HostTable, ask: SlotAsk) -> tuple[BoolColumn, FloatColumn]:
+    """Return which hosts could take a slot now, and what the weighers say of each.
+
+    Returns:
+        bool[N], hosts that pass every filter, none where a filter cannot judge; float64[N], their
+        scores, minus infinity for the others.
+    """
+    if not ask.is_askable:
+        return np.zeros(len(hosts), dtype=np.bool_), np.full(len(hosts), -np.inf)
+    batch = Batch(hosts, ask.pipeline or SLOT_PIPELINE)
+    try:
+        evaluation = batch.evaluation(_request(ask))
+    except PipelineRunError:
+        return np.zeros(len(hosts), dtype=np.bool_), np.full(len(hosts), -np.inf)
+    return evaluation.survivors(), evaluation.scores
 
 
 def _taken(asks: Sequence[SlotAsk], decisions: Sequence[Decision]) -> dict[int, ResourceVector]:
@@ -150,6 +176,7 @@ def _request(ask: SlotAsk) -> PlacementRequest:
         flavor_name=ask.flavor.name,
         intent=Intent.RESERVE_FOR_COMMITTED_RESOURCE,
         ignore_hosts=ask.ignore_hosts or None,
+        restrict_to_hosts=ask.only_hosts,
         extra_specs=ask.flavor.extra_specs,
         domain_name=ask.domain.name,
         domain_is_unresolved=ask.domain.is_unresolved,

@@ -12,6 +12,7 @@ from django.utils import timezone
 from capacity.models import FlavorGroupRule, ReservationKind
 from commitments.models import (
     CommitmentState,
+    CompactionRun,
     Condition,
     ServiceInfoVersion,
     SlotCheck,
@@ -89,6 +90,10 @@ def grow_region(count: int) -> None:
         Image.objects.create(openstack_id=f"image-{number}")
         ServerGroup.objects.create(openstack_id=f"sg-{number}", members=[vm.openstack_id])
         SyncRun.objects.create(started_at=now, finished_at=now, source="import", outcome="done")
+        CompactionRun.objects.create(
+            zone="az-a", started_at=now, finished_at=now, outcome="limited", hosts_planned=3,
+            hosts_freed=2, slots_moved=9, counts={"vms": 4},
+        )  # fmt: skip
         record = Change(
             action="commitment_accepted", object_type="Commitment",
             object_id=commitment.commitment_uuid, after={"amount": 1}, topic="commitment",

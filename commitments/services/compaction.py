@@ -1,0 +1,284 @@
+"""Freeing whole hosts by moving empty slots (spec commitments, 25 item 9).
+
+A run plans on a snapshot without any lock. Then each host is freed in a transaction of its own,
+under the zone's lock: all its slots get their new room, then give back the old, or none moves. What
+a step stands on is looked at again first, so whatever others did meanwhile, a commitment holds at
+every moment what it held before, and a step that would free nothing is not taken. A run that dies
+leaves whole steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+import structlog
+from django.db import DatabaseError, transaction
+
+from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.locks import LockSpace, session_lock, zone_lock
+from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
+from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.host_table import current_host_table
+from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
+from commitments.domain.placing import SlotAsk, place_slots
+from commitments.metrics_compaction import count_release
+from commitments.models import CompactionOutcome, CompactionRun
+from commitments.selectors.compaction import movable_slots, slot_asks
+from commitments.services.apply import PlanSpoiled, decision_record
+from commitments.services.compaction_plans import Release, ZonePlan, plan_zone, refusal_of_facts
+from commitments.services.compaction_runs import begin_run, finish_run, note_release
+from commitments.services.slot_story import SlotNews, record_slot_news
+from hosts.models import Instance
+from journal.actors import Actor
+from journal.errors import Busy, NotReady
+from scheduling.decision import Decision, explain_removals
+from scheduling.resources import ZERO, ResourceVector
+
+log = structlog.get_logger(__name__)
+
+LOCK_NAME: Final = "commitments.compact_slots"
+ACTION: Final = "slot_moved_to_free_host"
+WRITTEN_FIELDS: Final = ("target_host", "confirmed_host", "ready_message", "decision")
+SAME_FIELDS: Final = (
+    "target_host_id",
+    "confirmed_host_id",
+    "memory_bytes",
+    "vcpus",
+    "blocked_memory_bytes",
+    "blocked_vcpus",
+    "is_ready",
+)
+ROOM_COLUMNS: Final = tuple(
+    f"{kind}_{part}"
+    for kind in ("allocated", *ReservationKind.values)
+    for part in ("memory_bytes", "vcpus")
+)
+
+OnStep = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What a run did.
+
+    Attributes:
+        zone: The zone.
+        run: Its row; None when another run is at work in the zone.
+        plan: What it set out to do.
+    """
+
+    zone: str
+    run: CompactionRun | None = None
+    plan: ZonePlan | None = None
+
+
+def compact_zone(
+    zone: str,
+    *,
+    actor: Actor,
+    request_id: str,
+    now: datetime,
+    most_moves: int | None = None,
+    on_step: OnStep | None = None,
+) -> Compaction:
+    """Free hosts of a zone by moving empty slots. Only one such run of a zone is on at a time.
+
+    Args:
+        zone: The zone.
+        actor: Who does it.
+        request_id: Correlation id.
+        now: The present.
+        most_moves: Most slots to move; the setting's when left out.
+        on_step: Told after each host how many are done, of how many.
+    """
+    with session_lock(LockSpace.TASK, f"{LOCK_NAME}:{zone}") as is_ours:
+        if not is_ours:
+            log.info("compaction_skipped", zone=zone)
+            return Compaction(zone=zone)
+        row = begin_run(zone, now=now, actor=actor, request_id=request_id)
+        work = _Run(row=row, actor=actor, request_id=request_id, now=now)
+        try:
+            return work.done(most_moves, on_step)
+        except Exception as error:
+            finish_run(row, CompactionOutcome.FAILED, message=str(error) or type(error).__name__)
+            raise
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run; gone when it ends."""
+
+    row: CompactionRun
+    actor: Actor
+    request_id: str
+    now: datetime
+    groups: Mapping[str, FlavorGroupDef] = field(default_factory=dict)
+
+    def done(self, most_moves: int | None, on_step: OnStep | None) -> Compaction:
+        """Plan, carry out, and write how it went."""
+        zone = self.row.zone
+        refusal = refusal_of_facts(zone, self.now)
+        if refusal:
+            log.warning("compaction_refused", zone=zone, reason=refusal)
+            run = finish_run(self.row, CompactionOutcome.REFUSED, message=refusal)
+            return Compaction(zone=zone, run=run, plan=ZonePlan(zone=zone, refusal=refusal))
+        try:
+            self.groups = load_group_definitions(include_retired=True)
+            plan = plan_zone(zone, now=self.now, most_moves=most_moves)
+        except NotReady as error:
+            run = finish_run(self.row, CompactionOutcome.FAILED, message=error.message)
+            return Compaction(zone=zone, run=run)
+        refused, message = self._carry_out(plan.releases, on_step)
+        outcome = CompactionOutcome.LIMITED if plan.not_tried else CompactionOutcome.DONE
+        run = finish_run(
+            self.row,
+            CompactionOutcome.BUSY if message else outcome,
+            message=message,
+            hosts_planned=len(plan.releases),
+            hosts_refused=refused,
+            counts=_counts(plan),
+        )
+        return Compaction(zone=zone, run=run, plan=plan)
+
+    def _carry_out(self, releases: Sequence[Release], on_step: OnStep | None) -> tuple[int, str]:
+        """Free host after host; return how many others got in the way of, and why it stopped."""
+        refused = 0
+        for number, release in enumerate(releases, start=1):
+            try:
+                refused += not self._freed(release)
+            except Busy as busy:
+                return refused, busy.message
+            if on_step is not None:
+                on_step(number, len(releases))
+        return refused, ""
+
+    def _freed(self, release: Release) -> bool:
+        """Free one host in a transaction of its own; False if others got in the way.
+
+        Raises:
+            Busy: a planner has the zone for longer than the lock timeout.
+        """
+        try:
+            with transaction.atomic(durable=True):
+                zone_lock([self.row.zone])
+                self._move(release)
+        except (PlanSpoiled, DatabaseError) as problem:
+            log.info(
+                "host_not_freed",
+                zone=self.row.zone,
+                host=release.host_name,
+                reason=str(problem),
+            )
+            return False
+        count_release(len(release.moves))
+        return True
+
+    def _move(self, release: Release) -> None:
+        """Move all slots of a host.
+
+        Raises:
+            PlanSpoiled: what the plan stands on has changed; the caller rolls back.
+        """
+        ids = [move.slot_id for move in release.moves]
+        slots = self._slots(release)
+        decisions = self._decisions(release, slots)
+        targets = {move.host_id for move in release.moves}
+        lock_rooms({release.host_id, *targets})
+        _require(_are_same(slots, lock_reservations(ids)), "a slot changed, or a VM came into it")
+        in_use = not any(_is_free(host_id) for host_id in targets)
+        _require(in_use, "a host that was to take slots is free itself now")
+        refused = move_blocks(ReservationKind.COMMITTED, _wanted(release))
+        _require(not refused, "a host that was to take slots filled up")
+        given_back = sum((move.size for move in release.moves), ZERO)
+        move_blocks(ReservationKind.COMMITTED, {release.host_id: ZERO - given_back})
+        self._write(release, slots, decisions)
+        _require(_is_free(release.host_id), "something else came to the host")
+        note_release(self.row, slots_moved=len(ids))
+
+    def _slots(self, release: Release) -> dict[int, Reservation]:
+        rows = movable_slots(self.row.zone, self.now).filter(
+            pk__in=[move.slot_id for move in release.moves], target_host_id=release.host_id
+        )
+        slots = {row.pk: row for row in rows.select_related("commitment", "target_host")}
+        _require(len(slots) == len(release.moves), "a slot is not empty, or not there any more")
+        return slots
+
+    def _decisions(self, release: Release, slots: Mapping[int, Reservation]) -> dict[int, Decision]:
+        """Ask the scheduler about every move."""
+        asks = slot_asks(list(slots.values()), self.groups)
+        _require(len(asks) == len(slots), "a slot must stay where it is now")
+        wanted = [
+            replace(asks[move.slot_id], only_hosts=frozenset({move.host_name}))
+            for move in release.moves
+        ]
+        wanted.sort(key=_pipeline_name)
+        decisions: dict[int, Decision] = {}
+        for ask, decision in zip(wanted, place_slots(current_host_table(), wanted), strict=True):
+            agrees = decision is not None and decision.host_name in (ask.only_hosts or ())
+            _require(agrees, "the scheduler does not let a slot go where it was to go any more")
+            if decision is not None and ask.slot_id is not None:
+                decisions[ask.slot_id] = decision
+        return decisions
+
+    def _write(
+        self,
+        release: Release,
+        slots: Mapping[int, Reservation],
+        decisions: Mapping[int, Decision],
+    ) -> None:
+        news = []
+        for move in release.moves:
+            slot, decision = slots[move.slot_id], decisions[move.slot_id]
+            slot.target_host_id = slot.confirmed_host_id = move.host_id
+            slot.ready_message = (
+                f"moved here so that {release.host_name} is free; {explain_removals(decision)}"
+            )
+            slot.decision = decision_record(decision)
+            line = f"moved to {move.host_name}, so that {release.host_name} is free"
+            news.append(SlotNews(slot=slot, lines=[line]))
+        Reservation.objects.bulk_update([one.slot for one in news], WRITTEN_FIELDS, batch_size=500)
+        record_slot_news(news, actor=self.actor, request_id=self.request_id, action=ACTION)
+
+
+def _require(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise PlanSpoiled(otherwise)
+
+
+def _counts(plan: ZonePlan) -> dict[str, int]:
+    counts = {use.value: count for use, count in plan.uses.items()}
+    counts |= {"no_room": plan.no_room, "not_tried": plan.not_tried}
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def _pipeline_name(ask: SlotAsk) -> str:
+    return ask.pipeline.name if ask.pipeline else ""
+
+
+def _are_same(slots: Mapping[int, Reservation], locked: Mapping[int, Reservation]) -> bool:
+    """Whether slots are under lock what they were before, and still without VMs."""
+    if slots.keys() != locked.keys():
+        return False
+    if ReservationAllocation.objects.filter(reservation_id__in=list(locked)).exists():
+        return False
+    return all(
+        getattr(slots[pk], name) == getattr(locked[pk], name)
+        for pk in slots
+        for name in SAME_FIELDS
+    )
+
+
+def _is_free(host_id: int) -> bool:
+    """Whether a host holds nothing; its room is locked."""
+    holds_nothing = HostCapacity.objects.filter(host_id=host_id, **dict.fromkeys(ROOM_COLUMNS, 0))
+    return holds_nothing.exists() and not Instance.objects.filter(host_id=host_id).exists()
+
+
+def _wanted(release: Release) -> dict[int, ResourceVector]:
+    wanted: dict[int, ResourceVector] = {}
+    for move in release.moves:
+        wanted[move.host_id] = wanted.get(move.host_id, ZERO) + move.size
+    return wanted
