@@ -115,9 +115,10 @@ class DeletedRow(models.Model):
 class PrunedLog(models.Model):
     """How far a log was forgotten: a reader that is not past ``pruned_xid`` may miss entries.
 
-    Only entries of transactions older than every running one are forgotten, so ``pruned_xid`` is
-    below the ``pg_snapshot_xmin`` of every position that is taken later. Writer:
-    :mod:`journal.pruning`, in the transaction that forgets.
+    Only entries of transactions older than every running one are forgotten, so no position that is
+    taken later is before ``pruned_xid``. The changes of the Placement tables are forgotten up to
+    there only when it is an hour old. Writers: :mod:`journal.pruning`, in the transaction that
+    forgets, and ``placement.services.upkeep``.
     """
 
     class Log(models.TextChoices):
@@ -125,6 +126,7 @@ class PrunedLog(models.Model):
 
         DELETIONS = "deletions", "deletions of tracked rows"
         OUTBOX = "outbox", "outbox"
+        PLACEMENT_CHANGES = "placement_changes", "changes of the Placement tables"
 
     log = models.CharField(max_length=32, unique=True, choices=Log.choices)
     pruned_xid = models.BigIntegerField()

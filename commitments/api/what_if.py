@@ -25,6 +25,7 @@ from commitments.services.what_if import AddedHosts, WhatIfQuestion, answer_what
 from journal.json_node import JSONNode, parse_json
 
 MOST_NEW_HOSTS = 1_000
+MOST_NEW_HOSTS_TOGETHER = 10_000
 MOST_NAMES = 10_000
 
 
@@ -65,12 +66,22 @@ def parse_question(body: bytes) -> WhatIfQuestion:
     return WhatIfQuestion(
         batch=change_request(node.member("batch")),
         at=node.member("at").time(),
-        hosts_added=tuple(_added_hosts(item) for item in edit.member("hosts_added").items()),
+        hosts_added=_all_added_hosts(edit.member("hosts_added")),
         hosts_drained=_names(edit.member("hosts_drained")),
         hosts_failed=_names(edit.member("hosts_failed")),
         added=change_request(added) if added.is_set else None,
         expired=_names(edit.member("commitments_expired"), max_length=MAX_TEXT_LENGTH),
     )
+
+
+def _all_added_hosts(node: JSONNode) -> tuple[AddedHosts, ...]:
+    added = tuple(_added_hosts(item) for item in node.items())
+    together = sum(item.count for item in added)
+    if together > MOST_NEW_HOSTS_TOGETHER:
+        raise node.wrong(
+            f"{together} new hosts in all, at most {MOST_NEW_HOSTS_TOGETHER} are allowed"
+        )
+    return added
 
 
 def _added_hosts(node: JSONNode) -> AddedHosts:

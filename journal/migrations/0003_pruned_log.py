@@ -20,7 +20,11 @@ class Migration(migrations.Migration):
                 (
                     "log",
                     models.CharField(
-                        choices=[("deletions", "deletions of tracked rows"), ("outbox", "outbox")],
+                        choices=[
+                            ("deletions", "deletions of tracked rows"),
+                            ("outbox", "outbox"),
+                            ("placement_changes", "changes of the Placement tables"),
+                        ],
                         max_length=32,
                         unique=True,
                     ),

@@ -13,7 +13,7 @@ from django.db import IntegrityError
 from hosts.models import Host
 from placement.database import fetch, in_transaction, run
 from placement.domain.capacity import MAX_INTEGER, InventoryAmounts
-from placement.domain.errors import PlacementError
+from placement.domain.errors import NotFound, PlacementError
 from placement.domain.host_providers import (
     HostFacts,
     HostProvider,
@@ -104,8 +104,7 @@ UPDATE placement_aggregate a SET name = n.name
   FROM hosts_aggregate n WHERE n.uuid = a.uuid::text AND a.name <> n.name
 """
 KNOWN_TRAITS = "SELECT name FROM placement_trait WHERE name = ANY (%s::text[])"
-# The figures of hosts_host are written together, as its docstring says.
-TAKE_CAPACITY = """
+REPORTED = """
 WITH reported AS (
     SELECT h.id,
            max(i.total) FILTER (WHERE c.name = 'VCPU') AS vcpus,
@@ -123,6 +122,18 @@ WITH reported AS (
       JOIN placement_inventory i ON i.provider_id = p.id
       JOIN placement_resource_class c ON c.id = i.resource_class_id
      GROUP BY h.id),
+fits AS (
+    SELECT id, greatest(vcpus_ratio, memory_ratio, coalesce(disk_ratio, 1)) < 9999.9999
+               AND memory * memory_ratio < 8796093022208 AS is_held
+      FROM reported WHERE vcpus IS NOT NULL AND memory IS NOT NULL)
+"""
+# Ratios and bytes that our columns do not hold: such a host keeps the capacity that it has.
+TOO_LARGE = f"""
+{REPORTED} SELECT h.name FROM fits f JOIN hosts_host h ON h.id = f.id WHERE NOT f.is_held ORDER BY 1
+"""  # noqa: S608 - constants only
+# The figures of hosts_host are written together, as its docstring says.
+TAKE_CAPACITY = f"""
+{REPORTED},
 figures AS (
     SELECT id, vcpus::bigint, vcpus_reserved::bigint,
            greatest(round(vcpus_ratio::numeric, 4), 0.0001) AS vcpus_ratio,
@@ -135,7 +146,7 @@ figures AS (
            greatest(round(coalesce(disk_ratio, 1)::numeric, 4), 0.0001) AS disk_ratio,
            floor(greatest(coalesce(disk - disk_reserved, 0), 0) * coalesce(disk_ratio, 1)
                 )::bigint AS disk_free
-      FROM reported WHERE vcpus IS NOT NULL AND memory IS NOT NULL)
+      FROM reported JOIN fits USING (id) WHERE fits.is_held)
 UPDATE hosts_host h
    SET total_vcpus = f.vcpus, reserved_vcpus = f.vcpus_reserved, vcpus_ratio = f.vcpus_ratio,
        effective_vcpus = f.vcpus_free, total_memory_bytes = f.memory,
@@ -152,7 +163,7 @@ UPDATE hosts_host h
        (f.vcpus, f.vcpus_reserved, f.vcpus_ratio, f.vcpus_free, f.memory, f.memory_reserved,
         f.memory_ratio, f.memory_free, f.disk, f.disk_reserved, f.disk_ratio, f.disk_free)
 RETURNING h.id
-"""
+"""  # noqa: S608 - constants only
 
 
 @dataclass(kw_only=True)
@@ -195,7 +206,10 @@ def reconcile_host_providers() -> HostReconciliation:
             log.warning("placement_host_skipped", host=host.name, error=str(error))
     done.updated = len(plan.create) + len(plan.update) - done.created - len(done.refused)
     for uuid in plan.retire:
-        removed = in_transaction(lambda uuid=uuid: _retire(uuid))  # type: ignore[misc]
+        try:
+            removed = in_transaction(lambda uuid=uuid: _retire(uuid))  # type: ignore[misc]
+        except NotFound:  # another run was first
+            continue
         done.removed += removed
         done.retired += not removed
     in_transaction(lambda: run(NAME_AGGREGATES).rowcount)
@@ -205,9 +219,14 @@ def reconcile_host_providers() -> HostReconciliation:
 def take_reported_capacity() -> list[int]:
     """Make the inventories that nova-compute writes the capacity of the region's hosts.
 
+    One that is larger than we can hold is logged and left out.
+
     Returns:
         Primary keys of the hosts that changed.
     """
+    too_large = [name for (name,) in fetch(TOO_LARGE)]
+    if too_large:
+        log.error("placement_capacity_too_large", hosts=too_large)
     return in_transaction(lambda: [row[0] for row in run(TAKE_CAPACITY).fetchall()])
 
 

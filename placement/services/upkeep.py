@@ -18,11 +18,23 @@ WEEKS_AHEAD: Final = 2
 BATCH_ROWS: Final = 10_000
 PARTITION_PREFIX: Final = "placement_allocation_event_w"
 
-# Only what every reader has seen: no running transaction is older than the rows that go.
+# When a row was written says nothing of when it was committed. So an hour ago it was noted which
+# transactions had ended by then; what these wrote, every reader has seen or reads everything anew.
 PRUNE_CHANGES = """
-DELETE FROM placement_change
- WHERE created_at < statement_timestamp() - %s
-   AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+WITH due AS (
+    SELECT pruned_xid FROM journal_prunedlog
+     WHERE log = 'placement_changes' AND pruned_at <= statement_timestamp() - %s
+), gone AS (
+    DELETE FROM placement_change USING due WHERE xid < due.pruned_xid RETURNING seq
+), noted AS (
+    INSERT INTO journal_prunedlog (log, pruned_xid)
+    SELECT 'placement_changes', pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+     WHERE EXISTS (SELECT FROM due)
+        OR NOT EXISTS (SELECT FROM journal_prunedlog WHERE log = 'placement_changes')
+        ON CONFLICT (log) DO UPDATE
+       SET pruned_xid = excluded.pruned_xid, pruned_at = statement_timestamp()
+)
+SELECT count(*) FROM gone
 """
 #: A project whose usage is in more rows than this has them replaced by their sums.
 MOST_USAGE_ROWS: Final = 64
@@ -38,9 +50,10 @@ DELETE FROM placement_allocation_event_rest
 
 
 def prune_changes() -> int:
-    """Forget changes that every reader has seen, and return how many."""
+    """Forget changes that every reader has seen, one to two hours old; return how many."""
     with transaction.atomic(durable=True):
-        return run(PRUNE_CHANGES, [CHANGES_KEPT]).rowcount
+        rows = run(PRUNE_CHANGES, [CHANGES_KEPT]).fetchall()
+    return int(rows[0][0])
 
 
 def fold_project_usage() -> int:

@@ -296,6 +296,17 @@ class TestRefusals:
                 id="too many hosts",
             ),
             pytest.param(
+                {
+                    "batch": batch(A, 1),
+                    "edit": {
+                        "hosts_added": [{"like": "h1", "count": 1000}] * 10 + [{"like": "h1"}]
+                    },
+                },
+                400,
+                "edit.hosts_added: 10001 new hosts in all, at most 10000",
+                id="too many hosts together",
+            ),
+            pytest.param(
                 {"batch": batch(A, 1), "edit": {"commitments_expired": [B]}},
                 400,
                 f"no commitment {B}",

@@ -1,4 +1,4 @@
-"""The table of tasks in ``docs/operations.md`` against the schedule of beat."""
+"""The tables of ``docs/operations.md`` against the code: tasks of beat, events of errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from celery.schedules import crontab
 from django.conf import settings
 
+from tests.docs.test_errors import APPS
 from tests.docs.tour import ROOT
 
 #: Started where Keystone is configured; tests have none.
@@ -47,3 +48,19 @@ def test_documented_interval_is_that_of_the_schedule(task: str) -> None:
         for part in name.removeprefix("HEADROOM_").lower().split("__"):
             value = getattr(value, part)
         assert value == seconds
+
+
+ERROR = re.compile(r"\blog\.(?:error|exception)\(\s*\"(\w+)\"")
+
+
+def logged_errors() -> set[str]:
+    sources = [path for app in APPS for path in (ROOT / app).rglob("*.py")]
+    return {event for path in sources for event in ERROR.findall(path.read_text(encoding="utf-8"))}
+
+
+def test_every_event_that_asks_for_a_person_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("## Logs and the audit trail")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+    documented = {event for cell in cells for event in re.findall(r"`(\w+)`", cell)}
+    assert documented == logged_errors()

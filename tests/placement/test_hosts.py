@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from capacity.models import HostCapacity
 from hosts.models import Host
 from placement.models import Aggregate, ResourceProvider
+from placement.services.hosts import current_plan
 from placement.tasks import reconcile_hosts
 from tests.factories import make_host, make_hosts
 from tests.placement.client import PlacementClient, drift, placement_settings, uuid
@@ -163,6 +165,49 @@ def test_reported_capacity_becomes_that_of_the_host(
     room = HostCapacity.objects.get()
     assert (room.effective_vcpus, room.effective_memory_bytes) == (54, 3 * GIB)
     assert reconcile_hosts()["capacities"] == 0
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {"VCPU": {"total": 4, "allocation_ratio": 1e30}, "MEMORY_MB": 4096},
+        {"VCPU": {"total": 4, "allocation_ratio": 10000}, "MEMORY_MB": 4096},
+        {"VCPU": 4, "MEMORY_MB": {"total": 4096, "allocation_ratio": 3e38}},
+        {"VCPU": 4, "MEMORY_MB": {"total": 2**31 - 1, "allocation_ratio": 9999}},
+        {"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": {"total": 1, "allocation_ratio": 1e9}},
+    ],
+    ids=["vCPUs", "ratio", "memory", "bytes", "disk"],
+)
+def test_capacity_that_is_too_large_for_us_stops_no_other_host(
+    placement: PlacementClient, settings: Any, reported: dict[str, Any]
+) -> None:
+    placement_settings(settings, host_capacity=True, host_inventories="api")
+    odd, other = make_host("h1", memory_gib=64, vcpus=32), make_host("h2")
+    reconcile_hosts()
+    placement.set_inventory(odd.openstack_id, **reported)
+    placement.set_inventory(other.openstack_id, VCPU=40, MEMORY_MB=4096)
+    assert reconcile_hosts()["capacities"] == 1
+    odd.refresh_from_db()
+    other.refresh_from_db()
+    assert (odd.effective_vcpus, odd.effective_memory_bytes) == (32, 64 * GIB)
+    assert (other.effective_vcpus, other.effective_memory_bytes) == (40, 4 * GIB)
+
+
+def test_provider_that_another_run_removed_stops_no_other(
+    placement: PlacementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = make_host("h1")
+    make_host("h2")
+    reconcile_hosts()
+    gone.delete()
+    plan = current_plan()
+    (leaving,) = plan.retire
+    monkeypatch.setattr(
+        "placement.services.hosts.current_plan",
+        lambda: replace(plan, retire=(uuid(), leaving)),
+    )
+    assert reconcile_hosts()["removed"] == 1
+    assert set(ResourceProvider.objects.values_list("name", flat=True)) == {"h2"}
 
 
 def test_names_of_aggregates_are_shown(placement: PlacementClient) -> None:

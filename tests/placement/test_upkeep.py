@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.utils import timezone
 
+from journal.models import PrunedLog
 from placement.models import AllocationEvent, Change
 from placement.services.upkeep import keep_history, prune_changes
 from placement.tasks import keep_history as keep_history_task
 from placement.tasks import prune_changes as prune_changes_task
 from tests.placement.client import PlacementClient, placement_settings, uuid
-
-AGE = "UPDATE placement_change SET created_at = now() - interval '2 hours'"
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,33 +84,46 @@ def test_history_may_be_off(placement: PlacementClient, settings: Any) -> None:
     assert not AllocationEvent.objects.exists()
 
 
+def an_hour_goes_by() -> None:
+    noted = PrunedLog.objects.filter(log=PrunedLog.Log.PLACEMENT_CHANGES)
+    assert noted.update(pruned_at=timezone.now() - timedelta(hours=1)) == 1
+
+
 def test_changes_are_forgotten_once_everybody_saw_them(placement: PlacementClient) -> None:
     placement.make_provider(VCPU=8)
-    assert prune_changes() == 0, "they are young"
-    with connection.cursor() as cursor:
-        cursor.execute(f"{AGE}, xid = 3")  # below every transaction that may still run
-    count = Change.objects.count()
+    count = Change.objects.update(xid=3)  # below every transaction that may still run
     assert count
+    assert prune_changes() == 0, "nobody noted yet what had ended"
+    assert prune_changes() == 0, "that was just now"
+    an_hour_goes_by()
     assert prune_changes_task() == {"forgotten": count}
+    Change.objects.create(root_id=1, kind=Change.Kind.TREE, xid=3)
+    assert prune_changes() == 0, "noted again"
+    an_hour_goes_by()
+    assert prune_changes() == 1
 
 
-def test_changes_that_a_reader_may_not_have_seen_stay(placement: PlacementClient) -> None:
+def test_changes_that_were_committed_late_stay_however_old_they_are(
+    placement: PlacementClient,
+) -> None:
     other = connections.create_connection("default")
     try:
         with other.cursor() as cursor:
             cursor.execute("BEGIN")
-            cursor.execute("SELECT pg_current_xact_id()::text::bigint")
-            (other_xid,) = cursor.fetchone()
+            cursor.execute(
+                "INSERT INTO placement_change (root_id, kind, created_at)"
+                " VALUES (1, 2, now() - interval '3 hours')"
+            )
             placement.make_provider()
-            with connection.cursor() as mine:
-                mine.execute(AGE)
-            unseen = Change.objects.filter(xid__gt=other_xid).count()
+            later = Change.objects.count()
             prune_changes()
-            cursor.execute("ROLLBACK")
+            cursor.execute("COMMIT")
     finally:
         other.close()
-    assert unseen
-    assert Change.objects.filter(xid__gt=other_xid).count() == unseen
+    an_hour_goes_by()
+    prune_changes()
+    assert Change.objects.filter(root_id=1).exists()
+    assert Change.objects.count() == later + 1
 
 
 def test_the_task_keeps_room_for_today(placement: PlacementClient) -> None:
