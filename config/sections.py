@@ -94,7 +94,9 @@ class SyncSettings(BaseModel, extra="forbid"):
         0.2, ge=0, le=1, description="Share of commitments (or projects) that may vanish at once."
     )
     max_drop_count: int = Field(
-        5, ge=1, description="Fewer than so many may vanish whatever the share."
+        5,
+        ge=1,
+        description="Fewer than so many may vanish whatever the share, but not all of a zone.",
     )
     expired_retention_seconds: int = Field(
         86_400, ge=0, description="How long an ended row outlives its slots."
@@ -235,7 +237,10 @@ class SlotSettings(BaseModel, extra="forbid"):
         0.2, gt=0, le=1, description="Share of a VM or host list that may vanish at once."
     )
     max_drop_rows: int = Field(
-        5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
+        5,
+        ge=1,
+        description="Fewer rows than this may vanish whatever their share, but not all VMs of a "
+        "zone at once.",
     )
 
 
