@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -39,7 +39,7 @@ from commitments.services.rows import spec_record
 from commitments.services.verification import verify_slots
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
-from hosts.region.prune import is_believed
+from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
 from journal.errors import NotReady
@@ -153,12 +153,13 @@ def _prune_commitments(run: ImportRun) -> None:
     listed = {record.commitment.uuid for record, _ in run.stash[COMMITMENTS]}
     if not _is_limes_believed(run, listed):
         return
+    left_out = _zones_left_out(run, listed)
     doomed = []
     rows = Commitment.objects.annotate(
         has_slots=Exists(Reservation.objects.filter(commitment=OuterRef("pk")))
     )
     for row in rows.order_by("pk").select_for_update(of=("self",)):
-        if row.commitment_uuid in listed:
+        if row.commitment_uuid in listed or row.zone in left_out:
             continue
         if row.has_slots:
             run.report.skip(
@@ -201,6 +202,24 @@ def _is_limes_believed(run: ImportRun, listed: Collection[str]) -> bool:
     stored = live_commitments(run.now).order_by().values_list("commitment_uuid", flat=True)
     kept = sum(uuid in listed for uuid in stored)
     return is_believed(run, section=COMMITMENTS, before=len(stored), now=kept)
+
+
+def _zones_left_out(run: ImportRun, listed: Collection[str]) -> tuple[str, ...]:
+    """Return the zones with hosts of whose live commitments the files lack all.
+
+    When they list nothing at all, the size of the whole list decides.
+    """
+    if not listed:
+        return ()
+    stored, kept = Counter[str](), Counter[str]()
+    live = live_commitments(run.now).order_by().values_list("zone", "commitment_uuid")
+    for zone, uuid in live:
+        stored[zone] += 1
+        kept[zone] += uuid in listed
+    counts = {zone: (count, kept[zone]) for zone, count in stored.items()}
+    return zones_left_out(
+        run, section=COMMITMENTS, counts=counts, zones=zones_of_reported_hosts(run)
+    )
 
 
 def _dump_commitments(options: DumpOptions) -> Iterator[Json]:

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -34,6 +42,7 @@ from config.sections import (
     SlotSettings,
     SyncSettings,
     UsageSettings,
+    with_duration,
 )
 
 PREFIX = "HEADROOM_"
@@ -115,6 +124,11 @@ class Environment(BaseSettings):
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
+
+    @field_validator("lock_timeout_seconds", "beat_max_age_seconds", mode="before")
+    @classmethod
+    def _durations(cls, raw: Any, info: ValidationInfo) -> Any:  # Any: what the environment holds
+        return with_duration(raw, info)
 
     @model_validator(mode="before")
     @classmethod

@@ -29,8 +29,10 @@ failover policies) is not here: it lives in rows that are edited in the admin.
 
 Variables with a double underscore are nested: `HEADROOM_LIQUID__ENABLE_QUOTA`. A whole group may
 be given as one JSON object (`HEADROOM_LIQUID='{"enable_quota": false}'`); the single variables
-win. Booleans are `true` or `false`. Lists are JSON, except where "comma separated" is said. A
-variable ending in `_FILE` names a file whose content is used instead, for secrets that are mounted.
+win. Booleans are `true` or `false`. Lists are JSON, except where "comma separated" is said.
+Variables in seconds may be written as durations: `5m`, `90s`, `1h30m`, `500ms`. A variable ending
+in `_FILE` names a file whose content is used instead, for secrets that are mounted. What the
+settings of the reference are called here is in [settings of the reference](reference-settings.md).
 """
 
 CONNECTIONS = (

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, Field, SecretStr, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator, model_validator
+
+from config.durations import parse_seconds
+
+
+class Section(BaseModel, extra="forbid"):
+    """A group of settings; those in seconds may be written as durations (``5m``, ``500ms``)."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _durations(cls, raw: Any, info: ValidationInfo) -> Any:  # Any: what the environment holds
+        return with_duration(raw, info)
+
+
+def with_duration(raw: Any, info: ValidationInfo) -> Any:  # Any: what the environment holds
+    """Return a setting with a duration turned into seconds, if it is one in seconds.
+
+    Raises:
+        ValueError: it is neither a number nor a duration.
+    """
+    is_in_seconds = (info.field_name or "").endswith("_seconds")
+    return parse_seconds(raw) if is_in_seconds and isinstance(raw, str) else raw
 
 
 class AccessToken(BaseModel, extra="forbid"):
@@ -16,7 +37,7 @@ class AccessToken(BaseModel, extra="forbid"):
     project_id: str = ""
 
 
-class KeystoneSettings(BaseModel, extra="forbid"):
+class KeystoneSettings(Section):
     """Our login at Keystone, and how tokens of callers are checked (spec liquid, 3, 15.1)."""
 
     auth_url: str = Field("", description="Keystone's address, such as `https://keystone:5000/v3`.")
@@ -64,7 +85,7 @@ class KeystoneSettings(BaseModel, extra="forbid"):
         return bool(self.auth_url) and (has_password or has_credential)
 
 
-class SyncSettings(BaseModel, extra="forbid"):
+class SyncSettings(Section):
     """Reading commitments from Limes (spec commitments, 16; spec liquid, 15)."""
 
     enabled: bool = Field(
@@ -94,14 +115,16 @@ class SyncSettings(BaseModel, extra="forbid"):
         0.2, ge=0, le=1, description="Share of commitments (or projects) that may vanish at once."
     )
     max_drop_count: int = Field(
-        5, ge=1, description="Fewer than so many may vanish whatever the share."
+        5,
+        ge=1,
+        description="Fewer than so many may vanish whatever the share, but not all of a zone.",
     )
     expired_retention_seconds: int = Field(
         86_400, ge=0, description="How long an ended row outlives its slots."
     )
 
 
-class LiquidSettings(BaseModel, extra="forbid"):
+class LiquidSettings(Section):
     """Switches and limits of the LIQUID API (spec liquid, 19)."""
 
     enable_change_commitments: bool = Field(default=True, description="Serve change-commitments.")
@@ -153,11 +176,14 @@ class LiquidSettings(BaseModel, extra="forbid"):
     max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
 
 
-class RetrySettings(BaseModel, extra="forbid"):
+class RetrySettings(Section):
     """Background repair of commitments (spec commitments, 8.9)."""
 
     base_seconds: int = Field(60, ge=1, description="First retry delay of an unplaced commitment.")
     cap_seconds: int = Field(1800, ge=1, description="Longest retry delay.")
+    dispatch_interval_seconds: int = Field(
+        5, ge=1, description="Seconds between looks for commitments that are due."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -167,7 +193,7 @@ class RetrySettings(BaseModel, extra="forbid"):
         return self
 
 
-class UsageSettings(BaseModel, extra="forbid"):
+class UsageSettings(Section):
     """Which commitment covers which VM (spec commitments, 14)."""
 
     cooldown_seconds: int = Field(
@@ -184,7 +210,7 @@ class UsageSettings(BaseModel, extra="forbid"):
     )
 
 
-class JournalSettings(BaseModel, extra="forbid"):
+class JournalSettings(Section):
     """What is kept of the logs that other processes follow (design, "Concurrency")."""
 
     deletions_retention_hours: int = Field(
@@ -199,7 +225,7 @@ class JournalSettings(BaseModel, extra="forbid"):
     )
 
 
-class QuotaSettings(BaseModel, extra="forbid"):
+class QuotaSettings(Section):
     """Usage of project quota (spec liquid, 14)."""
 
     full_reconcile_interval_seconds: int = Field(
@@ -208,13 +234,18 @@ class QuotaSettings(BaseModel, extra="forbid"):
     changes_interval_seconds: int = Field(
         30, ge=1, description="Seconds between counts of the projects that changed."
     )
+    follow_vms: bool = Field(
+        default=True,
+        description="Count a project when its VMs changed, not only when its quota or commitments "
+        "did; otherwise VMs wait for the count of all.",
+    )
     commitment_states: tuple[Literal["pending", "guaranteed", "confirmed"], ...] = Field(
         ("confirmed", "guaranteed"),
         description="JSON list of the states in which a commitment covers usage.",
     )
 
 
-class SlotSettings(BaseModel, extra="forbid"):
+class SlotSettings(Section):
     """Slots of commitments over time (spec commitments, 7, 9)."""
 
     allocation_grace_seconds: int = Field(
@@ -250,7 +281,13 @@ class SlotSettings(BaseModel, extra="forbid"):
         0.2, gt=0, le=1, description="Share of a VM or host list that may vanish at once."
     )
     max_drop_rows: int = Field(
-        5, ge=1, description="Fewer rows than this may always vanish, whatever their share."
+        5,
+        ge=1,
+        description="Fewer rows than this may vanish whatever their share, but not all VMs of a "
+        "zone at once.",
+    )
+    check_interval_seconds: int = Field(
+        15, ge=1, description="How often slots that changed, or await a VM, are looked at."
     )
     compaction: bool = Field(
         default=True,
@@ -263,8 +300,15 @@ class SlotSettings(BaseModel, extra="forbid"):
         100, ge=1, description="Most slots that such a run moves in a zone; hosts with more stay."
     )
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.check_interval_seconds > self.full_check_seconds:
+            message = "check_interval_seconds must not be above full_check_seconds"
+            raise ValueError(message)
+        return self
 
-class CapacitySettings(BaseModel, extra="forbid"):
+
+class CapacitySettings(Section):
     """Capacity of flavor groups (spec liquid, 13.2)."""
 
     reconcile_interval_seconds: int = Field(
@@ -294,7 +338,7 @@ class CapacitySettings(BaseModel, extra="forbid"):
         return self
 
 
-class SchedulerSettings(BaseModel, extra="forbid"):
+class SchedulerSettings(Section):
     """The endpoint that Nova asks, and what happens around a placement (spec scheduling, 2, 12)."""
 
     nova_limit_hosts_to_request: bool = Field(
@@ -328,7 +372,7 @@ class SchedulerSettings(BaseModel, extra="forbid"):
     )
 
 
-class DecisionSettings(BaseModel, extra="forbid"):
+class DecisionSettings(Section):
     """Records of scheduling decisions (spec scheduling, 10.5)."""
 
     retention_days: int = Field(
@@ -336,7 +380,7 @@ class DecisionSettings(BaseModel, extra="forbid"):
     )
 
 
-class OversubscriptionSettings(BaseModel, extra="forbid"):
+class OversubscriptionSettings(Section):
     """The guard over hosts that promise more than they have (spec commitments, 11)."""
 
     check: bool = Field(default=True, description="Look for over-subscribed hosts.")
@@ -362,7 +406,7 @@ class OversubscriptionSettings(BaseModel, extra="forbid"):
         return self
 
 
-class InFlightSettings(BaseModel, extra="forbid"):
+class InFlightSettings(Section):
     """Room held for VMs between the answer to Nova and their arrival (spec scheduling, 16.3)."""
 
     ttl_seconds: int = Field(
@@ -379,7 +423,7 @@ class InFlightSettings(BaseModel, extra="forbid"):
     )
 
 
-class PlacementSettings(BaseModel, extra="forbid"):
+class PlacementSettings(Section):
     """The Placement API (spec placement, 10.1); names as in the reference where it has them."""
 
     policy_file: str = Field(
@@ -479,7 +523,7 @@ class PlacementSettings(BaseModel, extra="forbid"):
     )
 
 
-class FailoverSettings(BaseModel, extra="forbid"):
+class FailoverSettings(Section):
     """The failover loop (spec failover, 4); how many reservations a flavor needs is in rows."""
 
     enabled: bool = Field(default=True, description="Plan failover reservations at all.")

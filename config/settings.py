@@ -379,8 +379,8 @@ CELERY: dict[str, Any] = {
         },
         "slots": {
             "task": "commitments.verify_slots",
-            "schedule": schedule(run_every=15),
-            "options": {"expires": 15},
+            "schedule": schedule(run_every=HEADROOM.slots.check_interval_seconds),
+            "options": {"expires": HEADROOM.slots.check_interval_seconds},
         },
         "compaction": {
             "task": "commitments.compact_slots",
@@ -429,8 +429,8 @@ CELERY: dict[str, Any] = {
         },
         "commitments-due": {
             "task": "commitments.dispatch_due",
-            "schedule": schedule(run_every=5),
-            "options": {"expires": 5},
+            "schedule": schedule(run_every=HEADROOM.retry.dispatch_interval_seconds),
+            "options": {"expires": HEADROOM.retry.dispatch_interval_seconds},
         },
     },
 }

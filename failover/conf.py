@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -11,16 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
-_UNITS = {
-    "ns": timedelta(microseconds=0.001),
-    "us": timedelta(microseconds=1),
-    "µs": timedelta(microseconds=1),
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+from journal.durations import duration_seconds
 
 
 def parse_duration(text: str) -> timedelta:
@@ -31,10 +21,7 @@ def parse_duration(text: str) -> timedelta:
     """
     if text == "0":
         return timedelta()
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"not a duration: {text!r}")
-    return sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta())
+    return timedelta(seconds=float(duration_seconds(text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

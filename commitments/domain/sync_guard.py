@@ -7,9 +7,11 @@ shrank too far decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from hosts.domain.shrinking import has_vanished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,24 @@ def shrank_too_far(*, known: int, before: int, rules: SyncRules) -> bool:
     """
     dropped = before - known
     return dropped >= rules.max_drop_count and dropped > before * rules.max_drop_ratio
+
+
+def vanished_zones(*, before: Mapping[str, int], known: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the zones of which nothing is listed any more while others still are.
+
+    When nothing is listed anywhere, the size of the whole set decides (:func:`shrank_too_far`).
+
+    Args:
+        before: Zone to the commitments that Limes listed in the last good run.
+        known: Zone to the commitments that it lists now.
+
+    Source: spec commitments, 16.7, for the part of the set that speaks of one zone.
+    """
+    if not any(known.values()):
+        return ()
+    return tuple(
+        sorted(zone for zone, count in before.items() if has_vanished(count, known.get(zone, 0)))
+    )
 
 
 def plan_missing(

@@ -71,11 +71,11 @@ CHANGED_PROJECTS = f"""
 WITH oldest AS (SELECT min(counted_xmin) AS xmin FROM capacity_projectquota),
 changed AS (
     SELECT project_id, max(changed_xid) AS xid FROM hosts_instance, oldest
-     WHERE changed_xid >= oldest.xmin GROUP BY project_id
+     WHERE %(follows_vms)s AND changed_xid >= oldest.xmin GROUP BY project_id
     UNION ALL
     SELECT vm.project_id, max(host.changed_xid)
       FROM (SELECT id, hosts_host.changed_xid FROM hosts_host, oldest
-             WHERE hosts_host.changed_xid >= oldest.xmin) AS host
+             WHERE %(follows_vms)s AND hosts_host.changed_xid >= oldest.xmin) AS host
       JOIN hosts_instance AS vm ON vm.host_id = host.id
      GROUP BY vm.project_id
     UNION ALL
@@ -84,7 +84,8 @@ changed AS (
 ),
 gone AS (
     SELECT max(changed_xid) AS xid FROM journal_deletedrow, oldest
-     WHERE table_name IN ('hosts_instance', 'commitments_commitment')
+     WHERE (table_name = 'commitments_commitment'
+            OR %(follows_vms)s AND table_name = 'hosts_instance')
        AND changed_xid >= oldest.xmin
 )
 SELECT DISTINCT quota.project_id
@@ -132,6 +133,8 @@ def reconcile_full(*, now: datetime | None = None) -> QuotaRun:
 def reconcile_changed(*, now: datetime | None = None) -> QuotaRun:
     """Count the usage of projects whose quota, VMs, hosts of VMs or commitments changed since.
 
+    VMs and their hosts are not followed when the operator switched that off.
+
     Raises:
         NotReady: flavor groups were not extracted yet.
         DatabaseError: the rows could not be read.
@@ -139,7 +142,7 @@ def reconcile_changed(*, now: datetime | None = None) -> QuotaRun:
     Source: spec liquid, 14.3 (2, 3), 14.4.
     """
     with connection.cursor() as cursor:
-        cursor.execute(CHANGED_PROJECTS)
+        cursor.execute(CHANGED_PROJECTS, {"follows_vms": settings.HEADROOM.quota.follow_vms})
         projects = [project_id for (project_id,) in cursor.fetchall()]
     return _count_projects(projects, now=now or timezone.now(), is_full=False)
 

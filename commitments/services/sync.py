@@ -27,7 +27,7 @@ from commitments import metrics_sync as metrics
 from commitments.clients.cloud import Cloud, CloudProject, CloudUnavailable
 from commitments.domain.limes_intake import Converted, LimesRecord, Skipped, take_in
 from commitments.domain.limes_wire import kept_record, read_record
-from commitments.domain.sync_guard import SyncRules, shrank_too_far
+from commitments.domain.sync_guard import SyncRules, shrank_too_far, vanished_zones
 from commitments.models import Commitment, CommitmentEvent, SyncOutcome, SyncRun
 from commitments.selectors.live import live_commitments
 from commitments.services.limes import (
@@ -38,7 +38,15 @@ from commitments.services.limes import (
     take_in_commitments,
 )
 from commitments.services.sync_missing import MissingResult, live_rows, settle_missing
-from commitments.services.sync_runs import KNOWN, PROJECTS, begin_run, finish_run, last_good_run
+from commitments.services.sync_runs import (
+    KNOWN,
+    KNOWN_BY_ZONE,
+    PROJECTS,
+    begin_run,
+    finish_run,
+    last_good_run,
+)
+from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError, NotReady
 from journal.tracing import current_global_request_id
@@ -86,6 +94,7 @@ class _Fetched:
         projects: How many projects there are.
         listed: What is understood, by uuid.
         known: Uuids of everything listed, understood or not.
+        zones: Zone to how many of them are listed for it.
         skipped: Counts by reason.
         problems: Projects that could not be read, with the cause.
         unasked: Projects that were not asked about, since too many others failed.
@@ -94,6 +103,7 @@ class _Fetched:
     projects: int
     listed: dict[str, tuple[Converted, Mapping[str, Any]]] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
+    zones: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: dict[str, str] = field(default_factory=dict)
     unasked: int = 0
@@ -272,6 +282,7 @@ def _fetch(cloud: Cloud, units: Mapping[str, int], run: _Run) -> _Fetched:
     run.counts |= {
         PROJECTS: len(projects),
         KNOWN: len(fetched.known),
+        KNOWN_BY_ZONE: dict(sorted(fetched.zones.items())),
         "understood": len(fetched.listed),
         "unreadable_projects": len(fetched.problems) + fetched.unasked,
         **{f"skipped_{reason}": count for reason, count in sorted(fetched.skipped.items())},
@@ -293,6 +304,8 @@ def _take(
     identity = {"project_id": project.project_id, "domain_id": project.domain_id}
     record = read_record(raw, **identity)
     outcome = record if isinstance(record, Skipped) else understand(record)
+    if isinstance(zone := raw.get("availability_zone"), str):
+        fetched.zones[zone] += 1
     if isinstance(outcome, Skipped):
         fetched.skipped[outcome.reason] += 1
         if outcome.uuid:
@@ -372,7 +385,30 @@ def _why_missing_is_not_judged(run: _Run, fetched: _Fetched) -> SyncProblem | No
     if shrank_too_far(known=fetched.projects, before=projects, rules=rules):
         message = f"Keystone lists {fetched.projects} projects, {projects} in the last good run"
         return SyncProblem(message, code="projects_shrank")
-    return None
+    return _why_a_zone_is_not_judged(counts.get(KNOWN_BY_ZONE, {}), fetched, run.now)
+
+
+def _why_a_zone_is_not_judged(
+    before: Mapping[str, int], fetched: _Fetched, now: datetime
+) -> SyncProblem | None:
+    """Return that zones with hosts and live commitments are not listed at all, if there are any."""
+    vanished = vanished_zones(before=before, known=fetched.zones)
+    if not vanished:
+        return None
+    zones = Host.objects.filter(zone__in=vanished).order_by().values_list("zone", flat=True)
+    held = live_commitments(now).filter(zone__in=zones.distinct())
+    missing = {
+        zone
+        for zone, uuid in held.values_list("zone", "commitment_uuid")
+        if uuid not in fetched.known
+    }
+    if not missing:
+        return None
+    lines = [
+        f"Limes lists no commitment of {zone}, {before[zone]} in the last good run"
+        for zone in sorted(missing)
+    ]
+    return SyncProblem("\n".join(lines), code="zone_vanished")
 
 
 def _shown(fetched: _Fetched) -> str:

@@ -15,6 +15,7 @@ from journal.services import Change, record_changes
 
 SOURCE = "limes"
 KNOWN = "known"
+KNOWN_BY_ZONE = "known_by_zone"
 PROJECTS = "projects"
 
 

@@ -153,7 +153,7 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
     suspects = _suspects(zone, since, changed, run, may_drop=True)
     listed = count_listed_vms(zone) if suspects or is_full else None
     if listed is not None and not run.believes_list:
-        done.refusal = refusal_of_list(check.listed_vms, listed)
+        done.refusal = refusal_of_list(zone, check.listed_vms, listed)
     if done.refusal:
         log.error("vm_list_not_believed", zone=zone, reason=done.refusal)
         suspects = _suspects(zone, since, changed, run, may_drop=False)

@@ -10,20 +10,26 @@ from django.conf import settings
 
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import count_listed_vms
-from hosts.domain.shrinking import has_shrunk_too_much
+from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
+from hosts.models import Host
 
 
-def refusal_of_list(before: int | None, listed: int) -> str:
-    """Return why a VM list is not believed; empty when it is.
+def refusal_of_list(zone: str, before: int | None, listed: int) -> str:
+    """Return why the VM list of a zone is not believed; empty when it is.
+
+    A zone that lost many VMs is not, however many are left, and one of which nothing is left while
+    its hosts are still reported, however few there were.
 
     Args:
-        before: Its length when it was last believed; None when it never was looked at.
+        zone: Availability zone.
+        before: Length of its list when it was last believed; None when it never was looked at.
         listed: Its length now.
     """
     chosen = settings.HEADROOM.slots
-    if not has_shrunk_too_much(
+    shrank = has_shrunk_too_much(
         before, listed, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
-    ):
+    )
+    if not shrank and not (has_vanished(before, listed) and _has_hosts(zone)):
         return ""
     return (
         f"the VM list shrank from {before} to {listed} VMs: nothing leaves a slot for not being "
@@ -35,7 +41,11 @@ def unbelieved_zones() -> dict[str, str]:
     """Return the zones whose VM list lost too much since it was last believed, with the reason."""
     known = SlotCheck.objects.exclude(listed_vms__isnull=True)
     refusals = {
-        zone: refusal_of_list(before, count_listed_vms(zone))
+        zone: refusal_of_list(zone, before, count_listed_vms(zone))
         for zone, before in known.values_list("zone", "listed_vms")
     }
     return {zone: reason for zone, reason in sorted(refusals.items()) if reason}
+
+
+def _has_hosts(zone: str) -> bool:
+    return Host.objects.filter(zone=zone).exists()

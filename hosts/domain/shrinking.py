@@ -18,3 +18,22 @@ def has_shrunk_too_much(before: int | None, now: int, *, max_ratio: float, max_r
         return False
     lost = before - now
     return lost >= max_rows and lost > before * max_ratio
+
+
+FEWEST_TO_VANISH = 2
+"""A list of one may end in one step, as by deleting the last VM."""
+
+
+def has_vanished(before: int | None, now: int) -> bool:
+    """Return whether nothing is left of a list that had more than one row.
+
+    This is for the part of a list that speaks of one zone: few enough rows that the whole hardly
+    shrinks without them, and more likely left out of an answer than gone at once.
+
+    Args:
+        before: Its length when it was last believed; None when it never was.
+        now: Its length.
+
+    Source: spec commitments, 16.7; spec failover, 17.9 ("no host reports instances").
+    """
+    return before is not None and before >= FEWEST_TO_VANISH and not now

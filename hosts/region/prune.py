@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 
-from hosts.domain.shrinking import has_shrunk_too_much
+from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
+from hosts.models import Host
+from hosts.region.inventory import HYPERVISORS
 from hosts.region.run import ImportRun
 from hosts.region.staging import rows_of
 
@@ -63,8 +65,54 @@ def is_list_believed(
     return is_believed(run, section=section, before=before, now=listed)
 
 
+def zones_of_reported_hosts(run: ImportRun) -> set[str]:
+    """Return the zones of the hosts that the files list, or of those stored when they list none."""
+    if run.prunes(HYPERVISORS):
+        listed = "SELECT DISTINCT zone FROM stage_hosts_host WHERE zone <> ''"
+        return {row[0] for row in rows_of(listed)}
+    return set(Host.objects.exclude(zone="").order_by().values_list("zone", flat=True).distinct())
+
+
+def zones_left_out(
+    run: ImportRun, *, section: str, counts: Mapping[str, tuple[int, int]], zones: Collection[str]
+) -> tuple[str, ...]:
+    """Return the zones whose rows must stay, since a section lacks all of them; told in the report.
+
+    The part of a list that speaks of one zone is more likely left out than gone, while the hosts of
+    the zone are still reported; the whole list hardly shrinks without it.
+
+    Args:
+        run: The import run.
+        section: Section of the list.
+        counts: Zone to how many of its stored rows there are, and how many of these are listed.
+        zones: Zones whose hosts are still reported.
+
+    Source: spec commitments, 16.7.
+    """
+    if run.options.accepts_shrink:
+        return ()
+    vanished = tuple(
+        zone
+        for zone, (before, now) in sorted(counts.items())
+        if zone in zones and has_vanished(before, now)
+    )
+    if vanished:
+        parts = [f"{zone} shrank from {counts[zone][0]} to 0" for zone in vanished]
+        run.report.refusals[section] = (
+            f"{section} of {', '.join(parts)}: nothing of these zones is removed until the list is "
+            "back or an operator accepts it (--accept-shrink)"
+        )
+    return vanished
+
+
 def prune_rows(
-    run: ImportRun, *, section: str, model: type[models.Model], key: str, staged: str
+    run: ImportRun,
+    *,
+    section: str,
+    model: type[models.Model],
+    key: str,
+    staged: str,
+    spared: models.Q | None = None,
 ) -> None:
     """Delete rows whose key was not staged; rows that others refer to stay and are listed.
 
@@ -76,12 +124,14 @@ def prune_rows(
         model: Model of the rows.
         key: Its identifying column.
         staged: Staging table with the keys of the files.
+        spared: Rows that stay whatever the files say; none when left out.
     """
     if not is_list_believed(run, section=section, model=model, staged=staged):
         return
     manager = model._default_manager  # noqa: SLF001 - Django's public name for it
     table = model._meta.db_table  # noqa: SLF001 - Django's public name for it
-    doomed = manager.extra(  # noqa: S610 - names from code
+    judged = manager.all() if spared is None else manager.exclude(spared)
+    doomed = judged.extra(  # noqa: S610 - names from code
         where=[f"NOT EXISTS (SELECT 1 FROM {staged} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
     )
     doomed_ids = dict(doomed.order_by("pk").values_list("pk", key))

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django.db import connection
+from django.db.models import Q
 
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
 from hosts.models import Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
-from hosts.region.prune import prune_rows
+from hosts.region.prune import prune_rows, zones_left_out, zones_of_reported_hosts
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import Merge, StagingTable, as_json, merge, rows_of
@@ -87,6 +88,16 @@ WRITTEN_COLUMNS: Final = (
     "os_type",
     *STAGED_COLUMNS[15:],
 )
+
+
+LISTED_BY_ZONE = """
+SELECT host.zone, count(*), count(listed.openstack_id)
+  FROM hosts_instance AS vm
+  JOIN hosts_host AS host ON host.id = vm.host_id
+  LEFT JOIN stage_hosts_instance AS listed ON listed.openstack_id = vm.openstack_id
+ WHERE host.zone <> ''
+ GROUP BY 1
+"""
 
 
 def register(registry: Registry) -> None:
@@ -211,10 +222,20 @@ def _list_unplaced(run: ImportRun) -> None:
 
 
 def _prune_servers(run: ImportRun) -> None:
-    if run.prunes(SERVERS):
-        prune_rows(
-            run, section=SERVERS, model=Instance, key="openstack_id", staged="stage_hosts_instance"
-        )
+    if not run.prunes(SERVERS):
+        return
+    counts = {zone: (stored, listed) for zone, stored, listed in rows_of(LISTED_BY_ZONE)}
+    left_out = zones_left_out(
+        run, section=SERVERS, counts=counts, zones=zones_of_reported_hosts(run)
+    )
+    prune_rows(
+        run,
+        section=SERVERS,
+        model=Instance,
+        key="openstack_id",
+        staged="stage_hosts_instance",
+        spared=Q(host__zone__in=left_out) if left_out else None,
+    )
 
 
 def _dump_servers(_: DumpOptions) -> Iterator[Json]:

@@ -190,6 +190,91 @@ class TestImport:
         assert is_firing("RegionImportRefused")
 
 
+def keeping(count: int, zone: str = "az-c") -> Callable[[Json], None]:
+    """Return a cut that leaves so many VMs of a zone."""
+
+    def cut(content: Json) -> None:
+        servers = content["compute"]["servers"]
+        of_zone = [one for one in servers if one["OS-EXT-AZ:availability_zone"] == zone]
+        content["compute"]["servers"] = [one for one in servers if one not in of_zone[count:]]
+
+    return cut
+
+
+class TestSmallZone:
+    """A zone of few VMs or commitments that a file leaves out, while its hosts are listed."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, tmp_path: Path) -> None:
+        path = edited(REGION, tmp_path, keeping(3))
+        load(path, LIMES, prune=True, accepts_shrink=True, place=True)
+        settle()
+        assert Instance.objects.filter(host__zone="az-c").count() == 3
+
+    def test_pruning_import_without_its_vms_keeps_them(self, tmp_path: Path) -> None:
+        held = fingerprint(*HELD_TABLES)
+        report = load(edited(REGION, tmp_path, keeping(0)), prune=True, place=True)
+        assert report.refusals["compute.servers"].startswith(
+            "compute.servers of az-c shrank from 3 to 0: nothing of these zones is removed"
+        )
+        settle()
+        assert [one for one in fingerprint(*HELD_TABLES) if one not in held] == []
+        run = last_run()
+        assert (run.outcome, run.error_code) == ("guarded", "list_shrank")
+        assert is_firing("RegionImportRefused")
+
+    def test_other_zones_are_pruned_all_the_same(self, tmp_path: Path) -> None:
+        def cut(content: Json) -> None:
+            keeping(0)(content)
+            keeping(14, "az-b")(content)
+
+        load(edited(REGION, tmp_path, cut), prune=True, place=True)
+        assert Instance.objects.filter(host__zone="az-c").count() == 3
+        assert Instance.objects.filter(host__zone="az-b").count() == 14
+
+    def test_one_that_is_left_is_believed(self, tmp_path: Path) -> None:
+        report = load(edited(REGION, tmp_path, keeping(1)), prune=True, place=True)
+        assert "compute.servers" not in report.refusals
+        assert Instance.objects.filter(host__zone="az-c").count() == 1
+
+    def test_operator_may_accept_it(self, tmp_path: Path) -> None:
+        path = edited(REGION, tmp_path, keeping(0))
+        assert load(path, prune=True, accepts_shrink=True).refusals == {}
+        assert not Instance.objects.filter(host__zone="az-c").exists()
+
+    def test_vms_that_moved_to_another_zone_are_not_missed(self, tmp_path: Path) -> None:
+        def move(content: Json) -> None:
+            servers = content["compute"]["servers"]
+            target = next(s for s in servers if s["OS-EXT-AZ:availability_zone"] == "az-b")
+            for server in servers:
+                if server["OS-EXT-AZ:availability_zone"] == "az-c":
+                    server |= {key: target[key] for key in (HOST, HYPERVISOR)}
+                    server["OS-EXT-AZ:availability_zone"] = "az-b"
+
+        path = edited(REGION, tmp_path, lambda content: (keeping(3)(content), move(content)))
+        report = load(path, prune=True)
+        assert "compute.servers" not in report.refusals
+
+    def test_limes_list_without_a_zone_removes_nothing_of_it(self, tmp_path: Path) -> None:
+        for number in range(2):
+            row = Commitment.objects.filter(zone="az-c").exclude(accepted_spec=None).first()
+            assert row is not None
+            row.pk, row.commitment_uuid = None, f"planned-only-{number:06}"
+            row.state, row.accepted_spec, row.zone = "planned", None, "az-z"
+            row.save(force_insert=True)
+        host = Host.objects.filter(zone="az-c").first()
+        assert host is not None
+        Host.objects.filter(pk=host.pk).update(zone="az-z")
+        report = load(LIMES, prune=True)
+        assert report.refusals["limes.commitments"].startswith(
+            "limes.commitments of az-z shrank from 2 to 0"
+        )
+        assert Commitment.objects.filter(zone="az-z").count() == 2
+        assert last_run().outcome == SyncOutcome.GUARDED
+        assert load(LIMES, prune=True, accepts_shrink=True).refusals == {}
+        assert not Commitment.objects.filter(zone="az-z").exists()
+
+
 class TestRunRow:
     def test_good_import_writes_its_row(self) -> None:
         load(REGION, LIMES)

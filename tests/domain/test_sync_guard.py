@@ -12,6 +12,7 @@ from commitments.domain.sync_guard import (
     SyncRules,
     plan_missing,
     shrank_too_far,
+    vanished_zones,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -44,6 +45,25 @@ def test_a_set_that_lost_many_and_a_large_share_is_not_believed(
     before: int, known: int, is_too_far: bool
 ) -> None:
     assert shrank_too_far(known=known, before=before, rules=RULES) is is_too_far
+
+
+@pytest.mark.parametrize(
+    ("before", "known", "vanished"),
+    [
+        pytest.param({"a": 90, "b": 3}, {"a": 90}, ("b",), id="a small zone"),
+        pytest.param({"a": 90, "b": 3}, {"a": 90, "b": 0}, ("b",), id="counted as nothing"),
+        pytest.param({"c": 2, "b": 3, "a": 1}, {"a": 1}, ("b", "c"), id="two of them, in order"),
+        pytest.param({"a": 90, "b": 3}, {"a": 90, "b": 1}, (), id="one is left"),
+        pytest.param({"a": 90, "b": 1}, {"a": 90}, (), id="there was one"),
+        pytest.param({"a": 4}, {}, (), id="nothing anywhere: the whole decides"),
+        pytest.param({"a": 4, "b": 2}, {}, (), id="nothing anywhere, two zones"),
+        pytest.param({}, {"a": 4}, (), id="no good run before"),
+    ],
+)
+def test_a_zone_of_which_nothing_is_listed_is_told_from_an_empty_list(
+    before: dict[str, int], known: dict[str, int], vanished: tuple[str, ...]
+) -> None:
+    assert vanished_zones(before=before, known=known) == vanished
 
 
 def row(*, missed: int = 0, hours: float | None = None, is_untouched: bool = True) -> StoredRow:

@@ -12,11 +12,12 @@ from capacity.models import Reservation
 from commitments.models import Commitment, SyncRun
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync_runs import accept_shrink
+from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import InvalidInput
 from journal.models import AuditEntry
 from scheduling.resources import GIB
-from tests.factories import make_hosts
+from tests.factories import make_host, make_hosts
 from tests.ledger import assert_ledger_holds
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 
@@ -152,6 +153,76 @@ def test_an_operator_may_accept_that_the_set_shrank(cloud: FakeCloud) -> None:
         report = sync(cloud, now=NOW + timedelta(days=1, hours=hours))
         assert report.outcome == "success"
     assert report.counts["ended"] == 12
+
+
+class TestZone:
+    """A small zone that Limes stops listing while the others are listed as before."""
+
+    def two_zones(self, cloud: FakeCloud, *, small: int = 3) -> None:
+        many(cloud, 40)
+        for number in range(40, 40 + small):
+            cloud.add("p0", [limes_commitment(uuid_of(number), availability_zone="az-b")])
+        make_hosts(2, memory_gib=640, vcpus=640)
+        make_host("small", zone="az-b", memory_gib=64, vcpus=64)
+        assert sync(cloud).outcome == "success"
+
+    def drop(self, cloud: FakeCloud, keep: int = 0) -> None:
+        listed = cloud.commitments["p0"]
+        doomed = [one for one in listed if one["availability_zone"] == "az-b"][keep:]
+        cloud.commitments["p0"] = [one for one in listed if one not in doomed]
+
+    def missing(self) -> int:
+        return Commitment.objects.filter(missed_syncs__gt=0).count()
+
+    def test_it_is_not_believed_however_often_it_comes(self, cloud: FakeCloud) -> None:
+        self.two_zones(cloud)
+        self.drop(cloud)
+        before = tuples()
+        errors, runs = metric("errors_total"), metric("runs_total", outcome="guarded")
+        for number in range(1, 5):
+            report = sync(cloud, now=NOW + timedelta(hours=6 * number))
+            assert (report.outcome, report.error_code) == ("guarded", "zone_vanished")
+            assert report.message == "Limes lists no commitment of az-b, 3 in the last good run"
+            assert SyncRun.objects.latest("pk").outcome == "guarded"
+        assert metric("errors_total") == errors + 4
+        assert metric("runs_total", outcome="guarded") == runs + 4
+        assert tuples() == before
+
+    def test_an_operator_may_accept_it(self, cloud: FakeCloud) -> None:
+        self.two_zones(cloud)
+        self.drop(cloud)
+        sync(cloud)
+        accept_shrink(SyncRun.objects.latest("pk").pk, actor=SYNCER, request_id="req")
+        for hours in (0, 3, 6):
+            report = sync(cloud, now=NOW + timedelta(days=1, hours=hours))
+            assert report.outcome == "success"
+        assert report.counts["ended"] == 3
+
+    def test_what_is_left_of_a_zone_is_believed(self, cloud: FakeCloud) -> None:
+        self.two_zones(cloud)
+        self.drop(cloud, keep=1)
+        assert sync(cloud, now=NOW + timedelta(hours=1)).outcome == "success"
+        assert self.missing() == 2
+
+    def test_a_single_commitment_is_believed_to_be_gone(self, cloud: FakeCloud) -> None:
+        self.two_zones(cloud, small=1)
+        self.drop(cloud)
+        assert sync(cloud, now=NOW + timedelta(hours=1)).outcome == "success"
+        assert self.missing() == 1
+
+    def test_a_zone_without_hosts_is_believed_to_be_gone(self, cloud: FakeCloud) -> None:
+        self.two_zones(cloud)
+        self.drop(cloud)
+        Host.objects.filter(zone="az-b").update(zone="az-a")
+        assert sync(cloud, now=NOW + timedelta(hours=1)).outcome == "success"
+        assert self.missing() == 3
+
+    def test_commitments_that_are_over_do_not_vanish(self, cloud: FakeCloud) -> None:
+        """Limes hides them, and they were bought together."""
+        self.two_zones(cloud)
+        self.drop(cloud)
+        Commitment.objects.filter(zone="az-b").update(end_time=NOW + timedelta(minutes=30))
+        assert sync(cloud, now=NOW + timedelta(hours=1)).outcome == "success"
 
 
 def test_only_the_newest_guarded_run_can_be_accepted(cloud: FakeCloud) -> None:

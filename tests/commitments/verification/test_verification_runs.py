@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connections, transaction
+from django.test import Client
 from django.utils import timezone
 
 from capacity.locks import LockSpace, take_lock
@@ -113,6 +114,68 @@ class TestGuard:
     def test_few_vms_may_always_go(self, vms: list[Instance]) -> None:
         delete(*vms[:4])
         assert verify(60).events == {"gone": 4}
+
+    @pytest.fixture
+    def small_zone(self, vms: list[Instance]) -> list[Instance]:
+        """Three VMs in slots of another zone, fewer than may always go."""
+        host = make_host("small", zone="az-b", memory_gib=960, vcpus=80)
+        few = [vm_on(host, openstack_id=f"few-{number}") for number in range(3)]
+        for vm in few:
+            row = make_commitment(amount_gib=VM_GIB, project_id=PROJECT, zone="az-b")
+            slot = make_slot(row, host, memory_gib=VM_GIB, vcpus=20, index=0)
+            put_into(slot, vm.openstack_id, minutes=60, is_confirmed=True)
+        verify()
+        return few
+
+    def test_small_zone_that_is_listed_empty_is_not_believed(
+        self, small_zone: list[Instance]
+    ) -> None:
+        delete(*small_zone)
+        report = verify(60)
+        assert report.events == {"missing": 3}
+        assert set(report.refused) == {"az-b"}
+        assert "shrank from 3 to 0 VMs" in report.refused["az-b"]
+        assert verify(120).events == {}
+        assert ReservationAllocation.objects.count() == 13
+        check = SlotCheck.objects.get(zone="az-b")
+        assert (check.is_refused, check.listed_vms) == (True, 3)
+        shown = Client().get("/metrics").content.decode()
+        assert 'vm_list_refused{availability_zone="az-b"} 1.0' in shown
+        assert 'vm_list_refused{availability_zone="az-a"} 0.0' in shown
+        assert_rooms_add_up()
+
+    def test_small_zone_is_believed_when_an_operator_says_so(
+        self, small_zone: list[Instance]
+    ) -> None:
+        delete(*small_zone)
+        verify(60)
+        assert verify(120, zones=["az-b"], believes_list=True).events == {"gone": 3}
+        assert not SlotCheck.objects.get(zone="az-b").is_refused
+        assert verify(180).refused == {}
+
+    def test_vms_of_a_small_zone_that_go_one_by_one_are_believed(
+        self, small_zone: list[Instance]
+    ) -> None:
+        for number, vm in enumerate(small_zone, start=1):
+            delete(vm)
+            report = verify(60 * number)
+            assert (report.events, report.refused) == ({"gone": 1}, {})
+
+    def test_usage_of_a_small_zone_stays_while_its_list_is_empty(
+        self, small_zone: list[Instance]
+    ) -> None:
+        Commitment.objects.update(start_time=None)
+        for row in Commitment.objects.all():
+            row.accepted_spec = {**(row.accepted_spec or {}), "startTime": None}
+            row.save()
+        Instance.objects.update(flavor_name="half")
+        actor = task_actor("test")
+        reconcile_all_usage(actor=actor, request_id="r")
+        before = InstanceAssignment.objects.filter(commitment__zone="az-b").count()
+        assert before == 3
+        delete(*small_zone)
+        assert reconcile_all_usage(actor=actor, request_id="r") == 0
+        assert InstanceAssignment.objects.filter(commitment__zone="az-b").count() == before
 
 
 class TestRuns:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.domain.shrinking import has_shrunk_too_much
+from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,21 @@ def test_a_list_may_lose_few_rows_or_a_small_share(
     before: int | None, now: int, *, is_too_much: bool
 ) -> None:
     assert has_shrunk_too_much(before, now, max_ratio=0.2, max_rows=5) is is_too_much
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "vanished"),
+    [
+        pytest.param(None, 0, False, id="never believed"),
+        pytest.param(0, 0, False, id="always empty"),
+        pytest.param(1, 0, False, id="the last one went"),
+        pytest.param(2, 0, True, id="both at once"),
+        pytest.param(3, 1, False, id="one is left"),
+        pytest.param(1000, 0, True, id="a large one"),
+        pytest.param(0, 5, False, id="it grew"),
+    ],
+)
+def test_more_than_one_row_does_not_vanish_at_once(
+    before: int | None, now: int, *, vanished: bool
+) -> None:
+    assert has_vanished(before, now) is vanished
