@@ -18,6 +18,7 @@ from commitments.models import Commitment
 from commitments.services.change import ChangeOutcome
 from journal.actors import Actor
 from journal.errors import Busy, InvalidInput
+from tests.api.conftest import Configure
 from tests.api.liquid_client import PROJECT, LiquidClient, assert_text
 from tests.factories import make_group, make_group_capacity, make_host
 
@@ -324,6 +325,36 @@ class TestWholePath:
         assert "insufficient capacity: 10/11" in response.json()["rejectionReason"]
         assert response.json()["retryAt"].endswith("Z")
         assert not Commitment.objects.exists()
+
+    def test_request_that_is_never_decided_counts_as_a_timeout(
+        self, liquid: LiquidClient, configure: Configure
+    ) -> None:
+        """Spec liquid, 11.9: timeout 0: a reason, no row, the counter one higher."""
+        version = liquid.get_info()["version"]
+        configure(liquid={"change_timeout_seconds": 0})
+        for is_dry_run, words in (
+            (False, "timeout reached while processing commitment changes: "),
+            (True, "dry run: timeout: "),
+        ):
+            label = str(is_dry_run).lower()
+            before = counted("timeouts", dry_run=label)
+            response = liquid.send("POST", liquid.change, body(version, is_dry_run=is_dry_run))
+            assert response.status_code == 200
+            assert response.json()["rejectionReason"].startswith(words)
+            assert counted("timeouts", dry_run=label) == before + 1
+        assert not Commitment.objects.exists()
+
+    @pytest.mark.parametrize("new", ["planned", None])
+    def test_request_that_limes_does_not_ask_to_confirm_is_never_timed_out(
+        self, liquid: LiquidClient, configure: Configure, new: str | None
+    ) -> None:
+        version = liquid.get_info()["version"]
+        configure(liquid={"change_timeout_seconds": 0})
+        asked = body(version, newStatus=new, oldStatus=None if new else "planned")
+        changeset = asked["byProject"][PROJECT]["byResource"][RAM]
+        changeset["totalConfirmedAfter"] = changeset["totalConfirmedBefore"]
+        response = liquid.send("POST", liquid.change, asked)
+        assert (response.status_code, response.json()) == (200, {})
 
     def test_amount_beyond_every_ledger_is_no_server_error(self, liquid: LiquidClient) -> None:
         version = liquid.get_info()["version"]

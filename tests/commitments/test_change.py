@@ -292,6 +292,22 @@ class TestCores:
         outcome = decide({"alpha": {CORES: [change(B, 1)]}}, zone="az-b")
         assert "insufficient CPU cores: 0 available, 1 requested" in outcome.rejection_reason
 
+    @pytest.mark.parametrize("new", [None, "superseded", "expired"])
+    def test_cores_of_a_commitment_that_ends_are_free_again(self, new: str | None) -> None:
+        decide({"alpha": {CORES: [change(A, 16)]}})
+        assert decide({"beta": {CORES: [change(B, 1)]}}).rejection_reason
+        assert decide({"alpha": {CORES: [change(A, 16, new, old="confirmed")]}}).status == 200
+        assert decide({"beta": {CORES: [change(B, 16)]}}).rejection_reason == ""
+
+    def test_refused_growth_keeps_the_cores_that_were_accepted(self) -> None:
+        decide({"alpha": {CORES: [change(A, 12)]}})
+        grown = {"alpha": {CORES: [change(A, 17, old="confirmed")]}}
+        reason = decide(grown, confirmed_before=12).rejection_reason
+        assert "insufficient CPU cores: 16 available, 17 requested" in reason
+        assert Commitment.objects.get().accepted_amount == 12
+        reason = decide({"beta": {CORES: [change(B, 5)]}}).rejection_reason
+        assert "insufficient CPU cores: 4 available, 5 requested" in reason
+
     def test_unknown_cores_are_asked_for_again_soon(self) -> None:
         outcome = decide({"alpha": {CORES: [change(A, 1)]}}, zone="az-9")
         assert "waiting for CPU capacity data" in outcome.rejection_reason

@@ -174,7 +174,7 @@ def test_transfers_at_once_leave_one_row_and_one_set_of_slots(
     with ThreadPoolExecutor(len(transfers)) as pool:
         answers = list(
             pool.map(
-                lambda ends: on_own_connection(lambda: transfer(*ends, 4)),
+                lambda ends: on_own_connection(lambda: transfer(ends[0], ends[1], 4)),
                 transfers,
             )
         )
