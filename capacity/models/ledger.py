@@ -7,9 +7,15 @@ import uuid
 from django.db import models
 from django.db.models import Q
 
+from capacity.domain.in_flight import UNKNOWN_INTENT
 from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
 from hosts.models import Host
 from journal.models import TrackedModel
+from scheduling.intents import Intent
+from scheduling.pipelines import SCHEDULING_DOMAINS
+
+STORED_INTENTS = ("", UNKNOWN_INTENT, *(intent.value for intent in Intent))
+"""What a placement may be for; empty where a reservation is for no VM."""
 
 
 class HostCapacity(TrackedModel):
@@ -153,6 +159,13 @@ class Reservation(TrackedModel):
             ),
             models.CheckConstraint(
                 condition=Q(kind__in=ReservationKind.values), name="capacity_reservation_kind_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(scheduling_domain__in=SCHEDULING_DOMAINS),
+                name="capacity_reservation_scheduling_domain_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(intent__in=STORED_INTENTS), name="capacity_reservation_intent_known"
             ),
             models.CheckConstraint(
                 condition=Q(memory_bytes__gte=0)

@@ -460,6 +460,21 @@ class TestRollbackRows:
         assert_ledger_holds()
 
 
+    def test_rollback_covers_no_running_vm(self, cloud: Host, settings: Any) -> None:
+        """Section 7.3: a VM that came since is no part of what was accepted."""
+        row = due(allow_rejection=True)
+        repair()
+        use_payg(settings)
+        make_vm(host=cloud, memory_gib=4, vcpus=4, project_id="alpha")
+        Reservation.objects.all().delete()
+        HostCapacity.objects.update(committed_memory_bytes=0, committed_vcpus=0)
+        change_spec(row, requested_amount=400 * GIB)
+        assert repair() == RepairReport(rejected=1)
+        slot = Reservation.objects.get()
+        assert (slot.ready_reason, slot.allocations.count()) == ("ReservationActive", 0)
+        assert_ledger_holds()
+
+
 @pytest.mark.usefixtures("cloud")
 def test_new_slot_carries_everything_of_its_commitment() -> None:
     """Section 6.6."""

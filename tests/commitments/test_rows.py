@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from capacity.models import Reservation, ReservationAllocation
 from commitments.hooks_units import count_broken_amounts
 from commitments.models import Commitment, CommitmentEvent
 from commitments.services.repair import repair_due_commitments
@@ -16,7 +17,7 @@ from commitments.services.usage import reconcile_project_usage
 from journal.actors import task_actor
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
-from tests.factories import make_commitment, make_group, make_host, make_vm
+from tests.factories import make_commitment, make_group, make_host, make_slot, make_vm
 
 pytestmark = pytest.mark.django_db
 
@@ -121,3 +122,59 @@ def test_commitments_that_are_gone_are_found_by_index() -> None:
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "commitments_event_gone_idx" in plan
     assert count_broken_amounts("hana_1", (), GIB) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "constraint"),
+    [
+        pytest.param({"kind": "hoard"}, "kind_known", id="reservation type"),
+        pytest.param({"scheduling_domain": "moon"}, "scheduling_domain_known", id="domain"),
+        pytest.param({"intent": "guess"}, "intent_known", id="intent"),
+        pytest.param({"memory_bytes": -1}, "not_negative", id="memory below 0"),
+        pytest.param({"commitment": None}, "slot_has_commitment", id="slot of no commitment"),
+    ],
+)
+def test_database_refuses_of_a_reservation(fields: dict[str, Any], constraint: str) -> None:
+    """Section 24."""
+    make_slot(make_commitment(A), make_host("h1"))
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+        Reservation.objects.update(**fields)
+
+
+@pytest.mark.parametrize(
+    "intent",
+    [
+        "create",
+        "rebuild",
+        "resize",
+        "live_migration",
+        "evacuate",
+        "reserve_for_failover",
+        "reuse_failover_reservation",
+        "reserve_for_committed_resource",
+        "capacity_probe",
+        "unknown",
+        "",
+    ],
+)
+def test_database_knows_every_intent(intent: str) -> None:
+    """Section 9.5: the intents known to the scheduler; what Nova does not say is unknown."""
+    make_slot(make_commitment(A), make_host("h1"))
+    assert Reservation.objects.update(intent=intent) == 1
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_slots_of_a_commitment_have_numbers_of_their_own(index: int) -> None:
+    """Section 2.8."""
+    row, host = make_commitment(A), make_host("h1")
+    make_slot(row, host, index=index)
+    with pytest.raises(IntegrityError, match="slot_unique"), transaction.atomic():
+        make_slot(row, host, index=index)
+
+
+def test_vm_seen_in_a_slot_has_a_host_and_a_time() -> None:
+    """Section 2.8."""
+    host = make_host("h1")
+    make_vm(host=host, slot=make_slot(make_commitment(A), host), memory_gib=1)
+    with pytest.raises(IntegrityError, match="confirmed_has_host"), transaction.atomic():
+        ReservationAllocation.objects.update(confirmed_at=None)

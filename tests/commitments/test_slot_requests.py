@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from capacity.domain.flavor_groups import FlavorSpec
-from capacity.models import Reservation
+from capacity.models import Reservation, SchedulingDecision
 from commitments.domain.placing import NO_DOMAIN, DomainHint, SlotAsk, place_slots
 from commitments.models import Commitment
 from commitments.selectors.slot_requests import domain_hints
@@ -19,6 +20,12 @@ from tests.commitments.change_requests import change, decide_ram
 from tests.factories import make_domain, make_group, make_host
 
 A = "aaaaaaaa-0000-4000-8000-000000000001"
+B = "bbbbbbbb-0000-4000-8000-000000000002"
+LABELS = {
+    "flavor_group": "hana_1",
+    "intent": "reserve_for_committed_resource",
+    "cr_slot": "slot_missed",
+}
 
 
 def ask(index: int, **fields: Any) -> SlotAsk:
@@ -119,6 +126,16 @@ class TestPipelines:
         decision = Reservation.objects.get().decision
         assert decision is not None
         assert decision["pipeline"] == name
+
+    def test_placing_a_slot_leaves_the_slot_alone(self) -> None:
+        """Options of 9.5: no history, no room held in flight, no tracking, one candidate."""
+        placed = REGISTRY.get_sample_value("cortex_nova_placement_total", LABELS)
+        assert not decide_ram("alpha", change(A, 1)).rejection_reason
+        assert decide_ram("alpha", change(B, 99)).rejection_reason
+        assert set(Reservation.objects.values_list("kind", flat=True)) == {"committed"}
+        assert not SchedulingDecision.objects.exists()
+        assert REGISTRY.get_sample_value("cortex_nova_placement_total", LABELS) == placed
+        assert not Reservation.objects.get().allocations.exists()
 
     def test_unknown_domain_waits_where_customers_are_kept_apart(self, settings: Any) -> None:
         """Fail closed: without its name a slot might land on a host it must not use."""

@@ -66,6 +66,8 @@ SEEN = vm("vm", 2, is_confirmed=True)
         pytest.param([OLD], {"old": on(HOST_1)}, [Fate.CONFIRMED], False, id="30 min, on host-1"),
         pytest.param([OLD], {}, [Fate.NEVER_ARRIVED], False, id="30 min, nowhere"),
         pytest.param([NEW], {}, [Fate.KEPT], True, id="5 min, nowhere"),
+        pytest.param([vm("vm", 14)], {}, [Fate.KEPT], True, id="14 min, nowhere"),
+        pytest.param([vm("vm", 15)], {}, [Fate.NEVER_ARRIVED], False, id="15 min: grace is over"),
         pytest.param(
             [NEW, OLD],
             {"old": on(HOST_1)},
