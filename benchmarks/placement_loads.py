@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
@@ -134,7 +135,7 @@ def reads_after_writes(
         RuntimeError: a write was refused.
     """
     target = links[0].target
-    processes = list(target.cpu())
+    processes = [_Clock(pid) for pid in target.cpu()]
     seconds: list[float] = []
     statuses: dict[int, int] = {}
     spent, body, begun = 0.0, b"", time.perf_counter()
@@ -156,7 +157,20 @@ def reads_after_writes(
     )
 
 
-def _cpu_when_idle(processes: Sequence[int]) -> float:
+@dataclass(slots=True)
+class _Clock:
+    """CPU seconds of a process; of one that ended, such as an idle database session, the last."""
+
+    pid: int
+    known: float = 0.0
+
+    def seconds(self) -> float:
+        with suppress(OSError):
+            self.known = cpu_seconds(self.pid)
+        return self.known
+
+
+def _cpu_when_idle(processes: Sequence[_Clock]) -> float:
     """Return the CPU seconds of some processes once these stay the same.
 
     Without sleeping: a processor that fell asleep, with other work's data in its caches, would make
@@ -164,7 +178,7 @@ def _cpu_when_idle(processes: Sequence[int]) -> float:
     """
     known, since = -1.0, 0.0
     while True:
-        spent, now = sum(map(cpu_seconds, processes)), time.perf_counter()
+        spent, now = sum(each.seconds() for each in processes), time.perf_counter()
         if spent != known:
             known, since = spent, now
         elif now - since > IDLE_SECONDS:

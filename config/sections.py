@@ -521,6 +521,14 @@ class PlacementSettings(Section):
     log_requests: bool = Field(
         default=True, description="Write a log line for every request; costs 0.05 ms of CPU each."
     )
+    max_body_log_kib: int = Field(
+        4, ge=1, le=1024, description="How much of bodies the log shows at level DEBUG."
+    )
+    optimize_for_wide_provider_trees: bool = Field(
+        default=False,
+        description="The reference's option of that name; has no effect, since wide trees need no "
+        "search of another kind here.",
+    )
 
 
 class FailoverSettings(Section):

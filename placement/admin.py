@@ -43,6 +43,7 @@ from placement.models import (
     Trait,
 )
 from placement.page_data import consumer_page, inventory_line, member_links, provider_page
+from placement.services.audit import flavors_with_unknown_traits
 
 API_NOTE = (
     "Written by clients of the Placement API (nova-compute, nova-scheduler, neutron) and by the "
@@ -339,6 +340,7 @@ class TraitAdmin(SystemOwnedAdmin[Trait]):
         "Standard traits come with the os-traits package; custom ones are made and deleted by "
         "clients of the Placement API."
     )
+    list_before_template = "admin/trait_list_before.html"
     list_display = ("name", "is_standard_badge", "used_by")
     list_filter = (OriginOfNameFilter,)
     search_fields = ("name",)
@@ -349,6 +351,13 @@ class TraitAdmin(SystemOwnedAdmin[Trait]):
         """Read traits with their number of providers."""
         rows: QuerySet[Trait] = super().get_queryset(request)
         return rows.annotate(provider_count=_count(ProviderTrait, "trait"))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show above the list the traits that flavors ask for and nobody created."""
+        context = {**(extra_context or {}), "unknown_traits": flavors_with_unknown_traits()}
+        return super().changelist_view(request, context)
 
     @admin.display(description="origin")
     def is_standard_badge(self, row: Trait) -> SafeString:

@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 from placement import metrics
 from placement.access import Caller, caller_of
 from placement.api.errors import accepts_json, as_placement_error, error_answer
+from placement.api.logged import shown_body
 from placement.api.rendering import (
     JSON_TYPE,
     absolute_url,
@@ -65,6 +66,7 @@ class PlacementView(APIView):
         is_public: Whether the path needs no token.
         minor: Negotiated version.
         caller: Who asks.
+        body: Of the request, once it was read.
     """
 
     pattern: ClassVar[str] = "unknown"
@@ -73,6 +75,7 @@ class PlacementView(APIView):
     caller: Caller
     minor: int | None = None
     request_id: str = ""
+    body: bytes = b""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Serve a request and count it."""
@@ -122,7 +125,8 @@ class PlacementView(APIView):
 
     def load(self, schema: Schema) -> Any:  # Any: shaped as the schema says
         """Return the body of the request, checked."""
-        return schema.load(self.http_request.body)
+        self.body = self.http_request.body
+        return schema.load(self.body)
 
     def answer(
         self,
@@ -168,11 +172,18 @@ class PlacementView(APIView):
             status=int(response.status_code),
             latency_ms=round(seconds * 1000, 3),
             request_bytes=str(request.META.get("CONTENT_LENGTH") or "0")[:MAX_LOGGED_METHOD],
-            response_bytes=len(response.content),
+            response_bytes=sum(map(len, response)),
             mode=metrics.LOCAL,
             user_id=caller.user_id if caller else "",
             project_id=caller.project_id if caller else "",
         )
+        if REQUEST_LOG.isEnabledFor(logging.DEBUG):
+            most_bytes = headroom().placement.max_body_log_kib << 10
+            log.debug(
+                "placement_request_bodies",
+                request_body=shown_body([self.body], most_bytes=most_bytes),
+                response_body=shown_body(response, most_bytes=most_bytes),
+            )
 
     def _admit(self) -> None:
         meta = self.http_request.META

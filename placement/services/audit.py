@@ -267,6 +267,14 @@ def usage_drift() -> tuple[Finding, ...]:
     )
 
 
+def flavors_with_unknown_traits() -> tuple[Finding, ...]:
+    """Return the flavors that ask for a trait that nobody created, a finding for each trait."""
+    return tuple(
+        Finding(kind=Kind.UNKNOWN_TRAIT, subject=row[0], name=row[1], detail=row[2])
+        for row in fetch(UNKNOWN_TRAIT_SQL)
+    )
+
+
 def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
     """Return everything that is wrong, kind by kind, in order of rows."""
     known = limits or AuditLimits()

@@ -13,7 +13,7 @@ from django.db import IntegrityError
 from hosts.models import Host
 from placement.database import fetch, in_transaction, run
 from placement.domain.capacity import MAX_INTEGER, InventoryAmounts
-from placement.domain.errors import NotFound, PlacementError
+from placement.domain.errors import Conflict, NotFound, PlacementError
 from placement.domain.host_providers import (
     HostFacts,
     HostProvider,
@@ -53,6 +53,7 @@ CREATE = """
 INSERT INTO placement_provider (id, uuid, name, root_id, origin, inventory_source)
 SELECT n.id, %s::uuid, %s, n.id, %s, %s
   FROM (SELECT nextval(pg_get_serial_sequence('placement_provider', 'id')) AS id) n
+    ON CONFLICT DO NOTHING
 """
 FOLLOW = """
 UPDATE placement_provider
@@ -302,10 +303,15 @@ def _create_traits(listed: Iterable[Iterable[str]]) -> None:
 
 def _follow(host: HostFacts) -> bool:
     is_new = not fetch("SELECT 1 FROM placement_provider WHERE uuid = %s::uuid", [host.uuid])
-    if is_new:
+    if is_new:  # another run, or nova-compute, may make it meanwhile; then it is there to be locked
         source = settings.HEADROOM.placement.host_inventories
-        run(CREATE, [host.uuid, host.name, Origin.HOST, source])
-    provider = lock_provider(host.uuid)
+        is_new = run(CREATE, [host.uuid, host.name, Origin.HOST, source]).rowcount > 0
+    try:
+        provider = lock_provider(host.uuid)
+    except NotFound as error:
+        raise Conflict(
+            f"Conflicting resource provider name: {host.name} already exists."
+        ) from error
     row: Any = run(OLD_FACTS, [provider.id]).fetchone()  # Any: the row is locked, so it is there
     changed = _pass_on_traits(provider, set(row[0]), set(host.traits))
     changed += _pass_on_aggregates(provider, set(row[1]), set(host.aggregates))

@@ -140,3 +140,15 @@ def test_consumers_are_found(
     answer = admin_client.get(reverse("admin:placement_consumer_changelist") + f"?{query}")
 
     assert len(answer.context["cl"].result_list) == count
+
+
+def test_the_list_of_traits_tells_which_flavors_ask_for_one_that_nobody_created(
+    admin_client: Client, host: ResourceProvider
+) -> None:
+    del host
+    factories.make_flavor("m1.lost", extra_specs={"trait:CUSTOM_GONE": "required"})
+    factories.make_flavor("m1.fine", extra_specs={"trait:CUSTOM_GOLD": "required"})
+    shown = admin_client.get(reverse("admin:placement_trait_changelist")).content.decode()
+    assert "m1.lost" in shown
+    assert "asks for trait CUSTOM_GONE, which nobody created" in shown
+    assert "m1.fine" not in shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -10,8 +12,13 @@ import pytest
 from capacity.models import HostCapacity
 from hosts.models import Host
 from placement.models import Aggregate, ResourceProvider
-from placement.services.hosts import current_plan
+from placement.services.hosts import (
+    HostReconciliation,
+    current_plan,
+    reconcile_host_providers,
+)
 from placement.tasks import reconcile_hosts
+from tests.concurrency.test_change_races import on_own_connection
 from tests.factories import make_host, make_hosts
 from tests.placement.client import PlacementClient, drift, placement_settings, uuid
 
@@ -48,6 +55,23 @@ def test_a_host_becomes_a_root_provider(placement: PlacementClient) -> None:
     generation = placement.generation(host.openstack_id)
     assert set(reconcile_hosts().values()) == {0}
     assert placement.generation(host.openstack_id) == generation
+
+
+def test_runs_at_once_make_each_provider_once_and_refuse_none(placement: PlacementClient) -> None:
+    del placement
+    runs, hosts = 4, 30
+    make_hosts(hosts)
+    together = Barrier(runs)
+
+    def run(_: int) -> HostReconciliation:
+        together.wait()
+        return on_own_connection(reconcile_host_providers)
+
+    with ThreadPoolExecutor(runs) as pool:
+        done = list(pool.map(run, range(runs)))
+    assert [one.refused for one in done] == [{}] * runs
+    assert sum(one.created for one in done) == hosts
+    assert ResourceProvider.objects.count() == hosts
 
 
 def test_what_a_host_gains_and_loses_is_passed_on_and_the_rest_kept(

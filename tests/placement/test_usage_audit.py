@@ -12,6 +12,8 @@ from django.conf import settings as django_settings
 
 from journal.metrics import metrics_page
 from placement import metrics
+from placement.api.logged import shown_body
+from placement.domain.candidate_encoding import NOTHING
 from placement.models import Inventory
 from placement.tasks import AUDIT_USAGE, audit_usage
 from tests.placement.client import PlacementClient, placement_settings, uuid
@@ -78,6 +80,52 @@ def test_a_request_leaves_one_line_without_headers_or_bodies(lines: Any) -> None
     assert line["response_bytes"] == len(answer.content)
     assert line["latency_ms"] > 0
     assert "secretive:project-9" not in str(line)
+
+
+def test_bodies_are_shown_at_debug_level_alone_cut_and_without_secrets(
+    settings: Any, lines: Any
+) -> None:
+    placement_settings(settings, max_body_log_kib=1)
+    client = PlacementClient()
+    body = {"name": "h1", "secret_thing": 'very " private', "token": 17, "x": "y" * 2000}
+    assert client.post("/resource_providers", body).status == 400
+    assert [line["event"] for line in lines] == ["placement_request"]
+    logging.getLogger("placement.api.base").setLevel(logging.DEBUG)
+    try:
+        assert client.post("/resource_providers", body).status == 400
+        client.get("/traits")
+    finally:
+        logging.getLogger("placement.api.base").setLevel(logging.INFO)
+    refused, listed = (line for line in lines if line["event"] == "placement_request_bodies")
+    begin = '{"name":"h1","secret_thing":"***","token":"***","x":"yyy'
+    assert refused["request_body"].startswith(begin)
+    assert len(refused["request_body"]) < 1024
+    assert '"status": 400' in refused["response_body"] or '"status":400' in refused["response_body"]
+    assert listed["request_body"] == ""
+    assert len(listed["response_body"]) == 1024
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        pytest.param(b'{"a": {"password": "x"}}', '{"a": {"password": "***"}}', id="inside"),
+        pytest.param(b'{"X-Auth-Token":"abc', '{"X-Auth-Token":"***"', id="cut in the value"),
+        pytest.param(b'{"CUSTOM_TOKEN":{"total":4}}', '{"CUSTOM_TOKEN":{"total":4}}', id="object"),
+        pytest.param(b'{"name":"\xff"}', '{"name":"\ufffd"}', id="no UTF-8"),
+        pytest.param(b"", "", id="nothing"),
+    ],
+)
+def test_what_is_shown_of_a_body(body: bytes, shown: str) -> None:
+    assert shown_body([body[:5], body[5:]], most_bytes=100) == shown
+
+
+def test_the_option_for_wide_trees_is_accepted_and_changes_nothing(settings: Any) -> None:
+    placement_settings(settings, optimize_for_wide_provider_trees=False)
+    query = "/allocation_candidates?resources=VCPU:1"
+    before = PlacementClient().get(query)
+    placement_settings(settings, optimize_for_wide_provider_trees=True)
+    after = PlacementClient().get(query)
+    assert (after.status, after.content) == (before.status, before.content) == (200, NOTHING)
 
 
 def test_a_request_without_a_token_has_a_line_too(lines: Any) -> None:
