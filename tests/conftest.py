@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 
 from capacity.selectors.host_table import reset_host_table
 from placement.selectors.snapshot import reset_snapshot
+from tests.clean_tables import CleanTables
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 
 settings.register_profile(
@@ -19,6 +23,15 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Empty the tables that a test has written, instead of all of them."""
+    with django_db_blocker.unblock():
+        clean = CleanTables.now()
+    with patch.object(TransactionTestCase, "_fixture_teardown", lambda _: clean.restore()):
+        yield
 
 
 @pytest.fixture(autouse=True)

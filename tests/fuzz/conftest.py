@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.conf import settings as django_settings
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections, transaction
-from django.test import override_settings
+from django.test import TransactionTestCase, override_settings
 from hypothesis import HealthCheck, settings
 
-from capacity.selectors.host_table import reset_host_table
+from tests.clean_tables import CleanTables
 from tests.fuzz.region import Known, build_region
 
 DEFAULT_EXAMPLES = 100
@@ -38,25 +39,32 @@ def without_closing_connections() -> Iterator[None]:
 @contextmanager
 def rolled_back() -> Iterator[None]:
     """Undo at the end whatever is written inside; durable transactions may run in it."""
-    reset_host_table()
     outer = transaction.atomic()
     outer._from_testcase = True  # type: ignore[attr-defined]  # as Django's own TestCase does
-    try:
-        with outer:
-            yield
-            transaction.set_rollback(True)
-    finally:
-        reset_host_table()
+    with outer:
+        yield
+        transaction.set_rollback(True)
 
 
 @pytest.fixture(scope="module")
 def region(
     django_db_setup: None, django_db_blocker: Any, noauth: None
 ) -> Iterator[tuple[Known, ...]]:
-    """Build the region once for all tests of a module, each of which undoes what it writes."""
+    """Build the region once for all tests of a module, each of which undoes what it writes.
+
+    It is committed, so that what the process keeps of rows (host table, pipelines, groups) serves
+    all requests: in a transaction that has written each of them would load everything anew.
+    Tests of modules marked ``transaction=True`` get the region back after each test.
+    """
     del django_db_setup, noauth
-    with django_db_blocker.unblock(), without_closing_connections(), rolled_back():
-        yield build_region()
+    with django_db_blocker.unblock(), without_closing_connections(), ExitStack() as undo:
+        undo.callback(CleanTables.now().restore)
+        known = build_region()
+        clean = CleanTables.now()
+        undo.enter_context(
+            patch.object(TransactionTestCase, "_fixture_teardown", lambda _: clean.restore())
+        )
+        yield known
 
 
 def bounded(examples: int) -> settings:

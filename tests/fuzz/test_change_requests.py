@@ -14,7 +14,7 @@ from tests.fuzz.strategies import change_bodies, encoded, raw_bodies, spoiled_bo
 from tests.fuzz.wsgi import Answer, call
 from tests.ledger import assert_ledger_holds, fingerprint
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 ANSWERS = {200, 400, 409, 422}
 

@@ -24,7 +24,7 @@ from tests.fuzz.conftest import bounded, rolled_back
 from tests.fuzz.region import Known, current_version
 from tests.ledger import assert_ledger_holds, fingerprint
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs" / "api"
 NAMES = ("liquid", "commitments", "scheduler")
