@@ -17,15 +17,15 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import structlog
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import IntegrityError, connection
 
-from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
 from capacity.services.ledger import lock_rooms
 from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.services.copying import number_array, text_array
 from failover.services.events import EventWriter, Happening, record_events
+from failover.services.steps import in_step
 from failover.services.writing import (
     SlotToWrite,
     UserToWrite,
@@ -37,7 +37,6 @@ from failover.services.writing import (
     write_slots,
     write_users,
 )
-from journal.errors import Busy
 from scheduling.resources import ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -46,15 +45,15 @@ _Result = TypeVar("_Result")
 
 USERS_PER_STEP = 4000
 ROWS_PER_STEP = 2000
-ATTEMPTS = 3
 
+# A reservation that another is changing now is passed over, see ``writing.LOCK_SLOTS``.
 LOCK_JOINED = """
 SELECT held.id, held.memory_bytes, held.vcpus
   FROM capacity_reservation AS held
   JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
  WHERE held.id = ANY(%s::bigint[]) AND held.kind = 'failover' AND held.is_ready
    AND known.state = 'active'
- ORDER BY held.id FOR NO KEY UPDATE OF held
+ ORDER BY held.id FOR NO KEY UPDATE OF held, known SKIP LOCKED
 """
 
 # A VM that another is changing now is passed over: waiting for it could end in a deadlock.
@@ -174,21 +173,11 @@ class PlanWriter:
 
     def _retried(self, work: Callable[[], _Result]) -> _Result:
         """Do one step in a transaction under the zone lock; return what it returns."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with transaction.atomic(durable=True):
-                    zone_lock([self._snapshot.zone])
-                    return work()
-            except IntegrityError as refused:
-                log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
-                raise StepRefusedError from refused
-            except DatabaseError as error:
-                if sqlstate_of(error) not in RETRYABLE:
-                    raise
-                log.info("failover_step_retried", zone=self._snapshot.zone, attempt=attempt)
-                blocked = error
-        message = f"zone {self._snapshot.zone}: hosts stayed locked by others"
-        raise Busy(message, zone=self._snapshot.zone) from blocked
+        try:
+            return in_step(self._snapshot.zone, work)
+        except IntegrityError as refused:
+            log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
+            raise StepRefusedError from refused
 
     def _counted(self, plan: ZonePlan) -> list[int]:
         """Return for each VM how many user rows it has in the database after cleaning."""
