@@ -9,6 +9,7 @@ VM list says they run. Where that is not where they were recorded, a join may be
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
@@ -18,13 +19,12 @@ from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
 CONFIRM = """
-SELECT known.name, count(vm.id)
+SELECT held.id, known.name, held.memory_bytes, held.vcpus, count(vm.id)
   FROM capacity_reservation AS held
   JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
   LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
- WHERE held.id = %(key)s AND held.is_ready AND known.state = 'active'
-   AND held.memory_bytes = %(memory_bytes)s AND held.vcpus = %(vcpus)s
- GROUP BY known.name
+ WHERE held.id = ANY(%(keys)s) AND held.is_ready AND known.state = 'active'
+ GROUP BY held.id, known.name
 """
 
 
@@ -88,20 +88,17 @@ class TableSlotsAround:
         slot = self._table.reservations.by_id[key]
         return frozenset(row for uuid in slot.vm_uuids for row in self._rows_of(uuid))
 
-    def confirmed(self, offer: Offer) -> Offer | None:
-        """Return an offer with its name if it is usable and as the table has it, else None."""
-        asked = {"key": offer.key, "memory_bytes": offer.memory_bytes, "vcpus": offer.vcpus}
-        for name, users in fetch_rows(CONFIRM, asked):
-            if users == offer.users:
-                return Offer(
-                    key=offer.key,
-                    name=name,
-                    host=offer.host,
-                    memory_bytes=offer.memory_bytes,
-                    vcpus=offer.vcpus,
-                    users=users,
-                )
-        return None
+    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer] | None:
+        """Return offers with their names; None unless all are usable and as the table has them."""
+        rows = fetch_rows(CONFIRM, {"keys": [offer.key for offer in offers]})
+        now = {key: (name, tuple(figures)) for key, name, *figures in rows}
+        found = []
+        for offer in offers:
+            name, figures = now.get(offer.key, ("", ()))
+            if figures != (offer.memory_bytes, offer.vcpus, offer.users):
+                return None
+            found.append(replace(offer, name=name))
+        return found
 
     def _open(self, size: Size, below: int) -> list[ReservationRow]:
         """Return the ready reservations of a size with fewer users, by key; most are full."""

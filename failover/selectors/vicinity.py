@@ -348,9 +348,9 @@ class DatabaseSlotsAround:
             if host_id in row_of
         ]
 
-    def confirmed(self, offer: Offer) -> Offer | None:
-        """Return the offer: it is as the rows have it."""
-        return offer
+    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer]:
+        """Return the offers: they are as the rows have them."""
+        return offers
 
     def user_hosts(self, key: int) -> frozenset[int]:
         """Return the hosts of the users of a reservation."""

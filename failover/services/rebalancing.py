@@ -421,8 +421,9 @@ class _Work:
         if old != set(self.snapshot.slots.ids.tolist()) or self.snapshot.slots.is_consuming.any():
             return False
         uuids = sorted({uuid for target in self.targets for uuid in target.users})
-        slots = (*self.targets, *self.state.slots.values())
-        self._lock_rooms(uuids, {slot.host for slot in slots})
+        places = {target.host for target in self.targets}
+        places |= {slot.host for slot in self.state.slots.values()}
+        self._lock_rooms(uuids, places)
         if len(lock_slots(old)) != len(old):
             return False
         vms = _located(uuids)

@@ -221,7 +221,7 @@ def _planned(work: _Work, seen: Vicinity) -> OneVmPlan:
     requirements = work.config.flavor_failover_requirements or {}
     most = max([*requirements.values(), int(snapshot.vms.required[seen.vm])])
     lean = _lean(snapshot, seen.vm)
-    return plan_one_vm(
+    planned = plan_one_vm(
         snapshot,
         seen.vm,
         _around(work, seen),
@@ -234,6 +234,9 @@ def _planned(work: _Work, seen: Vicinity) -> OneVmPlan:
         most_required=most,
         barred=seen.barred,
     )
+    if planned is None:
+        raise StepRefusedError
+    return planned
 
 
 def _around(work: _Work, seen: Vicinity) -> SlotsAround:

@@ -198,8 +198,8 @@ def rebalancing() -> Step:
     rows = make_zone("r1@7{a@1} r2@8{b@2} r3@9{c@3} r4@10{d@4}", hosts=["6"], required=1)
     rename({row.openstack_id: name for name, row in rows.vms.items()})
     compute_shadow_plan("az-a", request_id="r", now=timezone.now())
-    chosen = {"actor": ACTOR, "request_id": "r", "most_steps": 2}
-    return lambda: rebalance_zone("az-a", now=timezone.now(), **chosen)
+    now = timezone.now()
+    return lambda: rebalance_zone("az-a", actor=ACTOR, request_id="r", now=now, most_steps=2)
 
 
 def arriving_evacuation() -> Step:
