@@ -16,6 +16,7 @@ from django.db import OperationalError, connection
 from journal.errors import Busy
 
 LOCK_NOT_AVAILABLE = "55P03"
+SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
 RETRYABLE = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 
 
@@ -47,9 +48,12 @@ def lock_key(space: LockSpace, name: str) -> int:
 
 def set_lock_timeout() -> None:
     """Bound every later lock wait of this transaction by ``HEADROOM_LOCK_TIMEOUT_SECONDS``."""
-    milliseconds = int(settings.HEADROOM.lock_timeout_seconds * 1000)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{milliseconds}ms"])
+        cursor.execute(SET_LOCK_TIMEOUT, [_lock_timeout()])
+
+
+def _lock_timeout() -> str:
+    return f"{int(settings.HEADROOM.lock_timeout_seconds * 1000)}ms"
 
 
 def take_lock(space: LockSpace, names: Iterable[str]) -> None:
@@ -65,11 +69,14 @@ def take_lock(space: LockSpace, names: Iterable[str]) -> None:
     """
     if not connection.in_atomic_block:
         raise LockOutsideTransactionError
-    set_lock_timeout()
-    for name in sorted(set(names)):
+    for number, name in enumerate(sorted(set(names))):
+        first = f"{SET_LOCK_TIMEOUT};" if number == 0 else ""
+        limit = [_lock_timeout()] if number == 0 else []
         try:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key(space, name)])
+                cursor.execute(
+                    f"{first}SELECT pg_advisory_xact_lock(%s)", [*limit, lock_key(space, name)]
+                )
         except OperationalError as error:
             if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
                 raise

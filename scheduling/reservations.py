@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from scheduling.overlaid import Overlaid
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.rows import ReservationRow
 
@@ -21,8 +22,11 @@ RESERVATION_KINDS = frozenset({KIND_COMMITTED, KIND_FAILOVER, KIND_IN_FLIGHT})
 
 _SPLICE_SHARE = 64
 _Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
 _ByKey = Mapping[tuple[str, str], tuple[ReservationRow, ...]]
 _ByVm = Mapping[str, tuple[ReservationRow, ...]]
+_Size = tuple[str, int, int]
+_BySize = Mapping[_Size, tuple[ReservationRow, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +39,8 @@ class ReservationIndex:
         by_id: Reservation key -> row.
         committed: (project, resource group) -> its committed slots, by key.
         failover_of_vm: VM uuid -> failover slots that list it, by key.
+        failover_on: Target host -> failover slots on it, by key.
+        failover_of_size: (zone, memory in bytes, vCPUs) -> failover slots of that size, by key.
         in_flight_of_vm: VM uuid -> its in-flight blocks, by key.
         in_flight: (project, resource group) -> in-flight blocks of their VMs, by key.
         slots_expecting: VM uuid -> committed slots that keep room for it and do not see it, by key.
@@ -45,6 +51,8 @@ class ReservationIndex:
     by_id: Mapping[int, ReservationRow] = field(default_factory=dict)
     committed: _ByKey = field(default_factory=dict)
     failover_of_vm: _ByVm = field(default_factory=dict)
+    failover_on: _ByVm = field(default_factory=dict)
+    failover_of_size: _BySize = field(default_factory=dict)
     in_flight_of_vm: _ByVm = field(default_factory=dict)
     in_flight: _ByKey = field(default_factory=dict)
     slots_expecting: _ByVm = field(default_factory=dict)
@@ -80,13 +88,15 @@ class ReservationIndex:
         if len(keys) != len(changed) or keys.intersection(removed):
             raise ValueError("a reservation occurs twice")
         gone = [self.by_id[key] for key in sorted({*keys, *removed}) if key in self.by_id]
-        by_id = {**self.by_id, **{row.reservation_id: row for row in changed}}
-        for key in removed:
-            by_id.pop(key, None)
+        fresh: dict[int, ReservationRow | None] = {row.reservation_id: row for row in changed}
+        fresh.update((row.reservation_id, None) for row in gone if row.reservation_id not in keys)
+        by_id = _overlaid(self.by_id).changed(fresh)
         return ReservationIndex(
             by_id=by_id,
             committed=_regrouped(self.committed, gone, changed, _committed_keys),
             failover_of_vm=_regrouped(self.failover_of_vm, gone, changed, _failover_users),
+            failover_on=_regrouped(self.failover_on, gone, changed, _failover_hosts),
+            failover_of_size=_regrouped(self.failover_of_size, gone, changed, _failover_sizes),
             in_flight_of_vm=_regrouped(self.in_flight_of_vm, gone, changed, _in_flight_vms),
             in_flight=_regrouped(self.in_flight, gone, changed, _in_flight_keys),
             slots_expecting=_regrouped(self.slots_expecting, gone, changed, _expected_vms),
@@ -133,6 +143,16 @@ def _failover_users(row: ReservationRow) -> tuple[str, ...]:
     return row.vm_uuids if row.kind == KIND_FAILOVER else ()
 
 
+def _failover_hosts(row: ReservationRow) -> tuple[str, ...]:
+    return (row.target_host,) if row.kind == KIND_FAILOVER else ()
+
+
+def _failover_sizes(row: ReservationRow) -> tuple[_Size, ...]:
+    if row.kind != KIND_FAILOVER:
+        return ()
+    return ((row.zone, row.full.memory_bytes, row.full.vcpus),)
+
+
 def _in_flight_vms(row: ReservationRow) -> tuple[str, ...]:
     return row.vm_uuids if row.kind == KIND_IN_FLIGHT else ()
 
@@ -167,13 +187,16 @@ def _regrouped(
                     group.pop(row.reservation_id, None)
     if not members:
         return groups
-    fresh = dict(groups)
-    for key, group in members.items():
-        if group:
-            fresh[key] = tuple(group[number] for number in sorted(group))
-        else:
-            fresh.pop(key, None)
-    return fresh
+    return _overlaid(groups).changed(
+        {
+            key: tuple(group[number] for number in sorted(group)) if group else None
+            for key, group in members.items()
+        }
+    )
+
+
+def _overlaid(groups: Mapping[_Key, _Value]) -> Overlaid[_Key, _Value]:
+    return groups if isinstance(groups, Overlaid) else Overlaid(groups)
 
 
 def _rows_of_kind(

@@ -80,8 +80,8 @@ class SlotsAround(Protocol):
         """Return reservations of a size with fewer users than ``below``, by key."""
         ...
 
-    def confirmed(self, offer: Offer) -> Offer | None:
-        """Return an offer as it is now; None if it is not usable or has changed."""
+    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer] | None:
+        """Return offers as they are now; None if one is not usable or has changed."""
         ...
 
     def user_hosts(self, key: int) -> frozenset[int]:
@@ -111,7 +111,7 @@ def plan_one_vm(
     *,
     most_required: int,
     barred: Collection[int] = (),
-) -> OneVmPlan:
+) -> OneVmPlan | None:
     """Return the reservations that a VM joins and those that are made for it.
 
     All missing ones are handed out together, each from those that exist before a new one is made:
@@ -127,6 +127,9 @@ def plan_one_vm(
         options: What may be done; limits on VMs and hosts of a run are not looked at.
         most_required: Most reservations that a VM of the zone needs.
         barred: Rows of hosts that are not to be proposed to it.
+
+    Returns:
+        The plan; None if a reservation that it stands on is not as ``around`` knew it.
 
     Source: spec failover, 9.3, 11.1, 12.1, 17.4, 17.5.
     """
@@ -177,8 +180,11 @@ class _OneVm:
                 return problem
         return None
 
-    def planned(self, missing: int, problem: Shortfall | None) -> OneVmPlan:
-        """Return what was handed out, numbered."""
+    def planned(self, missing: int, problem: Shortfall | None) -> OneVmPlan | None:
+        """Return what was handed out, numbered; None if some of it is not there any more."""
+        joined = self._around.confirmed(self._joined) if self._joined else ()
+        if joined is None:
+            return None
         first = len(self._snapshot.slots)
         fresh = first + len(self._joined)
         joins = tuple(
@@ -206,7 +212,7 @@ class _OneVm:
             failed=int(problem is not None),
         )
         return OneVmPlan(
-            snapshot=_with_offers(self._snapshot, self._joined),
+            snapshot=_with_offers(self._snapshot, joined),
             plan=ZonePlan(cleaning=CleaningPlan(), cover=cover),
         )
 
@@ -228,13 +234,10 @@ class _OneVm:
         compatible = self._chooser.compatible(self._class)
         joinable = compatible & self._is_sound
         joinable[sorted(self._barred)] = False
-        offer = None
-        while offer is None:
-            best = self._best_offer(joinable)
-            if best is None:
-                return self._create(int(compatible.sum()))
-            self._blocked.add(best.key)
-            offer = self._around.confirmed(best)
+        offer = self._best_offer(joinable)
+        if offer is None:
+            return self._create(int(compatible.sum()))
+        self._blocked.add(offer.key)
         self._order.append((False, len(self._joined)))
         self._joined.append(offer)
         self._list({offer.host, *self._around.user_hosts(offer.key)})

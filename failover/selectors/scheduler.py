@@ -6,9 +6,11 @@ same hosts share the evaluation that ranks them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from django.db import connection
@@ -19,6 +21,7 @@ from capacity.services.pipelines import active_pipelines
 from failover.constants import PIPELINE_GENERAL, PIPELINE_HANA
 from failover.domain.plan import BoolColumn, FloatColumn
 from failover.domain.zone_columns import Int64Column, ZoneSnapshot
+from failover.selectors.fetching import Row
 from failover.selectors.zone import ClassKey
 from hosts.models import Instance, ServerGroup
 from scheduling.engine import Batch, Pipeline, PipelineRunError, passing_hosts
@@ -91,7 +94,60 @@ class ClassFacts:
     pipeline_name: str
 
 
-def class_facts(snapshot: ZoneSnapshot, table: HostTable, intent: Intent) -> list[ClassFacts]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRows:
+    """What is read for the requests of classes.
+
+    Attributes:
+        specs: VM key -> extra specs of its flavor.
+        domains: Project -> name of its domain, where that is known.
+    """
+
+    specs: Mapping[int, Mapping[str, str]]
+    domains: Mapping[str, str]
+
+
+# Of one VM, for ``class_rows``.
+SELECT_SPECS = "SELECT id, flavor_extra_specs FROM hosts_instance WHERE openstack_id = %(uuid)s"
+SELECT_DOMAIN = """
+SELECT project.openstack_id, domain.name
+  FROM hosts_instance AS vm
+  JOIN hosts_project AS project ON project.openstack_id = vm.project_id
+  LEFT JOIN hosts_domain AS domain ON domain.openstack_id = project.domain_id
+ WHERE vm.openstack_id = %(uuid)s
+"""
+
+
+def class_rows(specs: Iterable[Row], domains: Iterable[Row]) -> ClassRows:
+    """Return rows of (VM key, extra specs) and of (project, name of its domain)."""
+    return ClassRows(
+        specs={
+            key: {str(name): str(word) for name, word in _loaded(found).items()}
+            for key, found in specs
+        },
+        domains={project: name for project, name in domains if name is not None},
+    )
+
+
+def _loaded(found: Any) -> Mapping[str, Any]:  # Any: a document, or its text
+    """Return a JSON document, which the driver leaves as text in a statement of our own."""
+    return json.loads(found) if isinstance(found, str) else dict(found)
+
+
+def _read_class_rows(
+    snapshot: ZoneSnapshot, vms: Iterable[int], keys: Iterable[ClassKey]
+) -> ClassRows:
+    ids = [int(snapshot.vms.ids[vm]) for vm in vms]
+    specs = Instance.objects.filter(pk__in=ids).values_list("pk", "flavor_extra_specs")
+    projects = sorted({key.project_id for key in keys})
+    with connection.cursor() as cursor:
+        cursor.execute(SELECT_DOMAINS, [projects])
+        return class_rows(specs, cursor.fetchall())
+
+
+def class_facts(
+    snapshot: ZoneSnapshot, table: HostTable, intent: Intent, rows: ClassRows | None = None
+) -> list[ClassFacts]:
     """Return what the requests of each class have in common, by class code.
 
     The hypervisor type comes from the VM's host where its flavor does not say (16.6).
@@ -99,8 +155,8 @@ def class_facts(snapshot: ZoneSnapshot, table: HostTable, intent: Intent) -> lis
     codes, firsts = np.unique(snapshot.vms.class_code, return_index=True)
     first_vm = dict(zip(codes.tolist(), firsts.tolist(), strict=True))
     keys = [key for key in snapshot.vms.classes if isinstance(key, ClassKey)]
-    specs = _extra_specs(snapshot, first_vm.values())
-    domains = _domains({key.project_id for key in keys})
+    known = rows or _read_class_rows(snapshot, first_vm.values(), keys)
+    specs, domains = known.specs, known.domains
     groups = _server_groups({key.server_group for key in keys} - {""}, table)
     facts = []
     for code, key in enumerate(keys):
@@ -128,19 +184,9 @@ def class_facts(snapshot: ZoneSnapshot, table: HostTable, intent: Intent) -> lis
     return facts
 
 
-def _extra_specs(snapshot: ZoneSnapshot, vms: Collection[int]) -> Mapping[int, Mapping[str, str]]:
-    keys = [int(snapshot.vms.ids[vm]) for vm in vms]
-    rows = Instance.objects.filter(pk__in=keys).values_list("pk", "flavor_extra_specs")
-    return {key: {str(name): str(word) for name, word in specs.items()} for key, specs in rows}
-
-
-def _domains(project_ids: Collection[str]) -> Mapping[str, str]:
-    with connection.cursor() as cursor:
-        cursor.execute(SELECT_DOMAINS, [sorted(project_ids)])
-        return {project: name for project, name in cursor.fetchall() if name is not None}
-
-
 def _server_groups(ids: Collection[str], table: HostTable) -> Mapping[str, InstanceGroup]:
+    if not ids:
+        return {}
     groups = {}
     for row in ServerGroup.objects.filter(openstack_id__in=ids):
         rows = {at for member in row.members for at in table.instance_index.rows_of(member)}
@@ -171,9 +217,11 @@ class SchedulerHosts:
         *,
         intent: Intent = Intent.RESERVE_FOR_FAILOVER,
         table: HostTable | None = None,
+        rows: ClassRows | None = None,
     ) -> None:
         self.snapshot = snapshot
         self._given_table = table
+        self._rows_of_classes = rows
         self.intent = intent
         self.failures: dict[int, str] = {}
         self._masks: dict[int, BoolColumn] = {}
@@ -189,7 +237,7 @@ class SchedulerHosts:
 
     @cached_property
     def _facts(self) -> Sequence[ClassFacts]:
-        return class_facts(self.snapshot, self.table, self.intent)
+        return class_facts(self.snapshot, self.table, self.intent, self._rows_of_classes)
 
     @cached_property
     def _rows(self) -> Int64Column:

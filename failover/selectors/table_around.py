@@ -8,24 +8,23 @@ VM list says they run. Where that is not where they were recorded, a join may be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
 from failover.domain.zone_columns import ZoneSnapshot
-from failover.selectors.zone import fetch_rows
+from failover.selectors.fetching import fetch_rows
 from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
 CONFIRM = """
-SELECT known.name, count(vm.id)
+SELECT held.id, known.name, held.memory_bytes, held.vcpus, count(vm.id)
   FROM capacity_reservation AS held
   JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
   LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
- WHERE held.id = %(key)s AND held.is_ready AND known.state = 'active'
-   AND held.memory_bytes = %(memory_bytes)s AND held.vcpus = %(vcpus)s
- GROUP BY known.name
+ WHERE held.id = ANY(%(keys)s) AND held.is_ready AND known.state = 'active'
+ GROUP BY held.id, known.name
 """
 
 
@@ -37,18 +36,12 @@ class TableSlotsAround:
         self._zone = snapshot.zone
         self._names = snapshot.hosts.names
         self._row = snapshot.host_row
-        self._opened: tuple[int, Mapping[Size, list[ReservationRow]]] = (-1, {})
-
-    @cached_property
-    def _slots(self) -> list[ReservationRow]:
-        """Reservations of the zone, by key."""
-        zone = self._zone
-        return [slot for slot in self._table.reservations.failover if slot.zone == zone]
+        self._opened: dict[tuple[Size, int], list[ReservationRow]] = {}
 
     def closed_to(self, host: int) -> frozenset[int]:
         """Return the reservations that no VM of a host may join."""
         name = self._names[host]
-        near = {slot.reservation_id: slot for slot in self._slots if slot.target_host == name}
+        near = {slot.reservation_id: slot for slot in self._on(name)}
         near |= {slot.reservation_id: slot for slot in self._of_vms_on(name)}
         users = {uuid for slot in near.values() for uuid in slot.vm_uuids}
         of_vm = self._table.reservations.failover_of_vm
@@ -58,14 +51,19 @@ class TableSlotsAround:
     def touching(self, hosts: Collection[int]) -> frozenset[int]:
         """Return the reservations on some hosts, or with a user there."""
         names = {self._names[host] for host in hosts}
-        found = {slot.reservation_id for slot in self._slots if slot.target_host in names}
+        found = {slot.reservation_id for name in names for slot in self._on(name)}
         found.update(slot.reservation_id for name in names for slot in self._of_vms_on(name))
         return frozenset(found)
 
     def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
         """Return the sizes of reservations that are at least as large, the tightest first."""
-        found = self._open(below)
-        return sorted(size for size in found if size[0] >= memory_bytes and size[1] >= vcpus)
+        del below  # those of a size are looked at when it is its turn
+        zone = self._zone
+        return sorted(
+            (memory, cores)
+            for of_zone, memory, cores in self._table.reservations.failover_of_size
+            if of_zone == zone and memory >= memory_bytes and cores >= vcpus
+        )
 
     def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
         """Return reservations of a size with fewer users than ``below``, by key.
@@ -81,7 +79,7 @@ class TableSlotsAround:
                 vcpus=size[1],
                 users=len(slot.vm_uuids),
             )
-            for slot in self._open(below).get(size, ())
+            for slot in self._open(size, below)
             if slot.reservation_id not in without
         ]
 
@@ -90,32 +88,32 @@ class TableSlotsAround:
         slot = self._table.reservations.by_id[key]
         return frozenset(row for uuid in slot.vm_uuids for row in self._rows_of(uuid))
 
-    def confirmed(self, offer: Offer) -> Offer | None:
-        """Return an offer with its name if it is usable and as the table has it, else None."""
-        asked = {"key": offer.key, "memory_bytes": offer.memory_bytes, "vcpus": offer.vcpus}
-        for name, users in fetch_rows(CONFIRM, asked):
-            if users == offer.users:
-                return Offer(
-                    key=offer.key,
-                    name=name,
-                    host=offer.host,
-                    memory_bytes=offer.memory_bytes,
-                    vcpus=offer.vcpus,
-                    users=users,
-                )
-        return None
+    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer] | None:
+        """Return offers with their names; None unless all are usable and as the table has them."""
+        rows = fetch_rows(CONFIRM, {"keys": [offer.key for offer in offers]})
+        now = {key: (name, tuple(figures)) for key, name, *figures in rows}
+        found = []
+        for offer in offers:
+            name, figures = now.get(offer.key, ("", ()))
+            if figures != (offer.memory_bytes, offer.vcpus, offer.users):
+                return None
+            found.append(replace(offer, name=name))
+        return found
 
-    def _open(self, below: int) -> Mapping[Size, list[ReservationRow]]:
-        """Return size -> ready reservations with fewer users, by key; most of a zone are full."""
-        if self._opened[0] != below:
-            found: dict[Size, list[ReservationRow]] = {}
-            for slot in self._slots:
-                is_open = len(slot.vm_uuids) < below and slot.is_ready
-                if is_open and slot.target_host in self._row:
-                    size = slot.full.memory_bytes, slot.full.vcpus
-                    found.setdefault(size, []).append(slot)
-            self._opened = below, found
-        return self._opened[1]
+    def _open(self, size: Size, below: int) -> list[ReservationRow]:
+        """Return the ready reservations of a size with fewer users, by key; most are full."""
+        found = self._opened.get((size, below))
+        if found is None:
+            of_size = self._table.reservations.failover_of_size.get((self._zone, *size), ())
+            found = [slot for slot in of_size if len(slot.vm_uuids) < below and slot.is_ready]
+            found = [slot for slot in found if slot.target_host in self._row]
+            self._opened[size, below] = found
+        return found
+
+    def _on(self, host: str) -> Iterator[ReservationRow]:
+        for slot in self._table.reservations.failover_on.get(host, ()):
+            if slot.zone == self._zone:
+                yield slot
 
     def _of_vms_on(self, host: str) -> Iterator[ReservationRow]:
         of_vm = self._table.reservations.failover_of_vm

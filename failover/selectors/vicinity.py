@@ -6,21 +6,27 @@ their users only. What the other reservations mean for it is asked for as it is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
-from django.db.models import Q
 
 from capacity.selectors.host_table import current_host_table
 from failover.conf import FailoverConfig
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
 from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
-from failover.models import FailoverCooldown
+from failover.selectors.fetching import fetch_rows, fetch_together
 from failover.selectors.reports import ZoneReports
+from failover.selectors.scheduler import (
+    SELECT_DOMAIN,
+    SELECT_SPECS,
+    ClassRows,
+    class_rows,
+)
 from failover.selectors.zone import (
     HOST_COLUMNS,
     MEMBER_COLUMNS,
@@ -28,11 +34,9 @@ from failover.selectors.zone import (
     SLOT_COLUMNS,
     VM_COLUMNS,
     ZoneReading,
-    fetch_rows,
     snapshot_of,
 )
 from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
-from hosts.models import Host
 from scheduling.table import HostTable
 
 SELECT_VM = (
@@ -43,9 +47,35 @@ OWN_SLOTS = """
 SELECT reservation_id FROM capacity_reservationallocation
  WHERE vm_uuid = %(uuid)s AND vm_host_id IS NOT NULL
 """
-SELECT_SLOTS = SLOT_COLUMNS + " AND held.id = ANY(%(slots)s) ORDER BY held.id"
-SELECT_USERS = MEMBER_COLUMNS + " AND held.id = ANY(%(slots)s) ORDER BY vm.id"
-SELECT_HOSTS = HOST_COLUMNS + " WHERE host.id = ANY(%(hosts)s) ORDER BY host.id"
+SELECT_SLOTS = SLOT_COLUMNS + f" AND held.id = ANY(ARRAY({OWN_SLOTS})) ORDER BY held.id"
+SELECT_USERS = MEMBER_COLUMNS + f" AND vm.reservation_id = ANY(ARRAY({OWN_SLOTS})) ORDER BY vm.id"
+OWN_HOST = "SELECT host_id FROM hosts_instance WHERE openstack_id = %(uuid)s"
+# Hosts whose reports say where the VM is: its own, and where hosts are believed all that have it.
+REPORTING = f"""
+SELECT host.id, host.name, host.reported_instances FROM hosts_host AS host
+ WHERE (host.id = ({OWN_HOST}) OR %(trusts)s AND host.reported_instances @> %(listed)s::jsonb
+        AND host.zone = (SELECT zone FROM hosts_host WHERE id = ({OWN_HOST})))
+   AND host.reported_instances IS NOT NULL
+ ORDER BY host.name
+"""  # noqa: S608 - constants only
+NEAR_HOSTS = f"""
+ WHERE host.id = ANY(ARRAY({OWN_HOST} UNION
+       SELECT id FROM ({REPORTING}) AS reporting UNION
+       SELECT target_host_id FROM capacity_reservation WHERE id = ANY(ARRAY({OWN_SLOTS})) UNION
+       SELECT vm_host_id FROM capacity_reservationallocation
+        WHERE reservation_id = ANY(ARRAY({OWN_SLOTS}))))
+ ORDER BY host.id
+"""  # noqa: S608 - constants only
+SELECT_HOSTS = HOST_COLUMNS + NEAR_HOSTS
+SELECT_BARRED = """
+SELECT host_id FROM failover_failovercooldown WHERE vm_uuid = %(uuid)s AND until > %(now)s
+"""
+# Whether the zone's brake is on, and whether the VM is known to lack reservations.
+SELECT_NOTES = f"""
+SELECT EXISTS (SELECT FROM failover_failoverzone AS known JOIN hosts_host AS host USING (zone)
+                WHERE host.id = ({OWN_HOST}) AND known.brake_reason <> ''),
+       EXISTS (SELECT FROM failover_failoverdecision WHERE vm_uuid = %(uuid)s)
+"""  # noqa: S608 - constants only
 SELECT_GROUP = """
 SELECT %(uuid)s::text, openstack_id FROM hosts_servergroup
  WHERE policy = 'anti-affinity' AND members @> ARRAY[%(uuid)s]::varchar[] ORDER BY id
@@ -102,12 +132,18 @@ class Vicinity:
         vm: Row of the VM; -1 if it needs no reservations and has none.
         barred: Rows of hosts that validation refused to it of late.
         table: Host table that the rooms are from.
+        class_rows: What the scheduler needs to know of the VM's class.
+        is_halted: Whether the zone's brake is on.
+        is_known_short: Whether it is on record that the VM lacks reservations.
     """
 
     snapshot: ZoneSnapshot
     vm: int
     barred: frozenset[int]
     table: HostTable
+    class_rows: ClassRows
+    is_halted: bool
+    is_known_short: bool
 
 
 def zone_of_vm(vm_uuid: str) -> str | None:
@@ -130,42 +166,53 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
         config: Requirements, and which source is believed about locations.
         now: The present, for stopped VMs and cooldowns.
     """
-    found = fetch_rows(SELECT_VM, {"uuid": vm_uuid})
+    trusts = bool(config.trust_hypervisor_location)
+    found, slots, users, reported, hosts, groups, barred, notes, specs, domains = fetch_together(
+        (
+            SELECT_VM,
+            SELECT_SLOTS,
+            SELECT_USERS,
+            REPORTING,
+            SELECT_HOSTS,
+            SELECT_GROUP,
+            SELECT_BARRED,
+            SELECT_NOTES,
+            SELECT_SPECS,
+            SELECT_DOMAIN,
+        ),
+        {
+            "uuid": vm_uuid,
+            "trusts": trusts,
+            "listed": json.dumps([{"id": vm_uuid}]),
+            "now": now,
+            **READY_WORDS,
+        },
+    )
     if not found:
         return None
-    zone, row = str(found[0][0]), found[0][1:]
-    reading = ZoneReading(zone=zone, now=now, config=config, vms=[row])
-    own = [slot for (slot,) in fetch_rows(OWN_SLOTS, {"uuid": vm_uuid})]
-    if own:
-        reading.slots = fetch_rows(SELECT_SLOTS, {"slots": own})
-        reading.members = fetch_rows(SELECT_USERS, {"slots": own})
-    reported = _reported(vm_uuid, row[2], reading)
-    near = {row[2], *(s[2] for s in reading.slots), *(m[3] for m in reading.members)} - {None}
-    near |= {host_id for host_id, _, _ in reported}
-    reading.hosts = fetch_rows(SELECT_HOSTS, {"hosts": sorted(near), **READY_WORDS})
-    reading.groups = dict(fetch_rows(SELECT_GROUP, {"uuid": vm_uuid}))
-    reading.reports = _reports(vm_uuid, reported)
+    reading = ZoneReading(
+        zone=str(found[0][0]),
+        now=now,
+        config=config,
+        hosts=hosts,
+        vms=[found[0][1:]],
+        slots=slots,
+        members=users,
+        groups=dict(groups),
+        reports=_reports(vm_uuid, reported),
+    )
     snapshot = _with_users_kept(snapshot_of(reading), vm_uuid)
     table = current_host_table()
     snapshot = _in_whole_zone(snapshot, table)
     return Vicinity(
         snapshot=snapshot,
         vm=snapshot.vm_row.get(vm_uuid, -1),
-        barred=_barred(vm_uuid, snapshot, now),
+        barred=_rows_of(snapshot.hosts.ids, [host_id for (host_id,) in barred]),
         table=table,
+        class_rows=class_rows(specs, domains),
+        is_halted=notes[0][0],
+        is_known_short=notes[0][1],
     )
-
-
-def _reported(vm_uuid: str, host_id: int, reading: ZoneReading) -> list[tuple[int, str, Any]]:
-    """Return (key, name, list) of the hosts whose reports say where the VM is.
-
-    That is its own host, and where hosts are believed every host that reports the VM.
-    """
-    says = Q(pk=host_id)
-    if reading.config.trust_hypervisor_location:
-        says |= Q(zone=reading.zone, reported_instances__contains=[{"id": vm_uuid}])
-    rows = Host.objects.filter(says, reported_instances__isnull=False).order_by("name")
-    return list(rows.values_list("pk", "name", "reported_instances"))
 
 
 def _reports(vm_uuid: str, rows: Sequence[tuple[Any, ...]]) -> ZoneReports:
@@ -174,7 +221,7 @@ def _reports(vm_uuid: str, rows: Sequence[tuple[Any, ...]]) -> ZoneReports:
             name=name,
             vms=tuple(
                 ReportedVM(vm_uuid=vm_uuid, is_active=bool(one.get("active")))
-                for one in listed or ()
+                for one in json.loads(listed)
                 if one.get("id") == vm_uuid
             ),
         )
@@ -212,10 +259,9 @@ def _with_users_kept(snapshot: ZoneSnapshot, vm_uuid: str) -> ZoneSnapshot:
 def _in_whole_zone(snapshot: ZoneSnapshot, table: HostTable) -> ZoneSnapshot:
     """Return the snapshot with all hosts of its zone instead of those next to the VM."""
     hosts = _zone_hosts(table, snapshot.zone)
-    row_of = {int(key): row for row, key in enumerate(hosts.ids.tolist())}
-    place = np.array(
-        [*(row_of.get(int(key), -1) for key in snapshot.hosts.ids.tolist()), -1], dtype=np.int32
-    )
+    at = np.minimum(np.searchsorted(hosts.ids, snapshot.hosts.ids), max(len(hosts) - 1, 0))
+    is_there = hosts.ids[at] == snapshot.hosts.ids if len(hosts) else np.zeros(len(at), np.bool_)
+    place = np.append(np.where(is_there, at, -1), -1).astype(np.int32)
     vms, slots, members = snapshot.vms, snapshot.slots, snapshot.members
     return replace(
         snapshot,
@@ -244,13 +290,6 @@ def _zone_hosts(table: HostTable, zone: str) -> HostColumns:
         failover_memory_bytes=table.failover_memory_bytes[rows],
         failover_vcpus=table.failover_vcpus[rows],
     )
-
-
-def _barred(vm_uuid: str, snapshot: ZoneSnapshot, now: datetime) -> frozenset[int]:
-    keys = FailoverCooldown.objects.filter(vm_uuid=vm_uuid, until__gt=now).values_list(
-        "host_id", flat=True
-    )
-    return _rows_of(snapshot.hosts.ids, list(keys))
 
 
 def _rows_of(ids: Int64Column, keys: Sequence[int]) -> frozenset[int]:
@@ -309,9 +348,9 @@ class DatabaseSlotsAround:
             if host_id in row_of
         ]
 
-    def confirmed(self, offer: Offer) -> Offer | None:
-        """Return the offer: it is as the rows have it."""
-        return offer
+    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer]:
+        """Return the offers: they are as the rows have them."""
+        return offers
 
     def user_hosts(self, key: int) -> frozenset[int]:
         """Return the hosts of the users of a reservation."""

@@ -28,11 +28,12 @@ from failover.domain.zone_columns import (
     ZoneSnapshot,
 )
 from failover.models import FailoverPolicy
+from failover.selectors.fetching import Row as _Row
+from failover.selectors.fetching import fetch_rows
 from failover.selectors.groups import largest_flavors
 from failover.selectors.reports import ZoneReports, read_reports
 from hosts.models import HostState, HostStatus, Maintenance
 
-_Row = tuple[Any, ...]  # Any: columns of several types
 _Key = TypeVar("_Key")
 _Int32Column = NDArray[np.int32]
 _Int64Column = NDArray[np.int64]
@@ -197,13 +198,6 @@ def _read(reading: ZoneReading) -> None:
         reading.vms += fetch_rows(SELECT_VMS_BY_UUID, {"uuids": elsewhere})
     reading.groups = dict(fetch_rows(SELECT_GROUPS, {}))
     reading.reports = read_reports(reading.zone)
-
-
-def fetch_rows(statement: str, parameters: Mapping[str, Any]) -> list[_Row]:
-    """Return the rows of a statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return list(cursor.fetchall())
 
 
 def snapshot_of(reading: ZoneReading) -> ZoneSnapshot:

@@ -17,15 +17,16 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import structlog
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import IntegrityError
 
-from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
 from capacity.services.ledger import lock_rooms
 from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
+from failover.selectors.fetching import fetch_together
 from failover.services.copying import number_array, text_array
 from failover.services.events import EventWriter, Happening, record_events
+from failover.services.steps import in_step
 from failover.services.writing import (
     SlotToWrite,
     UserToWrite,
@@ -37,7 +38,6 @@ from failover.services.writing import (
     write_slots,
     write_users,
 )
-from journal.errors import Busy
 from scheduling.resources import ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -46,26 +46,26 @@ _Result = TypeVar("_Result")
 
 USERS_PER_STEP = 4000
 ROWS_PER_STEP = 2000
-ATTEMPTS = 3
 
+# A reservation that another is changing now is passed over, see ``writing.LOCK_SLOTS``.
 LOCK_JOINED = """
 SELECT held.id, held.memory_bytes, held.vcpus
   FROM capacity_reservation AS held
   JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
- WHERE held.id = ANY(%s::bigint[]) AND held.kind = 'failover' AND held.is_ready
+ WHERE held.id = ANY(%(keys)s::bigint[]) AND held.kind = 'failover' AND held.is_ready
    AND known.state = 'active'
- ORDER BY held.id FOR NO KEY UPDATE OF held
+ ORDER BY held.id FOR NO KEY UPDATE OF held, known SKIP LOCKED
 """
 
 # A VM that another is changing now is passed over: waiting for it could end in a deadlock.
 LOCK_VMS = """
 SELECT openstack_id, host_id FROM hosts_instance
- WHERE openstack_id = ANY(%s::text[]) ORDER BY id FOR SHARE SKIP LOCKED
+ WHERE openstack_id = ANY(%(uuids)s::text[]) ORDER BY id FOR SHARE SKIP LOCKED
 """
 
 COUNT_SLOTS = """
 SELECT vm.vm_uuid, count(*) FROM capacity_reservationallocation AS vm
- WHERE vm.vm_uuid = ANY(%s::text[]) AND vm.vm_host_id IS NOT NULL GROUP BY vm.vm_uuid
+ WHERE vm.vm_uuid = ANY(%(uuids)s::text[]) AND vm.vm_host_id IS NOT NULL GROUP BY vm.vm_uuid
 """
 
 
@@ -174,21 +174,11 @@ class PlanWriter:
 
     def _retried(self, work: Callable[[], _Result]) -> _Result:
         """Do one step in a transaction under the zone lock; return what it returns."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with transaction.atomic(durable=True):
-                    zone_lock([self._snapshot.zone])
-                    return work()
-            except IntegrityError as refused:
-                log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
-                raise StepRefusedError from refused
-            except DatabaseError as error:
-                if sqlstate_of(error) not in RETRYABLE:
-                    raise
-                log.info("failover_step_retried", zone=self._snapshot.zone, attempt=attempt)
-                blocked = error
-        message = f"zone {self._snapshot.zone}: hosts stayed locked by others"
-        raise Busy(message, zone=self._snapshot.zone) from blocked
+        try:
+            return in_step(self._snapshot.zone, work)
+        except IntegrityError as refused:
+            log.info("failover_step_refused", zone=self._snapshot.zone, error=str(refused))
+            raise StepRefusedError from refused
 
     def _counted(self, plan: ZonePlan) -> list[int]:
         """Return for each VM how many user rows it has in the database after cleaning."""
@@ -274,8 +264,7 @@ class PlanWriter:
         return len(done)
 
     def _join(self, step: _Step) -> _Written:
-        slots = self._locked_slots(step)
-        vms = self._locked_vms(step)
+        slots, vms = self._locked(step)
         joins = [
             (vm, number)
             for vm, number in step.joins
@@ -303,11 +292,12 @@ class PlanWriter:
         fresh = {slot.number: key for slot, (key, _) in zip(made, keys, strict=True)}
         names = {slot.number: name for slot, (_, name) in zip(made, keys, strict=True)}
         key_of = ChainMap(fresh, self._slot_keys)
-        write_users(
-            (UserToWrite(key_of[number], *self._vms[vm]) for vm, number in joins), now=self._now
-        )
         joined = {number for _, number in joins} - set(fresh)
-        touch({self._slot_keys[number] for number in joined}, now=self._now)
+        write_users(
+            (UserToWrite(key_of[number], *self._vms[vm]) for vm, number in joins),
+            touched={self._slot_keys[number] for number in joined},
+            now=self._now,
+        )
         self._record(
             self._events(joins, ChainMap(names, self._names), frozenset(fresh)),
             request_id=self._request_id,
@@ -330,47 +320,34 @@ class PlanWriter:
         for vm, _ in written.joins:
             self._have[vm] += 1
 
-    def _locked_slots(self, step: _Step) -> dict[int, ResourceVector]:
-        """Return reservation number -> size of those that can be joined or may be made.
-
-        Locks the rooms of new ones and the rows of those that are there.
-        """
-        numbers = _numbers(step.joins)
-        host_ids = self._snapshot.hosts.ids
-        lock_rooms(
-            int(host_ids[self._created[number].host])
-            for number in numbers
-            if number in self._created
-        )
-        known = {self._slot_keys[number]: number for number in numbers if number in self._slot_keys}
-        with connection.cursor() as cursor:
-            cursor.execute(LOCK_JOINED, [number_array(known)])
-            sizes = {
-                known[key]: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
-                for key, memory_bytes, vcpus in cursor.fetchall()
-            }
-        for number in numbers:
-            if number not in self._slot_keys and number in self._created:
-                slot = self._created[number]
-                sizes[number] = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
-        return sizes
-
-    def _locked_vms(self, step: _Step) -> set[int]:
-        """Return the rows of VMs that are where the plan saw them and have what it knew.
+    def _locked(self, step: _Step) -> tuple[dict[int, ResourceVector], set[int]]:
+        """Lock what a step stands on: rooms of new reservations, known ones, and VMs.
 
         Where hosts are believed, the VM list does not say where a VM is.
+
+        Returns:
+            Number -> size of the reservations that can be joined or may be made, and the rows of
+            the VMs that are where the plan saw them and have as many reservations as it knew.
         """
-        snapshot = self._snapshot
+        snapshot, numbers = self._snapshot, _numbers(step.joins)
+        fresh = [number for number in numbers if number not in self._slot_keys]
+        made = {number: self._created[number] for number in fresh if number in self._created}
+        if made:
+            lock_rooms(int(snapshot.hosts.ids[slot.host]) for slot in made.values())
+        known = {self._slot_keys[number]: number for number in numbers if number in self._slot_keys}
         row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
         uuids = text_array(row_of)
-        with connection.cursor() as cursor:
-            cursor.execute(LOCK_VMS, [uuids])
-            found = {row_of[uuid]: host_id for uuid, host_id in cursor.fetchall()}
-            cursor.execute(COUNT_SLOTS, [uuids])
-            counts = {row_of[uuid]: count for uuid, count in cursor.fetchall()}
-        return {
+        joined, found, counted = fetch_together(
+            (LOCK_JOINED, LOCK_VMS, COUNT_SLOTS),
+            {"keys": number_array(known), "uuids": uuids},
+        )
+        sizes = {known[key]: _size(*size) for key, *size in joined}
+        sizes |= {number: _size(slot.memory_bytes, slot.vcpus) for number, slot in made.items()}
+        counts = {row_of[uuid]: count for uuid, count in counted}
+        host_of = {row_of[uuid]: host_id for uuid, host_id in found}
+        return sizes, {
             vm
-            for vm, host_id in found.items()
+            for vm, host_id in host_of.items()
             if (self._trusts_hosts or host_id == self._vms[vm].host_id)
             and counts.get(vm, 0) == self._have[vm]
         }
@@ -428,6 +405,10 @@ def _vms_of(snapshot: ZoneSnapshot, plan: ZonePlan) -> Mapping[int, _Vm]:
         snapshot.hosts.ids[vms.host[rows]].tolist(),
     )
     return {row: _Vm(vms.uuids[row], *fields) for row, *fields in zip(rows, *columns, strict=True)}
+
+
+def _size(memory_bytes: int, vcpus: int) -> ResourceVector:
+    return ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
 
 
 def _numbers(joins: Sequence[tuple[int, int]]) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -33,10 +34,11 @@ from failover.models import FailoverReservation
 from failover.selectors.drills import zone_snapshot
 from failover.services.events import Happening, record_events
 from failover.services.replanning import note_due
-from failover.services.writing import delete_unused, delete_users
+from failover.services.steps import in_step
+from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
-from journal.errors import HeadroomError
+from journal.errors import Busy, HeadroomError
 from journal.services import Change, record_changes
 
 log = structlog.get_logger(__name__)
@@ -66,8 +68,8 @@ class EvacuationOutcome:
 def plan_evacuations(*, actor: Actor, request_id: str, now: datetime) -> list[EvacuationOutcome]:
     """Plan for every zone with hosts that are down and VMs on them that no plan knows.
 
-    Each zone is a transaction of its own; one that is planned already costs one statement. A zone
-    that is locked by others waits for the next time and holds up none.
+    Each zone is a transaction of its own; one that is planned already costs one statement, and one
+    that others hold is left to the next pass and holds up none.
     """
     outcomes = []
     for zone in zones_to_plan():
@@ -272,15 +274,28 @@ def _mark_slots(plan: EvacuationPlan, now: datetime) -> None:
         )
     )
     in_zone = FailoverReservation.objects.filter(reservation__zone=plan.zone)
-    in_zone.filter(state=SlotState.CONSUMING).exclude(reservation_id__in=used).update(
+    free = in_zone.filter(state=SlotState.CONSUMING).exclude(reservation_id__in=used)
+    fresh = in_zone.filter(state=SlotState.ACTIVE, reservation_id__in=used)
+    _lock_slots(plan.zone, (free | fresh).values_list("reservation_id", flat=True))
+    free.update(
         state=SlotState.ACTIVE, version=F("version") + 1, next_validation_at=now, updated_at=now
     )
-    fresh = in_zone.filter(state=SlotState.ACTIVE, reservation_id__in=used)
     lost = ReservationAllocation.objects.filter(
         reservation_id__in=list(fresh.values_list("reservation_id", flat=True))
     )
     note_due(lost.values_list("vm_uuid", flat=True))
     fresh.update(state=SlotState.CONSUMING, version=F("version") + 1, updated_at=now)
+
+
+def _lock_slots(zone: str, reservation_ids: Iterable[int]) -> None:
+    """Lock slots of a zone against changes of their users, all or none.
+
+    Raises:
+        Busy: another is changing one of them; waiting could end in a deadlock.
+    """
+    wanted = set(reservation_ids)
+    if len(lock_slots(wanted)) != len(wanted):
+        raise Busy(f"zone {zone}: VMs are moving", zone=zone)
 
 
 def _record(
@@ -348,7 +363,7 @@ def settle_evacuations(*, actor: Actor, request_id: str, now: datetime) -> dict[
 
     A slot whose VM arrived goes, and its room with it: the VM takes it now. A slot whose VM went
     elsewhere, or came to no harm, is active again. Each zone is a transaction of its own under the
-    zone's lock; one that is locked by others waits for the next time and holds up none.
+    zone's lock; one that others hold is left to the next pass and holds up none.
 
     Returns:
         State -> how many moves reached it.
@@ -358,10 +373,9 @@ def settle_evacuations(*, actor: Actor, request_id: str, now: datetime) -> dict[
     counts: dict[str, int] = {}
     zones = EvacuationPlan.objects.filter(state=EvacuationState.OPEN).order_by("zone")
     for zone in list(zones.values_list("zone", flat=True)):
+        settle = partial(_settle_zone, zone, actor=actor, request_id=request_id, now=now)
         try:
-            with transaction.atomic(durable=True):
-                zone_lock([zone])
-                settled = _settle_zone(zone, actor=actor, request_id=request_id, now=now)
+            settled = in_step(zone, settle)
         except (HeadroomError, DatabaseError) as error:
             log.warning("evacuation_not_settled", zone=zone, error=str(error))
             continue
@@ -398,6 +412,7 @@ def _settle_zone(zone: str, *, actor: Actor, request_id: str, now: datetime) -> 
             counts[state.value] = counts.get(state.value, 0) + 1
             ended.append(move)
     _retire(
+        plan.zone,
         [
             move.reservation_id
             for move in ended
@@ -432,11 +447,14 @@ def _outcome(
     return MoveState.DROPPED if is_back else None
 
 
-def _retire(reservation_ids: Iterable[int], now: datetime) -> None:
+def _retire(zone: str, reservation_ids: Iterable[int], now: datetime) -> None:
     """Remove slots whose VM arrived, with whoever else was in them, and give their room back."""
-    ids = sorted(set(reservation_ids))
+    known = FailoverReservation.objects.filter(reservation_id__in=set(reservation_ids))
+    ids = sorted(known.values_list("reservation_id", flat=True))
     if not ids:
         return
+    lock_rooms_of(ids)
+    _lock_slots(zone, ids)
     FailoverReservation.objects.filter(reservation_id__in=ids).update(state=SlotState.ACTIVE)
     users = ReservationAllocation.objects.filter(reservation_id__in=ids)
     left_out = delete_users(list(users.values_list("pk", flat=True)), now=now)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 import orjson
+from django.db import connection
 
 from failover.choices import EventReason
 from failover.services.copying import copy_lines, copy_text, copy_time
@@ -17,6 +18,20 @@ COPY failover_failoverevent (happened_at, reason, is_warning, zone, reservation_
      vm_uuid, message, facts, request_id)
 FROM STDIN
 """
+
+INSERT_EVENTS = """
+INSERT INTO failover_failoverevent (happened_at, reason, is_warning, zone, reservation_name,
+       host_name, vm_uuid, message, facts, request_id)
+SELECT %(now)s, fresh.reason, fresh.is_warning, fresh.zone, fresh.reservation_name, fresh.host_name,
+       fresh.vm_uuid, fresh.message, fresh.facts, %(request_id)s
+  FROM unnest(%(reasons)s::text[], %(warnings)s::boolean[], %(zones)s::text[], %(slots)s::text[],
+              %(hosts)s::text[], %(vms)s::text[], %(messages)s::text[], %(facts)s::jsonb[])
+           WITH ORDINALITY AS fresh(reason, is_warning, zone, reservation_name, host_name, vm_uuid,
+                                    message, facts, place)
+ ORDER BY fresh.place
+"""
+
+FEW_EVENTS = 20
 
 WARNINGS = frozenset(
     {
@@ -61,6 +76,10 @@ class EventWriter(Protocol):
 
 def record_events(events: Iterable[Happening], *, request_id: str, now: datetime) -> None:
     """Write events in bulk, inside the transaction of what they tell of."""
+    chosen = list(events)
+    if 0 < len(chosen) <= FEW_EVENTS:
+        _insert(chosen, request_id, now)
+        return
     moment, operation = copy_time(now), copy_text(request_id)
     copy_lines(
         COPY_EVENTS,
@@ -79,6 +98,26 @@ def record_events(events: Iterable[Happening], *, request_id: str, now: datetime
                     operation,
                 )
             )
-            for event in events
+            for event in chosen
         ),
     )
+
+
+def _insert(events: Sequence[Happening], request_id: str, now: datetime) -> None:
+    """Write a few events in one round trip, where COPY takes three."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            INSERT_EVENTS,
+            {
+                "now": now,
+                "request_id": request_id,
+                "reasons": [event.reason.value for event in events],
+                "warnings": [event.reason in WARNINGS for event in events],
+                "zones": [event.zone for event in events],
+                "slots": [event.reservation_name for event in events],
+                "hosts": [event.host_name for event in events],
+                "vms": [event.vm_uuid for event in events],
+                "messages": [event.message for event in events],
+                "facts": [orjson.dumps(event.facts).decode() for event in events],
+            },
+        )

@@ -8,7 +8,7 @@ which the rules hold in any order. Either way nobody ever sees a VM with fewer s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -20,6 +20,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
+from capacity.services.ledger import lock_rooms
 from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
 from failover.domain.exchange import ExchangePlan, VmExchange, plan_exchange
@@ -35,6 +36,7 @@ from failover.services.writing import (
     UserToWrite,
     delete_unused,
     delete_users,
+    lock_slots,
     take_room,
     touch,
     write_slots,
@@ -259,7 +261,15 @@ class _Work:
     def _exchange_now(self, exchanges: Sequence[VmExchange], made: dict[int, int]) -> bool:
         """Make the slots, then let the VMs join them and leave all others; False if one cannot."""
         made.clear()
-        vms = _located([one.vm for one in exchanges])
+        uuids = [one.vm for one in exchanges]
+        wanted = sorted({number for one in exchanges for number in one.targets})
+        known = {self.keys[number] for number in wanted if number in self.keys}
+        fresh = [number for number in wanted if number not in self.keys]
+        self._lock_rooms(uuids, [self.slot_of[number]["host"] for number in fresh])
+        sizes = _usable(known)
+        if set(sizes) != known:
+            return False
+        vms = _located(uuids)
         if any(
             one.vm not in vms
             or (host := vms[one.vm].host) is None
@@ -267,17 +277,7 @@ class _Work:
             for one in exchanges
         ):
             return False
-        wanted = sorted({number for one in exchanges for number in one.targets})
-        known = {self.keys[number] for number in wanted if number in self.keys}
-        usable = (
-            Reservation.objects.filter(pk__in=known, is_ready=True, failover__state="active")
-            .order_by("pk")
-            .select_for_update(of=("self",), no_key=True)
-        )
-        sizes = {row.pk: _size(row) for row in usable}
-        fresh = [number for number in wanted if number not in self.keys]
-        # The loop may have shrunk a slot to the users that it had so far.
-        if set(sizes) != known or not all(
+        if not all(  # the loop may have shrunk a slot to the users that it had so far
             _size(vms[one.vm]).fits_into(
                 sizes[self.keys[number]] if number in self.keys else self.size_of(number)
             )
@@ -307,7 +307,9 @@ class _Work:
             return False
         stays = {(vm, key) for _, vm, key, _ in before} & joined
         leaving = [(pk, key) for pk, vm, key, _ in before if (vm, key) not in stays]
-        delete_users([pk for pk, _ in leaving], now=self.now)
+        left = delete_users([pk for pk, _ in leaving], now=self.now)
+        if len(left) != len(leaving):
+            return False
         write_users(
             (_user(key, vms[vm]) for vm, key in sorted(joined - stays)),
             now=self.now,
@@ -350,14 +352,15 @@ class _Work:
 
     def _move(self, step: RebalanceStep) -> bool:
         """Let one VM join and then leave; False if the world is not what the step stands on."""
-        vm = _located([step.vm]).get(step.vm)
-        if vm is None or vm.host is None or vm.host.name != self.state.vms[step.vm].host:
-            return False
         target = self.row.slots[step.target]
-        if not _size(vm).fits_into(self.size_of(step.target)):
-            return False
+        self._lock_rooms([step.vm], [target["host"]])
         reservation_id = self._reservation(step, target)
-        if reservation_id is None:
+        vm = _located([step.vm]).get(step.vm)
+        if reservation_id is None or vm is None or vm.host is None:
+            return False
+        if vm.host.name != self.state.vms[step.vm].host:
+            return False
+        if not _size(vm).fits_into(self.size_of(step.target)):
             return False
         write_users([_user(reservation_id, vm)], now=self.now)
         touch([reservation_id], now=self.now)
@@ -365,18 +368,23 @@ class _Work:
             return self._leave(step)
         return True
 
+    def _lock_rooms(self, uuids: Collection[str], hosts: Collection[str]) -> None:
+        """Lock the rooms of hosts, and of those where VMs have slots now."""
+        slots = Reservation.objects.filter(
+            kind=ReservationKind.FAILOVER, allocations__vm_uuid__in=uuids
+        )
+        ids = set(slots.values_list("target_host_id", flat=True))
+        ids.update(Host.objects.filter(name__in=hosts).values_list("pk", flat=True))
+        lock_rooms(key for key in ids if key is not None)
+
     def _reservation(self, step: RebalanceStep, target: dict[str, Any]) -> int | None:
         """Return the key of the slot to join, made if there is none yet."""
         known = self.keys.get(step.target)
         if step.joins:
             known = int(self.snapshot.slots.ids[self.snapshot.slots.names.index(step.joins)])
         if known is not None:
-            usable = (
-                Reservation.objects.filter(pk=known, is_ready=True, failover__state="active")
-                .filter(memory_bytes__gte=target["memory_bytes"], vcpus__gte=target["vcpus"])
-                .select_for_update(of=("self",), no_key=True)
-            )
-            return known if usable.exists() else None
+            size = {"memory_bytes__gte": target["memory_bytes"], "vcpus__gte": target["vcpus"]}
+            return known if _usable([known], **size) else None
         made = self._made([target])
         if made:
             self.keys[step.target] = made[0]
@@ -422,7 +430,8 @@ class _Work:
         rows = list(old)
         if not rows:
             return False
-        delete_users([key for key, _ in rows], now=self.now)
+        if len(delete_users([key for key, _ in rows], now=self.now)) != len(rows):
+            return False
         delete_unused([reservation_id for _, reservation_id in rows])
         return True
 
@@ -436,6 +445,11 @@ class _Work:
         if old != set(self.snapshot.slots.ids.tolist()) or self.snapshot.slots.is_consuming.any():
             return False
         uuids = sorted({uuid for target in self.targets for uuid in target.users})
+        places = {target.host for target in self.targets}
+        places |= {slot.host for slot in self.state.slots.values()}
+        self._lock_rooms(uuids, places)
+        if len(lock_slots(old)) != len(old):
+            return False
         vms = _located(uuids)
         has_moved = any(
             vm.host is None
@@ -493,18 +507,27 @@ class _Work:
 
 
 def _located(uuids: Sequence[str]) -> dict[str, Instance]:
-    """Lock VMs against moves and return them by uuid."""
+    """Lock VMs against moves and return them by uuid; those that another is changing are not."""
     rows = (
         Instance.objects.filter(openstack_id__in=uuids)
         .select_related("host")
         .order_by("pk")
-        .select_for_update(of=("self",), no_key=True)
+        .select_for_update(of=("self",), no_key=True, skip_locked=True)
     )
     return {row.openstack_id: row for row in rows}
 
 
 def _size(row: Instance | Reservation) -> ResourceVector:
     return ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus)
+
+
+def _usable(keys: Collection[int], **size: int) -> dict[int, ResourceVector]:
+    """Lock reservations that can be joined and that no other is changing; return their sizes."""
+    rows = Reservation.objects.filter(
+        pk__in=lock_slots(keys), is_ready=True, failover__state="active", **size
+    )
+    locked = rows.order_by("pk").select_for_update(of=("self",), no_key=True)
+    return {row.pk: _size(row) for row in locked}
 
 
 def _user(reservation_id: int, vm: Instance) -> UserToWrite:

@@ -118,6 +118,7 @@ class _Work:
     events: EventWriter
     removed: int = 0
     is_retry: bool = False
+    is_known_short: bool = True
 
 
 def replan_vm(
@@ -169,21 +170,19 @@ def replan_vm(
     ):
         if not is_mine:
             return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.SKIPPED, zone=zone)
-        if is_halted(zone):
-            return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.HALTED, zone=zone)
         return _replan(work)
-
-
-def is_halted(zone: str) -> bool:
-    """Return whether the zone's brake is on."""
-    return FailoverZone.objects.filter(zone=zone).exclude(brake_reason="").exists()
 
 
 def _replan(work: _Work) -> Replan:
     for _ in range(PLANS_PER_VM):
         seen = load_vicinity(work.vm_uuid, work.config, now=work.now)
+        if seen is not None and seen.is_halted:
+            return _result(work, ReplanOutcome.HALTED)
+        if seen is not None and seen.snapshot.zone != work.zone:
+            return _result(work, ReplanOutcome.SKIPPED)
         if seen is None or seen.vm < 0 or not seen.snapshot.vms.is_listed[seen.vm]:
             return _result(work, ReplanOutcome.NOT_NEEDED)
+        work.is_known_short = seen.is_known_short
         try:
             seen = _cleaned(work, seen)
             planned = _planned(work, seen)
@@ -231,15 +230,22 @@ def _planned(work: _Work, seen: Vicinity) -> OneVmPlan:
     requirements = work.config.flavor_failover_requirements or {}
     most = max([*requirements.values(), int(snapshot.vms.required[seen.vm])])
     lean = _lean(snapshot, seen.vm)
-    return plan_one_vm(
+    planned = plan_one_vm(
         snapshot,
         seen.vm,
         _around(work, seen),
-        SchedulerHosts(lean, table=seen.table) if work.chooser is None else work.chooser(lean),
+        (
+            SchedulerHosts(lean, table=seen.table, rows=seen.class_rows)
+            if work.chooser is None
+            else work.chooser(lean)
+        ),
         _options(),
         most_required=most,
         barred=seen.barred,
     )
+    if planned is None:
+        raise StepRefusedError
+    return planned
 
 
 def _around(work: _Work, seen: Vicinity) -> SlotsAround:
@@ -293,6 +299,8 @@ def _decide(work: _Work, planned: OneVmPlan) -> None:
     """Keep why the VM lacks reservations, or forget it."""
     shortfall = next(iter(planned.plan.cover.shortfalls), None)
     vm = planned.snapshot.vm_row[work.vm_uuid]
+    if shortfall is None and not work.is_known_short:
+        return  # only the loop and re-plans write it, and the zone has one of them at a time
     with transaction.atomic(durable=True):
         if shortfall is not None:
             tried = {

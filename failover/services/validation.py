@@ -11,14 +11,15 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import numpy as np
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
-from capacity.locks import LockSpace, session_lock, zone_lock
+from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, SlotState
 from failover.conf import current_config
 from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
@@ -28,7 +29,8 @@ from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, load_zone
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.replanning import note_due
-from failover.services.writing import delete_unused, delete_users
+from failover.services.steps import in_step
+from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
 from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
 from scheduling.intents import Intent
@@ -209,9 +211,8 @@ class _Validation:
         verdicts = self._judged(rows)
         report = ValidationReport()
         for start in range(0, len(rows), SLOTS_PER_STEP):
-            with transaction.atomic(durable=True):
-                zone_lock([self._snapshot.zone])
-                step = self._write(rows[start : start + SLOTS_PER_STEP], verdicts)
+            chosen = rows[start : start + SLOTS_PER_STEP]
+            step = in_step(self._snapshot.zone, partial(self._write, chosen, verdicts))
             report = ValidationReport(
                 valid=report.valid + step.valid,
                 removed_users=report.removed_users + step.removed_users,
@@ -320,10 +321,12 @@ class _Validation:
         of_dead = np.isin(members.slot, np.array(dead, dtype=np.int64))
         failed = {member: name for member, name in verdicts.failed.items() if chosen[member]}
         failed |= dict.fromkeys(np.flatnonzero(of_dead).tolist(), HOST_FILTER)
-        removed = self._remove(failed)
         slot_ids = self._snapshot.slots.ids
         touched = {int(members.slot[member]) for member in failed} | set(dead)
-        deleted = delete_unused([int(slot_ids[row]) for row in sorted(touched)])
+        touched_ids = [int(slot_ids[row]) for row in sorted(touched)]
+        lock_rooms_of(touched_ids)
+        removed = self._remove(failed)
+        deleted = delete_unused(touched_ids)
         self._postpone(unknown)
         valid = [row for row in judged if row not in touched]
         self._acknowledge(valid, chosen)
@@ -381,7 +384,7 @@ class _Validation:
     def _acknowledge(self, rows: Sequence[int], chosen: BoolColumn) -> None:
         """Note that reservations are valid; one that changed since it was read waits its turn."""
         slots, members = self._snapshot.slots, self._snapshot.members
-        keys = [int(slots.ids[row]) for row in rows]
+        keys = lock_slots([int(slots.ids[row]) for row in rows])
         with connection.cursor() as cursor:
             cursor.execute(
                 ACKNOWLEDGE,
@@ -415,7 +418,7 @@ class _Validation:
 
     def _postpone(self, rows: Sequence[int]) -> None:
         if rows:
-            keys = [int(self._snapshot.slots.ids[row]) for row in rows]
+            keys = lock_slots([int(self._snapshot.slots.ids[row]) for row in rows])
             with connection.cursor() as cursor:
                 cursor.execute(POSTPONE, {"ids": keys, "next": [self._next() for _ in keys]})
 

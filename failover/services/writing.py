@@ -47,6 +47,32 @@ COPY capacity_reservationallocation (reservation_id, vm_uuid, state, memory_byte
 FROM STDIN
 """
 
+# For a few rows: one round trip, where COPY takes three.
+INSERT_USERS = """
+INSERT INTO capacity_reservationallocation (reservation_id, vm_uuid, state, memory_bytes, vcpus,
+       since, vm_host_id, created_at, updated_at)
+SELECT fresh.reservation_id, fresh.vm_uuid, 'expected', fresh.memory_bytes, fresh.vcpus,
+       %(now)s, fresh.vm_host_id, %(now)s, %(now)s
+  FROM unnest(%(reservation_ids)s::bigint[], %(vm_uuids)s::text[], %(memory_bytes)s::bigint[],
+              %(vcpus)s::bigint[], %(vm_host_ids)s::bigint[])
+           AS fresh(reservation_id, vm_uuid, memory_bytes, vcpus, vm_host_id)
+"""
+
+# Whoever changes users of a reservation holds its row here. Planners pass over one that another
+# holds: who moves VMs locks in the order of the VMs, so waiting could end in a deadlock.
+LOCK_SLOTS = """
+SELECT reservation_id FROM failover_failoverreservation
+ WHERE reservation_id = ANY(%s::bigint[])
+ ORDER BY reservation_id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+LOCK_SLOTS_OF_USERS = """
+SELECT reservation_id FROM failover_failoverreservation
+ WHERE reservation_id IN (SELECT reservation_id FROM capacity_reservationallocation
+                           WHERE id = ANY(%s::bigint[]))
+ ORDER BY reservation_id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
 TOUCH = """
 UPDATE failover_failoverreservation
    SET last_changed_at = %(now)s, acknowledged_at = NULL, next_validation_at = %(now)s,
@@ -55,8 +81,11 @@ UPDATE failover_failoverreservation
 """
 
 DELETE_USERS = """
-DELETE FROM capacity_reservationallocation AS vm USING capacity_reservation AS held
- WHERE vm.id = ANY(%s) AND held.id = vm.reservation_id AND held.kind = 'failover'
+DELETE FROM capacity_reservationallocation AS vm
+ USING capacity_reservation AS held
+  LEFT JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
+ WHERE vm.id = ANY(%s::bigint[]) AND held.id = vm.reservation_id AND held.kind = 'failover'
+   AND (known.id IS NULL OR held.id = ANY(%s::bigint[]))
 RETURNING vm.reservation_id, vm.vm_uuid
 """
 
@@ -64,7 +93,8 @@ LOCK_UNUSED = """
 SELECT held.id, held.target_host_id, held.blocked_memory_bytes, held.blocked_vcpus
   FROM capacity_reservation AS held
   LEFT JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
- WHERE held.id = ANY(%s) AND held.kind = 'failover'
+ WHERE held.id = ANY(%s::bigint[]) AND held.kind = 'failover'
+   AND (known.id IS NULL OR held.id = ANY(%s::bigint[]))
    AND coalesce(known.state, 'active') NOT IN ('consuming', 'retired')
    AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS vm
                     WHERE vm.reservation_id = held.id)
@@ -84,6 +114,7 @@ RETURNING held.id
 """
 
 FLAVOR_LENGTH = 255
+FEW_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +238,47 @@ def _reservation_tail(creator: str, request_id: str, moment: str) -> str:
     )
 
 
-def write_users(users: Iterable[UserToWrite], *, now: datetime) -> None:
+def write_users(
+    users: Iterable[UserToWrite], *, touched: Collection[int] = (), now: datetime
+) -> None:
     """Write users of reservations; the database refuses those that break the rules.
+
+    Args:
+        users: Who joins what.
+        touched: Reservations to be touched with it, see :func:`touch`.
+        now: The present.
 
     Raises:
         IntegrityError: If a rule is broken; nothing is written then.
     """
+    chosen = list(users)
+    if chosen and len(chosen) <= FEW_ROWS:
+        _insert_users(chosen, touched, now)
+        return
+    _copy_users(chosen, now)
+    touch(touched, now=now)
+
+
+def _insert_users(users: Sequence[UserToWrite], touched: Collection[int], now: datetime) -> None:
+    reservation_ids, vm_uuids, memory_bytes, vcpus, vm_host_ids = map(
+        list, zip(*users, strict=True)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{INSERT_USERS};{TOUCH}" if touched else INSERT_USERS,
+            {
+                "now": now,
+                "reservation_ids": reservation_ids,
+                "vm_uuids": vm_uuids,
+                "memory_bytes": memory_bytes,
+                "vcpus": vcpus,
+                "vm_host_ids": vm_host_ids,
+                "ids": sorted(touched),
+            },
+        )
+
+
+def _copy_users(users: Iterable[UserToWrite], now: datetime) -> None:
     moment = copy_time(now)
     copy_lines(
         COPY_USERS,
@@ -224,32 +290,57 @@ def write_users(users: Iterable[UserToWrite], *, now: datetime) -> None:
     )
 
 
+def lock_slots(reservation_ids: Collection[int]) -> list[int]:
+    """Lock reservations against changes of their users; return those that no other is changing.
+
+    Never waits. Rooms, if any are to be locked, are locked before; VMs and users after.
+    """
+    if not reservation_ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_SLOTS, [sorted(reservation_ids)])
+        return [row[0] for row in cursor.fetchall()]
+
+
 def touch(reservation_ids: Collection[int], *, now: datetime) -> None:
-    """Note that users of reservations changed, so that they are validated again."""
+    """Note that users of reservations changed, so that they are validated again.
+
+    The caller has locked them, see :func:`lock_slots`, or made them.
+    """
     if reservation_ids:
         with connection.cursor() as cursor:
             cursor.execute(TOUCH, {"ids": sorted(reservation_ids), "now": now})
 
 
 def delete_users(allocation_ids: Collection[int], *, now: datetime) -> list[tuple[int, str]]:
-    """Take users out of reservations; return (reservation, VM uuid) of those that were there."""
+    """Take users out of reservations; return (reservation, VM uuid) of those that were there.
+
+    Users of a reservation that another is changing now stay. Rooms, if any are to be locked, are
+    locked before.
+    """
     if not allocation_ids:
         return []
+    keys = sorted(allocation_ids)
     with connection.cursor() as cursor:
-        cursor.execute(DELETE_USERS, [sorted(allocation_ids)])
+        cursor.execute(LOCK_SLOTS_OF_USERS, [keys])
+        free = [row[0] for row in cursor.fetchall()]
+        cursor.execute(DELETE_USERS, [keys, free])
         gone = [(int(row[0]), str(row[1])) for row in cursor.fetchall()]
     touch({key for key, _ in gone}, now=now)
     return gone
 
 
 def delete_unused(reservation_ids: Collection[int]) -> list[int]:
-    """Delete those reservations that nobody is in and give their room back; return their keys."""
-    rows = Reservation.objects.filter(pk__in=reservation_ids, kind=ReservationKind.FAILOVER)
+    """Delete those reservations that nobody is in and give their room back; return their keys.
+
+    One that another is changing now stays.
+    """
     if not reservation_ids:
         return []
-    lock_rooms(key for key in rows.values_list("target_host_id", flat=True) if key is not None)
+    lock_rooms_of(reservation_ids)
+    free = lock_slots(reservation_ids)
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_UNUSED, [sorted(reservation_ids)])
+        cursor.execute(LOCK_UNUSED, [sorted(reservation_ids), free])
         unused = cursor.fetchall()
     given: dict[int, ResourceVector] = {}
     for _, host_id, memory_bytes, vcpus in unused:
@@ -262,23 +353,25 @@ def delete_unused(reservation_ids: Collection[int]) -> list[int]:
     return keys
 
 
+def lock_rooms_of(reservation_ids: Collection[int]) -> None:
+    """Lock the rooms of reservations' hosts; whoever locks reservations as well does this first."""
+    rows = Reservation.objects.filter(pk__in=reservation_ids, target_host__isnull=False)
+    lock_rooms(key for key in rows.values_list("target_host_id", flat=True) if key is not None)
+
+
 def resize_slots(sizes: Mapping[int, tuple[ResourceVector, int]]) -> list[int]:
     """Reduce reservations whose users are still as many; return the keys of those done.
+
+    One that another is changing now stays as it is.
 
     Args:
         sizes: Reservation -> (new size, users that it was found for).
     """
     if not sizes:
         return []
-    keys = sorted(sizes)
+    lock_rooms_of(sizes)
+    keys = lock_slots(sizes)
     with connection.cursor() as cursor:
-        lock_rooms(
-            host_id
-            for host_id in Reservation.objects.filter(pk__in=keys).values_list(
-                "target_host_id", flat=True
-            )
-            if host_id is not None
-        )
         cursor.execute(
             RESIZE,
             [

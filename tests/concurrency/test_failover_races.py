@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.services.in_flight import InFlightAsk
-from capacity.services.ledger import rebuild_host_capacity
+from capacity.services.ledger import lock_rooms, rebuild_host_capacity
 from capacity.services.placement import place_vm
 from failover.models import FailoverDecision, FailoverReservation, FailoverRun
 from failover.services import apply
@@ -211,6 +211,7 @@ def move_vms(seed: int) -> Callable[[], None]:
             row = Instance.objects.get(openstack_id=f"{zone}-vm{draw.randrange(6)}")
             target = Host.objects.get(name=f"{zone}-h{draw.randrange(HOSTS_PER_ZONE)}")
             with transaction.atomic():
+                lock_rooms({row.host_id, target.pk} - {None})
                 room = HostCapacity.objects.select_for_update(no_key=True).get(host=target)
                 free = (
                     room.effective_memory_bytes

@@ -17,6 +17,8 @@ _PLAIN_COLUMNS = ("host_ids", "name_hashes", "is_known", "state_ok", *CAPACITY_C
 _GROUPINGS = (
     "committed",
     "failover_of_vm",
+    "failover_on",
+    "failover_of_size",
     "in_flight_of_vm",
     "in_flight",
     "slots_expecting",

@@ -75,8 +75,8 @@ class PlainAround:
             if slot.memory_bytes == size[0] and key not in without and len(slot.users) < below
         ]
 
-    def confirmed(self, offer: Offer) -> Offer | None:
-        return offer
+    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer]:
+        return offers
 
     def user_hosts(self, key: int) -> frozenset[int]:
         return frozenset(self._row[user.host] for user in self._slots[key].users)
@@ -123,7 +123,7 @@ def planned(
     barred: Collection[int] = (),
 ) -> OneVmPlan:
     local = own_part(snapshot, uuid)
-    return plan_one_vm(
+    result = plan_one_vm(
         local,
         local.vm_row[uuid],
         PlainAround(snapshot, slots, 4),
@@ -132,6 +132,8 @@ def planned(
         most_required=most_required,
         barred=barred,
     )
+    assert result is not None
+    return result
 
 
 def applied(

@@ -14,6 +14,8 @@ GROUPINGS = (
     "by_id",
     "committed",
     "failover_of_vm",
+    "failover_on",
+    "failover_of_size",
     "in_flight_of_vm",
     "in_flight",
     "slots_expecting",
