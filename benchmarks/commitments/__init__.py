@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks.commitments import capacity, reports, sync, usage
+from benchmarks.commitments import capacity, compaction, reports, sync, usage
 from benchmarks.measures import Measure
 
 PARTS: dict[str, Callable[..., list[Measure]]] = {
     "syncer": sync.run,
     "usage": usage.run,
     "capacity": capacity.run,
+    "compaction": compaction.run,
     "report-usage": reports.run,
 }
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
@@ -41,6 +41,35 @@ class HostUse(StrEnum):
     EMPTY_SLOTS = "empty_slots"
 
 
+class MovableSlot(NamedTuple):
+    """What the compaction has to know of a slot; sizes in bytes and vCPUs."""
+
+    slot_id: int
+    host_id: int
+    memory_bytes: int
+    vcpus: int
+    group: str
+    flavor_name: str
+    project_id: str
+    domain_id: str
+    slot_index: int
+    commitment_uuid: str
+
+
+SLOT_COLUMNS = (
+    "pk",
+    "target_host_id",
+    "memory_bytes",
+    "vcpus",
+    "flavor_group_name",
+    "resource_name",
+    "project_id",
+    "domain_id",
+    "slot_index",
+    "commitment__commitment_uuid",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ZoneToCompact:
     """A zone, ready to be planned.
@@ -51,7 +80,6 @@ class ZoneToCompact:
         rows: int64[N], rows of the zone's hosts in the table; hosts of ``state`` in this order.
         state: What the planner sees.
         slots: Slots that may move, in the order of ``state``.
-        asks: What each asks the scheduler for.
         uses: Hosts of the zone by what they hold.
     """
 
@@ -59,8 +87,7 @@ class ZoneToCompact:
     table: HostTable
     rows: Int64Column
     state: CompactionState
-    slots: tuple[Reservation, ...]
-    asks: tuple[SlotAsk, ...]
+    slots: tuple[MovableSlot, ...]
     uses: Mapping[HostUse, int]
 
 
@@ -87,29 +114,34 @@ def zones_with_slots() -> list[str]:
     return list(slots.order_by("zone").values_list("zone", flat=True).distinct())
 
 
+def read_slots(slots: QuerySet[Reservation]) -> list[MovableSlot]:
+    """Read slots, by key."""
+    return [MovableSlot(*row) for row in slots.order_by("pk").values_list(*SLOT_COLUMNS)]
+
+
 def zone_to_compact(zone: str, *, now: datetime) -> ZoneToCompact:
     """Read a zone; nothing is locked.
 
     Raises:
         NotReady: flavor groups are not known yet.
     """
-    groups = load_group_definitions(include_retired=True)
     table = current_host_table()
     rows: Int64Column = np.flatnonzero(_in_zone(table, zone))
-    found = list(
-        movable_slots(zone, now).select_related("commitment", "target_host").order_by("pk")
+    masks = _masks_of(table, rows)
+    with_slots = rows[masks[HostUse.EMPTY_SLOTS]]
+    found = read_slots(
+        movable_slots(zone, now).filter(target_host_id__in=table.host_ids[with_slots].tolist())
     )
-    asks = slot_asks(found, groups)
-    slots = [slot for slot in found if slot.pk in asks]
+    book = AskBook(zone, found, table)
+    slots = [slot for slot in found if book.ask_for(slot) is not None]
     position = {host_id: place for place, host_id in enumerate(table.host_ids[rows].tolist())}
-    slots = [slot for slot in slots if slot.target_host_id in position]
-    slot_host = np.array([position[slot.target_host_id or 0] for slot in slots], dtype=np.int64)
-    is_source, is_closed, uses = _uses_of(table, rows, slots, slot_host)
+    slot_host = np.array([position[slot.host_id] for slot in slots], dtype=np.int64)
+    _set_apart(table, rows, masks, slots, slot_host)
+    is_source = masks[HostUse.EMPTY_SLOTS]
     moving = np.flatnonzero(is_source[slot_host]).tolist()
     chosen = tuple(slots[number] for number in moving)
-    chosen_asks = tuple(asks[slot.pk] for slot in chosen)
-    kinds = _Kinds(table, rows)
-    slot_kind = np.array([kinds.number_of(ask) for ask in chosen_asks], dtype=np.int64)
+    kinds = _Kinds(table, rows, book)
+    slot_kind = np.array([kinds.number_of(slot) for slot in chosen], dtype=np.int64)
     return ZoneToCompact(
         zone=zone,
         table=table,
@@ -119,51 +151,72 @@ def zone_to_compact(zone: str, *, now: datetime) -> ZoneToCompact:
             free_vcpus=table.free_vcpus()[rows],
             total_memory_bytes=table.eff_memory_bytes[rows],
             total_vcpus=table.eff_vcpus[rows],
-            is_closed=is_closed,
+            is_closed=masks[HostUse.FREE] | masks[HostUse.NOT_READY],
             is_source=is_source,
             slot_host=slot_host[moving],
             slot_kind=slot_kind,
             kinds=tuple(kinds.kinds),
         ),
         slots=chosen,
-        asks=chosen_asks,
-        uses=uses,
+        uses={use: int(np.count_nonzero(masks[use])) for use in HostUse},
     )
 
 
-def slot_asks(
-    slots: Sequence[Reservation], groups: Mapping[str, FlavorGroupDef]
-) -> dict[int, SlotAsk]:
-    """Return what slots ask the scheduler for, by slot; those that must stay are left out.
+class AskBook:
+    """What slots ask the scheduler for; slots that are alike for every host share one ask.
 
-    A group whose pipeline does not pack hosts tightly has its slots where the operator wants them.
+    The pipeline of slots looks at a project only to see whether a host is kept for some projects.
+    So all that no host names are alike for it; other pipelines may look at anything.
     """
-    domains = domain_hints(slot.domain_id for slot in slots)
-    pipelines = slot_pipelines(groups)
-    asks: dict[int, SlotAsk] = {}
-    for slot in slots:
-        group = groups.get(slot.flavor_group_name)
-        if group is None or slot.commitment is None:
-            continue
-        flavor = next((one for one in group.flavors if one.name == slot.resource_name), None)
-        pipeline = pipelines.get(group.name)
+
+    def __init__(self, zone: str, slots: Sequence[MovableSlot], table: HostTable) -> None:
+        self._zone = zone
+        self._groups = load_group_definitions(include_retired=True)
+        self._flavors = {
+            (group.name, flavor.name): flavor
+            for group in self._groups.values()
+            for flavor in group.flavors
+        }
+        self._pipelines = slot_pipelines(self._groups)
+        self._domains = domain_hints({slot.domain_id for slot in slots})
+        self._named = frozenset[str]().union(*table.tenant_classes, *table.aggregate_tenant_classes)
+        self._asks: dict[Hashable, SlotAsk | None] = {}
+
+    def key_of(self, slot: MovableSlot) -> Hashable:
+        """Return what slots that are alike for every host have in common."""
+        tenant: tuple[str, str] = (slot.project_id, slot.domain_id)
+        if slot.group not in self._pipelines:
+            tenant = (slot.project_id if slot.project_id in self._named else "", "")
+        return slot.group, slot.flavor_name, slot.memory_bytes, slot.vcpus, tenant
+
+    def ask_for(self, slot: MovableSlot) -> SlotAsk | None:
+        """Return an ask that stands for a slot; None for a slot that must stay.
+
+        A group whose pipeline does not pack hosts has its slots where the operator wants them.
+        """
+        key = self.key_of(slot)
+        if key not in self._asks:
+            self._asks[key] = self.own_ask_for(slot)
+        return self._asks[key]
+
+    def own_ask_for(self, slot: MovableSlot) -> SlotAsk | None:
+        """Return the ask of one slot and no other; None for a slot that must stay."""
+        flavor = self._flavors.get((slot.group, slot.flavor_name))
+        pipeline = self._pipelines.get(slot.group)
         if flavor is None or not packs_tightly(pipeline):
-            continue
-        prefix = slot_name_prefix(slot.commitment.commitment_uuid)
+            return None
         ask = SlotAsk(
-            slot_id=slot.pk,
-            slot_index=slot.slot_index or 0,
-            slot_name=slot_name(prefix, slot.slot_index or 0),
+            slot_id=slot.slot_id,
+            slot_index=slot.slot_index,
+            slot_name=slot_name(slot_name_prefix(slot.commitment_uuid), slot.slot_index),
             flavor=flavor,
             slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            zone=slot.zone,
+            zone=self._zone,
             project_id=slot.project_id,
-            domain=domains.get(slot.domain_id, NO_DOMAIN),
+            domain=self._domains.get(slot.domain_id, NO_DOMAIN),
             pipeline=pipeline,
         )
-        if ask.is_askable:
-            asks[slot.pk] = ask
-    return asks
+        return ask if ask.is_askable else None
 
 
 def packs_tightly(pipeline: Pipeline | None) -> bool:
@@ -180,35 +233,43 @@ def _in_zone(table: HostTable, zone: str) -> BoolColumn:
     return here
 
 
-def _uses_of(
-    table: HostTable, rows: Int64Column, slots: Sequence[Reservation], slot_host: Int64Column
-) -> tuple[BoolColumn, BoolColumn, dict[HostUse, int]]:
-    """Return which hosts of a zone are sources, which get no slots, and how many hold what."""
-    size = np.array([(slot.memory_bytes, slot.vcpus) for slot in slots], dtype=np.int64)
-    movable = np.zeros((len(rows), 2), dtype=np.int64)
-    np.add.at(movable, slot_host, size.reshape(len(slots), 2))
-    committed = np.stack([table.committed_memory_bytes[rows], table.committed_vcpus[rows]], axis=1)
-    has_vms = (table.alloc_memory_bytes[rows] > 0) | (table.alloc_vcpus[rows] > 0)
+def _masks_of(table: HostTable, rows: Int64Column) -> dict[HostUse, BoolColumn]:
+    """Return the hosts of a zone by what they hold; each is in one mask, for its first reason."""
+    has_vms = _any(table.alloc_memory_bytes, table.alloc_vcpus, rows)
     has_vms |= np.array([bool(table.instances[row]) for row in rows.tolist()], dtype=np.bool_)
     idle = [code for code, mode in enumerate(table.maintenance_modes) if mode == Maintenance.NONE]
     is_ready = table.state_ok[rows] & np.isin(table.maintenance[rows], idle)
-    # The first that holds is what a host is counted as.
     reasons: list[tuple[HostUse, BoolColumn]] = [
         (HostUse.NOT_READY, ~is_ready),
         (HostUse.VMS, has_vms),
         (HostUse.IN_FLIGHT, _any(table.in_flight_memory_bytes, table.in_flight_vcpus, rows)),
         (HostUse.FAILOVER, _any(table.failover_memory_bytes, table.failover_vcpus, rows)),
-        (HostUse.OTHER_SLOTS, _differ(committed, movable)),
         (HostUse.EMPTY_SLOTS, _any(table.committed_memory_bytes, table.committed_vcpus, rows)),
         (HostUse.FREE, np.ones(len(rows), dtype=np.bool_)),
     ]
     left = np.ones(len(rows), dtype=np.bool_)
-    masks: dict[HostUse, BoolColumn] = {}
+    masks = {HostUse.OTHER_SLOTS: np.zeros(len(rows), dtype=np.bool_)}
     for use, mask in reasons:
         masks[use] = left & mask
         left &= ~mask
-    uses = {use: int(np.count_nonzero(mask)) for use, mask in masks.items()}
-    return masks[HostUse.EMPTY_SLOTS], masks[HostUse.FREE] | masks[HostUse.NOT_READY], uses
+    return masks
+
+
+def _set_apart(
+    table: HostTable,
+    rows: Int64Column,
+    masks: dict[HostUse, BoolColumn],
+    slots: Sequence[MovableSlot],
+    slot_host: Int64Column,
+) -> None:
+    """Take the hosts whose blocks are not all those of movable slots from those that are."""
+    size = np.array([(slot.memory_bytes, slot.vcpus) for slot in slots], dtype=np.int64)
+    movable = np.zeros((len(rows), 2), dtype=np.int64)
+    np.add.at(movable, slot_host, size.reshape(len(slots), 2))
+    committed = np.stack([table.committed_memory_bytes[rows], table.committed_vcpus[rows]], axis=1)
+    has_others = masks[HostUse.EMPTY_SLOTS] & _differ(committed, movable)
+    masks[HostUse.OTHER_SLOTS] = has_others
+    masks[HostUse.EMPTY_SLOTS] &= ~has_others
 
 
 def _differ(left: Int64Column, right: Int64Column) -> BoolColumn:
@@ -227,19 +288,21 @@ class _Kinds:
 
     table: HostTable
     rows: Int64Column
+    book: AskBook
     kinds: list[SlotKind] = field(default_factory=list)
-    _by_ask: dict[object, int] = field(default_factory=dict)
-    _by_columns: dict[object, int] = field(default_factory=dict)
+    _by_key: dict[Hashable, int] = field(default_factory=dict)
+    _by_columns: dict[Hashable, int] = field(default_factory=dict)
     _masks: dict[bytes, BoolColumn] = field(default_factory=dict)
     _scores: dict[bytes, FloatColumn] = field(default_factory=dict)
 
-    def number_of(self, ask: SlotAsk) -> int:
-        """Return the kind of a slot."""
-        pipeline = ask.pipeline.name if ask.pipeline else ""
-        key = (ask.flavor.name, ask.slot, ask.project_id, ask.domain, pipeline)
-        if key not in self._by_ask:
-            self._by_ask[key] = self._made(ask)
-        return self._by_ask[key]
+    def number_of(self, slot: MovableSlot) -> int:
+        """Return the kind of a slot that has an ask."""
+        key = self.book.key_of(slot)
+        if key not in self._by_key:
+            ask = self.book.ask_for(slot)
+            assert ask is not None  # noqa: S101 - the others were left out
+            self._by_key[key] = self._made(ask)
+        return self._by_key[key]
 
     def _made(self, ask: SlotAsk) -> int:
         passing, scores = weigh_hosts(self.table, ask)

@@ -10,23 +10,26 @@ leaves whole steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import structlog
 from django.db import DatabaseError, transaction
 
-from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.locks import LockSpace, session_lock, zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.placing import SlotAsk, place_slots
 from commitments.metrics_compaction import count_release
 from commitments.models import CompactionOutcome, CompactionRun
-from commitments.selectors.compaction import movable_slots, slot_asks
+from commitments.selectors.compaction import (
+    AskBook,
+    MovableSlot,
+    movable_slots,
+    read_slots,
+)
 from commitments.services.apply import PlanSpoiled, decision_record
 from commitments.services.compaction_plans import Release, ZonePlan, plan_zone, refusal_of_facts
 from commitments.services.compaction_runs import begin_run, finish_run, note_release
@@ -115,7 +118,6 @@ class _Run:
     actor: Actor
     request_id: str
     now: datetime
-    groups: Mapping[str, FlavorGroupDef] = field(default_factory=dict)
 
     def done(self, most_moves: int | None, on_step: OnStep | None) -> Compaction:
         """Plan, carry out, and write how it went."""
@@ -126,7 +128,6 @@ class _Run:
             run = finish_run(self.row, CompactionOutcome.REFUSED, message=refusal)
             return Compaction(zone=zone, run=run, plan=ZonePlan(zone=zone, refusal=refusal))
         try:
-            self.groups = load_group_definitions(include_retired=True)
             plan = plan_zone(zone, now=self.now, most_moves=most_moves)
         except NotReady as error:
             run = finish_run(self.row, CompactionOutcome.FAILED, message=error.message)
@@ -183,8 +184,12 @@ class _Run:
             PlanSpoiled: what the plan stands on has changed; the caller rolls back.
         """
         ids = [move.slot_id for move in release.moves]
-        slots = self._slots(release)
-        decisions = self._decisions(release, slots)
+        chosen = movable_slots(self.row.zone, self.now).filter(
+            pk__in=ids, target_host_id=release.host_id
+        )
+        slots = {row.pk: row for row in chosen}
+        _require(len(slots) == len(ids), "a slot is not empty, or not there any more")
+        decisions = self._decisions(release, read_slots(chosen))
         targets = {move.host_id for move in release.moves}
         lock_rooms({release.host_id, *targets})
         _require(_are_same(slots, lock_reservations(ids)), "a slot changed, or a VM came into it")
@@ -198,25 +203,19 @@ class _Run:
         _require(_is_free(release.host_id), "something else came to the host")
         note_release(self.row, slots_moved=len(ids))
 
-    def _slots(self, release: Release) -> dict[int, Reservation]:
-        rows = movable_slots(self.row.zone, self.now).filter(
-            pk__in=[move.slot_id for move in release.moves], target_host_id=release.host_id
-        )
-        slots = {row.pk: row for row in rows.select_related("commitment", "target_host")}
-        _require(len(slots) == len(release.moves), "a slot is not empty, or not there any more")
-        return slots
-
-    def _decisions(self, release: Release, slots: Mapping[int, Reservation]) -> dict[int, Decision]:
+    def _decisions(self, release: Release, slots: Sequence[MovableSlot]) -> dict[int, Decision]:
         """Ask the scheduler about every move."""
-        asks = slot_asks(list(slots.values()), self.groups)
-        _require(len(asks) == len(slots), "a slot must stay where it is now")
-        wanted = [
-            replace(asks[move.slot_id], only_hosts=frozenset({move.host_name}))
-            for move in release.moves
-        ]
+        table = current_host_table()
+        book, target = AskBook(self.row.zone, slots, table), _targets(release)
+        wanted = []
+        for slot in slots:
+            ask = book.own_ask_for(slot)
+            _require(ask is not None, "a slot must stay where it is now")
+            if ask is not None:
+                wanted.append(replace(ask, only_hosts=frozenset({target[slot.slot_id]})))
         wanted.sort(key=_pipeline_name)
         decisions: dict[int, Decision] = {}
-        for ask, decision in zip(wanted, place_slots(current_host_table(), wanted), strict=True):
+        for ask, decision in zip(wanted, place_slots(table, wanted), strict=True):
             agrees = decision is not None and decision.host_name in (ask.only_hosts or ())
             _require(agrees, "the scheduler does not let a slot go where it was to go any more")
             if decision is not None and ask.slot_id is not None:
@@ -275,6 +274,10 @@ def _is_free(host_id: int) -> bool:
     """Whether a host holds nothing; its room is locked."""
     holds_nothing = HostCapacity.objects.filter(host_id=host_id, **dict.fromkeys(ROOM_COLUMNS, 0))
     return holds_nothing.exists() and not Instance.objects.filter(host_id=host_id).exists()
+
+
+def _targets(release: Release) -> dict[int, str]:
+    return {move.slot_id: move.host_name for move in release.moves}
 
 
 def _wanted(release: Release) -> dict[int, ResourceVector]:

@@ -137,10 +137,10 @@ def _named(known: ZoneToCompact, release: HostRelease) -> Release:
         slot, row = known.slots[number], int(known.rows[host])
         moves.append(
             SlotMove(
-                slot_id=slot.pk,
-                slot_index=slot.slot_index or 0,
-                commitment_uuid=slot.commitment.commitment_uuid if slot.commitment else "",
-                size=known.asks[number].slot,
+                slot_id=slot.slot_id,
+                slot_index=slot.slot_index,
+                commitment_uuid=slot.commitment_uuid,
+                size=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
                 host_id=int(table.host_ids[row]),
                 host_name=table.names[row],
             )

@@ -274,6 +274,18 @@ def test_target_has_to_pass_every_filter(half: Host) -> None:
     assert plan().releases == ()
 
 
+@pytest.mark.parametrize(("project", "moves"), [("alpha", 0), ("beta", 1)])
+def test_host_kept_for_a_project_takes_slots_of_that_project_only(project: str, moves: int) -> None:
+    kept = make_host("kept", memory_gib=2000, vcpus=200, allowed_projects=["beta"])
+    vm_on(kept, project_id="beta")
+    for number, owner in enumerate((project, "gamma")):  # gamma's slot has the same size
+        row = make_commitment(amount_gib=600, project_id=owner)
+        make_slot(row, make_host(f"h{number}", memory_gib=960, vcpus=80), memory_gib=600, vcpus=50)
+    looked_at()
+    compact()
+    assert [name for _, name in where()] == ["kept" if moves else "h0", "h1"]
+
+
 class TestSteps:
     """What others do between plan and step."""
 
