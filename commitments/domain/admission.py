@@ -580,7 +580,8 @@ class _CoresAccount:
 
     def _take(self, desired: CommitmentState, vcpus: int) -> None:
         key = (desired.flavor_group_name, desired.zone)
-        self._ledgers[key] = self._ledgers[key].with_held(desired.project_id, vcpus)
+        if key in self._ledgers:  # nobody has to count for what is kept as it was accepted
+            self._ledgers[key] = self._ledgers[key].with_held(desired.project_id, vcpus)
 
 
 def _kept_cores(target: CommitmentTarget, desired: CommitmentState) -> int:

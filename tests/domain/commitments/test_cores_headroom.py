@@ -111,6 +111,12 @@ def test_what_a_commitment_of_the_batch_keeps_is_given_to_no_other(
     assert outcomes["c-old"] is Outcome.ACCEPTED
 
 
+def test_what_is_kept_needs_no_ledger() -> None:
+    bare = AdmissionSnapshot(hosts=HostTable.from_rows([]), groups={"g": GROUP})
+    decided = plan_admission(bare, [cores("c-1", 4, accepted=4)], may_reject=True, now=NOW)
+    assert decided.decisions[0].outcome is Outcome.ACCEPTED
+
+
 projects = st.sampled_from("pqr")
 commitments = st.lists(st.tuples(projects, st.integers(0, 9), st.integers(0, 6)), max_size=6)
 running = st.dictionaries(projects, st.integers(0, 12))
