@@ -164,9 +164,13 @@ def transfer(source: str, target: str, gib: int) -> str:
     ],
 )
 def test_transfers_at_once_leave_one_row_and_one_set_of_slots(
-    transfers: list[tuple[str, str]],
+    settings: Any, transfers: list[tuple[str, str]]
 ) -> None:
     """Spec liquid, 20 row 3: whichever comes last wins, in a zone with no room for a second set."""
+    patient = settings.HEADROOM.liquid.model_copy(update={"change_timeout_seconds": 300})
+    settings.HEADROOM = settings.HEADROOM.model_copy(
+        update={"lock_timeout_seconds": 120, "liquid": patient}
+    )
     make_group("hana_1", flavors=[("small", 1024, 1)])
     make_hosts(1, memory_gib=4, vcpus=4)
     decide({transfers[0][0]: {RAM: [change(MOVED, 4)]}})
