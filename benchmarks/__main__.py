@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -24,9 +25,9 @@ def main() -> None:
         placement_bench,
         schedule_bench,
     )
-    from benchmarks.measures import publish  # noqa: PLC0415 - with them
+    from benchmarks.measures import Measure, publish  # noqa: PLC0415 - with them
 
-    benchmarks = {
+    benchmarks: dict[str, Callable[..., Sequence[Measure]]] = {
         "change": change_bench.run,
         "commitments": commitments.run,
         "failover": failover_bench.run,

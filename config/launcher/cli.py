@@ -24,7 +24,7 @@ USAGE = """usage: ./run COMMAND ...
   demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--fresh]
   test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
   lint                           every static check
-  bench  NAME [--quick]          a benchmark, results in .local/bench/NAME.json
+  bench  NAME [--quick] [--only PATTERN]   results in .local/bench/NAME.json
   conformance [--only PATTERN]   the public Placement tests against a served Headroom
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
   serve  [web|worker|beat] ...   production: DATABASE_URL and REDIS_URL given
