@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
+_Other = TypeVar("_Other")
 
 _COMPACT_ABOVE = 1024
 _COMPACT_SHARE = 64
@@ -34,6 +35,17 @@ class Overlaid(Mapping[_Key, _Value], Generic[_Key, _Value]):
                 raise KeyError(key)
             return found
         return self._base[key]
+
+    @overload
+    def get(self, key: _Key, /) -> _Value | None: ...
+    @overload
+    def get(self, key: _Key, /, default: _Value | _Other) -> _Value | _Other: ...
+    def get(self, key: _Key, /, default: Any = None) -> Any:
+        """Return the value of a key; asked a thousand times for one decision."""
+        if key in self._overlay:
+            found = self._overlay[key]
+            return default if found is None else found
+        return self._base.get(key, default)
 
     def __contains__(self, key: object) -> bool:
         overlay = self._overlay

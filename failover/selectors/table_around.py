@@ -8,8 +8,9 @@ VM list says they run. Where that is not where they were recorded, a join may be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
@@ -41,10 +42,11 @@ class TableSlotsAround:
     def closed_to(self, host: int) -> frozenset[int]:
         """Return the reservations that no VM of a host may join."""
         name = self._names[host]
-        near = {slot.reservation_id: slot for slot in self._on(name)}
-        near |= {slot.reservation_id: slot for slot in self._of_vms_on(name)}
-        users = {uuid for slot in near.values() for uuid in slot.vm_uuids}
         of_vm = self._table.reservations.failover_of_vm
+        near = {slot.reservation_id: slot for slot in self._on(name)}
+        for uuid in self._vms_on([name]):
+            near |= {slot.reservation_id: slot for slot in of_vm.get(uuid, ())}
+        users = {uuid for slot in near.values() for uuid in slot.vm_uuids}
         beyond = {slot.reservation_id for uuid in users for slot in of_vm.get(uuid, ())}
         return frozenset(near) | beyond
 
@@ -52,7 +54,10 @@ class TableSlotsAround:
         """Return the reservations on some hosts, or with a user there."""
         names = {self._names[host] for host in hosts}
         found = {slot.reservation_id for name in names for slot in self._on(name)}
-        found.update(slot.reservation_id for name in names for slot in self._of_vms_on(name))
+        slots_of = self._table.reservations.failover_of_vm.get
+        for uuid in self._vms_on(names):
+            for slot in slots_of(uuid, ()):
+                found.add(slot.reservation_id)
         return frozenset(found)
 
     def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
@@ -115,12 +120,9 @@ class TableSlotsAround:
             if slot.zone == self._zone:
                 yield slot
 
-    def _of_vms_on(self, host: str) -> Iterator[ReservationRow]:
-        of_vm = self._table.reservations.failover_of_vm
-        row = self._table.row_of.get(host)
-        if row is not None:
-            for uuid in self._table.instances[row]:
-                yield from of_vm.get(uuid, ())
+    def _vms_on(self, hosts: Iterable[str]) -> Iterator[str]:
+        rows = (self._table.row_of.get(host) for host in hosts)
+        return chain.from_iterable(self._table.instances[row] for row in rows if row is not None)
 
     def _rows_of(self, vm_uuid: str) -> list[int]:
         names = self._table.names

@@ -278,7 +278,7 @@ def _zone_hosts(table: HostTable, zone: str) -> HostColumns:
     rows = rows[np.argsort(table.host_ids[rows], kind="stable")]
     return HostColumns(
         ids=table.host_ids[rows],
-        names=tuple(table.names[row] for row in rows.tolist()),
+        names=tuple(map(table.names.__getitem__, rows.tolist())),
         racks=("",) * len(rows),
         is_ready=table.state_ok[rows],
         effective_memory_bytes=table.eff_memory_bytes[rows],

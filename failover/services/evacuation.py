@@ -14,10 +14,10 @@ from functools import partial
 from typing import Final
 
 import structlog
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import F, Q
 
-from capacity.locks import zone_lock
+from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
 from capacity.models import Reservation, ReservationAllocation
 from failover.choices import EventReason, SlotState
 from failover.domain.drill import DrillResult, simulate
@@ -43,6 +43,7 @@ from journal.services import Change, record_changes
 
 log = structlog.get_logger(__name__)
 
+LOCK_ATTEMPTS: Final = 5
 BACK_GRACE: Final = timedelta(minutes=10)
 START_LIMIT: Final = timedelta(hours=1)
 OPEN_MOVES: Final = (*PENDING_MOVES, MoveState.UNPROTECTED)
@@ -169,7 +170,7 @@ def plan_evacuation(
             taken={move.reservation_name for move in started},
         )
         _write_moves(plan, known, result, now)
-        _mark_slots(plan, now)
+        _mark_slots(plan, now, waits=True)
         _record(plan, result, actor=actor, request_id=request_id, now=now)
     return EvacuationOutcome(
         zone=zone,
@@ -266,8 +267,17 @@ def _write_moves(
     )
 
 
-def _mark_slots(plan: EvacuationPlan, now: datetime) -> None:
-    """Make the slots that the zone's pending moves use consuming, and all others active."""
+def _mark_slots(plan: EvacuationPlan, now: datetime, *, waits: bool) -> None:
+    """Make the slots that the zone's pending moves use consuming, and all others active.
+
+    Args:
+        plan: The plan of the zone.
+        now: The present.
+        waits: Whether to wait for VMs that are leaving slots; not with rooms locked.
+
+    Raises:
+        Busy: others are changing one of the slots.
+    """
     used = set(
         plan.moves.filter(state__in=PENDING_MOVES, reservation__isnull=False).values_list(
             "reservation_id", flat=True
@@ -276,7 +286,8 @@ def _mark_slots(plan: EvacuationPlan, now: datetime) -> None:
     in_zone = FailoverReservation.objects.filter(reservation__zone=plan.zone)
     free = in_zone.filter(state=SlotState.CONSUMING).exclude(reservation_id__in=used)
     fresh = in_zone.filter(state=SlotState.ACTIVE, reservation_id__in=used)
-    _lock_slots(plan.zone, (free | fresh).values_list("reservation_id", flat=True))
+    changing = (free | fresh).values_list("reservation_id", flat=True)
+    _lock_slots(plan.zone, changing, attempts=LOCK_ATTEMPTS if waits else 1)
     free.update(
         state=SlotState.ACTIVE, version=F("version") + 1, next_validation_at=now, updated_at=now
     )
@@ -287,15 +298,38 @@ def _mark_slots(plan: EvacuationPlan, now: datetime) -> None:
     fresh.update(state=SlotState.CONSUMING, version=F("version") + 1, updated_at=now)
 
 
-def _lock_slots(zone: str, reservation_ids: Iterable[int]) -> None:
+def _lock_slots(zone: str, reservation_ids: Iterable[int], *, attempts: int = 1) -> None:
     """Lock slots of a zone against changes of their users, all or none.
 
+    Waits between attempts for one that another is changing, with none of the others locked: who
+    moves VMs locks in the order of the VMs, so waiting with some could end in a deadlock.
+
     Raises:
-        Busy: another is changing one of them; waiting could end in a deadlock.
+        Busy: others are changing one of them all the same.
     """
     wanted = set(reservation_ids)
-    if len(lock_slots(wanted)) != len(wanted):
-        raise Busy(f"zone {zone}: VMs are moving", zone=zone)
+    for attempt in range(1, attempts + 1):
+        with transaction.atomic():
+            taken = wanted - set(lock_slots(wanted))
+            if not taken:
+                return
+            transaction.set_rollback(True)
+        if attempt < attempts:
+            _wait_for(zone, min(taken))
+    raise Busy(f"zone {zone}: VMs are moving", zone=zone)
+
+
+def _wait_for(zone: str, reservation_id: int) -> None:
+    """Wait until nobody is changing a slot; lock nothing."""
+    row = FailoverReservation.objects.filter(reservation_id=reservation_id)
+    try:
+        with transaction.atomic():
+            row.select_for_update(no_key=True).first()
+            transaction.set_rollback(True)
+    except OperationalError as error:
+        if sqlstate_of(error) not in RETRYABLE:
+            raise
+        raise Busy(f"zone {zone}: VMs are moving", zone=zone) from error
 
 
 def _record(
@@ -424,7 +458,7 @@ def _settle_zone(zone: str, *, actor: Actor, request_id: str, now: datetime) -> 
         if move.state == MoveState.ARRIVED:
             move.reservation_id = None
     EvacuationMove.objects.bulk_update(ended, ["state", "changed_at", "reservation"])
-    _mark_slots(plan, now)
+    _mark_slots(plan, now, waits=False)
     if len(ended) == len(moves):
         _finish(plan, actor=actor, request_id=request_id, now=now)
     return counts

@@ -52,15 +52,21 @@ ZONE_LOCK = "pg_advisory_xact_lock"
 TAKES_LOCKS = (ZONE_LOCK, "UPDATE", "INSERT", "DELETE")
 ACTOR = Actor(name="test")
 
-Step = Callable[[], object]
+Step = Callable[[], Any]  # Any: what the planner returns
 
 
 class Mover(threading.Thread):
-    """Moves VMs in one transaction on a connection of its own."""
+    """Moves VMs in one transaction on a connection of its own.
 
-    def __init__(self, moves: Sequence[tuple[str, str]], *, rooms_first: bool) -> None:
+    It keeps that open until session ``keeps_for`` waits for it, if one is given.
+    """
+
+    def __init__(
+        self, moves: Sequence[tuple[str, str]], *, rooms_first: bool, keeps_for: int = 0
+    ) -> None:
         super().__init__()
-        self._moves, self._rooms_first = moves, rooms_first
+        self._moves, self._rooms_first, self._keeps_for = moves, rooms_first, keeps_for
+        self.has_moved = threading.Event()
         self.pid = 0
         self.error: BaseException | None = None
         self.is_connected = threading.Event()
@@ -76,6 +82,7 @@ class Mover(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.error = error
         finally:
+            self.has_moved.set()
             self.is_connected.set()
             self.is_over.set()
             connection.close()
@@ -91,6 +98,11 @@ class Mover(threading.Thread):
             for uuid, target in self._moves:
                 Instance.objects.filter(openstack_id=uuid).update(host_id=ids[target])
             rebuild_host_capacity(sorted(rooms))
+            self.has_moved.set()
+            if self._keeps_for:
+                with connection.cursor() as cursor:
+                    while not waits(cursor, self._keeps_for):
+                        pass
 
 
 @contextmanager
@@ -126,11 +138,15 @@ def wait_until_it_waits(mover: Mover) -> None:
     try:
         with looking.cursor() as cursor:
             while not mover.is_over.wait(0.001):
-                cursor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [mover.pid])
-                if cursor.fetchone()[0]:
+                if waits(cursor, mover.pid):
                     return
     finally:
         looking.close()
+
+
+def waits(cursor: Any, pid: int) -> bool:
+    cursor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid])
+    return bool(cursor.fetchone()[0])
 
 
 def forget_everything() -> None:
@@ -213,6 +229,13 @@ def arriving_evacuation() -> Step:
     return lambda: settle_evacuations(actor=ACTOR, request_id="r", now=timezone.now())
 
 
+def starting_evacuation() -> Step:
+    rows = make_zone("rA@3{a@1,b@2} rB@4{a@1} rC@5{b@2}", hosts=["6", "7"])
+    rename({row.openstack_id: name for name, row in rows.vms.items()})
+    Host.objects.filter(name__in=["h1", "h2"]).update(state=HostState.DOWN)
+    return lambda: plan_evacuations(actor=ACTOR, request_id="r", now=timezone.now())
+
+
 def rename(names: dict[str, str]) -> None:
     """Call VMs a, b, ... ``vm0``, ``vm1``, ... wherever they are known."""
     with connection.cursor() as cursor:
@@ -236,6 +259,7 @@ def rename(names: dict[str, str]) -> None:
         (single_replan, False),
         (rebalancing, False),
         (rebalancing, True),
+        (starting_evacuation, False),
         (arriving_evacuation, False),
         (arriving_evacuation, True),
     ],
@@ -261,3 +285,20 @@ def test_no_planner_and_moving_vms_wait_for_each_other(
             break
         stopped += 1
     assert stopped > 3
+
+
+def test_plan_of_an_evacuation_waits_for_a_vm_that_is_leaving_a_slot() -> None:
+    ensure_shipped_pipelines(request_id="test")
+    make_domain()
+    make_project()
+    work = starting_evacuation()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        mover = Mover([("vm1", "h6")], rooms_first=False, keeps_for=cursor.fetchone()[0])
+    mover.start()
+    mover.has_moved.wait()
+    (outcome,) = work()
+    mover.join()
+    assert mover.error is None
+    assert (outcome.zone, outcome.planned) == ("az-a", 2)
+    assert_ledger_holds()
