@@ -66,15 +66,12 @@ def assert_accepted_commitments_have_their_slots() -> None:
 
 def fingerprint(*more_tables: str) -> tuple[tuple[str, str], ...]:
     """Return a hash of all rows of every table that requests may write, and of others."""
-    hashes = []
+    hash_of = (
+        "SELECT '{0}', coalesce(md5(string_agg(row::text, '|' ORDER BY id)), '') FROM {0} AS row"
+    )
     with connection.cursor() as cursor:
-        for table in (*TABLES, *more_tables):
-            cursor.execute(
-                f"SELECT coalesce(md5(string_agg(row::text, '|' ORDER BY id)), '')"  # noqa: S608
-                f" FROM {table} AS row"
-            )
-            hashes.append((table, str((cursor.fetchone() or [""])[0])))
-    return tuple(hashes)
+        cursor.execute(" UNION ALL ".join(map(hash_of.format, (*TABLES, *more_tables))))
+        return tuple(sorted(cursor.fetchall()))
 
 
 def database_fingerprint() -> dict[str, str]:

@@ -42,7 +42,7 @@ def test_sequence_of_well_formed_requests_keeps_the_ledger_true() -> None:
     def send(bodies: list[dict[str, Any]]) -> None:
         with rolled_back():
             for body in bodies:
-                before = fingerprint()
+                before = fingerprint() if body["dryRun"] else ()
                 answer = send_and_check(encoded(body))
                 if answer.status != 200:
                     seen["refused"] += 1
