@@ -471,8 +471,7 @@ class TestTask:
         make_slot(row, make_host("b1", zone="az-b"))
         sent: list[list[str]] = []
         monkeypatch.setattr(
-            tasks.current_app,
-            "send_task",
+            "commitments.tasks.current_app.send_task",
             lambda name, args, **_: sent.append([name, *args]),
         )
         assert tasks.compact_slots() == {"zones": 2}
@@ -482,7 +481,9 @@ class TestTask:
         self, half: Host, settings: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         use_slots(settings, compaction=False)
-        monkeypatch.setattr(tasks.current_app, "send_task", lambda *_a, **_k: pytest.fail("sent"))
+        monkeypatch.setattr(
+            "commitments.tasks.current_app.send_task", lambda *_a, **_k: pytest.fail("sent")
+        )
         assert tasks.compact_slots() == {}
 
     def test_zone_task_frees_hosts(self, half: Host, used: Host) -> None:

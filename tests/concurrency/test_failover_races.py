@@ -211,7 +211,7 @@ def move_vms(seed: int) -> Callable[[], None]:
             row = Instance.objects.get(openstack_id=f"{zone}-vm{draw.randrange(6)}")
             target = Host.objects.get(name=f"{zone}-h{draw.randrange(HOSTS_PER_ZONE)}")
             with transaction.atomic():
-                lock_rooms({row.host_id, target.pk} - {None})
+                lock_rooms(key for key in {row.host_id, target.pk} if key is not None)
                 room = HostCapacity.objects.select_for_update(no_key=True).get(host=target)
                 free = (
                     room.effective_memory_bytes

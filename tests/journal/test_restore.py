@@ -74,7 +74,7 @@ def rows_of_every_kind() -> None:
 def numbers() -> list[tuple[str, str]]:
     with connection.cursor() as cursor:
         cursor.execute(NUMBERS)
-        return cursor.fetchall()
+        return list(cursor.fetchall())
 
 
 def come_from_another_cluster() -> None:

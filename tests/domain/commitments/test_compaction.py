@@ -41,7 +41,8 @@ def state_of(
     count = len(hosts)
     total_memory = np.array([memory for memory, _, _ in hosts], dtype=np.int64)
     total_vcpus = np.full(count, 10, dtype=np.int64)
-    free_memory = total_memory - [used for _, used, _ in hosts]
+    used_memory = np.array([used for _, used, _ in hosts], dtype=np.int64)
+    free_memory = total_memory - used_memory
     free_vcpus = total_vcpus.copy()
     made = tuple(
         SlotKind(
@@ -262,7 +263,9 @@ def test_never_more_than_the_best_of_all_choices_and_something_if_one_slot_can_f
     plan = plan_compaction(state, most_moves=NO_LIMIT)
     assert len(plan.releases) <= _best_of_all(state)
     if not plan.releases:
-        assert not any(_one_slot_frees(state, host) for host in np.flatnonzero(state.is_source))
+        assert not any(
+            _one_slot_frees(state, host) for host in np.flatnonzero(state.is_source).tolist()
+        )
 
 
 def _best_of_all(state: CompactionState) -> int:
