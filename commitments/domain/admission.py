@@ -28,7 +28,6 @@ from commitments.domain.placing import (
     table_with_released,
 )
 from commitments.domain.planner import (
-    PlanOutcome,
     SlotLimitExceeded,
     SlotPlan,
     SlotView,
@@ -377,7 +376,15 @@ class _Admission:
             draft.refusal = slots_message(len(draft.slots), len(draft.slots) + wanted_slots)
             draft.cause = Cause.CAPACITY
             return
-        outcome = self._slot_plan(draft, desired, group)
+        plan_them = plan_renewal if self._snapshot.renews_slots else plan_slots
+        outcome = plan_them(
+            draft.slots,
+            desired,
+            group,
+            now=self._now,
+            max_slots=self._snapshot.max_slots,
+            payg=self._payg_vms(desired),
+        )
         if not isinstance(outcome, SlotPlan):
             draft.refusal = outcome.message
             draft.cause = Cause.STRUCTURAL
@@ -391,22 +398,6 @@ class _Admission:
             smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
             self._shrink(shrink.slot_id, smaller)
         draft.asks = self._asks(draft, outcome, group, desired)
-
-    def _slot_plan(
-        self, draft: _Draft, desired: CommitmentState, group: FlavorGroupDef
-    ) -> PlanOutcome:
-        if self._snapshot.renews_slots:
-            return plan_renewal(
-                draft.slots, desired, group, now=self._now, max_slots=MOST_PLANNED_SLOTS
-            )
-        return plan_slots(
-            draft.slots,
-            desired,
-            group,
-            now=self._now,
-            max_slots=self._snapshot.max_slots,
-            payg=self._payg_vms(desired),
-        )
 
     def _asks(
         self, draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState

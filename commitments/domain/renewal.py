@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from capacity.domain.flavor_groups import FlavorGroupDef
+from commitments.domain.payg import PaygVm
 from commitments.domain.planner import (
     PlanOutcome,
     SlotPlan,
@@ -20,6 +21,9 @@ from commitments.domain.state import CommitmentState
 
 SlotSize = tuple[str, int, int]
 """Name of the flavor, memory in bytes, vCPUs."""
+
+MOST_RENEWED_SLOTS = 10_000
+"""More slots than this are not made in place of old ones at once."""
 
 
 def outdated_slots(slots: Sequence[SlotView], group: FlavorGroupDef) -> tuple[SlotView, ...]:
@@ -52,7 +56,8 @@ def plan_renewal(
     group: FlavorGroupDef | None,
     *,
     now: datetime,
-    max_slots: int,
+    max_slots: int = 0,
+    payg: Sequence[PaygVm] = (),
 ) -> PlanOutcome:
     """Plan the slots of one commitment, with outdated ones replaced by what is built now.
 
@@ -64,18 +69,20 @@ def plan_renewal(
         desired: The commitment.
         group: Its flavor group, None if unknown.
         now: The present, decides what is claimed.
-        max_slots: Most slots to create in place of old ones; with more nothing is renewed.
+        max_slots: Most slots to create; 0 means no limit. In place of old ones never more than
+            ``MOST_RENEWED_SLOTS``: with more nothing is renewed.
+        payg: Running VMs that slots may be made for, never in place of old ones.
 
     Source: spec commitments, 6.3, 6.7.
     """
-    plan = plan_slots(existing, desired, group, now=now)
+    plan = plan_slots(existing, desired, group, now=now, max_slots=max_slots, payg=payg)
     if group is None or not isinstance(plan, SlotPlan):
         return plan
     if plan.removed_ids or plan.creates or plan.shrinks or not existing:
         return plan
     old = outdated_slots(existing, group)
     old_bytes = sum(slot.memory_bytes for slot in old)
-    if not old or count_new_slots(group, old_bytes) > max_slots:
+    if not old or count_new_slots(group, old_bytes) > (max_slots or MOST_RENEWED_SLOTS):
         return plan
     old_ids = {slot.slot_id for slot in old}
     next_index = max(slot.slot_index for slot in existing) + 1

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.planner import SlotPlan, SlotView, plan_slots
-from commitments.domain.renewal import outdated_slots, plan_renewal
+from commitments.domain.renewal import MOST_RENEWED_SLOTS, outdated_slots, plan_renewal
 from commitments.domain.state import CommitmentState
 from scheduling.resources import GIB
 from tests.domain.commitments.test_planner import NOW, applied, desired, group, slot
 
-MANY = 10_000
 LMS = group(("L", 32, 16), ("M", 16, 8), ("S", 8, 4))
 VCPUS = {"L": 16, "M": 8, "S": 4}
 
@@ -45,7 +44,7 @@ def renewed(
     state: CommitmentState,
     flavors: FlavorGroupDef | None = LMS,
     *,
-    max_slots: int = MANY,
+    max_slots: int = 0,
 ) -> SlotPlan:
     plan = plan_renewal(existing, state, flavors, now=NOW, max_slots=max_slots)
     assert isinstance(plan, SlotPlan)
@@ -157,13 +156,19 @@ def test_nothing_is_renewed_into_more_slots_than_allowed() -> None:
     assert renewed(existing, desired(32), SMALLER, max_slots=8).created == 8
 
 
+def test_nothing_is_renewed_into_slots_without_end() -> None:
+    tiny = group_of({"tiny": (1, 1)})
+    amount_gib = MOST_RENEWED_SLOTS + 1
+    assert renewed([held(0, amount_gib, "gone")], desired(amount_gib), tiny).is_empty
+    fits = MOST_RENEWED_SLOTS
+    assert renewed([held(0, fits, "gone")], desired(fits), tiny).created == MOST_RENEWED_SLOTS
+
+
 def test_nothing_is_renewed_where_nothing_is_claimed_or_the_group_is_unknown() -> None:
     ended = desired(8, end_time=NOW - timedelta(days=1))
     assert renewed([held(0, 8, "gone")], ended).renew_ids == ()
     assert renewed([], desired(0), None).is_empty
-    assert not isinstance(
-        plan_renewal([held(0, 8)], desired(8), None, now=NOW, max_slots=MANY), SlotPlan
-    )
+    assert not isinstance(plan_renewal([held(0, 8)], desired(8), None, now=NOW), SlotPlan)
 
 
 def test_new_metadata_is_written_to_what_stays_only() -> None:
