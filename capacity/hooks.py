@@ -32,6 +32,30 @@ def referenced_groups(names: Collection[str]) -> set[str]:
     return {name for check in _group_reference_checks.values() for name in check(names)}
 
 
+ResizeListener = Callable[[Collection[str], datetime], None]
+
+_resize_listeners: dict[str, ResizeListener] = {}
+
+
+def add_resize_listener(app_name: str, listener: ResizeListener) -> None:
+    """Register what an app does when flavors of groups changed memory or vCPUs.
+
+    The listener runs inside the transaction of the refresh, which holds rows of flavor groups.
+
+    Args:
+        app_name: The app; registering again replaces its listener.
+        listener: Takes the names of the groups and the time.
+    """
+    _resize_listeners[app_name] = listener
+
+
+def groups_resized(names: Collection[str], *, now: datetime) -> None:
+    """Tell higher apps that flavors of groups changed size, came or went."""
+    if names:
+        for listener in _resize_listeners.values():
+            listener(names, now)
+
+
 _allocation_sources: dict[str, str] = {}
 
 

@@ -34,6 +34,7 @@ def refresh_flavor_groups() -> dict[str, int | bool]:
         "updated": len(result.updated),
         "retired": len(result.retired),
         "removed": len(result.removed),
+        "resized": len(result.resized),
         "has_changed": result.has_changed,
     }
 

@@ -17,6 +17,7 @@ class CommitmentsConfig(AppConfig):
             add_commitment_tracker,
             add_group_reference_check,
             add_release_listener,
+            add_resize_listener,
             add_unit_check,
         )
         from commitments import (  # noqa: PLC0415 - models first
@@ -31,6 +32,7 @@ class CommitmentsConfig(AppConfig):
         )
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
+        from commitments.hooks_resized import renew_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
         from commitments.hooks_units import count_broken_amounts  # noqa: PLC0415 - models first
         from commitments.policies import RULES  # noqa: PLC0415 - apps first
@@ -48,5 +50,6 @@ class CommitmentsConfig(AppConfig):
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())
         add_release_listener("commitments", repair_soon)
+        add_resize_listener("commitments", renew_soon)
         add_commitment_tracker("commitments", SlotTracker())
         add_unit_check("commitments", count_broken_amounts)

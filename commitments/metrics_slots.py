@@ -39,6 +39,13 @@ SLOTS_MOVED = Counter(
 )
 for _result in ("moved", "revoked"):
     SLOTS_MOVED.labels(result=_result)
+SLOT_RENEWALS = Counter(
+    metric_name("committed_resource_slot_renewals_total"),
+    "Tries to replace the empty slots of a commitment whose flavors changed size.",
+    ["result"],
+)
+for _result in ("renewed", "waiting"):
+    SLOT_RENEWALS.labels(result=_result)
 REPAIR_SET_ASIDE = Counter(
     metric_name("committed_resource_repair_failures_total"),
     "Commitments that background repair failed on and set aside until the longest retry delay.",

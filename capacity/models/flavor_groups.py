@@ -26,6 +26,17 @@ class FlavorGroup(TrackedModel):
     ram_core_ratio_min_mib = models.BigIntegerField(null=True, blank=True)
     ram_core_ratio_max_mib = models.BigIntegerField(null=True, blank=True)
     is_retired = models.BooleanField(default=False)
+    flavor_sizes = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="digest of names, memory and vCPUs of its flavors; empty when not known yet",
+    )
+    resized_at = models.DateTimeField(
+        null=True, blank=True, help_text="when its flavors last changed size, came or went"
+    )
     flavors: models.ManyToManyField[Flavor, FlavorGroupMember] = models.ManyToManyField(
         Flavor, through="FlavorGroupMember", related_name="flavor_groups"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -21,7 +22,7 @@ from capacity.domain.flavor_groups import (
     GroupRule,
     build_flavor_groups,
 )
-from capacity.hooks import referenced_groups
+from capacity.hooks import groups_resized, referenced_groups
 from capacity.locks import LockSpace, take_lock
 from capacity.models import (
     FlavorGroup,
@@ -48,6 +49,7 @@ class FlavorGroupRefresh:
         unchanged: Groups that stayed as they were.
         retired: Groups that are gone but still referred to.
         removed: Groups that are gone.
+        resized: Groups whose flavors changed memory or vCPUs, came or went.
         skipped_flavors: Pairs of flavor name and reason.
         has_changed: The content differs from the last refresh.
     """
@@ -57,6 +59,7 @@ class FlavorGroupRefresh:
     unchanged: tuple[str, ...] = ()
     retired: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    resized: tuple[str, ...] = ()
     skipped_flavors: tuple[tuple[str, str], ...] = ()
     has_changed: bool = False
 
@@ -102,8 +105,11 @@ def refresh_flavor_groups(
             (_spec_of(flavor) for flavor in rows.flavors.values()), load_rules()
         )
         result = _apply(rows, build)
+        now = timezone.now()
+        resized = _note_sizes(rows, build, now)
         has_changed = _write_snapshot(build)
         record_changes(rows.changes, actor=actor, request_id=request_id)
+        groups_resized(resized, now=now)
     for name in result.retired:
         log.error("flavor_group_retired", group=name, hint="commitments still refer to it")
     return FlavorGroupRefresh(
@@ -112,6 +118,7 @@ def refresh_flavor_groups(
         unchanged=result.unchanged,
         retired=result.retired,
         removed=result.removed,
+        resized=resized,
         skipped_flavors=build.skipped,
         has_changed=has_changed,
     )
@@ -270,6 +277,8 @@ def _write_group(rows: _Rows, group: FlavorGroupDef) -> None:
     for name, entry in _columns(rows, group).items():
         setattr(row, name, entry)
     row.is_retired = False
+    if stored is None:
+        row.flavor_sizes = sizes_hash(group)
     row.save()
     flavor_ids = _flavor_ids(rows, group)
     FlavorGroupMember.objects.bulk_create(
@@ -287,6 +296,34 @@ def _write_group(rows: _Rows, group: FlavorGroupDef) -> None:
             topic=TOPIC,
         )
     )
+
+
+def _note_sizes(rows: _Rows, build: FlavorGroupBuild, now: datetime) -> tuple[str, ...]:
+    """Keep what sizes the flavors of each group have; return the groups where they changed.
+
+    A group of which they were not known is none of those.
+    """
+    resized = []
+    for group in build.groups:
+        stored, sizes = rows.groups.get(group.name), sizes_hash(group)
+        if stored is None or stored.flavor_sizes == sizes:
+            continue
+        written: dict[str, Any] = {"flavor_sizes": sizes}  # Any: columns of several types
+        if stored.flavor_sizes:
+            written["resized_at"] = now
+            resized.append(group.name)
+            rows.changes.append(
+                Change(
+                    action="flavor_group_resized",
+                    object_type="FlavorGroup",
+                    object_id=group.name,
+                    after={"sizes": [list(size) for size in _sizes_of(group)]},
+                    reason="flavors changed memory or vCPUs, came or went",
+                    topic=TOPIC,
+                )
+            )
+        FlavorGroup.objects.filter(pk=stored.pk).update(**written)
+    return tuple(resized)
 
 
 def _record_of(rows: _Rows, group: FlavorGroup) -> dict[str, Any]:
@@ -330,3 +367,12 @@ def content_hash(groups: Sequence[FlavorGroupDef]) -> str:
         for group in groups
     ]
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def sizes_hash(group: FlavorGroupDef) -> str:
+    """Return a digest of the names, memory and vCPUs of a group's flavors, and of nothing else."""
+    return hashlib.sha256(orjson.dumps(_sizes_of(group))).hexdigest()
+
+
+def _sizes_of(group: FlavorGroupDef) -> list[tuple[str, int, int]]:
+    return sorted((flavor.name, flavor.memory_mib, flavor.vcpus) for flavor in group.flavors)

@@ -34,6 +34,7 @@ from commitments.domain.planner import (
     count_new_slots,
     plan_slots,
 )
+from commitments.domain.renewal import plan_renewal
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
 from commitments.domain.succession import SlotHandover, hand_over_slots
@@ -160,6 +161,8 @@ class AdmissionSnapshot:
         domains: Domain id to what is known of it.
         pipelines: Flavor group to the pipeline that judges its slots; others use that of slots.
         probes: Pipelines that count the cores of hosts that are not as they are now.
+        renews_slots: Whether empty slots of sizes that no flavor has now are replaced; only for a
+            commitment that is planned alone.
     """
 
     hosts: HostTable
@@ -171,6 +174,7 @@ class AdmissionSnapshot:
     domains: Mapping[str, DomainHint] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     probes: Probes = DEFAULT_PROBES
+    renews_slots: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +228,7 @@ class CommitmentDecision:
         is_complete: Whether all that it shall hold is held. Only a rejected commitment that is
             rolled back to what was accepted before may be incomplete otherwise than its outcome
             says.
+        retry_at: When to look again although it is accepted; None for its next start or end.
     """
 
     target: CommitmentTarget
@@ -234,6 +239,7 @@ class CommitmentDecision:
     placements: tuple[SlotPlacement, ...] = ()
     exceeds_slot_limit: bool = False
     is_complete: bool = True
+    retry_at: datetime | None = None
 
     @property
     def changes_slots(self) -> bool:
@@ -370,7 +376,8 @@ class _Admission:
             draft.refusal = slots_message(len(draft.slots), len(draft.slots) + wanted_slots)
             draft.cause = Cause.CAPACITY
             return
-        outcome = plan_slots(
+        plan_them = plan_renewal if self._snapshot.renews_slots else plan_slots
+        outcome = plan_them(
             draft.slots,
             desired,
             group,

@@ -34,6 +34,7 @@ class SlotView:
         end_time: When it ends; None for never.
         parent_generation: Generation of the commitment when it was last written.
         commitment_uuid: Commitment it belongs to.
+        is_resting: Whether no VM is listed in it and it is not on its way to another host.
     """
 
     slot_id: int
@@ -52,6 +53,7 @@ class SlotView:
     end_time: datetime | None = None
     parent_generation: int = 0
     commitment_uuid: str = ""
+    is_resting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,7 @@ class SlotPlan:
     Attributes:
         repair_ids: Slots to delete because project, group or zone is wrong, by slot index.
         delete_ids: Slots to delete because they are surplus, by slot index.
+        renew_ids: Empty slots to replace because no flavor has their size now, by slot index.
         creates: Slots to create, by slot index.
         shrinks: Slots to shrink in place, by slot index.
         updates: Slots whose metadata to write, by slot index.
@@ -126,6 +129,7 @@ class SlotPlan:
 
     repair_ids: tuple[int, ...] = ()
     delete_ids: tuple[int, ...] = ()
+    renew_ids: tuple[int, ...] = ()
     creates: tuple[NewSlot, ...] = ()
     shrinks: tuple[SlotShrink, ...] = ()
     updates: tuple[SlotUpdate, ...] = ()
@@ -144,12 +148,12 @@ class SlotPlan:
     @property
     def repaired(self) -> int:
         """How many slots are replaced or get new metadata."""
-        return len(self.repair_ids) + len(self.updates)
+        return len(self.repair_ids) + len(self.renew_ids) + len(self.updates)
 
     @property
     def removed_ids(self) -> tuple[int, ...]:
         """All slots to delete."""
-        return self.repair_ids + self.delete_ids
+        return self.repair_ids + self.delete_ids + self.renew_ids
 
     @property
     def is_empty(self) -> bool:
@@ -293,13 +297,13 @@ def plan_slots(
     if missing_bytes > 0 and group is not None:
         adoptions = adopt_vms(payg, missing_bytes)
         missing_bytes -= sum(adoption.memory_bytes for adoption in adoptions)
-        new_slots = count_new_slots(group, missing_bytes)
-        if 0 < max_slots < new_slots:
-            return SlotLimitExceeded(new_slots=new_slots, limit=max_slots)
+        needed_slots = count_new_slots(group, missing_bytes)
+        if 0 < max_slots < needed_slots:
+            return SlotLimitExceeded(new_slots=needed_slots, limit=max_slots)
         next_index = max((slot.slot_index for slot in ordered), default=-1) + 1
         adopted = _slots_of_vms(adoptions, next_index, desired.slot_prefix)
         next_index += len(adopted)
-        creates = adopted + _new_slots(group, missing_bytes, next_index, desired.slot_prefix)
+        creates = adopted + new_slots(group, missing_bytes, next_index, desired.slot_prefix)
     usable_ids = {slot.slot_id for slot in usable}
     survivors = [slot for slot in usable if kept_bytes[slot.slot_id] > 0]
     updates = (_synced_metadata(slot, desired) for slot in survivors)
@@ -425,9 +429,19 @@ def _slots_of_vms(
     )
 
 
-def _new_slots(
+def new_slots(
     group: FlavorGroupDef, missing_bytes: int, next_index: int, prefix: str
 ) -> tuple[NewSlot, ...]:
+    """Return the slots that cover an amount, none of them for a running VM.
+
+    Args:
+        group: Group with at least one flavor.
+        missing_bytes: Memory to cover in bytes.
+        next_index: Number of the first one in the commitment.
+        prefix: What their names begin with.
+
+    Source: spec commitments, 6.2, 6.3 (phase 5).
+    """
     creates: list[NewSlot] = []
     while missing_bytes > 0:
         flavor, memory_bytes = select_flavor(group, missing_bytes)

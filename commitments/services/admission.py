@@ -63,7 +63,12 @@ def read_slots(commitments: Collection[Commitment]) -> StoredSlots:
         assert slot.commitment_id is not None and slot.slot_index is not None  # noqa: S101, PT018 - constraint
         inside = vms.get(slot.pk, NO_VMS)
         by_commitment[slot.commitment_id].append(
-            _slot_view(slot, uuid_of[slot.commitment_id], inside)
+            _slot_view(
+                slot,
+                uuid_of[slot.commitment_id],
+                inside,
+                is_resting=slot.pk not in vms and slot.target_host_id == slot.confirmed_host_id,
+            )
         )
         rooms[slot.pk] = slot_room(slot, inside)
     return StoredSlots(
@@ -84,7 +89,9 @@ def slot_room(slot: Reservation, inside: SlotVmSums) -> SlotRoom:
     )
 
 
-def _slot_view(slot: Reservation, commitment_uuid: str, inside: SlotVmSums) -> SlotView:
+def _slot_view(
+    slot: Reservation, commitment_uuid: str, inside: SlotVmSums, *, is_resting: bool
+) -> SlotView:
     held_by_vms = inside.confirmed + inside.expected
     return SlotView(
         slot_id=slot.pk,
@@ -103,6 +110,7 @@ def _slot_view(slot: Reservation, commitment_uuid: str, inside: SlotVmSums) -> S
         end_time=slot.end_time,
         parent_generation=slot.parent_generation,
         commitment_uuid=commitment_uuid,
+        is_resting=is_resting,
     )
 
 

@@ -468,6 +468,16 @@ def _change(item: _Written) -> Change:
         object_id=item.row.commitment_uuid,
         before=item.before,
         after=spec_record(item.row),
-        reason=item.row.ready_message,
+        reason=_renewal_text(item.decision) or item.row.ready_message,
         topic=TOPIC,
+    )
+
+
+def _renewal_text(decision: CommitmentDecision) -> str:
+    plan = decision.slot_plan
+    if plan is None or not plan.renew_ids:
+        return ""
+    return (
+        f"flavors changed size: {len(plan.renew_ids)} empty slot(s) of old sizes were replaced by "
+        f"{plan.created}"
     )

@@ -11,6 +11,7 @@ from django.db.models import F
 from capacity.models import Reservation
 from commitments.domain.conditions import MAX_RESERVING_AGE_FOR_SLOWDOWN
 from commitments.models import Commitment, Condition
+from commitments.selectors.outdated_slots import OUTDATED
 
 # Accepted, or rejected and rolled back: then the slots must add up to what was accepted, placed.
 BROKEN = """
@@ -38,6 +39,27 @@ UPDATE commitments_commitment AS held SET next_reconcile_at = %(now)s
   FROM broken WHERE held.id = broken.id
 """
 
+# Accepted, whole, but with empty slots of sizes that no flavor has now.
+RENEWABLE = f"""
+WITH outdated AS (
+    SELECT held.id
+      FROM commitments_commitment AS held
+     WHERE held.id IN ({OUTDATED})
+       AND held.resource_type = 'memory' AND held.ready_reason = 'Accepted'
+       AND held.state IN ('pending', 'guaranteed', 'confirmed')
+       AND (held.end_time IS NULL OR held.end_time > %(now)s)
+       AND (held.next_reconcile_at IS NULL OR held.next_reconcile_at > %(now)s)
+       AND {{patience}}
+     ORDER BY held.id FOR NO KEY UPDATE OF held SKIP LOCKED
+)
+UPDATE commitments_commitment AS held SET next_reconcile_at = %(now)s
+  FROM outdated WHERE held.id = outdated.id
+"""  # noqa: S608 - constants only
+HAS_NO_RETRY = """
+(held.next_reconcile_at IS NULL OR held.next_reconcile_at = held.start_time
+ OR held.next_reconcile_at = held.end_time)
+"""
+
 
 def nudge_owners(slot_ids: Collection[int], now: datetime) -> None:
     """Make the commitments of slots due for repair, unless they have been waiting for long.
@@ -58,6 +80,34 @@ def nudge_owners(slot_ids: Collection[int], now: datetime) -> None:
     due = Commitment.objects.filter(pk__in=owners).order_by("pk")
     locked = due.select_for_update(of=("self",), no_key=True).values_list("pk", flat=True)
     Commitment.objects.filter(pk__in=list(locked)).update(next_reconcile_at=now)
+
+
+def nudge_outdated_of_groups(groups: Collection[str], now: datetime) -> int:
+    """Make the commitments of flavor groups due that hold empty slots of old sizes.
+
+    One that somebody works on right now is left out; the next look at its zone finds it.
+
+    Returns:
+        How many.
+    """
+    statement = RENEWABLE.format(chosen="slot.flavor_group_name = ANY(%(groups)s)", patience="true")
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"groups": sorted(groups), "now": now})
+        return int(cursor.rowcount)
+
+
+def nudge_outdated(zone: str, now: datetime) -> int:
+    """Make the commitments of a zone due that hold empty slots of old sizes and await no retry.
+
+    Slots that had VMs when their flavors changed size are empty some day.
+
+    Returns:
+        How many.
+    """
+    statement = RENEWABLE.format(chosen="slot.zone = %(zone)s", patience=HAS_NO_RETRY)
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"zone": zone, "now": now})
+        return int(cursor.rowcount)
 
 
 def nudge_broken(zone: str, now: datetime) -> int:

@@ -33,9 +33,11 @@ from commitments.domain.state import (
 )
 from commitments.metrics_slots import REPAIR_SET_ASIDE
 from commitments.models import Commitment, CommitmentEvent, Condition, ResourceType
+from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
+from commitments.services.renewal import plan_renewing
 from commitments.services.rollback import may_be_rejected, plan_rejectable
 from commitments.services.rows import (
     WantedCommitment,
@@ -159,10 +161,11 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
     """Repair some due commitments of a zone; 0 when there is none or the zone is taken.
 
     Those that may be rejected are decided one by one: what a no plans must not be in the way of
-    the next.
+    the next. So are those that hold slots of old sizes: each is renewed as a whole or not at all.
     """
     due = _due_rows(zone, size, run.now)
     alone = {row.pk for row in due if may_be_rejected(row)}
+    alone |= commitments_with_outdated_slots([row.pk for row in due])
     together = [row.pk for row in due if row.pk not in alone]
     handled = _repair_safely(run, zone, together) if together else 0
     if zone in run.skipped:
@@ -263,13 +266,20 @@ def _repair_rows(rows: Sequence[Commitment], run: _Run) -> list[str]:
             invalid += 1
     outcomes = ["invalid"] * invalid
     if wanted:
-        may_reject = len(wanted) == 1 and may_be_rejected(wanted[0][0])
-        outcomes += _apply(wanted, run, _plan_rejectable if may_reject else _plan_together)
+        outcomes += _apply(wanted, run, _way_to_plan([row for row, _ in wanted]))
     return outcomes
 
 
 Planned = Sequence[tuple[Commitment, WantedCommitment]]
 Plan = Callable[[AdmissionSnapshot, Planned, Sequence[CommitmentTarget], datetime], AdmissionPlan]
+
+
+def _way_to_plan(rows: Sequence[Commitment]) -> Plan:
+    if len(rows) == 1 and may_be_rejected(rows[0]):
+        return _plan_rejectable
+    if len(rows) == 1 and commitments_with_outdated_slots([rows[0].pk]):
+        return _plan_renewing
+    return _plan_together
 
 
 def _plan_together(
@@ -286,6 +296,12 @@ def _plan_rejectable(
 ) -> AdmissionPlan:
     limited = replace(snapshot, max_slots=settings.HEADROOM.liquid.max_slots_per_commitment)
     return plan_rejectable(limited, pairs[0][0], targets[0], now=now)
+
+
+def _plan_renewing(
+    snapshot: AdmissionSnapshot, _: Planned, targets: Sequence[CommitmentTarget], now: datetime
+) -> AdmissionPlan:
+    return plan_renewing(snapshot, targets[0], now=now)
 
 
 def _apply(pairs: Planned, run: _Run, plan_them: Plan) -> list[str]:

@@ -316,7 +316,8 @@ def _next_reconcile_at(
     if decision.outcome not in {Outcome.ACCEPTED, Outcome.PLANNED, Outcome.REJECTED}:
         return None
     start_time = row.start_time if decision.outcome is Outcome.ACCEPTED else None
-    ahead = [moment for moment in (start_time, row.end_time) if moment and moment > now]
+    known = (start_time, row.end_time, decision.retry_at)
+    ahead = [moment for moment in known if moment and moment > now]
     if decision.outcome is Outcome.REJECTED and keeps_acceptance(row):
         accepted_end = (row.accepted_spec or {}).get("endTime")
         ends = datetime.fromisoformat(accepted_end) if accepted_end else None

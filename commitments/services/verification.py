@@ -30,7 +30,7 @@ from commitments.selectors.slot_suspects import (
     suspect_slots,
     what_changed,
 )
-from commitments.services.nudges import nudge_broken
+from commitments.services.nudges import nudge_broken, nudge_outdated
 from commitments.services.relocation import move_lost_slots, refusal_of_hosts
 from commitments.services.slot_chunk import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
@@ -226,7 +226,7 @@ def _vm_events(events: Counter[str]) -> dict[str, int]:
 def _nudge(zone: str, run: _Run) -> int:
     with transaction.atomic(durable=True):
         _lock_zone(zone)
-        return nudge_broken(zone, run.now)
+        return nudge_broken(zone, run.now) + nudge_outdated(zone, run.now)
 
 
 def _lock_zone(zone: str) -> None:

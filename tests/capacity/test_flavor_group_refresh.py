@@ -142,5 +142,6 @@ def test_the_task_refreshes() -> None:
         "updated": 0,
         "retired": 0,
         "removed": 0,
+        "resized": 0,
         "has_changed": True,
     }
