@@ -34,6 +34,10 @@ GLOBAL_ID = re.compile(f"committed-resource-{UUID4}")
 
 
 class TestIds:
+    @pytest.fixture(autouse=True)
+    def _nobody_called(self) -> None:
+        structlog.contextvars.clear_contextvars()  # the last request of a thread leaves its ids
+
     def test_new_global_id_is_named_for_what_it_is(self) -> None:
         with with_new_global_request_id() as first:
             assert current_global_request_id() == first

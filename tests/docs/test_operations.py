@@ -21,7 +21,7 @@ SETTING = re.compile(r"`(HEADROOM_[A-Z_]+)`")
 
 def documented() -> dict[str, str]:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = page.partition("## What runs")[2].partition("\n## ")[0]
+    section = page.partition("## What runs")[2].partition("\n##")[0]
     return dict(ROW.findall(section))
 
 
