@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,6 +13,15 @@ os.environ["HEADROOM_LOG_LEVEL"] = "ERROR"
 
 import django
 from django.core.management import call_command
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        message = f"no regular expression: {error}"
+        raise argparse.ArgumentTypeError(message) from error
+    return text
 
 
 def main() -> None:
@@ -41,6 +51,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         metavar="PATTERN",
+        type=_pattern,
         default="",
         help='placement: the cells that a regular expression finds, such as "1000 .*flat, one"',
     )
@@ -52,6 +63,8 @@ def main() -> None:
         benchmark = partial(placement_bench.run, only=options.only)
     call_command("migrate", verbosity=0)
     rows = benchmark(is_quick=options.quick)
+    if not rows:
+        parser.error(f"--only {options.only!r} finds no cell")
     publish(options.name, rows, is_quick=options.quick or bool(options.only))
 
 
