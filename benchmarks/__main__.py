@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
