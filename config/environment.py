@@ -25,25 +25,25 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from config.section_base import with_duration
 from config.sections import (
     AccessToken,
     CapacitySettings,
     DecisionSettings,
-    FailoverSettings,
     InFlightSettings,
     JournalSettings,
     KeystoneSettings,
     LiquidSettings,
     OversubscriptionSettings,
-    PlacementSettings,
     QuotaSettings,
     RetrySettings,
     SchedulerSettings,
     SlotSettings,
     SyncSettings,
     UsageSettings,
-    with_duration,
 )
+from config.sections_failover import FailoverSettings
+from config.sections_placement import PlacementSettings
 
 PREFIX = "HEADROOM_"
 NESTING = "__"

@@ -9,7 +9,7 @@ import orjson
 from django.db import connection
 from django.test import Client
 
-from config.sections import PlacementSettings
+from config.sections_placement import PlacementSettings
 
 LATEST = "1.39"
 
