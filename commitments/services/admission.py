@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
@@ -124,39 +124,46 @@ def read_cores(
         outside: Uuids of the commitments in the plan, which do not count.
         now: Commitments that ended before it do not count.
     """
-    ledgers: dict[tuple[str, str], CoresLedger] = {}
     wanted = sorted(set(keys))
-    for group, zone in wanted:
-        total = (
-            GroupCapacity.objects.filter(group_name=group, zone=zone)
-            .values_list("total_vcpus", flat=True)
-            .first()
+    if not wanted:
+        return {}
+    groups, zones = {group for group, _ in wanted}, {zone for _, zone in wanted}
+    totals = {
+        (group, zone): vcpus
+        for group, zone, vcpus in GroupCapacity.objects.filter(
+            group_name__in=groups, zone__in=zones
+        ).values_list("group_name", "zone", "total_vcpus")
+    }
+    held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for group, zone, project_id, vcpus in (
+        Commitment.objects.filter(
+            Q(end_time__isnull=True) | Q(end_time__gt=now),
+            flavor_group_name__in=groups,
+            zone__in=zones,
+            resource_type=ResourceType.CORES,
+            state__in=[state.value for state in LIVE_STATUSES],
+            accepted_amount__isnull=False,
         )
-        held = (
-            Commitment.objects.filter(
-                Q(end_time__isnull=True) | Q(end_time__gt=now),
-                flavor_group_name=group,
-                zone=zone,
-                resource_type=ResourceType.CORES,
-                state__in=[state.value for state in LIVE_STATUSES],
-                accepted_amount__isnull=False,
-            )
-            .exclude(commitment_uuid__in=outside)
-            .order_by("project_id")
-            .values_list("project_id")
-            .annotate(held=Sum("accepted_amount", default=0))
+        .exclude(commitment_uuid__in=outside)
+        .order_by("flavor_group_name", "zone", "project_id")
+        .values_list("flavor_group_name", "zone", "project_id")
+        .annotate(held=Sum("accepted_amount", default=0))
+    ):
+        held[group, zone][project_id] = int(vcpus)
+    running = (
+        running_vcpus_by_project(wanted)
+        if settings.HEADROOM.liquid.subtract_uncommitted_cores
+        else {}
+    )
+    return {
+        key: CoresLedger(
+            total_vcpus=totals.get(key),
+            held_vcpus=sum(held[key].values()),
+            held_by_project=held[key],
+            running_by_project=running.get(key, {}),
         )
-        by_project = {project_id: int(vcpus) for project_id, vcpus in held}
-        ledgers[group, zone] = CoresLedger(
-            total_vcpus=total, held_vcpus=sum(by_project.values()), held_by_project=by_project
-        )
-    if settings.HEADROOM.liquid.subtract_uncommitted_cores:
-        running = running_vcpus_by_project(wanted)
-        return {
-            key: replace(ledger, running_by_project=running.get(key, {}))
-            for key, ledger in ledgers.items()
-        }
-    return ledgers
+        for key in wanted
+    }
 
 
 def read_snapshot(
