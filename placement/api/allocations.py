@@ -156,10 +156,8 @@ class ReshaperView(PlacementView):
         """Move inventories and allocations between providers, all or nothing."""
         body = self.load(schemas.reshaper(self.version))
         inventories = {
-            canonical_uuid(uuid) or uuid: NewInventories(
-                generation=int(new[GENERATION]), by_class=inventories_of(new)
-            )
-            for uuid, new in body["inventories"].items()
+            uuid: NewInventories(generation=int(new[GENERATION]), by_class=inventories_of(new))
+            for uuid, new in _named_once(body["inventories"], "resource provider").items()
         }
         allocations = allocation_request(body["allocations"], minor=self.version)
         reshape(inventories, allocations, actor=self.caller.actor, request_id=self.request_id)
@@ -200,16 +198,17 @@ def allocation_request(body: Document, *, minor: int) -> AllocationRequest:
     """Return the request of a body that names several consumers.
 
     Raises:
-        BadRequest: a consumer is not like a UUID.
+        BadRequest: a consumer is not like a UUID, or is named twice.
     """
-    consumers = []
-    for given, document in body.items():
-        uuid = canonical_uuid(given)
-        if uuid is None:
-            raise BadRequest(f"Malformed consumer_uuid: {given}")
-        consumers.append(consumer_write(uuid, document, minor=minor))
+    malformed = next((given for given in body if canonical_uuid(given) is None), None)
+    if malformed is not None:
+        raise BadRequest(f"Malformed consumer_uuid: {malformed}")
     return AllocationRequest(
-        consumers=consumers, checks_generations=minor >= CONSUMER_GENERATIONS_SINCE
+        consumers=[
+            consumer_write(uuid, document, minor=minor)
+            for uuid, document in _named_once(body, "consumer").items()
+        ],
+        checks_generations=minor >= CONSUMER_GENERATIONS_SINCE,
     )
 
 
@@ -217,7 +216,7 @@ def consumer_write(uuid: str, document: Document, *, minor: int) -> ConsumerWrit
     """Return what one consumer is to hold.
 
     Raises:
-        BadRequest: a provider is not like a UUID, so there is none.
+        BadRequest: a provider is not like a UUID, so there is none, or is named twice.
     """
     placement = headroom().placement
     generation = document.get("consumer_generation")
@@ -232,17 +231,30 @@ def consumer_write(uuid: str, document: Document, *, minor: int) -> ConsumerWrit
 
 
 def _resources(allocations: Any, *, is_list: bool) -> dict[str, dict[str, int]]:  # Any: checked
-    if is_list:
-        pairs = [(item["resource_provider"]["uuid"], item["resources"]) for item in allocations]
+    if is_list:  # of one provider's entries the last counts, as in the reference
+        by_given = {item["resource_provider"]["uuid"]: item for item in allocations}
     else:
-        pairs = [(given, item["resources"]) for given, item in allocations.items()]
-    resources: dict[str, dict[str, int]] = {}
-    for given, amounts in pairs:
-        uuid = canonical_uuid(given)
-        if uuid is None:
-            raise BadRequest(f"Allocation for resource provider '{given}' that does not exist.")
-        resources[uuid] = amounts
-    return resources
+        by_given = allocations
+    unknown = next((given for given in by_given if canonical_uuid(given) is None), None)
+    if unknown is not None:
+        raise BadRequest(f"Allocation for resource provider '{unknown}' that does not exist.")
+    named = _named_once(by_given, "resource provider")
+    return {uuid: item["resources"] for uuid, item in named.items()}
+
+
+def _named_once(by_given: Mapping[str, Any], kind: str) -> dict[str, Any]:  # Any: as above
+    """Return the same values by canonical UUID; a key that is not like a UUID stays.
+
+    Raises:
+        BadRequest: two keys are spellings of one UUID.
+    """
+    by_uuid: dict[str, Any] = {}  # Any: as above
+    for given, found in by_given.items():
+        uuid = canonical_uuid(given) or given
+        if uuid in by_uuid:
+            raise BadRequest(f"The request names {kind} {uuid} more than once.")
+        by_uuid[uuid] = found
+    return by_uuid
 
 
 def _expected_generation(header: str | None) -> int | None:
