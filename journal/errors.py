@@ -6,21 +6,28 @@ Each API family maps them to its own shape; commands print the message and exit.
 from __future__ import annotations
 
 
+def one_line(text: str) -> str:
+    """Return a text as one line that can be printed; what a caller sent may stand in it."""
+    if text.isprintable():
+        return text
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 class HeadroomError(Exception):
     """A refusal with a reason.
 
     Attributes:
         code: Stable word, listed in ``docs/errors.md``; never reused for another meaning.
-        message: One line for a person, with the numbers in it.
+        message: One line for a person, with the numbers in it; made one line here.
         facts: The same numbers for a program.
     """
 
     code = "internal"
 
     def __init__(self, message: str, *, code: str | None = None, **facts: object) -> None:
-        super().__init__(message)
+        self.message = one_line(message)
+        super().__init__(self.message)
         self.code = code or type(self).code
-        self.message = message
         self.facts = facts
 
 

@@ -13,7 +13,7 @@ from rest_framework.exceptions import APIException, MethodNotAllowed
 from capacity.locks import RETRYABLE, sqlstate_of
 from commitments.services.change import StaleVersion
 from journal.auth import Forbidden, Unauthenticated
-from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
+from journal.errors import Busy, HeadroomError, InvalidInput, NotReady, one_line
 
 log = structlog.get_logger(__name__)
 
@@ -41,11 +41,6 @@ def text_response(
 ) -> HttpResponse:
     """Return a plain-text answer; line breaks of a rejection reason are kept."""
     return HttpResponse(text, content_type=PLAIN_TEXT, status=status, headers=headers)
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks and other unprintable characters."""
-    return "".join(char if char.isprintable() else " " for char in " ".join(text.split()))
 
 
 def liquid_exception_handler(error: Exception, context: Mapping[str, object]) -> HttpResponse:
@@ -77,7 +72,7 @@ def _framework_error(error: Exception) -> tuple[int, str]:
 
 def _headroom_error(error: HeadroomError) -> HttpResponse:
     status = next((code for kind, code in STATUS_OF if isinstance(error, kind)), 500)
-    text = one_line(error.message)
+    text = error.message
     headers: dict[str, str] = {}
     if isinstance(error, Unauthenticated):
         headers |= error.headers

@@ -408,7 +408,7 @@ def _why_a_zone_is_not_judged(
         f"Limes lists no commitment of {zone}, {before[zone]} in the last good run"
         for zone in sorted(missing)
     ]
-    return SyncProblem("\n".join(lines), code="zone_vanished")
+    return SyncProblem("; ".join(lines), code="zone_vanished")
 
 
 def _shown(fetched: _Fetched) -> str:
@@ -416,7 +416,7 @@ def _shown(fetched: _Fetched) -> str:
     unread = len(fetched.problems) + fetched.unasked
     lines = [f"{unread} of {fetched.projects} projects could not be read"]
     lines += [f"{project_id}: {problem}" for project_id, problem in shown]
-    return "\n".join(lines)
+    return "; ".join(lines)
 
 
 def _settle(run: _Run, fetched: _Fetched, seen: SeenRows) -> SyncReport:

@@ -83,8 +83,7 @@ class PlacementError(HeadroomError):
 
         Clients show the last line alone.
         """
-        message = self.message.replace("\n", " ")
-        return f"{SENTENCES.get(self.status, self.title)}\n\n{message}".strip()
+        return f"{SENTENCES.get(self.status, self.title)}\n\n{self.message}".strip()
 
 
 class BadRequest(PlacementError):  # noqa: N818 - named as its status

@@ -220,3 +220,33 @@ def test_failing_service_is_500_in_plain_text(
     response = liquid.send("GET", "v1/info")
     assert_text(response, 500, "Internal server error")
     assert b"secret" not in response.content
+
+
+TORN_UUID = "aaaaaaaa-0000-4000-8000\n- commitment bbbbbbbb: accepted"
+
+
+@pytest.mark.parametrize(
+    ("new_status", "is_dry_run"),
+    [("confirmed", False), ("planned", False), ("confirmed", True)],
+    ids=["confirming", "not confirming", "dry run"],
+)
+def test_what_a_caller_sent_breaks_no_line_of_the_answer(
+    liquid: LiquidClient, new_status: str, *, is_dry_run: bool
+) -> None:
+    make_group("hana_1")
+    commitment = {"uuid": TORN_UUID, "newStatus": new_status, "amount": 1}
+    commitment |= {"expiresAt": "2099-01-01T00:00:00Z"}
+    changes = {"totalConfirmedAfter": int(new_status == "confirmed"), "commitments": [commitment]}
+    body = {
+        "az": "az-a",
+        "infoVersion": liquid.get_info()["version"],
+        "dryRun": is_dry_run,
+        "byProject": {PROJECT: {"byResource": {"hw_version_hana_1_ram": changes}}},
+    }
+    response = liquid.send("POST", CHANGE, body)
+    if new_status == "planned":
+        assert_text(response, 422, "unexpected commitment format")
+        return
+    reason = response.json()["rejectionReason"]
+    assert "unexpected commitment format" in reason
+    assert reason.isprintable()
