@@ -185,11 +185,11 @@ def _cached_columns(
 def _hidden_by_vms(table: HostTable) -> SlotColumns:
     """Return what committed slots block more on empty hosts; negative where VMs outgrew them."""
     slots = table.reservations.all_committed
-    return _cached_columns(table, "hidden", slots, "hidden", _blocks)
+    return _cached_columns(table, "hidden", slots, "hidden", _is_any)
 
 
-def _blocks(slot: ReservationRow) -> bool:
-    return bool(slot.resource_group) or not slot.is_ready
+def _is_any(_slot: ReservationRow) -> bool:
+    return True
 
 
 def _is_ready(slot: ReservationRow) -> bool:

@@ -89,7 +89,8 @@ class PlacementRequest:
         memory_bytes: Memory asked for, more than 0.
         vcpus: vCPUs asked for, more than 0 (0 only for counting capacity).
         zone: Availability zone; empty means any.
-        project_id: Project that will own the block; empty means that tenants do not matter.
+        project_id: Project that will own the block; empty for none, which is on no list of
+            projects of an aggregate (7.13) and for which hosts' own lists do not matter (7.12).
         hypervisor_type: Wanted hypervisor type, any case, ``kvm`` = ``qemu``; None means any.
         required_traits: Traits the host must have.
         forbidden_traits: Traits the host must not have.

@@ -113,19 +113,17 @@ def blocks_by_host(
 ) -> Mapping[str, Mapping[str, ResourceVector]]:
     """Return what reservations block, as the columns of the host table hold it.
 
-    A ready committed slot without resource group blocks nothing, everything else blocks its
-    target and its observed host. Of the in-flight blocks of one placement one counts per host.
+    Everything blocks its target and its observed host, also a slot of no resource group: the
+    ledger counts it. Of the in-flight blocks of one placement one counts per host.
 
     Returns:
         Host name -> kind -> sum of blocks.
 
-    Source: spec scheduling, 7.11 step B, rules 2, 3 and 4; 16.3.
+    Source: spec scheduling, 7.11 step B, rules 2 and 4; 16.3.
     """
     blocks: dict[str, dict[str, ResourceVector]] = {}
     seen_placements: set[tuple[str, str]] = set()
     for row in sorted(reservations, key=lambda row: row.reservation_id):
-        if row.kind == KIND_COMMITTED and row.is_ready and not row.resource_group:
-            continue
         for host in row.hosts():
             if row.placement_id and (row.placement_id, host) in seen_placements:
                 continue

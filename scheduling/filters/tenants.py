@@ -81,14 +81,19 @@ def filter_external_customer(
     )
 
 
-def _has_tenant(request: PlacementRequest) -> bool:
-    return bool(request.project_id) and request.intent not in NEVER_A_VM
+def _is_for_a_vm(request: PlacementRequest) -> bool:
+    return request.intent not in NEVER_A_VM
+
+
+def _names_a_project(request: PlacementRequest) -> bool:
+    return bool(request.project_id) and _is_for_a_vm(request)
 
 
 def _class_filter(
     name: str,
     classes_of: Callable[[HostTable], tuple[frozenset[str], ...]],
     codes_of: Callable[[HostTable], np.ndarray],
+    is_active: Callable[[PlacementRequest], bool],
 ) -> Filter:
     """Return a filter by classes of tenants: the empty class is open, others list projects."""
 
@@ -107,26 +112,27 @@ def _class_filter(
 
     def remedy(table: HostTable, request: PlacementRequest, _free: FreeColumns, row: int) -> str:
         projects = classes_of(table)[codes_of(table)[row]]
-        return f"project {request.project_id} is not among the host's projects: {listed(projects)}"
+        who = f"project {request.project_id}" if request.project_id else "a request without project"
+        return f"{who} is not among the host's projects: {listed(projects)}"
 
-    return Filter(
-        name=name, mask=mask, static_key=open_classes, is_active=_has_tenant, remedy=remedy
-    )
+    return Filter(name=name, mask=mask, static_key=open_classes, is_active=is_active, remedy=remedy)
 
 
 filter_allowed_projects = _class_filter(
     "filter_allowed_projects",
     lambda table: table.tenant_classes,
     lambda table: table.tenant_class,
+    _names_a_project,
 )
-"""Keep hosts that are open to all or to the request's project (spec scheduling, 7.12)."""
+"""Keep hosts that are open to all or to the request's project, if it names one (7.12)."""
 
 filter_aggregate_metadata = _class_filter(
     "filter_aggregate_metadata",
     lambda table: table.aggregate_tenant_classes,
     lambda table: table.aggregate_tenant_class,
+    _is_for_a_vm,
 )
-"""Keep hosts whose aggregates are open to all or to the request's project (7.13)."""
+"""Keep hosts whose aggregates are open to all or to the request's project, named or not (7.13)."""
 
 
 def request_quota_verdict(request: PlacementRequest) -> QuotaVerdict:

@@ -260,8 +260,6 @@ def block_for(reservation: ReservationRow, request: PlacementRequest) -> Resourc
         own = request.intent is Intent.EVACUATE and request.request_key in reservation.vm_uuids
         reused = request.intent is Intent.REUSE_FAILOVER_RESERVATION
         return ZERO if ready and (own or reused) else reservation.blocked
-    if ready and not reservation.resource_group:
-        return ZERO
     return reservation.full if request.assume_empty_hosts else reservation.blocked
 
 
@@ -425,7 +423,7 @@ def _projects(_world: World, host: HostRow, request: PlacementRequest) -> bool:
 
 
 def _aggregates(_world: World, host: HostRow, request: PlacementRequest) -> bool:
-    if not request.project_id or request.intent is Intent.CAPACITY_PROBE:
+    if request.intent is Intent.CAPACITY_PROBE:
         return True
     tenants = []
     for aggregate in host.aggregates:

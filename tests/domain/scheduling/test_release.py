@@ -211,7 +211,13 @@ MOVING = cr("1", (8, 16), owner="X", observed="")
             "13",
             id="reuse: every ready failover slot",
         ),
-        pytest.param((cr("1", (8, 16), group=""),), ask(), "123", id="ready slot without group"),
+        pytest.param((cr("1", (8, 16), group=""),), ask(), "23", id="ready slot without group"),
+        pytest.param(
+            (cr("1", (8, 16), group=""),),
+            ask(assume_empty_hosts=True),
+            "23",
+            id="ready slot without group on empty hosts",
+        ),
     ],
 )
 def test_reservations_block_and_release(
