@@ -98,6 +98,7 @@ class CommitmentTarget:
         slots: Its stored slots.
         accepted_cores: vCPUs it holds by an earlier acceptance; 0 when none.
         previous_project_id: Project it belonged to before; empty when it is new.
+        holds_all_or_nothing: Whether a part of its slots is of no use: nothing was ever promised.
     """
 
     commitment_uuid: str
@@ -107,6 +108,7 @@ class CommitmentTarget:
     slots: tuple[SlotView, ...] = ()
     accepted_cores: int = 0
     previous_project_id: str = ""
+    holds_all_or_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +331,7 @@ class _Admission:
         self._now = now
         self._deltas: defaultdict[int, ResourceVector] = defaultdict(ResourceVector)
         self._released: set[int] = set()
+        self._shrunk_blocks: dict[int, ResourceVector] = {}
         self._adopted: set[str] = set()
         succession = hand_over_slots(targets, now)
         self._handovers = succession.handovers
@@ -356,7 +359,7 @@ class _Admission:
         self._released.add(slot_id)
         room = self._snapshot.rooms[slot_id]
         for host_id in room.host_ids:
-            self._deltas[host_id] -= room.blocked
+            self._deltas[host_id] -= self._shrunk_blocks.get(slot_id, room.blocked)
 
     def _plan_slots(self, draft: _Draft) -> None:
         desired = draft.target.desired
@@ -460,16 +463,36 @@ class _Admission:
         if not room.host_ids:
             return
         block = shrunk_block(room, smaller)
+        self._shrunk_blocks[slot_id] = block
         for host_id in room.host_ids:
             self._deltas[host_id] -= room.blocked - block
 
     def _place_and_decide(self) -> tuple[CommitmentDecision, ...]:
-        hosts = table_with_released(self._snapshot.hosts, self._deltas)
-        asks = [ask for draft in self._drafts for ask in draft.asks]
-        found = iter(place_slots(hosts, asks))
         cores = _CoresAccount(self._snapshot.cores, (draft.target for draft in self._drafts))
-        decisions = []
+        decisions: list[CommitmentDecision] = []
+        for run in self._runs():
+            decisions.extend(self._place_run(run, cores))
+        return tuple(decisions)
+
+    def _runs(self) -> list[list[_Draft]]:
+        """Return the drafts in order, cut where slots found may have to be given up again.
+
+        What a commitment gives up must not be in the way of those after it.
+        """
+        runs: list[list[_Draft]] = [[]]
         for draft in self._drafts:
+            if runs[-1] and _may_give_up(runs[-1][-1]) and not self._may_reject:
+                runs.append([])
+            runs[-1].append(draft)
+        return runs
+
+    def _place_run(
+        self, drafts: Sequence[_Draft], cores: _CoresAccount
+    ) -> tuple[CommitmentDecision, ...]:
+        hosts = table_with_released(self._snapshot.hosts, self._deltas)
+        found = iter(place_slots(hosts, [ask for draft in drafts for ask in draft.asks]))
+        decisions = []
+        for draft in drafts:
             placements = (
                 *_made_for_vms(draft),
                 *(
@@ -484,10 +507,21 @@ class _Admission:
                 ),
             )
             decision = self._decide(draft, placements, cores)
+            if decision.outcome is Outcome.RESERVING and _may_give_up(draft):
+                decision = self._gives_up(draft, decision)
             if decision.outcome in {Outcome.ACCEPTED, Outcome.RESERVING}:
-                self._hold(placements)
+                self._hold(decision.placements)
             decisions.append(decision)
         return tuple(decisions)
+
+    def _gives_up(self, draft: _Draft, decision: CommitmentDecision) -> CommitmentDecision:
+        """Return the decision of a commitment that lacks a part, and so holds nothing."""
+        slot_ids = tuple(slot.slot_id for slot in draft.slots)
+        for slot_id in slot_ids:
+            if slot_id not in self._released:
+                self._release(slot_id)
+        plan = SlotPlan(delete_ids=slot_ids) if slot_ids else None
+        return replace(decision, slot_plan=plan, placements=())
 
     def _hold(self, placements: Sequence[SlotPlacement]) -> None:
         for placement in placements:
@@ -531,6 +565,10 @@ def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
     if is_moving:
         return smaller.maximum(room.expected)
     return blocked_resources(slot=smaller, confirmed=room.confirmed, expected=room.expected)
+
+
+def _may_give_up(draft: _Draft) -> bool:
+    return draft.target.holds_all_or_nothing and _wants_slots(draft.target)
 
 
 def _wants_slots(target: CommitmentTarget) -> bool:

@@ -166,6 +166,8 @@ def make_target(
         slots=stored,
         accepted_cores=held_cores,
         previous_project_id=row.project_id if row is not None else "",
+        holds_all_or_nothing=desired.status is CommitmentStatus.PENDING
+        and (row is None or row.accepted_amount is None),
     )
 
 
