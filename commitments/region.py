@@ -141,7 +141,7 @@ def _write_commitments(run: ImportRun) -> None:
     result = take_in_commitments(converted, intake)
     counts = run.report.of(COMMITMENTS)
     counts.created += result.created
-    counts.updated += result.updated
+    counts.updated += result.updated + result.described
     counts.unchanged += result.unchanged
     for uuid, reason, detail in result.skipped:
         run.report.skip(COMMITMENTS, uuid, reason, detail)

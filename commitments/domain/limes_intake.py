@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from capacity.domain.units import (
@@ -30,6 +30,8 @@ from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import MIB
 
 COMPUTE: Final = "compute"
+PRECISION: Final = timedelta(seconds=1)
+"""Limes' v1 API cuts times to whole seconds, after its database rounded them."""
 KNOWN_STATUSES: Final = frozenset(status.value for status in CommitmentStatus)
 SKIP_REASON_NON_COMPUTE: Final = "non_compute"
 SKIP_REASON_UNKNOWN_STATUS: Final = "unknown_status"
@@ -171,6 +173,13 @@ def _unit_problem(unit: str, resource_type: ResourceType, ram_unit_mib: int) -> 
         return None if fits else f"unit {unit!r}, expected none"
     fits = given is not None and not given.is_counted and given.factor == ram_unit_mib * MIB
     return None if fits else f"unit {unit!r}, expected {ram_unit_text(ram_unit_mib)!r}"
+
+
+def same_second(stored: datetime | None, listed: datetime | None) -> bool:
+    """Return whether a stored time is what Limes lists, as far as Limes tells."""
+    if stored is None or listed is None:
+        return stored is listed
+    return abs(stored - listed) < PRECISION
 
 
 def is_terminal(state: CommitmentState, now: datetime) -> bool:

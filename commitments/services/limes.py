@@ -15,7 +15,7 @@ from capacity.domain.group_settings import settings_for_group
 from capacity.domain.units import UnitError
 from capacity.locks import zone_lock
 from capacity.selectors.groups import load_group_definitions, load_group_settings
-from commitments.domain.limes_intake import Converted, is_terminal
+from commitments.domain.limes_intake import Converted, is_terminal, same_second
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.services.rows import SPEC_FIELDS, next_generation, spec_record, summary_of
@@ -40,6 +40,7 @@ UPDATED_FIELDS = (
     "confirmed_at",
     "next_reconcile_at",
 )
+TIMES = ("start_time", "end_time", "confirm_by", "confirmed_at")
 COMPARED_FIELDS = (
     "commitment_uuid",
     *(name for name in SPEC_FIELDS if name != "allow_rejection"),
@@ -91,13 +92,15 @@ class IntakeResult:
 
     Attributes:
         created: New rows.
-        updated: Rows that changed.
+        updated: Rows that differed in what is asked for: changes of which we had not heard.
+        described: Rows that were right, of which only Limes' description is new.
         unchanged: Rows that were right already.
         skipped: Triples of uuid, reason and detail of commitments left alone.
     """
 
     created: int = 0
     updated: int = 0
+    described: int = 0
     unchanged: int = 0
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -106,6 +109,7 @@ class IntakeResult:
 class _Writes:
     created: list[Commitment] = field(default_factory=list)
     updated: list[Commitment] = field(default_factory=list)
+    described: list[Commitment] = field(default_factory=list)
     before: dict[str, dict[str, Any] | None] = field(default_factory=dict)
 
 
@@ -131,9 +135,10 @@ def take_in_commitments(
     """Upsert commitments that Limes listed. Runs in the caller's transaction.
 
     Takes the zone locks, then the rows in order of primary key. A row that does not differ is not
-    written. Ended commitments update their row and never make one, unless asked to. The zone of a
-    row never changes. ``allow_rejection`` is kept. Capacity is held later, by the repair that
-    ``next_reconcile_at`` calls for.
+    written; one of which Limes only says more is written without an event. Ended commitments
+    update their row and never make one, unless asked to. The zone of a row never changes.
+    ``allow_rejection`` is kept. Capacity is held later, by the repair that ``next_reconcile_at``
+    calls for.
 
     Args:
         commitments: Converted commitments, each with the record that Limes returned.
@@ -152,14 +157,13 @@ def take_in_commitments(
             result.skipped.append((converted.state.commitment_uuid, *refusal))
         elif row is None:
             writes.created.append(_new_row(converted, record, intake))
-        elif _change_row(row, converted, record, intake, writes):
-            writes.updated.append(row)
-        else:
+        elif not _change_row(row, converted, record, intake, writes):
             result.unchanged += 1
     copy_new(writes.created)
-    _update(writes.updated)
+    _update([*writes.updated, *writes.described])
     _record(writes, intake)
     result.created, result.updated = len(writes.created), len(writes.updated)
+    result.described = len(writes.described)
     return result
 
 
@@ -279,17 +283,42 @@ def _change_row(
     intake: Intake,
     writes: _Writes,
 ) -> bool:
-    desired, observed = _desired(converted), _observed(converted, record)
+    desired, observed = _wanted(row, converted, record)
     if not _differs(row, desired, observed):
         return False
     generation = next_generation(row, desired)
-    writes.before[row.commitment_uuid] = spec_record(row)
-    if generation != row.generation:
-        row.next_reconcile_at = intake.now
-    row.generation = generation
+    if generation == row.generation:
+        writes.described.append(row)
+    else:
+        writes.before[row.commitment_uuid] = spec_record(row)
+        writes.updated.append(row)
+        row.generation, row.next_reconcile_at = generation, intake.now
     for name, entry in (*desired.items(), *observed.items()):
         setattr(row, name, entry)
     return True
+
+
+def _wanted(
+    row: Any,  # Any: a commitment, or its compared columns
+    converted: Converted,
+    record: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the desired and the observed columns of a row that exists.
+
+    A time that Limes lists as the same second stays as precise as it is known. A known start stays,
+    and what is not live needs none: Limes lists no start, only times that one can be taken from.
+
+    Source: spec liquid, 15.2 (times in whole seconds), 15.3.
+    """
+    desired, observed = _desired(converted), _observed(converted, record)
+    for columns in (desired, observed):
+        for name in TIMES:
+            if name in columns and same_second(getattr(row, name), columns[name]):
+                columns[name] = getattr(row, name)
+    status = converted.state.status
+    if row.start_time is not None or status is None or not status.is_live:
+        desired["start_time"] = row.start_time
+    return desired, observed
 
 
 def _observed(converted: Converted, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,7 +351,7 @@ def changed_commitments(
     rows = Commitment.objects.order_by().values_list(*COMPARED_FIELDS, named=True)
     for row in rows.iterator(chunk_size=READ_UUIDS):
         listed = left.get(row.commitment_uuid)
-        if listed is not None and not _differs(row, _desired(listed[0]), _observed(*listed)):
+        if listed is not None and not _differs(row, *_wanted(row, *listed)):
             del left[row.commitment_uuid]
     return list(left.values())
 

@@ -321,7 +321,12 @@ def _repair(run: _Run, listed: Listed, seen: SeenRows) -> None:
     """Take in what differs, chunk by chunk; each is one transaction."""
     changed = changed_commitments(listed)
     changed.sort(key=lambda item: item[0].state.commitment_uuid)
-    run.counts |= {"created": 0, "updated": 0, "unchanged": len(listed) - len(changed)}
+    run.counts |= {
+        "created": 0,
+        "updated": 0,
+        "described": 0,
+        "unchanged": len(listed) - len(changed),
+    }
     for start in range(0, len(changed), CHUNK_ROWS):
         _repair_chunk(run, changed[start : start + CHUNK_ROWS], seen)
 
@@ -336,6 +341,7 @@ def _repair_chunk(run: _Run, part: Listed, seen: SeenRows) -> None:
                 transaction.set_rollback(True)
         run.add("created", result.created)
         run.add("updated", result.updated)
+        run.add("described", result.described)
         run.add("unchanged", result.unchanged)
         for _, reason, _ in result.skipped:
             run.add(f"left_{reason}", 1)
