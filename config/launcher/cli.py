@@ -10,9 +10,10 @@ from pathlib import Path
 from config.launcher.checks import run_lint
 from config.launcher.conformance import run_conformance
 from config.launcher.demo import parse_demo, run_demo
-from config.launcher.environment import ensure_environment
+from config.launcher.environment import ensure_environment, require_environment
 from config.launcher.foreground import run_in_foreground
 from config.launcher.interrupts import StopRequested, ignore_stop, listen_for_stop
+from config.launcher.locks import run_lock
 from config.launcher.places import Checkout, this_checkout
 from config.launcher.production import ROLES, serve
 from config.launcher.services import Profile, start_services
@@ -27,7 +28,9 @@ USAGE = """usage: ./run COMMAND ...
   bench  NAME [--quick] [--only PATTERN]   results in .local/bench/NAME.json
   conformance [--only PATTERN]   the public Placement tests against a served Headroom
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
+  install                        what serve needs, with hashes; serve itself installs nothing
   serve  [web|worker|beat] ...   production: DATABASE_URL and REDIS_URL given
+  lock                           the .lock files anew from requirements*.txt
 
 docs/running.md tells the rest."""
 _USAGE_ERROR = 2
@@ -115,8 +118,23 @@ def _serve(checkout: Checkout, arguments: list[str], environ: Mapping[str, str])
         role, extra = arguments[0], arguments[1:]
     if role not in ROLES:
         raise LauncherError(f"./run serve {role}: allowed are {', '.join(ROLES)}")
-    ensure_environment(checkout, "runtime")
+    require_environment(checkout, "runtime")
     serve(checkout, role, extra, environ)
+
+
+def _install(checkout: Checkout, arguments: list[str], _: Mapping[str, str]) -> int:
+    if arguments:
+        raise LauncherError("./run install takes no arguments")
+    ensure_environment(checkout, "runtime")
+    return os.EX_OK
+
+
+def _lock(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
+    if arguments:
+        raise LauncherError("./run lock takes no arguments")
+    listen_for_stop()
+    ensure_environment(checkout, "dev")
+    return run_lock(checkout, environ)
 
 
 def _conformance(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
@@ -131,6 +149,8 @@ COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {
     "manage": _manage,
     "serve": _serve,
     "conformance": _conformance,
+    "install": _install,
+    "lock": _lock,
 }
 
 if __name__ == "__main__":

@@ -13,14 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from config.launcher.locks import entry, install_arguments, lock_of
 from config.launcher.places import Checkout, locked
 from config.launcher.terminal import LauncherError, last_lines, say, step
 
 Kind = Literal["runtime", "dev"]
-_FILES: dict[Kind, tuple[str, ...]] = {
-    "runtime": ("requirements.txt",),
-    "dev": ("requirements.txt", "requirements-dev.txt"),
-}
+_FILES: dict[Kind, str] = {"runtime": "requirements.txt", "dev": "requirements-dev.txt"}
 Installer = Callable[[Checkout, Path], None]
 
 
@@ -48,16 +46,28 @@ def ensure_environment(checkout: Checkout, kind: Kind, install: Installer | None
         _stamp_path(checkout).unlink(missing_ok=True)
         say(f"installing {kind} requirements, this takes a minute or two the first time")
         with step(f"installing {kind} requirements"):
-            (install or pip_install)(checkout, checkout.root / _FILES[kind][-1])
+            (install or pip_install)(checkout, checkout.root / _FILES[kind])
         _write_stamp(checkout, kind)
 
 
 def fingerprint(checkout: Checkout, kind: Kind) -> str:
-    """Return a hash over the requirement files of ``kind`` and Python's minor version."""
+    """Return a hash over the lock file of ``kind`` and Python's minor version."""
     digest = hashlib.sha256(str(sys.version_info[:2]).encode())
-    for name in _FILES[kind]:
-        digest.update((checkout.root / name).read_bytes())
+    digest.update(lock_of(checkout.root / _FILES[kind]).read_bytes())
     return digest.hexdigest()
+
+
+def require_environment(checkout: Checkout, kind: Kind) -> None:
+    """Make sure that the virtual environment is what the lock file says; install nothing.
+
+    Raises:
+        LauncherError: it is not.
+    """
+    if not _is_current(checkout, kind):
+        raise LauncherError(
+            f"{checkout.venv} is missing or not what {lock_of(Path(_FILES[kind]))} says: "
+            "./run install"
+        )
 
 
 def _stamp_path(checkout: Checkout) -> Path:
@@ -107,16 +117,23 @@ def create_environment(checkout: Checkout, directory: Path) -> None:
 
 
 def pip_install(checkout: Checkout, requirements: Path) -> None:
-    """Install a requirements file into the virtual environment with pip."""
-    pip = [str(checkout.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    logged(checkout, [*pip, "install", "-r", str(requirements)], "pip.log")
+    """Install what a requirements file's lock names into the virtual environment with pip."""
+    logged(checkout, [*pip(checkout.python), *install_arguments(requirements)], "pip.log")
 
 
 def pip_unpack(checkout: Checkout, requirement: str, target: Path) -> None:
-    """Unpack one pinned wheel, without its dependencies, into ``target``."""
-    pip = [str(checkout.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    options = ["--no-deps", "--only-binary", ":all:", "--target", str(target)]
-    logged(checkout, [*pip, "install", *options, requirement], "pip.log")
+    """Unpack one locked wheel, without its dependencies, into ``target``."""
+    lock = lock_of(checkout.root / "requirements-services.txt")
+    only = target.with_name(f"{target.name}.lock")
+    only.parent.mkdir(parents=True, exist_ok=True)
+    only.write_text(entry(lock, requirement), encoding="utf-8")
+    options = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--target", str(target)]
+    logged(checkout, [*pip(checkout.python), "install", *options, "-r", str(only)], "pip.log")
+
+
+def pip(python: Path) -> list[str]:
+    """Return the command line of an environment's pip."""
+    return [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
 
 
 def logged(checkout: Checkout, command: list[str], log_name: str) -> None:

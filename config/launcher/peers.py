@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.launcher.environment import create_environment, logged
+from config.launcher.environment import create_environment, logged, pip
+from config.launcher.locks import install_arguments, lock_of
 from config.launcher.places import Checkout, locked
 from config.launcher.processes import Child, start_child
 from config.launcher.terminal import step
@@ -46,15 +47,15 @@ def ensure_peer(checkout: Checkout) -> Peer:
     peer = Peer(directory=checkout.local / "placement-peer")
     stamp = peer.directory / _STAMP
     requirements = checkout.root / REQUIREMENTS
-    text = str(sys.version_info[:2]).encode() + requirements.read_bytes()
+    text = str(sys.version_info[:2]).encode() + lock_of(requirements).read_bytes()
     wanted = hashlib.sha256(text).hexdigest()
     with locked(checkout.local / "placement-peer.lock"):
         if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
             with step("installing the reference Placement service"):
                 shutil.rmtree(peer.directory, ignore_errors=True)
                 create_environment(checkout, peer.directory)
-                pip = [str(peer.python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-                logged(checkout, [*pip, "install", "-r", str(requirements)], "pip-peer.log")
+                command = [*pip(peer.python), *install_arguments(requirements)]
+                logged(checkout, command, "pip-peer.log")
             stamp.write_text(wanted, encoding="utf-8")
     return peer
 

@@ -34,7 +34,8 @@ def checkout(place: Path) -> Iterator[Checkout]:
     root.mkdir(mode=0o755)
     made = Checkout(root=root)
     made.local.mkdir(mode=0o755)
-    shutil.copy(this_checkout().root / "requirements-services.txt", root)
+    for name in ("requirements-services.txt", "requirements-services.lock"):
+        shutil.copy(this_checkout().root / name, root)
     made.python.parent.mkdir(parents=True)
     made.python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     made.python.chmod(0o755)

@@ -15,6 +15,7 @@ from config.launcher.conformance import (
     is_wanted,
     parse_conformance,
 )
+from config.launcher.locks import lock_of
 from config.launcher.peers import REQUIREMENTS, ensure_peer, reference_config
 from config.launcher.places import Checkout
 from config.launcher.terminal import LauncherError
@@ -115,7 +116,7 @@ def test_every_profile_of_the_tests_has_a_server() -> None:
 
 def test_the_references_environment_is_made_once(tmp_path: Path) -> None:
     checkout = Checkout(root=tmp_path)
-    requirements = tmp_path / REQUIREMENTS
+    requirements = lock_of(tmp_path / REQUIREMENTS)
     requirements.write_text("# nothing\n")
     made = checkout.local / "placement-peer"
     made.mkdir(parents=True)

@@ -77,7 +77,7 @@ def project(checkout: Checkout) -> Checkout:
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     stand_ins = {"manage.py": MANAGE, "granian.py": GRANIAN, "celery.py": CELERY}
-    for name, text in {**stand_ins, "requirements.txt": "", "requirements-dev.txt": ""}.items():
+    for name, text in {**stand_ins, "requirements.lock": "", "requirements-dev.lock": ""}.items():
         (checkout.root / name).write_text(text)
     stamp = {"dev": fingerprint(checkout, "dev")}
     (checkout.venv / "headroom-requirements.json").write_text(json.dumps(stamp))
@@ -210,6 +210,8 @@ def test_second_demo_in_a_checkout_is_refused_but_manage_joins_it(
         pytest.param(["conformance", "--what"], 2, "unrecognized arguments", id="conformance"),
         pytest.param(["serve", "shop"], 1, "allowed are web, worker, beat", id="unknown role"),
         pytest.param(["serve"], 1, "needs DATABASE_URL and REDIS_URL", id="serve with nothing"),
+        pytest.param(["install", "all"], 1, "takes no arguments", id="install something"),
+        pytest.param(["lock", "all"], 1, "takes no arguments", id="lock something"),
         pytest.param(["demo", "--import", "gone.json"], 2, "no such file", id="missing file"),
         pytest.param(["demo", "--hosts", "0"], 2, "at least 1", id="no hosts"),
         pytest.param(["demo", "--port", "70000"], 2, "0 to 65535", id="impossible port"),
@@ -222,6 +224,16 @@ def test_command_line_is_answered_clearly(
     answer = subprocess.run(run, env=environ, capture_output=True, text=True, check=False)
     assert answer.returncode == code
     assert message in answer.stdout + answer.stderr
+
+
+def test_serve_installs_nothing(project: Checkout, environ: dict[str, str]) -> None:
+    (project.root / "requirements.lock").write_text("never-to-be-had==1\n")
+    (project.root / "requirements-dev.lock").write_text("never-to-be-had==1\n")
+    run = [sys.executable, str(project.root / "run"), "serve"]
+    answer = subprocess.run(run, env=environ, capture_output=True, text=True, check=False)
+    assert answer.returncode == 1
+    assert "is missing or not what requirements.lock says: ./run install" in answer.stderr
+    assert not (project.logs / "pip.log").exists()
 
 
 def test_taken_port_that_was_asked_for_is_refused_and_a_free_one_taken() -> None:

@@ -22,6 +22,8 @@ from typing import Any
 import requests
 
 from config.launcher.demo import choose_port
+from config.launcher.environment import pip
+from config.launcher.locks import install_arguments, lock_of
 from config.launcher.places import locked, this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
 from config.sections import KeystoneSettings
@@ -65,14 +67,14 @@ def keystone_home() -> Path:
 def ensure_keystone() -> Path:
     """Install Keystone and bootstrap its database, unless that is done; return the directory."""
     home = keystone_home()
-    pins = hashlib.sha256(REQUIREMENTS.read_bytes() + str(sys.version_info[:2]).encode())
+    pins = hashlib.sha256(lock_of(REQUIREMENTS).read_bytes() + str(sys.version_info[:2]).encode())
     contents = hashlib.sha256(CONFIGURATION.encode() + pins.digest())
     with locked(home.parent / "keystone.lock"):
         if not _is_stamped(home / "venv", pins.hexdigest()):
             shutil.rmtree(home, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(home / "venv")])
-            python = str(home / "venv" / "bin" / "python")
-            _run([python, "-m", "pip", "install", "--quiet", "-r", str(REQUIREMENTS)])
+            python = home / "venv" / "bin" / "python"
+            _run([*pip(python), "--quiet", *install_arguments(REQUIREMENTS)])
             _stamp(home / "venv", pins.hexdigest())
         if not _is_stamped(home / "seed", contents.hexdigest()):
             shutil.rmtree(home / "seed", ignore_errors=True)

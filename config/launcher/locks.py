@@ -1,0 +1,78 @@
+"""Lock files: every package of an environment, with the hashes of the files it may come as.
+
+``requirements*.txt`` say what we want and why; beside each lies a ``.lock`` of the same name, made
+from it by ``./run lock``, which is what is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.launcher.foreground import run_in_foreground
+from config.launcher.places import Checkout
+from config.launcher.terminal import LauncherError, step
+
+#: Requirements by place in the checkout. A lock agrees with that of the first, which comes first.
+REQUIREMENTS = (
+    "requirements.txt",
+    "requirements-dev.txt",
+    "requirements-services.txt",
+    "requirements-placement-peer.txt",
+    "tests/peers/requirements-keystone.txt",
+)
+OLDEST_PYTHON = "3.11"
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?==(\S+)", re.MULTILINE)
+
+
+def lock_of(requirements: Path) -> Path:
+    """Return the lock file of a requirements file."""
+    return requirements.with_suffix(".lock")
+
+
+def install_arguments(requirements: Path) -> list[str]:
+    """Return pip's arguments that install just what the lock of a requirements file names."""
+    return ["install", "--require-hashes", "--no-deps", "-r", str(lock_of(requirements))]
+
+
+def pins(text: str) -> dict[str, str]:
+    """Return version by normalised name of the packages that a file of either kind pins."""
+    return {normalised(name): version for name, version in _PIN.findall(text)}
+
+
+def normalised(name: str) -> str:
+    """Return a package's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def entry(lock: Path, requirement: str) -> str:
+    """Return the lines of one package, with its hashes.
+
+    Args:
+        lock: Lock file.
+        requirement: ``name==version``.
+
+    Raises:
+        LauncherError: it is not in there.
+    """
+    text = lock.read_text(encoding="utf-8")
+    found = re.search(rf"^{re.escape(requirement)}\s(?:.*\n)(?:    .*\n)*", text, re.MULTILINE)
+    if found is None:
+        raise LauncherError(f"{lock.name} does not lock {requirement}: ./run lock")
+    return found[0]
+
+
+def run_lock(checkout: Checkout, env: Mapping[str, str]) -> int:
+    """Make all lock files anew; what is locked already stays while the requirements allow it."""
+    for name in REQUIREMENTS:
+        command = [str(checkout.python), "-m", "uv", "pip", "compile", "--quiet", "--universal"]
+        command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header"]
+        command += ["--output-file", str(lock_of(Path(name))), name]
+        if name == "requirements-dev.txt":
+            command += ["--constraint", str(lock_of(Path(REQUIREMENTS[0])))]
+        with step(f"locking {name}"):
+            code = run_in_foreground(command, env=env, cwd=checkout.root)
+        if code != 0:
+            return code
+    return 0
