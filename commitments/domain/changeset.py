@@ -113,8 +113,11 @@ class ChangeRequest:
                             domain_id=project.domain_id,
                             resource_name=resource_name,
                             change=change,
+                            index=index,
                         )
-                        for change in project.by_resource[resource_name].commitments
+                        for index, change in enumerate(
+                            project.by_resource[resource_name].commitments
+                        )
                     ),
                 )
 
@@ -133,12 +136,14 @@ class ChangeEntry:
         domain_id: Domain of that project, empty if unknown.
         resource_name: Resource it stands under.
         change: The change.
+        index: Its place in the list of that resource, from 0.
     """
 
     project_id: str
     domain_id: str
     resource_name: str
     change: CommitmentChange
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +177,22 @@ class ResolvedChanges:
     moves: tuple[CommitmentMove, ...]
 
 
-def find_contradictions(request: ChangeRequest) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """Why the changes of a request contradict each other.
+
+    Attributes:
+        message: What is wrong, for a person.
+        entry: The change that says it, the first of several.
+        field: Which of its fields.
+    """
+
+    message: str
+    entry: ChangeEntry
+    field: str
+
+
+def find_contradictions(request: ChangeRequest) -> tuple[Contradiction, ...]:
     """Return what makes the changes of a request contradict each other, in processing order.
 
     Source: spec liquid, 11.3.
@@ -180,15 +200,18 @@ def find_contradictions(request: ChangeRequest) -> tuple[str, ...]:
     problems = []
     for entry in request.entries():
         change = entry.change
+        wrong = ""
         if change.is_arrival and change.is_departure:
-            problems.append(f"commitment {change.uuid}: old and new status are both null")
+            wrong = "old and new status are both null"
         elif change.is_arrival and change.new_status is not None and change.new_status.is_final:
-            problems.append(
-                f"commitment {change.uuid}: appears with final status {change.new_status.value}"
-            )
+            wrong = f"appears with final status {change.new_status.value}"
+        if wrong:
+            message = f"commitment {change.uuid}: {wrong}"
+            problems.append(Contradiction(message=message, entry=entry, field="newStatus"))
     for uuid, entries in _entries_by_uuid(request).items():
         if len(entries) > 1 and _as_move(entries) is None:
-            problems.append(f"commitment {uuid}: occurs {len(entries)} times and is not one move")
+            message = f"commitment {uuid}: occurs {len(entries)} times and is not one move"
+            problems.append(Contradiction(message=message, entry=entries[0], field="uuid"))
     return tuple(problems)
 
 

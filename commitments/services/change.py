@@ -15,7 +15,6 @@ import structlog
 from celery import current_app
 from django.conf import settings
 from django.db import DatabaseError, transaction
-from django.utils import timezone
 
 from capacity.domain.group_settings import settings_for_group
 from capacity.domain.units import UnitError, declared_units_to_bytes
@@ -51,6 +50,7 @@ from commitments.services.resolve import (
 from commitments.services.rollback import count_slot_limit_rejections
 from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
 from journal.tracing import correlation_id
 
@@ -120,7 +120,7 @@ def change_commitments(
         request: The request, well-formed.
         actor: Who asks.
         request_id: Id of the HTTP request.
-        now: The present; the clock's when left out.
+        now: The present; the database's when left out.
         clock: Monotonic seconds, for the deadline.
 
     Raises:
@@ -135,7 +135,7 @@ def change_commitments(
         request=request,
         actor=actor,
         request_id=request_id,
-        now=now or timezone.now(),
+        now=now or database_now(),
         may_reject=(request.is_dry_run and not _is_exact()) or requires_confirmation(request),
         deadline_seconds=clock() + settings.HEADROOM.liquid.change_timeout_seconds,
         clock=clock,
@@ -154,7 +154,7 @@ def change_commitments(
         raise StaleVersion(message, asked=request.info_version, current=current_version)
     contradictions = find_contradictions(request)
     if contradictions:
-        raise InvalidInput(contradictions[0])
+        raise InvalidInput(contradictions[0].message)
     if request.is_dry_run:
         return _decide_dry_run(context)
     return _decide(context)

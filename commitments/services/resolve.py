@@ -20,12 +20,23 @@ from commitments.domain.state import CommitmentFormatError, from_change_commitme
 from commitments.domain.statuses import ResourceType
 from commitments.services.rows import WantedCommitment
 from journal.errors import HeadroomError
+from journal.json_node import shortened
 
 
 class StructuralProblem(HeadroomError):  # noqa: N818 - the specification's word
     """A request that no capacity could make acceptable (spec liquid, 11.2)."""
 
     code = "structural_problem"
+
+
+def field_of(entry: ChangeEntry, name: str) -> str:
+    """Return the path of a field of a change in its request."""
+    resource = _resource_field(entry.project_id, entry.resource_name)
+    return f"{resource}.commitments[{entry.index}].{name}"
+
+
+def _resource_field(project_id: str, resource_name: str) -> str:
+    return f"byProject.{shortened(project_id)}.byResource.{shortened(resource_name)}"
 
 
 def resolve_changes(
@@ -38,7 +49,9 @@ def resolve_changes(
     Raises:
         StructuralProblem: the first failure in processing order (spec liquid, 11.2).
     """
-    departed = {_place_of(move.departure) for move in detect_moves(request).moves}
+    moves = detect_moves(request).moves
+    departed = {_place_of(move.departure) for move in moves}
+    moved = {move.arrival.change.uuid for move in moves}
     may_reject = requires_confirmation(request)
     groups, configured = load_group_definitions(), load_group_settings()
     wanted = []
@@ -46,6 +59,8 @@ def resolve_changes(
         parsed_resource(project_id, resource_name)
         for entry in entries:
             item = _wanted(entry, request.zone, groups, configured, now)
+            if entry.change.uuid not in moved:
+                _check_end(entry, now)
             if _place_of(entry) not in departed:
                 wanted.append(replace(item, allow_rejection=may_reject, request_id=request_id))
     return tuple(wanted)
@@ -66,11 +81,34 @@ def check_names(request: ChangeRequest) -> None:
         group, _ = parsed_resource(project_id, resource_name)
         if group not in groups:
             message = f"flavor group not found: {group}"
-            raise StructuralProblem(message)
+            raise StructuralProblem(message, field=_resource_field(project_id, resource_name))
         for entry in entries:
             if not is_commitment_uuid(entry.change.uuid):
                 message = f"commitment {entry.change.uuid}: unexpected commitment format"
-                raise StructuralProblem(message)
+                raise StructuralProblem(message, field=field_of(entry, "uuid"))
+
+
+def _check_end(entry: ChangeEntry, now: datetime) -> None:
+    """Check that a commitment that is made ends, and later than now.
+
+    One that ends already would be accepted, hold nothing and expire at once; one without an end
+    would hold for ever.
+
+    Raises:
+        StructuralProblem: it does not.
+    """
+    change = entry.change
+    if not change.is_arrival or change.new_status is None or change.new_status.is_final:
+        return
+    if change.expires_at is None:
+        problem = "expiresAt is missing"
+    elif change.expires_at <= now:
+        times = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (change.expires_at, now))
+        problem = "expiresAt {} has passed: it is {}".format(*times)
+    else:
+        return
+    message = f"commitment {change.uuid}: {problem}"
+    raise StructuralProblem(message, field=field_of(entry, "expiresAt"))
 
 
 def _wanted(
@@ -95,7 +133,8 @@ def _wanted(
         )
     except CommitmentFormatError as error:
         message = f"commitment {change.uuid}: {error}"
-        raise StructuralProblem(message, commitment=change.uuid) from None
+        named = "amount" if is_commitment_uuid(change.uuid) else "uuid"
+        raise StructuralProblem(message, field=field_of(entry, named)) from None
     return WantedCommitment(
         commitment_uuid=change.uuid,
         state=None if change.new_status is None else state,
@@ -122,16 +161,17 @@ def checked_resource(
     status = entry.change.new_status
     if status is None or status.is_final:
         return group, resource_type
+    field = _resource_field(entry.project_id, entry.resource_name)
     if group not in groups:
         message = f"flavor group not found: {group}"
-        raise StructuralProblem(message)
+        raise StructuralProblem(message, field=field)
     group_settings = settings_for_group(configured, group)
     flags = group_settings.ram if resource_type is ResourceType.MEMORY else group_settings.cores
     if not flags.handles_commitments:
         message = (
             f'flavor group "{group}" is not configured to handle {resource_type.value} commitments'
         )
-        raise StructuralProblem(message)
+        raise StructuralProblem(message, field=field)
     return group, resource_type
 
 
@@ -145,4 +185,5 @@ def parsed_resource(project_id: str, resource_name: str) -> tuple[str, ResourceT
         return flavor_group_and_type_from_resource(resource_name)
     except InvalidResourceName as error:
         message = f"project with unknown resource name {project_id}: {error}"
-        raise StructuralProblem(message) from None
+        field = _resource_field(project_id, resource_name)
+        raise StructuralProblem(message, field=field) from None

@@ -207,7 +207,8 @@ class TestNotConfirming:
         assert "unexpected commitment format" in outcome.rejection_reason
 
     def test_past_end_holds_nothing(self) -> None:
-        ended = change(A, 2, expires_at=NOW - timedelta(minutes=1))
+        decide_ram("alpha", change(A, 2))
+        ended = change(A, 2, old="confirmed", expires_at=NOW - timedelta(minutes=1))
         assert decide_ram("alpha", ended).rejection_reason == ""
         assert slots_of(A) == []
         assert Commitment.objects.get().ready_reason == "expired"

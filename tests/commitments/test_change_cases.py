@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -111,7 +110,10 @@ def test_consumption_of_another_project_in_a_full_zone(vms: int, *, is_accepted:
         pytest.param(RAM, change(A, 1, "expired", old="confirmed"), 0, id="expired, 1"),
         pytest.param(RAM, change(A, 1, "superseded", old="confirmed"), 0, id="superseded, 1"),
         pytest.param(
-            RAM, change(A, 2, expires_at=NOW - timedelta(minutes=1)), 0, id="ended a minute ago"
+            RAM,
+            change(A, 2, old="confirmed", expires_at=NOW - timedelta(minutes=1)),
+            0,
+            id="ended a minute ago",
         ),
         pytest.param("hw_version_eight_ram", change(A, 5), 40 * GIB, id="confirmed, 5, unit 8 GiB"),
         pytest.param(CORES, change(A, 8), 8, id="cores, confirmed, 8"),
@@ -124,7 +126,8 @@ def test_amount_that_counts_follows_status_and_end(
     make_group("eight", flavors=[("eight", 8192, 4)], ram_unit_gib=8)
     make_host("h2", zone="az-a", memory_gib=40, vcpus=40)
     if wanted.old_status is not None:
-        decide({"alpha": {resource: [replace(wanted, old_status=None, new_status=CONFIRMED)]}})
+        before = change(A, wanted.amount_units)
+        decide({"alpha": {resource: [before]}})
     assert decide({"alpha": {resource: [wanted]}}).rejection_reason == ""
     row = Commitment.objects.get()
     claimed = effective_amount(

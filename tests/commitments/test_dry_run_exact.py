@@ -104,7 +104,7 @@ CASES: dict[str, tuple[Setup, Changes, bool, bool]] = {
         True,
         True,
     ),
-    "end in the past": (nothing, ram(alpha=[change(A, 11, expires_at=ENDED)]), False, True),
+    "end in the past": (nothing, ram(alpha=[change(A, 11, expires_at=ENDED)]), False, False),
     "cores, fit": (nothing, {"alpha": {CORES: [change(A, 16)]}}, True, True),
     "cores, do not fit": (nothing, {"alpha": {CORES: [change(A, 17)]}}, False, False),
 }
