@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,10 @@ PLACEMENT: Final = "placement"
 LIMES: Final = "resources"
 # The least that has every field we need: embedded flavors, uuids, policies, extra specs.
 MICROVERSIONS: Final = {COMPUTE: "2.64", PLACEMENT: "1.19"}
+# What our paths are written for. A catalog names these services with or without a version, and
+# with any; Nova's and Placement's addresses are taken as they stand.
+VERSIONS: Final = {IDENTITY: "v3", IMAGE: "v2", LIMES: "v1"}
+_VERSION_AT_END: Final = re.compile(r"/v\d+(\.\d+)?$")
 NOT_FOUND: Final = 404
 CLIENT_ERRORS: Final = 400
 
@@ -62,16 +67,11 @@ class OpenStackCloud:
 
     def get(self, service: str, path: str) -> Json:
         """Return the body of a GET, None for 404; see :class:`CloudReader`."""
-        interface = "public" if service in {LIMES, IDENTITY} else None
         try:
             answer = self._connection.session.get(
-                path,
-                endpoint_filter={
-                    "service_type": service,
-                    "interface": interface or self._connection.config.get_interface(service),
-                    "region_name": self._connection.config.get_region_name(service),
-                },
+                self._address(service, path),
                 microversion=MICROVERSIONS.get(service),
+                microversion_service_type=service,
                 raise_exc=False,
             )
         except (SDKException, ClientException) as error:
@@ -84,6 +84,23 @@ class OpenStackCloud:
             raise CloudUnreachable(message, service=service, path=path)
         return answer.json()
 
+    def _address(self, service: str, path: str) -> str:
+        """Return where a path of a service is; an address from an answer is left alone."""
+        if path.startswith(("http://", "https://")):
+            return path
+        config = self._connection.config
+        is_public = service in {LIMES, IDENTITY}
+        found = self._connection.session.get_endpoint(
+            service_type=service,
+            interface="public" if is_public else config.get_interface(service),
+            region_name=config.get_region_name(service),
+            skip_discovery=True,
+        )
+        if not found:
+            message = f"Keystone's catalog has no address of {service}"
+            raise CloudUnreachable(message, service=service, path=path)
+        return endpoint_root(service, str(found)) + path
+
     @property
     def region_name(self) -> str:
         """Name of the region, else of the cloud."""
@@ -93,6 +110,61 @@ class OpenStackCloud:
     def has(self, service: str) -> bool:
         """Return whether the catalog lists a service."""
         return self._connection.endpoint_for(service, interface="public") is not None
+
+
+def endpoint_root(service: str, url: str) -> str:
+    """Return the address that paths of a service are appended to.
+
+    Args:
+        service: Service type.
+        url: Its address in the catalog, such as ``https://keystone/v3/`` or ``https://keystone``.
+    """
+    root = url.rstrip("/")
+    version = VERSIONS.get(service)
+    return f"{_VERSION_AT_END.sub('', root)}/{version}" if version else root
+
+
+def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[Json], Json]:
+    """Return a list that every cloud has, and the body it came in.
+
+    Raises:
+        CloudUnreachable: It is not there, or it is no list: nothing may be concluded from that.
+    """
+    body = cloud.get(service, path)
+    if body is None:
+        message = f"{service} {path}: status {NOT_FOUND}, but every cloud has this list"
+        raise CloudUnreachable(message, service=service, path=path)
+    found = body.get(key) if isinstance(body, dict) else None
+    if not isinstance(found, list):
+        message = f"{service} {path}: the answer has no list {key!r}"
+        raise CloudUnreachable(message, service=service, path=path)
+    return found, body
+
+
+def pages_by_offset(
+    cloud: CloudReader, service: str, path: str, key: str, *, limit: int = 1000
+) -> Iterator[Json]:
+    """Yield the elements of a list that is paged by offset, each once, until a page is empty.
+
+    Args:
+        cloud: The cloud.
+        service: Service type.
+        path: Path of the list.
+        key: Key of the list in the body.
+        limit: Elements to ask for at once; the service may give fewer.
+    """
+    offset = 0
+    seen: set[str] = set()
+    separator = "&" if "?" in path else "?"
+    while True:
+        at = f"{path}{separator}limit={limit}&offset={offset}"
+        page, _ = listed(cloud, service, at, key)
+        fresh = [item for item in page if str(item["id"]) not in seen]
+        if not fresh:
+            return
+        yield from fresh
+        offset += len(page)
+        seen |= {str(item["id"]) for item in fresh}
 
 
 def pages(
@@ -113,8 +185,8 @@ def pages(
     seen: set[str] = set()
     while True:
         after = f"&marker={last}" if last else ""
-        body = cloud.get(service, f"{path}{separator}limit={limit}{after}") or {}
-        found = [item for item in body.get(key, []) if str(item[marker]) not in seen]
+        page, _ = listed(cloud, service, f"{path}{separator}limit={limit}{after}", key)
+        found = [item for item in page if str(item[marker]) not in seen]
         if not found:
             return
         yield from found

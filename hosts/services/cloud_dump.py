@@ -14,7 +14,10 @@ from hosts.clients.cloud import (
     LIMES,
     PLACEMENT,
     CloudReader,
+    CloudUnreachable,
+    listed,
     pages,
+    pages_by_offset,
 )
 from hosts.region.dump import RegionFileWriter
 from hosts.region.registry import Shape
@@ -50,7 +53,7 @@ def dump_cloud(stream: BinaryIO, cloud: CloudReader, *, name: str, now: datetime
         ("compute.aggregates", _whole(cloud, COMPUTE, "/os-aggregates", "aggregates")),
         ("compute.servers", pages(cloud, COMPUTE, "/servers/detail?all_tenants=1", "servers")),
         ("compute.server_groups", _server_groups(cloud)),
-        ("image.images", pages(cloud, IMAGE, "/v2/images", "images")),
+        ("image.images", pages(cloud, IMAGE, "/images", "images")),
         ("placement.resource_providers", _providers(cloud)),
         ("limes.commitments", _commitments(cloud, projects)),
     ):
@@ -59,21 +62,25 @@ def dump_cloud(stream: BinaryIO, cloud: CloudReader, *, name: str, now: datetime
 
 
 def _identity(cloud: CloudReader, kind: str) -> Iterator[Json]:
-    body = cloud.get(IDENTITY, f"/v3/{kind}") or {}
+    path = f"/{kind}"
     while True:
-        yield from body.get(kind, [])
-        following = (body.get("links") or {}).get("next")
-        if not following:
-            return
-        body = cloud.get(IDENTITY, following) or {}
+        found, body = listed(cloud, IDENTITY, path, kind)
+        yield from found
+        path = (body.get("links") or {}).get("next") or ""
+        if not path:
+            break
+    if body.get("truncated"):
+        message = f"{IDENTITY} /{kind}: Keystone cut the list short (its setting list_limit)"
+        raise CloudUnreachable(message, service=IDENTITY, path=f"/{kind}")
 
 
 def _whole(cloud: CloudReader, service: str, path: str, key: str) -> Iterator[Json]:
-    yield from (cloud.get(service, path) or {}).get(key, [])
+    yield from listed(cloud, service, path, key)[0]
 
 
 def _server_groups(cloud: CloudReader) -> Iterator[Json]:
-    yield from _whole(cloud, COMPUTE, "/os-server-groups?all_projects=True", "server_groups")
+    path = "/os-server-groups?all_projects=True"
+    yield from pages_by_offset(cloud, COMPUTE, path, "server_groups")
 
 
 def _providers(cloud: CloudReader) -> Iterator[Json]:
@@ -91,7 +98,7 @@ def _commitments(cloud: CloudReader, projects: list[Json]) -> Iterator[Json]:
         return
 
     def read(project: Json) -> list[Json]:
-        path = f"/v1/domains/{project['domain_id']}/projects/{project['id']}/commitments"
+        path = f"/domains/{project['domain_id']}/projects/{project['id']}/commitments"
         owner = {"project_id": project["id"], "domain_id": project["domain_id"]}
         # 404: Limes has not discovered the project yet, so it has no commitments.
         return [

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +13,7 @@ from django.core.management import CommandError, call_command
 
 from hosts.models import Host, Instance
 from tests.hosts.region_files import LIMES, REGION, load
+from tests.hosts.served_cloud import served_cloud
 
 Json = Any
 
@@ -27,8 +26,13 @@ class MiniCloud:
         self.limes: Json = json.loads(LIMES.read_text())["limes"]
         self.url = ""
         self.failing = ""
+        self.missing = ""
 
-    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Json]:  # noqa: PLR0911
+    def answer(self, target: str) -> tuple[int, Json]:  # noqa: PLR0911
+        parts = urlsplit(target)
+        path, query = parts.path.rstrip("/"), parse_qs(parts.query)
+        if path == self.missing:
+            return 404, {}
         if self.failing and self.failing in path:
             return 503, {}
         _, service, *rest = path.split("/")
@@ -75,7 +79,7 @@ class MiniCloud:
     def page(items: list[Json], query: dict[str, list[str]]) -> list[Json]:
         if "limit" not in query:
             return items
-        start = 0
+        start = int(query["offset"][0]) if "offset" in query else 0
         if "marker" in query:
             ids = [str(item["id"]) for item in items]
             start = ids.index(query["marker"][0]) + 1
@@ -130,49 +134,8 @@ class MiniCloud:
 def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniCloud]:
     fake = MiniCloud()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            status, body = fake.answer(parts.path.rstrip("/"), parse_qs(parts.query))
-            self.send(status, body)
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send(201, fake.token(), {"X-Subject-Token": "secret"})
-
-        def send(self, status: int, body: Json, headers: dict[str, str] | None = None) -> None:
-            raw = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(raw)))
-            for name, content in (headers or {}).items():
-                self.send_header(name, content)
-            self.end_headers()
-            self.wfile.write(raw)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    fake.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    config = tmp_path / "clouds.yaml"
-    auth = {
-        "auth_url": f"{fake.url}/identity/v3",
-        "username": "reader",
-        "password": "secret",
-        "project_name": "admin",
-        "user_domain_id": "default",
-        "project_domain_id": "default",
-    }
-    entry = {"auth": auth, "region_name": "RegionOne", "identity_api_version": "3"}
-    config.write_text(json.dumps({"clouds": {"mini": entry}}))
-    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(config))
-    yield fake
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served_cloud(fake, tmp_path, monkeypatch):
+        yield fake
 
 
 @pytest.mark.django_db
@@ -194,6 +157,47 @@ def test_a_service_that_fails_leaves_no_file(cloud: MiniCloud, tmp_path: Path) -
     with pytest.raises(CommandError, match="os-aggregates: status 503"):
         call_command("dump_region", "--cloud", "mini", "--output", str(path))
     assert list(tmp_path.glob("region*")) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/identity/v3/domains",
+        "/identity/v3/projects",
+        "/compute/v2.1/flavors/detail",
+        "/compute/v2.1/os-hypervisors/detail",
+        "/compute/v2.1/os-services",
+        "/compute/v2.1/os-aggregates",
+        "/compute/v2.1/servers/detail",
+        "/compute/v2.1/os-server-groups",
+        "/image/v2/images",
+        "/placement/resource_providers",
+    ],
+)
+def test_a_list_that_is_not_there_is_no_empty_list(
+    cloud: MiniCloud, tmp_path: Path, path: str
+) -> None:
+    cloud.missing = path
+    region = tmp_path / "region.json"
+    service, _, kind = path.strip("/").partition("/")
+    with pytest.raises(CommandError, match=f"{service} .*{kind.split('/')[-1]}.*404"):
+        call_command("dump_region", "--cloud", "mini", "--output", str(region))
+    assert not region.exists()
+
+
+def test_a_project_that_limes_does_not_know_yet_has_no_commitments(
+    cloud: MiniCloud, tmp_path: Path
+) -> None:
+    known = cloud.limes["commitments"][0]
+    path = f"/limes/v1/domains/{known['domain_id']}/projects/{known['project_id']}/commitments"
+    cloud.missing = path
+    region = tmp_path / "region.json"
+    call_command("dump_region", "--cloud", "mini", "--output", str(region))
+    dumped = json.loads(region.read_bytes())["limes"]["commitments"]
+    others = {
+        c["uuid"] for c in cloud.limes["commitments"] if c["project_id"] != known["project_id"]
+    }
+    assert {commitment["uuid"] for commitment in dumped} == others
 
 
 def test_an_unknown_cloud_is_named(cloud: MiniCloud) -> None:
