@@ -39,13 +39,13 @@ def test_the_real_dump_round_trips(tmp_path: Path) -> None:
     load(REGION, LIMES)
     content = json.loads(assert_round_trip(tmp_path))
     assert len(content["compute"]["servers"]) == 53
-    assert len(content["limes"]["commitments"]) == 7
+    assert len(content["limes"]["commitments"]) == 10
 
 
 def test_the_real_dump_round_trips_with_ended_and_placed_commitments(tmp_path: Path) -> None:
     load(REGION, LIMES, place=True, with_ended=True)
     content = json.loads(assert_round_trip(tmp_path, with_ended=True))
-    assert len(content["limes"]["commitments"]) == 9
+    assert len(content["limes"]["commitments"]) == 12
 
 
 @pytest.mark.parametrize("seed", [1, 2])

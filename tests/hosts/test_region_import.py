@@ -27,11 +27,8 @@ from tests.hosts.region_files import (
 pytestmark = pytest.mark.django_db
 
 MINI_SKIPS = {
-    ("limes.commitments", "e0f57102-8127-52dc-9b50-624943ca5dfa", "unknown_flavor_group"),
-    ("limes.commitments", "5d6e39ac-b3fa-5a88-b567-46b888942d7d", "unknown_flavor_group"),
-    ("limes.commitments", "d557ab40-e91b-52fd-ac42-5b9e6df09927", "unknown_flavor_group"),
     ("limes.commitments", "21f4fb5d-e579-585b-9c98-7a9bbbc1b2d1", "unknown_flavor_group"),
-    ("limes.commitments", "ab782a78-42c0-5ff5-836f-802b83d7560e", "unknown_flavor_group"),
+    ("limes.commitments", "ab782a78-42c0-5ff5-836f-802b83d7560e", "unit_mismatch"),
     ("limes.commitments", "7c902567-f3fe-55a3-b7f5-c64df35e2456", "invalid_resource_name"),
     ("limes.commitments", "id 15", "empty_uuid"),
     ("limes.commitments", "03937494-d1d3-57e6-9b33-677925f0bdc1", "non_compute"),
@@ -72,7 +69,7 @@ def test_the_real_dump_is_loaded_as_it_is() -> None:
     assert ProjectQuota.objects.count() == 4
     assert FailoverPolicy.objects.count() == 2
     assert set(FlavorGroup.objects.values_list("name", flat=True)) == {"general", "gpu", "v2"}
-    assert report.of("limes.commitments").created == Commitment.objects.count() == 7
+    assert report.of("limes.commitments").created == Commitment.objects.count() == 10
 
 
 def test_every_object_of_the_real_dump_that_is_skipped_is_listed_with_its_reason() -> None:
@@ -90,8 +87,23 @@ def test_every_object_of_the_real_dump_that_is_skipped_is_listed_with_its_reason
     assert report.of("limes.commitments").skipped == len(MINI_SKIPS)
 
 
-def test_a_rule_that_the_extra_spec_overrules_is_explained() -> None:
-    report = load(REGION, LIMES)
+def test_no_commitment_beside_the_real_dump_names_a_group_by_mistake() -> None:
+    report = load(REGION, LIMES, with_ended=True)
+    skipped = {remark.reason for remark in report.remarks if not remark.is_kept}
+    wrong_on_purpose = {
+        "unknown_flavor_group",
+        "invalid_resource_name",
+        "empty_uuid",
+        "unit_mismatch",
+    }
+    assert skipped == {*wrong_on_purpose, "non_compute"}
+    assert report.of("limes.commitments").skipped == len(skipped)
+    assert report.notes == []
+
+
+def test_a_rule_that_the_extra_spec_overrules_is_explained(tmp_path: Path) -> None:
+    rules = {"headroom": {"flavor_group_rules": [{"group": "hana", "flavor": "hana_*"}]}}
+    report = load(REGION, write_file(tmp_path, rules))
     assert any("hana_* -> hana" in note and "hana_c24_m365 in v2" in note for note in report.notes)
 
 
@@ -137,7 +149,7 @@ def test_a_second_import_writes_nothing() -> None:
 def test_a_dry_run_reports_the_same_and_changes_nothing() -> None:
     report = load(REGION, LIMES, is_dry_run=True)
     assert report.of("compute.hypervisors").created == 18
-    assert report.of("limes.commitments").created == 7
+    assert report.of("limes.commitments").created == 10
     assert not Host.objects.exists()
     assert not Commitment.objects.exists()
 
@@ -159,7 +171,7 @@ def test_ended_commitments_become_history_when_asked_for() -> None:
 
 def test_the_order_of_the_files_does_not_matter() -> None:
     report = load(LIMES, REGION)
-    assert report.of("limes.commitments").created == 7
+    assert report.of("limes.commitments").created == 10
     assert FlavorGroup.objects.count() == 3
 
 
@@ -374,7 +386,7 @@ def test_prune_keeps_hosts_and_commitments_with_reservations_and_says_so(tmp_pat
 def test_the_command_prints_counts_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("import_region", str(REGION), str(LIMES), "--no-place")
     printed = capsys.readouterr().out
-    for word in ("compute.servers", "53", "unknown_flavor_group", "terminal", "empty_uuid"):
+    for word in ("compute.servers", "53", "unknown_flavor_group", "terminal", "unit_mismatch"):
         assert word in printed
     for _, object_id, _ in MINI_SKIPS | MINI_INCOMPLETE:
         assert object_id in printed
