@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,11 @@ from config.launcher.terminal import LauncherError, last_lines, say, step
 
 Kind = Literal["runtime", "dev"]
 _FILES: dict[Kind, str] = {"runtime": "requirements.txt", "dev": "requirements-dev.txt"}
+_INDEX_FAILED = re.compile(
+    r"No matching distribution|Could not find a version|Could not fetch|Max retries exceeded"
+    r"|ConnectionError|ConnectionPool|ReadTimeout|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED"
+    r"|Temporary failure in name resolution|\b[45]\d\d (Client|Server) Error"
+)
 Installer = Callable[[Checkout, Path], None]
 
 
@@ -118,7 +124,7 @@ def create_environment(checkout: Checkout, directory: Path) -> None:
 
 def pip_install(checkout: Checkout, requirements: Path) -> None:
     """Install what a requirements file's lock names into the virtual environment with pip."""
-    logged(checkout, [*pip(checkout.python), *install_arguments(requirements)], "pip.log")
+    run_pip(checkout, checkout.python, install_arguments(requirements), "pip.log")
 
 
 def pip_unpack(checkout: Checkout, requirement: str, target: Path) -> None:
@@ -128,12 +134,36 @@ def pip_unpack(checkout: Checkout, requirement: str, target: Path) -> None:
     only.parent.mkdir(parents=True, exist_ok=True)
     only.write_text(entry(lock, requirement), encoding="utf-8")
     options = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--target", str(target)]
-    logged(checkout, [*pip(checkout.python), "install", *options, "-r", str(only)], "pip.log")
+    run_pip(checkout, checkout.python, ["install", *options, "-r", str(only)], "pip.log")
 
 
 def pip(python: Path) -> list[str]:
     """Return the command line of an environment's pip."""
     return [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+
+
+def run_pip(checkout: Checkout, python: Path, arguments: list[str], log_name: str) -> None:
+    """Run an environment's pip with its output in a log.
+
+    Raises:
+        LauncherError: it failed; with a hint when the package index seems to be the reason.
+    """
+    try:
+        logged(checkout, [*pip(python), *arguments], log_name)
+    except LauncherError as error:
+        said = (checkout.logs / log_name).read_text(encoding="utf-8", errors="replace")
+        raise LauncherError(f"{error}{index_hint(said)}") from None
+
+
+def index_hint(said: str) -> str:
+    """Return what to do when pip's words mean that its package index failed, else nothing."""
+    if not _INDEX_FAILED.search(said):
+        return ""
+    return (
+        "\nThe package index did not answer, or does not have what is pinned. Check the network "
+        "and the proxy (HTTPS_PROXY),\nor name an index that this machine can reach with "
+        "PIP_INDEX_URL, and start again: what is installed already is kept."
+    )
 
 
 def logged(checkout: Checkout, command: list[str], log_name: str) -> None:

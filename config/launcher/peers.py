@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.launcher.environment import create_environment, logged, pip
+from config.launcher.environment import create_environment, run_pip
 from config.launcher.locks import install_arguments, lock_of
 from config.launcher.places import Checkout, locked
 from config.launcher.processes import Child, start_child
@@ -54,8 +54,7 @@ def ensure_peer(checkout: Checkout) -> Peer:
             with step("installing the reference Placement service"):
                 shutil.rmtree(peer.directory, ignore_errors=True)
                 create_environment(checkout, peer.directory)
-                command = [*pip(peer.python), *install_arguments(requirements)]
-                logged(checkout, command, "pip-peer.log")
+                run_pip(checkout, peer.python, install_arguments(requirements), "pip-peer.log")
             stamp.write_text(wanted, encoding="utf-8")
     return peer
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -105,6 +106,39 @@ def test_starts_at_once_install_once(pins: Checkout) -> None:
     for thread in threads:
         thread.join()
     assert recorder.installed == ["requirements-dev.txt"]
+
+
+def test_a_package_index_that_fails_gets_a_hint(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requirements = checkout.root / "requirements.txt"
+    wanted = f"headroom-has-no-such-requirement==1 --hash=sha256:{'0' * 64}\n"
+    requirements.with_suffix(".lock").write_text(wanted)
+    for name, setting in {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "",
+        "PIP_FIND_LINKS": "",
+        "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
+        "PIP_RETRIES": "0",
+    }.items():
+        monkeypatch.setenv(name, setting)
+    with pytest.raises(LauncherError, match="PIP_INDEX_URL"):
+        environment.pip_install(checkout, requirements)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_hinted"),
+    [
+        ("ERROR: Could not find a version that satisfies the requirement x==1", True),
+        ("ERROR: HTTP error 404\n404 Client Error: Not Found for url: https://x", True),
+        ("OSError: HTTPSConnectionPool(host='x', port=443): Max retries exceeded", True),
+        ("SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]", True),
+        ("ERROR: Could not install packages due to an OSError: No space left on device", False),
+        ("error: command 'gcc' failed: No such file or directory", False),
+    ],
+)
+def test_only_what_the_index_did_is_blamed_on_the_index(said: str, is_hinted: bool) -> None:
+    assert bool(environment.index_hint(said)) is is_hinted
 
 
 def test_python_without_venv_is_told_what_to_install(

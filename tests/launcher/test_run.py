@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -63,6 +64,49 @@ while True:
 def environ() -> dict[str, str]:
     left_out = ("HEADROOM_", "DATABASE_URL", "REDIS_URL", "DJANGO_")
     return {name: text for name, text in os.environ.items() if not name.startswith(left_out)}
+
+
+OLD_PYTHONS = ("2.7", "3.5", "3.6", "3.7", "3.8", "3.9", "3.10")
+
+
+def old_pythons() -> list[str]:
+    """Return the interpreters on this machine that are too old for Headroom."""
+    names = (f"python{version}" for version in OLD_PYTHONS)
+    on_path = [found for name in names if (found := shutil.which(name))]
+    kept = Path.home() / ".pyenv" / "versions"
+    return on_path + [
+        str(python)
+        for version in OLD_PYTHONS
+        for python in sorted(kept.glob(f"{version}.*/bin/python"))
+    ]
+
+
+def test_nothing_in_run_is_too_new_for_an_old_python_before_the_version_is_checked() -> None:
+    """The whole file is compiled before its first line runs."""
+    source = (this_checkout().root / "run").read_text(encoding="utf-8")
+    parsed = ast.parse(source, feature_version=(3, 4))
+    imported = [node for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)]
+    assert "__future__" not in {node.module for node in imported}
+    assert not [
+        node for node in ast.walk(parsed) if isinstance(node, ast.JoinedStr | ast.AnnAssign)
+    ]
+    kinds = [type(node) for node in parsed.body]
+    assert kinds[:4] == [ast.Expr, ast.Import, ast.If, ast.ImportFrom]
+
+
+def test_an_unsupported_python_gets_the_version_message() -> None:
+    run = str(this_checkout().root / "run")
+    tried = 0
+    for python in old_pythons():
+        said = subprocess.run([python, run, "demo"], capture_output=True, text=True, check=False)
+        if said.returncode == 127 or "pyenv" in said.stderr:
+            continue  # a stand-in without an interpreter behind it
+        tried += 1
+        assert said.returncode == 1
+        assert said.stderr.startswith("headroom: Python 3.11 or newer is needed, this is ")
+        assert said.stderr.count("\n") == 1
+    if not tried:
+        pytest.skip("no Python older than 3.11 on this machine")
 
 
 @pytest.fixture
