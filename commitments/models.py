@@ -446,3 +446,33 @@ class ServiceInfoVersion(models.Model):
 
     def __str__(self) -> str:
         return str(self.version)
+
+
+class PublishedServiceInfo(models.Model):
+    """A version of the ServiceInfo that Limes may know, with what it said (spec liquid, 4.4).
+
+    Invariant: at most one is not replaced. Writer: the publication, under the lock of the version;
+    it also forgets versions that were replaced too long ago to be accepted.
+
+    Attributes:
+        resources: Resource name -> unit, topology and flags.
+        replaced_at: When the next version came, by the clock of the database; None while current.
+    """
+
+    version = models.BigIntegerField(unique=True)
+    resources = models.JSONField()
+    published_at = models.DateTimeField(db_default=Now())
+    replaced_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["replaced_at"],
+                condition=Q(replaced_at__isnull=True),
+                nulls_distinct=False,
+                name="commitments_publishedserviceinfo_one_current",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -43,6 +43,22 @@ def run_in_child(work: Callable[[], None], die_at: int) -> bool:
         return False
     assert os.WEXITSTATUS(status) == 0, "the work failed by itself"
     return True
+
+
+def in_children(works: Sequence[Callable[[], None]]) -> list[bool]:
+    """Run each work in a forked process, all at once; return which of them succeeded."""
+    connections.close_all()
+    children = []
+    for work in works:
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            except BaseException:  # noqa: BLE001 - the child must never return into the test runner
+                os._exit(1)
+            os._exit(0)
+        children.append(child)
+    return [os.waitpid(child, 0)[1] == 0 for child in children]
 
 
 def die_at_every_statement(

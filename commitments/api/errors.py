@@ -11,7 +11,7 @@ from django.http import HttpResponse, UnreadablePostError
 from rest_framework.exceptions import APIException, MethodNotAllowed
 
 from capacity.locks import RETRYABLE, sqlstate_of
-from commitments.services.change import StaleVersion
+from commitments.services.info import StaleVersion
 from journal.auth import Forbidden, Unauthenticated
 from journal.errors import Busy, HeadroomError, InvalidInput, NotReady, one_line
 

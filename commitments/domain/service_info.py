@@ -25,6 +25,14 @@ PIECE = "piece"
 PLACEABLE_VMS = "hw_version_placeable_vms"
 """Metric family of the capacity report: slots of the smallest flavor say nothing of large ones."""
 MIB_PER_GIB = 1024
+TERMS = (
+    "unit",
+    "topology",
+    "hasCapacity",
+    "needsResourceDemand",
+    "hasQuota",
+    "handlesCommitments",
+)
 _LIMES_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9._-]*")
 
 
@@ -63,6 +71,46 @@ def compose_service_info(
         "quotaUpdateNeedsProjectMetadata": True,
         "commitmentHandlingNeedsProjectMetadata": True,
     }
+
+
+def resource_terms(info: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return what a request relies on, by resource name: unit, topology and flags.
+
+    Args:
+        info: A ServiceInfo; names of flavors and ratios in it bind nobody.
+
+    Source: decisions (stale info version).
+    """
+    resources = info["resources"]
+    assert isinstance(resources, Mapping)  # noqa: S101 - composed here
+    return {
+        name: {term: resource.get(term, False) for term in TERMS}
+        for name, resource in resources.items()
+    }
+
+
+def changed_term(
+    before: Mapping[str, Mapping[str, object]],
+    after: Mapping[str, Mapping[str, object]],
+    resource_names: Iterable[str],
+) -> str | None:
+    """Return what changed first of some resources between two ServiceInfos, for people, or None.
+
+    Args:
+        before: Terms by resource name.
+        after: The same later.
+        resource_names: Resources that matter; unknown before and after is unchanged.
+    """
+    for name in sorted(set(resource_names)):
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if old is None or new is None:
+            return f"{name} is {'new' if old is None else 'gone'}"
+        for term in TERMS:
+            if old.get(term) != new.get(term):
+                return f"{term} of {name} was {old.get(term)}, is {new.get(term)}"
+    return None
 
 
 def _placeable_family() -> dict[str, object]:

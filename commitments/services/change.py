@@ -40,7 +40,7 @@ from commitments.models import Commitment
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.advice import advise_rejection, whole_second_at_or_after
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
-from commitments.services.info import current_info_version
+from commitments.services.info import check_info_version
 from commitments.services.resolve import (
     StructuralProblem,
     check_names,
@@ -51,7 +51,7 @@ from commitments.services.rollback import count_slot_limit_rejections
 from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
 from journal.clock import database_now
-from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
+from journal.errors import Busy, InvalidInput, NotReady
 from journal.tracing import correlation_id
 
 log = structlog.get_logger(__name__)
@@ -61,12 +61,6 @@ PROBE_LIFETIME = timedelta(minutes=1)
 UNIQUE_VIOLATION = "23505"
 HTTP_OK = 200
 HTTP_UNPROCESSABLE = 422
-
-
-class StaleVersion(HeadroomError):  # noqa: N818 - names the state of the caller
-    """The caller planned with another version of our ServiceInfo."""
-
-    code = "stale_info_version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +118,7 @@ def change_commitments(
         clock: Monotonic seconds, for the deadline.
 
     Raises:
-        StaleVersion: the request was planned with another version of ServiceInfo.
+        StaleVersion: the ServiceInfo says something else of its resources than Limes knew.
         InvalidInput: the changeset contradicts itself.
         NotReady: flavor groups were not extracted yet.
         Busy: a lock was not free in time and the request may not be rejected.
@@ -141,17 +135,11 @@ def change_commitments(
         clock=clock,
     )
     try:
-        current_version = current_info_version()
+        check_info_version(request.info_version, [name for _, name, _ in request.places()])
     except NotReady:
         if request.is_dry_run:
             return _transient(context, "dry run: caches not ready, please retry later")
         raise
-    if request.info_version != current_version:
-        message = (
-            f"info version {request.info_version} is not the current version {current_version}: "
-            "refresh the service info and retry"
-        )
-        raise StaleVersion(message, asked=request.info_version, current=current_version)
     contradictions = find_contradictions(request)
     if contradictions:
         raise InvalidInput(contradictions[0].message)

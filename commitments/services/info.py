@@ -1,7 +1,8 @@
 """The ServiceInfo and its version (spec liquid, 7).
 
 The version belongs to the content: one row holds the hash of the last content served and its
-version. Content is composed again only when a flavor group or a setting changed, so that asking for
+version, others what it and the versions before said, as long as those are still accepted. Content
+is composed again only when a flavor group or a setting changed, so that asking for
 the version costs three small queries.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +18,8 @@ import orjson
 import structlog
 from django.conf import settings as django_settings
 from django.db import connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
@@ -27,12 +30,14 @@ from capacity.models import FlavorGroupSnapshot
 from capacity.selectors.groups import load_group_definitions, load_group_settings
 from commitments.domain.service_info import (
     MIB_PER_GIB,
+    changed_term,
     compose_service_info,
     declaration_problem,
     ram_unit_warning,
+    resource_terms,
 )
-from commitments.models import CommitmentState, ServiceInfoVersion
-from journal.errors import NotReady
+from commitments.models import CommitmentState, PublishedServiceInfo, ServiceInfoVersion
+from journal.errors import HeadroomError, NotReady
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +45,8 @@ LOCK_NAME = "version"
 NO_CONTENT_CHANGE = -1
 # Limes expires commitments by a job of its own; a retired group must outlive that job's delay.
 EXPIRY_GRACE = timedelta(hours=1)
+# Limes reads the ServiceInfo now and then; until then it plans with the version before.
+ACCEPTED_FOR = timedelta(hours=24)
 UNFINISHED_STATES = (
     CommitmentState.PLANNED,
     CommitmentState.PENDING,
@@ -47,7 +54,10 @@ UNFINISHED_STATES = (
     CommitmentState.CONFIRMED,
 )
 STORED_VERSION = """
-SELECT stored.content_hash, stored.version, ARRAY(
+SELECT stored.content_hash, stored.version,
+       EXISTS (SELECT FROM commitments_publishedserviceinfo AS published
+                WHERE published.version = stored.version AND published.replaced_at IS NULL),
+       ARRAY(
        SELECT name FROM capacity_flavorgroup AS flavor_group
         WHERE is_retired AND EXISTS (
               SELECT 1 FROM commitments_commitment
@@ -92,6 +102,7 @@ class _Content:
 class _Stored:
     content_hash: str | None
     version: int | None
+    is_published: bool
     live_retired: tuple[str, ...]
 
 
@@ -108,6 +119,44 @@ def current_info_version() -> int:
     Source: spec liquid, 7.2.
     """
     return _current()[1]
+
+
+class StaleVersion(HeadroomError):  # noqa: N818 - names the state of the caller
+    """The caller planned with another version of our ServiceInfo."""
+
+    code = "stale_info_version"
+
+
+def check_info_version(version: int, resource_names: Iterable[str]) -> None:
+    """Check that a request was made with what the ServiceInfo says of the resources it names.
+
+    That is so for the current version, and for one that was current in the last 24 hours as long as
+    unit, topology and flags of those resources are the same.
+
+    Args:
+        version: The version that the caller used.
+        resource_names: The resources of the request.
+
+    Raises:
+        StaleVersion: it was not.
+        NotReady: flavor groups were not extracted, or a RAM unit is too large.
+
+    Source: spec liquid, 2.4; decisions (stale info version).
+    """
+    content, current = _current()
+    if version == current:
+        return
+    published = PublishedServiceInfo.objects.filter(
+        Q(replaced_at__isnull=True) | Q(replaced_at__gt=Now() - ACCEPTED_FOR), version=version
+    ).first()
+    message = f"info version {version} is not the current version {current}"
+    if published is not None:
+        changed = changed_term(published.resources, resource_terms(content.fields), resource_names)
+        if changed is None:
+            return
+        message = f"{message} and {changed}"
+    message = f"{message}: refresh the service info and retry"
+    raise StaleVersion(message, asked=version, current=current)
 
 
 def current_service_info() -> ServiceInfo:
@@ -134,9 +183,14 @@ def current_service_info() -> ServiceInfo:
 def _current() -> tuple[_Content, int]:
     stored = _read_stored()
     content = _read_content(stored)
-    if stored.version is not None and stored.content_hash == content.content_hash:
-        return content, stored.version
+    version = _version_of(content, stored)
+    if version is not None and stored.is_published:
+        return content, version
     return _store_new_version()
+
+
+def _version_of(content: _Content, stored: _Stored) -> int | None:
+    return stored.version if stored.content_hash == content.content_hash else None
 
 
 def _store_new_version() -> tuple[_Content, int]:
@@ -144,14 +198,28 @@ def _store_new_version() -> tuple[_Content, int]:
         take_lock(LockSpace.SERVICE_INFO, [LOCK_NAME])
         stored = _read_stored()
         content = _read_content(stored)
-        if stored.version is not None and stored.content_hash == content.content_hash:
-            return content, stored.version
-        version = _next_version(stored.version)
+        version = _version_of(content, stored)
+        if version is not None and stored.is_published:
+            return content, version
+        if version is None:
+            version = _next_version(stored.version)
+        _publish(version, content)
         ServiceInfoVersion.objects.update_or_create(
             singleton=True, defaults={"content_hash": content.content_hash, "version": version}
         )
     log.info("service_info_changed", version=version, before=stored.version)
     return content, version
+
+
+def _publish(version: int, content: _Content) -> None:
+    """Keep what a version says, and forget versions that are not accepted any more."""
+    published = PublishedServiceInfo.objects
+    published.filter(replaced_at__isnull=True).update(replaced_at=Now())
+    published.filter(replaced_at__lte=Now() - ACCEPTED_FOR).delete()
+    published.update_or_create(
+        version=version,
+        defaults={"resources": resource_terms(content.fields), "replaced_at": None},
+    )
 
 
 def _next_version(stored_version: int | None) -> int:
@@ -174,7 +242,9 @@ def _read_stored() -> _Stored:
         )
         row = cursor.fetchone()
     assert row is not None  # noqa: S101 - the left join always returns one row
-    return _Stored(content_hash=row[0], version=row[1], live_retired=tuple(row[2]))
+    return _Stored(
+        content_hash=row[0], version=row[1], is_published=row[2], live_retired=tuple(row[3])
+    )
 
 
 def _read_content(stored: _Stored) -> _Content:

@@ -7,7 +7,7 @@ import pytest
 
 from capacity.models import FlavorGroup, FlavorGroupMember, HostCapacity, Reservation
 from commitments.models import Commitment, CommitmentEvent
-from commitments.services.change import StaleVersion
+from commitments.services.info import StaleVersion
 from journal.errors import InvalidInput, NotReady
 from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, decide_ram

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -7,13 +8,21 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from capacity.models import FlavorGroupSettings, ProjectQuota
+from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, ProjectQuota
 from capacity.services.quota import WantedQuota, replace_project_quota
-from commitments.models import InstanceAssignment, ServiceInfoVersion
-from commitments.services.info import current_info_version
+from commitments.models import InstanceAssignment, PublishedServiceInfo, ServiceInfoVersion
+from commitments.services.info import check_info_version, current_info_version
 from commitments.services.usage import reconcile_project_usage
 from journal.actors import ANONYMOUS
-from tests.factories import DEFAULT_PROJECT_ID, make_commitment, make_group, make_host, make_vm
+from tests.factories import (
+    DEFAULT_PROJECT_ID,
+    make_commitment,
+    make_flavor,
+    make_group,
+    make_host,
+    make_vm,
+)
+from tests.killing import in_children
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,6 +59,47 @@ def test_replicas_that_see_a_change_at_once_agree_on_one_new_version() -> None:
     assert len(set(versions)) == 1
     assert versions[0] > before
     assert ServiceInfoVersion.objects.get().version == versions[0]
+
+
+def test_processes_that_publish_at_once_keep_one_row_of_each_version() -> None:
+    make_group()
+    before = current_info_version()
+    FlavorGroupSettings.objects.update(ram_unit_gib=16)
+    barrier = multiprocessing.get_context("fork").Barrier(2)
+
+    def publish() -> None:
+        barrier.wait(timeout=30)
+        current_info_version()
+
+    assert in_children([publish, publish]) == [True, True]
+    rows = PublishedServiceInfo.objects.order_by("version")
+    after = current_info_version()
+    assert [row.version for row in rows] == [before, after]
+    assert [row.replaced_at is None for row in rows] == [False, True]
+    units = [row.resources["hw_version_hana_1_ram"]["unit"] for row in rows]
+    assert units == ["GiB", "16 GiB"]
+
+
+def test_a_request_with_the_version_before_is_checked_while_the_next_is_published() -> None:
+    make_group()
+    before = current_info_version()
+    add_flavor()
+
+    def check(number: int) -> int:
+        if number % 2:
+            return current_info_version()
+        check_info_version(before, ["hw_version_hana_1_ram"])
+        return 0
+
+    results = all_at_once(check)
+    assert results[::2] == [0] * (THREADS // 2)
+    assert set(results[1::2]) == {current_info_version()}
+
+
+def add_flavor() -> None:
+    group = FlavorGroup.objects.get()
+    flavor = make_flavor("huge", 1 << 20, 256, group=group.name)
+    FlavorGroupMember.objects.create(group=group, flavor=flavor, position=99)
 
 
 def test_first_versions_of_replicas_agree() -> None:
