@@ -14,10 +14,9 @@ from django.conf import settings
 from django.db import OperationalError, connection
 
 from journal.errors import Busy
+from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
 
-LOCK_NOT_AVAILABLE = "55P03"
 SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
-RETRYABLE = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
 
 
 class LockSpace(IntEnum):
@@ -101,11 +100,6 @@ def try_lock(space: LockSpace, name: str) -> bool:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock_key(space, name)])
         row = cursor.fetchone()
     return bool(row and row[0])
-
-
-def sqlstate_of(error: BaseException) -> str:
-    """Return the SQLSTATE behind a database error, or the empty string."""
-    return str(getattr(error.__cause__, "sqlstate", "") or "")
 
 
 @contextmanager

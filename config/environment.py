@@ -47,6 +47,7 @@ from config.sections_placement import PlacementSettings
 
 PREFIX = "HEADROOM_"
 NESTING = "__"
+WEB_THREADS = "GRANIAN_BLOCKING_THREADS"
 LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -210,7 +211,19 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             except OSError as error:
                 message = f"{name}: cannot read {path}: {error.strerror}"
                 raise ConfigurationError(message) from error
-    return _parse(variables)
+    parsed = _parse(variables)
+    _check_threads(parsed, variables.get(WEB_THREADS, ""))
+    return parsed
+
+
+def _check_threads(parsed: Environment, threads: str) -> None:
+    """Check that some threads of a web process never wait for Keystone."""
+    waiting = parsed.keystone.most_waiting
+    if parsed.auth == "keystone" and threads.isdecimal() and int(threads) <= waiting:
+        message = (
+            f"HEADROOM_KEYSTONE__MOST_WAITING: {waiting} must be below {WEB_THREADS} ({threads})"
+        )
+        raise ConfigurationError(message)
 
 
 def _parse(variables: Mapping[str, str]) -> Environment:

@@ -41,7 +41,16 @@ class KeystoneSettings(Section):
     ca_file: str = Field("", description="Certificates to trust; empty is the system's.")
     cert_file: str = Field("", description="Our client certificate, if Keystone wants one.")
     key_file: str = Field("", description="Its key.")
-    timeout_seconds: float = Field(30.0, gt=0, le=300, description="Longest wait for an answer.")
+    timeout_seconds: float = Field(
+        5.0, gt=0, le=300, description="Longest time a request waits until its token is checked."
+    )
+    most_waiting: int = Field(
+        4,
+        ge=1,
+        le=1000,
+        description="Most requests of one web process that wait for Keystone at once; others get "
+        "503. Must be below GRANIAN_BLOCKING_THREADS (8).",
+    )
     connect_retries: int = Field(1, ge=0, le=10, description="Times a failed connect is repeated.")
     token_cache_seconds: int = Field(
         300, ge=0, le=3600, description="How long a validated token is remembered; 0 is never."

@@ -31,18 +31,38 @@ class HeadroomError(Exception):
         self.facts = facts
 
 
-class Busy(HeadroomError):  # noqa: N818 - the field's word for "try again", not a defect
-    """A lock was not free in time; the same request may succeed a little later.
+class Unavailable(HeadroomError):  # noqa: N818 - a state of the system, not a defect
+    """The same request may succeed a little later.
 
     Attributes:
         retry_after_seconds: When to try again.
     """
 
-    code = "busy"
+    code = "unavailable"
+    usual_retry_seconds = 5
 
-    def __init__(self, message: str, *, retry_after_seconds: int = 1, **facts: object) -> None:
-        super().__init__(message, code=None, **facts)
-        self.retry_after_seconds = retry_after_seconds
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retry_after_seconds: int | None = None,
+        **facts: object,
+    ) -> None:
+        super().__init__(message, code=code, **facts)
+        self.retry_after_seconds = retry_after_seconds or self.usual_retry_seconds
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that the answer has to carry."""
+        return {"Retry-After": str(self.retry_after_seconds)}
+
+
+class Busy(Unavailable):
+    """A lock was not free in time."""
+
+    code = "busy"
+    usual_retry_seconds = 1
 
 
 class NotReady(HeadroomError):  # noqa: N818 - a state of the system, not a defect

@@ -24,9 +24,10 @@ from oslo_config import cfg
 
 from journal.actors import Actor
 from journal.auth import SERVICE_TOKEN_HEADER, TOKEN_HEADER, Credentials, Unauthenticated
-from journal.errors import NotReady
+from journal.errors import Unavailable
 from journal.keystone_options import KeystoneOptions, login_options
 from journal.token_cache import TokenCache, cache_key
+from journal.token_flights import NoAnswerInTimeError, TokenFlights, TooManyWaitError
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +37,7 @@ UNAUTHORIZED = 401
 OK = 200
 SECTION = "keystone_authtoken"
 CACHE = "headroom.no_token_cache"
+UNUSABLE = "Keystone cannot be asked about the token"
 TOKEN_TEXT = re.compile(r"[!-~]+")
 WSGIEnvironment = dict[str, Any]  # Any: as WSGI has it
 
@@ -56,6 +58,12 @@ class ValidToken:
     is_restricted: bool = False
 
 
+class KeystoneUnavailable(Unavailable):
+    """Keystone cannot be asked about a token that is not known yet."""
+
+    code = "token_unchecked"
+
+
 class TokenValidator(Protocol):
     """Asks Keystone about tokens."""
 
@@ -63,19 +71,48 @@ class TokenValidator(Protocol):
         """Return what Keystone says of the credentials, None when it does not accept them.
 
         Raises:
-            NotReady: Keystone cannot be asked.
+            KeystoneUnavailable: Keystone cannot be asked.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLimits:
+    """How much is remembered, and how long and how many may wait.
+
+    Attributes:
+        cache_seconds: Longest time an answer is kept; 0 asks every time.
+        cache_entries: Most tokens remembered.
+        most_waiting: Most requests that wait for Keystone at once.
+        timeout_seconds: Longest time one waits.
+    """
+
+    cache_seconds: int
+    cache_entries: int
+    most_waiting: int
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """The answer to one question: an actor, a refusal without one, or why it failed."""
+
+    request: tuple[str, str]
+    actor: Actor | None = None
+    is_restricted: bool = False
+    failure: str = ""
 
 
 class KeystoneAuthenticator:
     """Keystone's answers, remembered for a bounded time.
 
+    Known tokens never wait. Of the others, few may wait at once, and none for long: a slow Keystone
+    leaves threads to everybody else.
+
     Args:
         validator: Who asks Keystone.
         challenge: Value of ``WWW-Authenticate`` in refusals.
-        cache_seconds: Longest time an answer is kept; 0 asks every time.
-        cache_entries: Most tokens remembered.
+        limits: How much is remembered, and how long and how many may wait.
         clock: Seconds since the epoch.
     """
 
@@ -84,56 +121,89 @@ class KeystoneAuthenticator:
         validator: TokenValidator,
         *,
         challenge: str,
-        cache_seconds: int,
-        cache_entries: int,
+        limits: TokenLimits,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._validator = validator
         self._challenge = challenge
-        self._cache_seconds = cache_seconds
+        self._limits = limits
         self._clock = clock
-        self._known: TokenCache[Actor] = TokenCache(cache_entries, clock)
-        self._unknown: TokenCache[bool] = TokenCache(cache_entries, clock)
+        self._known: TokenCache[Actor] = TokenCache(limits.cache_entries, clock)
+        self._unknown: TokenCache[bool] = TokenCache(limits.cache_entries, clock)
+        self._flights: TokenFlights[_Told] = TokenFlights(
+            most_waiting=limits.most_waiting, seconds=limits.timeout_seconds
+        )
 
     def authenticate(self, credentials: Credentials) -> Actor:
         """Return who the credentials belong to.
 
-        Of several threads with one new token, one asks Keystone. Failures to ask are not kept.
+        All that wait for one token share one question. Failures to ask are not kept.
 
         Raises:
             Unauthenticated: there is no token, or Keystone does not accept it.
-            NotReady: Keystone cannot be asked.
+            KeystoneUnavailable: Keystone cannot be asked, or too many wait for it already.
         """
         if not _may_be_tokens(credentials):
             raise self._refusal()
         key = cache_key(credentials.token, credentials.service_token)
-        actor = self._remembered(key)
+        actor = self._known.get(key)
         if actor is not None:
             return actor
-        if not self._cache_seconds:
-            return self._asked(credentials, key)
-        with self._known.one_at_a_time(key):
-            return self._remembered(key) or self._asked(credentials, key)
-
-    def _remembered(self, key: bytes) -> Actor | None:
-        actor = self._known.get(key)
-        if actor is None and self._unknown.get(key):
+        if self._unknown.get(key):
             raise self._refusal()
-        return actor
+        told = self._shared(key, credentials)
+        if told.is_restricted and told.request != _request_of(credentials):
+            told = self._shared(_key_of_request(key, credentials), credentials)
+        if told.failure:
+            raise KeystoneUnavailable(told.failure)
+        if told.actor is None:
+            raise self._refusal()
+        return told.actor
 
-    def _asked(self, credentials: Credentials, key: bytes) -> Actor:
-        asked_at = self._clock()
-        valid = self._validator.validate(credentials)
+    def _shared(self, key: bytes, credentials: Credentials) -> _Told:
+        """Return what Keystone says, asked once for all that wait for the same."""
+        try:
+            return self._flights.ask(key, lambda: self._asked(credentials))
+        except TooManyWaitError:
+            log.warning("keystone_wait_refused", most_waiting=self._limits.most_waiting)
+            raise KeystoneUnavailable("too many requests wait for Keystone") from None
+        except NoAnswerInTimeError:
+            log.warning("keystone_slow", waited_seconds=self._limits.timeout_seconds)
+            raise KeystoneUnavailable("Keystone does not answer in time") from None
+
+    def _asked(self, credentials: Credentials) -> _Told:
+        """Ask Keystone and remember what it says; runs in a thread of its own."""
+        key = cache_key(credentials.token, credentials.service_token)
+        limits, asked_at = self._limits, self._clock()
+        request = _request_of(credentials)
+        known = self._known.get(key)
+        if known is not None:  # answered since the caller looked
+            return _Told(request=request, actor=known)
+        try:
+            valid = self._validator.validate(credentials)
+        except KeystoneUnavailable as error:
+            return _Told(request=request, failure=error.message)
         if valid is None:
-            kept_seconds = min(UNKNOWN_TOKEN_SECONDS, self._cache_seconds)
+            kept_seconds = min(UNKNOWN_TOKEN_SECONDS, limits.cache_seconds)
             self._unknown.put(key, entry=True, until=asked_at + kept_seconds)
-            raise self._refusal()
+            return _Told(request=request)
         if not valid.is_restricted:
-            self._known.put(key, valid.actor, min(asked_at + self._cache_seconds, valid.expires_at))
-        return valid.actor
+            until = min(asked_at + limits.cache_seconds, valid.expires_at)
+            self._known.put(key, valid.actor, until)
+        return _Told(request=request, actor=valid.actor, is_restricted=valid.is_restricted)
 
     def _refusal(self) -> Unauthenticated:
         return Unauthenticated("Unauthorized", challenge=self._challenge)
+
+
+def _request_of(credentials: Credentials) -> tuple[str, str]:
+    """Return what a restricted token may be good for."""
+    return credentials.method, credentials.path
+
+
+def _key_of_request(key: bytes, credentials: Credentials) -> bytes:
+    """Return the key of a question about one request."""
+    return key + "\n".join(_request_of(credentials)).encode("utf-8", "surrogateescape")
 
 
 def _may_be_tokens(credentials: Credentials) -> bool:
@@ -176,7 +246,7 @@ class MiddlewareValidator:
         """Return what Keystone says of the credentials, None when it does not accept them.
 
         Raises:
-            NotReady: Keystone cannot be asked, or does not accept ourselves.
+            KeystoneUnavailable: Keystone cannot be asked, or does not accept ourselves.
         """
         request = webob.Request.blank("/", method=credentials.method)
         request.path_info = credentials.path
@@ -188,12 +258,12 @@ class MiddlewareValidator:
             response = request.get_response(self._protocol)
         except ClientException as error:
             log.error("keystone_unusable", error=type(error).__name__, detail=str(error))  # noqa: TRY400
-            raise NotReady("Keystone cannot be asked about the token") from error
+            raise KeystoneUnavailable(UNUSABLE) from error
         if response.status_int == UNAUTHORIZED:
             return None
         if response.status_int != OK:
             log.error("keystone_unusable", status=response.status_int)
-            raise NotReady("Keystone cannot be asked about the token")
+            raise KeystoneUnavailable(UNUSABLE)
         return _valid_token(request.environ)
 
 
@@ -284,6 +354,10 @@ def make_authenticator(options: KeystoneOptions) -> KeystoneAuthenticator:
     return KeystoneAuthenticator(
         MiddlewareValidator(options),
         challenge=f'Keystone uri="{options.public_url or options.auth_url}"',
-        cache_seconds=options.token_cache_seconds,
-        cache_entries=options.token_cache_entries,
+        limits=TokenLimits(
+            cache_seconds=options.token_cache_seconds,
+            cache_entries=options.token_cache_entries,
+            most_waiting=options.most_waiting,
+            timeout_seconds=options.timeout_seconds,
+        ),
     )

@@ -25,6 +25,7 @@ class KeystoneOptions(Protocol):
     cert_file: str
     key_file: str
     timeout_seconds: float
+    most_waiting: int
     connect_retries: int
     token_cache_seconds: int
     token_cache_entries: int

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -17,12 +16,6 @@ Entry = TypeVar("Entry")
 class _Kept(Generic[Entry]):
     entry: Entry
     until: float
-
-
-@dataclass(slots=True)
-class _Flight:
-    lock: threading.Lock
-    waiting: int = 0
 
 
 class TokenCache(Generic[Entry]):
@@ -40,7 +33,6 @@ class TokenCache(Generic[Entry]):
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, _Kept[Entry]] = OrderedDict()
-        self._flights: dict[bytes, _Flight] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -66,21 +58,6 @@ class TokenCache(Generic[Entry]):
             self._kept.move_to_end(key)
             while len(self._kept) > self._most_entries:
                 self._kept.popitem(last=False)
-
-    @contextmanager
-    def one_at_a_time(self, key: bytes) -> Iterator[None]:
-        """Let one thread at a time ask about a key, so that the others find its answer."""
-        with self._lock:
-            flight = self._flights.setdefault(key, _Flight(threading.Lock()))
-            flight.waiting += 1
-        try:
-            with flight.lock:
-                yield
-        finally:
-            with self._lock:
-                flight.waiting -= 1
-                if not flight.waiting:
-                    self._flights.pop(key, None)
 
 
 def cache_key(*tokens: str) -> bytes:

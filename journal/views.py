@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from journal.auth import matches_secret, token_of
 from journal.health import check_readiness
 from journal.metrics import metrics_page
+from journal.outages import as_unavailable
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
@@ -62,6 +65,16 @@ def plain_bad_request(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def plain_server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an error that no view handled; the log has the rest."""
+    """Answer an error that no view handled; the log has the rest.
+
+    Django calls this while it handles the error.
+    """
     del request
+    error = sys.exc_info()[1]
+    away = None if error is None else as_unavailable(error)
+    if away is not None:
+        text = f"Service temporarily unavailable: {away.message}"
+        response = HttpResponse(text, content_type=PLAIN_TEXT, status=503, headers=away.headers)
+        response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - no traceback
+        return response
     return HttpResponse("Internal server error", content_type=PLAIN_TEXT, status=500)

@@ -22,8 +22,8 @@ from psycopg.adapt import Transformer
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from capacity.locks import LOCK_NOT_AVAILABLE, sqlstate_of
 from journal.errors import Busy
+from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
 from placement.conf import headroom
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict
 

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 import orjson
 import structlog
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework.exceptions import APIException, MethodNotAllowed
 
-from capacity.locks import RETRYABLE, sqlstate_of
 from capacity.services.scheduling import UnknownPipeline
 from journal.auth import Forbidden, Unauthenticated
-from journal.errors import Busy, HeadroomError, InvalidInput, NotReady
+from journal.errors import HeadroomError, InvalidInput, NotReady, Unavailable
 from journal.middleware import request_id_of
+from journal.outages import as_unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +26,6 @@ OPTIONS = "invalid options"
 METHOD = "invalid request method"
 TOO_LARGE = "request body is too large"
 DECISION = "failed to process scheduling decision"
-BUSY_RETRY_SECONDS = 1
 SERVER_ERROR = 500
 
 
@@ -61,7 +59,7 @@ _ERRORS: tuple[tuple[type[HeadroomError], int, str], ...] = (
     (BodyTooLarge, 413, TOO_LARGE),
     (InvalidInput, 400, DECISION),
     (NotReady, 503, "service temporarily unavailable"),
-    (Busy, 503, "service temporarily unavailable"),
+    (Unavailable, 503, "service temporarily unavailable"),
 )
 
 
@@ -83,10 +81,7 @@ def answered_error(request: HttpRequest, error: Exception) -> tuple[HttpResponse
     Returns:
         The answer, and one of a few texts without anything of the request in it.
     """
-    if isinstance(error, DatabaseError) and sqlstate_of(error) in RETRYABLE:
-        error = Busy(
-            "the rows are being changed by another", retry_after_seconds=BUSY_RETRY_SECONDS
-        )
+    error = as_unavailable(error) or error
     if isinstance(error, HeadroomError):
         return _headroom_error(request, error)
     status, text = _framework_error(error)
@@ -113,10 +108,8 @@ def _headroom_error(request: HttpRequest, error: HeadroomError) -> tuple[HttpRes
         (SERVER_ERROR, DECISION),
     )
     headers: dict[str, str] = {}
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, Unauthenticated | Unavailable):
         headers |= error.headers
-    if isinstance(error, Busy):
-        headers["Retry-After"] = str(error.retry_after_seconds)
     if isinstance(error, InvalidCall):
         text = error.text
         return error_response(request, error.message, status=status), text

@@ -10,12 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from capacity.api.errors import SERVER_ERROR, answered_error
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
+from journal.outages import as_unavailable
 
 PROBLEM_JSON = "application/problem+json"
 
 
 def problem_response(request: HttpRequest, error: Exception) -> tuple[HttpResponse, str]:
     """Return the answer to an exception, and its public text for the metrics."""
+    error = as_unavailable(error) or error
     plain, text = answered_error(request, error)
     status = plain.status_code
     is_ours = isinstance(error, HeadroomError) and status != SERVER_ERROR

@@ -20,10 +20,11 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
-from capacity.locks import RETRYABLE, LockSpace, sqlstate_of, take_lock
+from capacity.locks import LockSpace, take_lock
 from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
+from journal.outages import RETRYABLE, sqlstate_of
 from scheduling.intents import Intent
 from scheduling.request import PlacementRequest
 

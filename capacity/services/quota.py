@@ -8,11 +8,12 @@ from typing import Any
 
 from django.db import DatabaseError, transaction
 
-from capacity.locks import LOCK_NOT_AVAILABLE, LockSpace, sqlstate_of, take_lock
+from capacity.locks import LockSpace, take_lock
 from capacity.models import ProjectQuota
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError
+from journal.outages import LOCK_NOT_AVAILABLE, as_unavailable, sqlstate_of
 from journal.services import Change, record_changes
 
 OUTBOX_TOPIC = "project_quota"
@@ -79,6 +80,8 @@ def replace_project_quota(
         if sqlstate_of(error) == LOCK_NOT_AVAILABLE:
             message = f"quota of project {wanted.project_id} is being changed by another"
             raise Busy(message) from error
+        if as_unavailable(error) is not None:
+            raise
         zones = ", ".join(sorted(wanted.by_zone)) or "no zone"
         message = f"quota of project {wanted.project_id} could not be stored in {zones}"
         raise QuotaNotStored(message, zones=sorted(wanted.by_zone)) from error

@@ -6,27 +6,25 @@ from collections.abc import Mapping
 
 import structlog
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError
 from django.http import HttpResponse, UnreadablePostError
 from rest_framework.exceptions import APIException, MethodNotAllowed
 
-from capacity.locks import RETRYABLE, sqlstate_of
 from commitments.services.info import StaleVersion
 from journal.auth import Forbidden, Unauthenticated
-from journal.errors import Busy, HeadroomError, InvalidInput, NotReady, one_line
+from journal.errors import HeadroomError, InvalidInput, NotReady, Unavailable, one_line
+from journal.outages import as_unavailable
 
 log = structlog.get_logger(__name__)
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 UNAVAILABLE = "service temporarily unavailable"
-BUSY_RETRY_SECONDS = 1
 STATUS_OF: tuple[tuple[type[HeadroomError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
     (InvalidInput, 400),
     (StaleVersion, 409),
     (NotReady, 503),
-    (Busy, 503),
+    (Unavailable, 503),
 )
 
 
@@ -46,12 +44,9 @@ def text_response(
 def liquid_exception_handler(error: Exception, context: Mapping[str, object]) -> HttpResponse:
     """Answer an exception of a LIQUID view; DRF calls this in place of its own handler."""
     del context
+    error = as_unavailable(error) or error
     if isinstance(error, HeadroomError):
         return _headroom_error(error)
-    if isinstance(error, DatabaseError) and sqlstate_of(error) in RETRYABLE:
-        return _headroom_error(
-            Busy("the rows are being changed by another", retry_after_seconds=BUSY_RETRY_SECONDS)
-        )
     status, text = _framework_error(error)
     if status == 500:  # noqa: PLR2004 - HTTP internal server error
         log.error("liquid_request_failed", error=type(error).__name__, exc_info=error)
@@ -74,11 +69,9 @@ def _headroom_error(error: HeadroomError) -> HttpResponse:
     status = next((code for kind, code in STATUS_OF if isinstance(error, kind)), 500)
     text = error.message
     headers: dict[str, str] = {}
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, Unauthenticated | Unavailable):
         headers |= error.headers
-    if isinstance(error, Busy):
-        headers["Retry-After"] = str(error.retry_after_seconds)
-    if isinstance(error, NotReady | Busy):
+    if isinstance(error, NotReady | Unavailable):
         text = f"{UNAVAILABLE}: {text}"
     if status == 500:  # noqa: PLR2004 - HTTP internal server error
         log.error("liquid_request_failed", code=error.code, message=error.message)

@@ -18,7 +18,7 @@ from django.db import DatabaseError, transaction
 
 from capacity.domain.group_settings import settings_for_group
 from capacity.domain.units import UnitError, declared_units_to_bytes
-from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
+from capacity.locks import zone_lock
 from capacity.selectors.groups import load_group_definitions, load_group_settings
 from capacity.services.group_capacity import ensure_totals
 from commitments.domain.accounting import (
@@ -52,6 +52,7 @@ from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, InvalidInput, NotReady
+from journal.outages import RETRYABLE, sqlstate_of
 from journal.tracing import correlation_id
 
 log = structlog.get_logger(__name__)

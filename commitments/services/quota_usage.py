@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from capacity.domain.group_settings import settings_for_group
-from capacity.locks import RETRYABLE, set_lock_timeout, sqlstate_of
+from capacity.locks import set_lock_timeout
 from capacity.models import ProjectQuota
 from capacity.selectors.groups import load_group_definitions, load_group_settings
 from capacity.selectors.zone_sums import ABSENT_STATUSES
@@ -34,6 +34,7 @@ from commitments.domain.quota_usage import QuotaUsage, quota_usage
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment
 from journal.models import deletions_forgotten_since
+from journal.outages import RETRYABLE, sqlstate_of
 from scheduling.resources import GIB
 
 log = structlog.get_logger(__name__)

@@ -21,7 +21,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from capacity.locks import RETRYABLE, LockSpace, session_lock, sqlstate_of
+from capacity.locks import LockSpace, session_lock
 from capacity.models import FlavorGroupSnapshot
 from commitments import metrics_sync as metrics
 from commitments.clients.cloud import Cloud, CloudProject, CloudUnavailable
@@ -49,6 +49,7 @@ from commitments.services.sync_runs import (
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError, NotReady
+from journal.outages import RETRYABLE, sqlstate_of
 from journal.tracing import current_global_request_id
 
 log = structlog.get_logger(__name__)

@@ -20,7 +20,7 @@ import structlog
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from capacity.locks import RETRYABLE, LockSpace, session_lock, sqlstate_of, take_lock
+from capacity.locks import LockSpace, session_lock, take_lock
 from capacity.selectors.groups import definitions_fingerprint
 from commitments import metrics
 from commitments.domain.assignment import (
@@ -57,6 +57,7 @@ from commitments.services.usage_rows import (
 from commitments.services.vm_list import unbelieved_zones
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
+from journal.outages import RETRYABLE, sqlstate_of
 
 log = structlog.get_logger(__name__)
 

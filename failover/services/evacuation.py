@@ -17,7 +17,7 @@ import structlog
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import F, Q
 
-from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
+from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation
 from failover.choices import EventReason, SlotState
 from failover.domain.drill import DrillResult, simulate
@@ -39,6 +39,7 @@ from failover.services.writing import delete_unused, delete_users, lock_rooms_of
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError
+from journal.outages import RETRYABLE, sqlstate_of
 from journal.services import Change, record_changes
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ from celery import current_app
 from kombu.exceptions import OperationalError
 
 from failover.models import FailoverZone
-from journal.errors import NotReady
+from journal.outages import BrokerUnavailable
 
 
 def run_soon() -> None:
@@ -20,10 +20,10 @@ def start_rebalancing(zone: str, most_steps: int | None) -> None:
     """Let the worker plan a zone from scratch and move towards that plan.
 
     Raises:
-        NotReady: the broker does not take the task; nothing was started.
+        BrokerUnavailable: the broker does not take the task; nothing was started.
     """
     try:
         current_app.send_task("failover.rebalance_zone", args=[zone, most_steps], retry=False)
     except OperationalError as error:
         message = "no task can be started: the broker does not answer"
-        raise NotReady(message, code="broker_unavailable") from error
+        raise BrokerUnavailable(message) from error

@@ -8,8 +8,9 @@ from typing import TypeVar
 import structlog
 from django.db import DatabaseError, transaction
 
-from capacity.locks import RETRYABLE, sqlstate_of, zone_lock
+from capacity.locks import zone_lock
 from journal.errors import Busy
+from journal.outages import RETRYABLE, sqlstate_of
 
 log = structlog.get_logger(__name__)
 

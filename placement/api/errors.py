@@ -7,11 +7,12 @@ from http import HTTPStatus
 
 import structlog
 from django.core.exceptions import RequestDataTooBig
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 
-from journal.errors import Busy, HeadroomError, NotReady
+from journal.errors import HeadroomError, NotReady
+from journal.outages import as_unavailable
 from placement.api.rendering import JSON_TYPE, json_answer
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
@@ -26,7 +27,6 @@ from placement.domain.errors import (
 
 log = structlog.get_logger(__name__)
 
-RETRY_AFTER_DATABASE_SECONDS = 5
 KEYSTONE = "Keystone"
 JSON_RANGES = frozenset({JSON_TYPE, "application/*", "*/*"})
 
@@ -71,6 +71,9 @@ def as_placement_error(error: Exception, *, request_id: str) -> PlacementError:
     """
     if isinstance(error, PlacementError):
         return error
+    away = as_unavailable(error)
+    if away is not None:
+        return Unavailable(away.message, headers=away.headers)
     told = _told_by_kind(error)
     if told is not None:
         return told
@@ -80,10 +83,7 @@ def as_placement_error(error: Exception, *, request_id: str) -> PlacementError:
 
 def _told_by_kind(error: Exception) -> PlacementError | None:
     told: PlacementError | None = None
-    if isinstance(error, Busy):
-        retry_after = {"Retry-After": str(error.retry_after_seconds)}
-        told = Unavailable(error.message, headers=retry_after)
-    elif isinstance(error, NotReady):
+    if isinstance(error, NotReady):
         told = Unavailable(error.message)
     elif isinstance(error, DataError | UnicodeError):
         told = BadRequest("A value cannot be stored: it has characters or a size not allowed.")
@@ -96,10 +96,6 @@ def _told_by_kind(error: Exception) -> PlacementError | None:
         told = Conflict(
             "Something it names changed meanwhile: try again", wire_code=CONCURRENT_UPDATE
         )
-    elif isinstance(error, OperationalError | InterfaceError):
-        log.error("placement_database_unavailable", error=str(error))
-        retry_after = {"Retry-After": str(RETRY_AFTER_DATABASE_SECONDS)}
-        told = Unavailable("The database does not answer.", headers=retry_after)
     elif isinstance(error, HeadroomError):
         told = Conflict(error.message)
     return told

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from django.db import Error, connection, transaction
 
-from capacity.locks import sqlstate_of
 from journal.actors import Actor
+from journal.outages import sqlstate_of
 from placement import metrics
 from placement.conf import headroom
 from placement.database import drop_dead_connection, fetch_prepared, lock_timeout, retried, run

@@ -82,3 +82,14 @@ def test_a_policy_file_that_cannot_be_used_stops_the_start(tmp_path: Path, setti
     wiring = WiringConfig.create("config")
     with pytest.raises(SystemExit, match=r"HEADROOM_POLICY_FILE: .*none"):
         wiring.ready()
+
+
+@pytest.mark.parametrize(("threads", "is_allowed"), [("4", False), ("5", True), ("", True)])
+def test_some_threads_of_a_web_process_must_never_wait(threads: str, *, is_allowed: bool) -> None:
+    variables = BASE | URL | PASSWORD | {"GRANIAN_BLOCKING_THREADS": threads}
+    if is_allowed:
+        assert load_environment(variables).keystone.most_waiting == 4
+        return
+    with pytest.raises(ConfigurationError, match="KEYSTONE__MOST_WAITING: 4 must be below"):
+        load_environment(variables)
+    load_environment(variables | {"HEADROOM_AUTH": "token"})

@@ -299,14 +299,18 @@ class Keystone:
         return KeystoneSettings.model_validate(fields | changes)
 
 
-def start_keystone(directory: Path) -> Keystone:
-    """Start a Keystone from a copy of the bootstrapped database in an empty directory."""
+def start_keystone(directory: Path, *, port: int = 0, public_port: int = 0) -> Keystone:
+    """Start a Keystone from a copy of the bootstrapped database in an empty directory.
+
+    Its catalog names ``public_port``, where somebody else may listen for it.
+    """
     home = ensure_keystone()
     shutil.copytree(home / "seed", directory, dirs_exist_ok=True)
     _configure(directory)
-    keystone = Keystone(home=home, directory=directory, port=choose_port(0))
+    keystone = Keystone(home=home, directory=directory, port=port or choose_port(0))
+    public_url = f"http://127.0.0.1:{public_port or keystone.port}/v3"
     with sqlite3.connect(directory / "keystone.db") as database:
-        database.execute("UPDATE endpoint SET url = ?", [keystone.url])
+        database.execute("UPDATE endpoint SET url = ?", [public_url])
     database.close()
     keystone.start()
     return keystone

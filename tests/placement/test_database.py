@@ -16,8 +16,8 @@ from django.db import (
 )
 from django.test.utils import CaptureQueriesContext
 
-from capacity.locks import sqlstate_of
 from journal.errors import Busy
+from journal.outages import sqlstate_of
 from placement.database import fetch_prepared, in_transaction, retried, run
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict
 from tests.placement.client import PlacementClient, placement_settings, uuid
