@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from capacity.locks import sqlstate_of
+from journal.outages import sqlstate_of
 from tests.placement.client import Answer, PlacementClient, consumer_body, drift, uuid
 
 pytestmark = pytest.mark.django_db
