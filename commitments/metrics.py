@@ -93,6 +93,10 @@ CHANGE_TIMEOUTS = Counter(
     "Change requests that were not decided in time.",
     ["dry_run"],
 )
+REFUSALS_NOT_KEPT = Counter(
+    metric_name("committed_resource_refusals_not_kept_total"),
+    "Refused change requests of which the database took no record.",
+)
 for _dry_run in DRY_RUN_LABELS:
     CHANGE_TIMEOUTS.labels(dry_run=_dry_run)
     for _result in CHANGE_RESULTS:

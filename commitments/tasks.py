@@ -9,6 +9,7 @@ from django.utils import timezone
 from commitments.selectors.compaction import zones_with_slots
 from commitments.services.compaction import compact_zone
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
+from commitments.services.refusals import prune_refusals
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
@@ -97,9 +98,10 @@ def reconcile_changed_usage() -> dict[str, int]:
 
 @shared_task(name=PRUNE_USAGE_HISTORY, time_limit=900, soft_time_limit=840)
 def prune_usage_history() -> dict[str, int]:
-    """Forget which commitments covered which VMs long ago."""
+    """Forget which commitments covered which VMs long ago, and what was refused long ago."""
     with with_new_global_request_id():
-        return {"periods": prune_periods(now=timezone.now())}
+        now = timezone.now()
+        return {"periods": prune_periods(now=now), "refusals": prune_refusals(now=now)}
 
 
 @shared_task(name=RECONCILE_QUOTA, time_limit=600, soft_time_limit=540)

@@ -163,6 +163,9 @@ class LiquidSettings(Section):
         description="Leave vCPUs of other projects' running VMs, which no commitment of cores "
         "covers, out of what commitments of cores may promise.",
     )
+    refusal_retention_days: int = Field(
+        90, ge=0, description="Days for which refused change requests are kept; 0 keeps none."
+    )
     max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
 
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from commitments.admin import commitments, compaction, slot_checks, sync_runs, usage, vms
+from commitments.admin import (
+    commitments,
+    compaction,
+    refusals,
+    slot_checks,
+    sync_runs,
+    usage,
+    vms,
+)
 
-__all__ = ["commitments", "compaction", "slot_checks", "sync_runs", "usage", "vms"]
+__all__ = ["commitments", "compaction", "refusals", "slot_checks", "sync_runs", "usage", "vms"]

@@ -41,6 +41,7 @@ from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.advice import advise_rejection, whole_second_at_or_after
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.info import check_info_version
+from commitments.services.refusals import keep_refusal
 from commitments.services.resolve import (
     StructuralProblem,
     check_names,
@@ -73,12 +74,14 @@ class ChangeOutcome:
         retry_at: When the same request may fit, whole seconds UTC.
         status: HTTP status: 200, or 422 for a structural problem of a non-confirming request.
         is_timeout: Whether the time for the decision ran out.
+        rejected: Each commitment that was answered no; empty when the request was as a whole.
     """
 
     rejection_reason: str = ""
     retry_at: datetime | None = None
     status: int = HTTP_OK
     is_timeout: bool = False
+    rejected: tuple[RejectedCommitment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,10 @@ def change_commitments(
         raise InvalidInput(contradictions[0].message)
     if request.is_dry_run:
         return _decide_dry_run(context)
-    return _decide(context)
+    outcome = _decide(context)
+    if outcome.rejection_reason:
+        keep_refusal(request, outcome, actor=actor, request_id=request_id)
+    return outcome
 
 
 def _decide(context: ChangeContext) -> ChangeOutcome:
@@ -173,9 +179,11 @@ def _decide(context: ChangeContext) -> ChangeOutcome:
     if application.plan.rejections:
         count_slot_limit_rejections(application.plan)
         advice = _advice(context, application)
+        rejected = _rejected_commitments(application.plan, advice)
         return ChangeOutcome(
-            rejection_reason=rejection_reason(_rejected_commitments(application.plan, advice)),
+            rejection_reason=rejection_reason(rejected),
             retry_at=_retry_at(context, application.plan, advice),
+            rejected=tuple(rejected),
         )
     return ChangeOutcome()
 

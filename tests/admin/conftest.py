@@ -19,6 +19,7 @@ from commitments.models import (
     SyncRun,
     UsageCheck,
 )
+from commitments.refusal_models import RefusedChange
 from failover.drill_models import (
     CoverageAccount,
     EvacuationMove,
@@ -93,6 +94,12 @@ def grow_region(count: int) -> None:
         CompactionRun.objects.create(
             zone="az-a", started_at=now, finished_at=now, outcome="limited", hosts_planned=3,
             hosts_freed=2, slots_moved=9, counts={"vms": 4},
+        )  # fmt: skip
+        RefusedChange.objects.create(
+            request_id=f"req-{number}", actor="limes", zone="az-a", reason="no room",
+            asked=[{"commitment": f"c-{number}", "project": "p", "resource": "r",
+                    "old_status": None, "new_status": "confirmed", "amount_units": 3}],
+            refused=[{"commitment": f"c-{number}", "message": "no room", "advice": ""}],
         )  # fmt: skip
         record = Change(
             action="commitment_accepted", object_type="Commitment",
