@@ -7,7 +7,7 @@ readers that find it stale wait for the first of them. A row is written only whe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,6 @@ import structlog
 from django.db import transaction
 from django.utils import timezone
 
-from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.zone_capacity import GroupFigures, ZoneFigures, zone_figures
 from capacity.hooks import committed_slots
 from capacity.locks import LockSpace, take_lock
@@ -37,13 +36,14 @@ from hosts.models import Host
 from journal.errors import Busy
 from scheduling.resources import ZERO, ResourceVector
 
-ALGORITHM_VERSION = 1
+ALGORITHM_VERSION = 2
 MAX_READS = 3
 MAX_WAITS = 5
 
 REASON_SUCCEEDED = "ReconcileSucceeded"
 REASON_FAILED = "ReconcileFailed"
 REASON_RETIRED = "FlavorGroupRetired"
+RETIRED_MESSAGE = "the flavor group is gone"
 
 OUTCOME_COMPUTED = "computed"
 OUTCOME_FRESH = "fresh"
@@ -103,8 +103,8 @@ class _ZoneState:
     """Everything the rows of a zone are made of."""
 
     read: ReadPosition
-    groups: Mapping[str, FlavorGroupDef]
     figures: ZoneFigures
+    retired: Mapping[str, GroupFigures]
     use: ZoneUse
     reserved: Mapping[str, ResourceVector]
     committed: Mapping[str, int]
@@ -134,7 +134,7 @@ def ensure_totals(zone: str) -> None:
         NotReady: flavor groups have not been extracted yet.
         Busy: another computation of the zone held its lock for several lock timeouts.
     """
-    wanted = set(load_group_definitions())
+    wanted = set(load_group_definitions(include_retired=True))
     probed = GroupCapacity.objects.filter(zone=zone, total_vcpus__isnull=False)
     is_missing = wanted - set(probed.values_list("group_name", flat=True))
     if is_missing or has_stale_totals(zone, inputs=_inputs()):
@@ -274,26 +274,36 @@ def _read_zone(zone: str) -> _ZoneState:
     for attempt in range(1, MAX_READS + 1):
         read = read_position(zone)
         groups = load_group_definitions()
+        every = load_group_definitions(include_retired=True)
         table = current_host_table()
         use = running_vms(zone)
         reserved = reserved_unused(zone)
         if attempt == MAX_READS or not has_changed_since(read):
             break
+    gone = [group for name, group in every.items() if name not in groups]
     return _ZoneState(
         read=read,
-        groups=groups,
         figures=zone_figures(table, zone, groups.values(), current_probes()),
+        retired=_without_room(zone_figures(table, zone, gone, current_probes())) if gone else {},
         use=use,
         reserved=reserved,
         committed=committed_slots(
             zone,
             {
                 name: group.smallest.memory_bytes
-                for name, group in groups.items()
+                for name, group in every.items()
                 if group.smallest.memory_bytes > 0
             },
         ),
     )
+
+
+def _without_room(figures: ZoneFigures) -> Mapping[str, GroupFigures]:
+    """Return the figures of retired groups, which have what they use and hold, and no free room."""
+    return {
+        name: replace(one, flavors=(), free=ZERO, exclusive=ZERO, exclusive_slots=0)
+        for name, one in figures.groups.items()
+    }
 
 
 def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
@@ -302,7 +312,8 @@ def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
     existing = {row.group_name: row for row in GroupCapacity.objects.filter(zone=zone)}
     created: list[GroupCapacity] = []
     updated: list[GroupCapacity] = []
-    for name, figures in state.figures.groups.items():
+    every = {**state.figures.groups, **state.retired}
+    for name, figures in every.items():
         row = existing.get(name)
         columns = _columns(name, figures, state)
         if row is not None and state.figures.failed:
@@ -318,14 +329,14 @@ def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
     updated.extend(
         existing[name]
         for name in retired
-        if _set_not_ready(existing[name], REASON_RETIRED, "the flavor group is gone")
+        if _set_not_ready(existing[name], REASON_RETIRED, RETIRED_MESSAGE)
     )
     GroupCapacity.objects.filter(zone=zone, group_name__in=removed).delete()
     GroupCapacity.objects.bulk_create(created)
     if updated:
         GroupCapacity.objects.bulk_update(sorted(updated, key=_pk), WRITTEN_COLUMNS)
     rows = {row.group_name: row for row in (*existing.values(), *created)}
-    touched = _write_flavors({name: rows[name] for name in state.figures.groups}, state.figures)
+    touched = _write_flavors({name: rows[name] for name in every}, every)
     return tuple(sorted({*(row.group_name for row in (*created, *updated)), *removed, *touched}))
 
 
@@ -346,7 +357,8 @@ def _share_not_grown(row: GroupCapacity, columns: Mapping[str, Any]) -> dict[str
 def _without_definition(
     existing: Mapping[str, GroupCapacity], state: _ZoneState
 ) -> tuple[list[str], list[str]]:
-    gone = sorted(set(existing) - set(state.figures.groups) - set(state.figures.failed))
+    known = {*state.figures.groups, *state.figures.failed, *state.retired}
+    gone = sorted(set(existing) - known)
     retired_names = set(
         FlavorGroup.objects.filter(name__in=gone, is_retired=True).values_list("name", flat=True)
     )
@@ -378,8 +390,8 @@ def _columns(name: str, figures: GroupFigures, state: _ZoneState) -> dict[str, A
         "committed_slots": committed,
         "committed_memory_bytes": committed * unit_bytes,
         "is_ready": True,
-        "ready_reason": REASON_SUCCEEDED,
-        "ready_message": "",
+        "ready_reason": REASON_RETIRED if name in state.retired else REASON_SUCCEEDED,
+        "ready_message": RETIRED_MESSAGE if name in state.retired else "",
     }
 
 
@@ -399,7 +411,9 @@ def _set_not_ready(row: GroupCapacity, reason: str, message: str) -> bool:
     return True
 
 
-def _write_flavors(rows: Mapping[str, GroupCapacity], figures: ZoneFigures) -> set[str]:
+def _write_flavors(
+    rows: Mapping[str, GroupCapacity], figures: Mapping[str, GroupFigures]
+) -> set[str]:
     """Make the flavor rows of some groups agree; return the groups of which one changed."""
     existing = {
         (row.group_capacity_id, row.flavor_name): row
@@ -409,7 +423,7 @@ def _write_flavors(rows: Mapping[str, GroupCapacity], figures: ZoneFigures) -> s
     updated: list[FlavorCapacity] = []
     touched: set[str] = set()
     for name, capacity in rows.items():
-        for probe in figures.groups[name].flavors:
+        for probe in figures[name].flavors:
             columns = {column: getattr(probe, column) for column in FLAVOR_COLUMNS}
             row = existing.pop((capacity.pk, probe.flavor_name), None)
             if row is None:

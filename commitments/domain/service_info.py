@@ -40,18 +40,16 @@ def compose_service_info(
     groups: Iterable[FlavorGroupDef],
     configured: Mapping[str, GroupSettings],
     *,
-    retired: frozenset[str] = frozenset(),
     tells_placeable_vms: bool = False,
 ) -> dict[str, object]:
     """Return everything of a ServiceInfo but its version.
 
-    A retired group keeps its resources, without capacity, so that
-    Limes can keep the commitments on it (spec liquid, 12.2).
+    A retired group keeps its resources with all flags, so that Limes can keep the commitments on
+    it: it has what they hold and what VMs use (spec liquid, 12.2; decisions).
 
     Args:
         groups: Groups that :func:`declaration_problem` has nothing against, retired ones included.
         configured: Operator's settings by group name.
-        retired: Names of the groups that are retired.
         tells_placeable_vms: Whether capacity reports say how many VMs of every flavor fit.
 
     Raises:
@@ -60,7 +58,7 @@ def compose_service_info(
     resources: dict[str, object] = {}
     for group in sorted(groups, key=lambda one: one.name):
         settings = settings_for_group(configured, group.name)
-        resources.update(_resources(group, settings, is_retired=group.name in retired))
+        resources.update(_resources(group, settings))
     return {
         "displayName": DISPLAY_NAME,
         "categories": {},
@@ -176,9 +174,7 @@ def gib_half_up(ratio_mib: int) -> int:
     return (2 * ratio_mib + MIB_PER_GIB) // (2 * MIB_PER_GIB)
 
 
-def _resources(
-    group: FlavorGroupDef, settings: GroupSettings, *, is_retired: bool
-) -> dict[str, object]:
+def _resources(group: FlavorGroupDef, settings: GroupSettings) -> dict[str, object]:
     usable_by = f"(usable by: {', '.join(flavor.name for flavor in group.flavors)})"
     unit_mib = settings.ram_unit_mib
     ram_unit = ram_unit_text(unit_mib)
@@ -196,7 +192,6 @@ def _resources(
             display_name=f"{words} {usable_by}",
             unit=unit,
             flags=flags,
-            has_capacity=flags.has_capacity and not is_retired,
             attributes=attributes,
         )
         for name, words, unit, flags in triples
@@ -208,14 +203,13 @@ def _resource(
     display_name: str,
     unit: str,
     flags: ResourceFlags,
-    has_capacity: bool,
     attributes: Mapping[str, int],
 ) -> dict[str, object]:
     resource: dict[str, object] = {
         "displayName": display_name,
         "unit": unit,
         "topology": TOPOLOGY,
-        "hasCapacity": has_capacity,
+        "hasCapacity": flags.has_capacity,
         "needsResourceDemand": False,
         "hasQuota": flags.has_quota,
     }

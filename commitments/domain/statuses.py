@@ -40,4 +40,5 @@ class CommitmentStatus(StrEnum):
 
 ACTIVE_STATUSES = frozenset({CommitmentStatus.GUARANTEED, CommitmentStatus.CONFIRMED})
 LIVE_STATUSES = ACTIVE_STATUSES | {CommitmentStatus.PENDING}
+UNFINISHED_STATUSES = LIVE_STATUSES | {CommitmentStatus.PLANNED}
 FINAL_STATUSES = frozenset({CommitmentStatus.SUPERSEDED, CommitmentStatus.EXPIRED})

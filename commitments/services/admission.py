@@ -171,22 +171,22 @@ def read_snapshot(
     rooms: Mapping[int, SlotRoom],
     cores: Mapping[tuple[str, str], CoresLedger],
     max_slots: int = 0,
-    include_retired_groups: bool = False,
     targets: Sequence[CommitmentTarget] = (),
 ) -> AdmissionSnapshot:
     """Put together what an admission is decided on; the host table is of this moment.
+
+    Commitments of vanished groups go on being served, by the last definition of those.
 
     Args:
         rooms: Stored slots in question.
         cores: Cores ledgers in question.
         max_slots: Most new slots of one commitment; 0 is no limit.
-        include_retired_groups: Whether commitments of vanished groups keep being served.
         targets: Commitments to plan, for the running VMs that they may cover.
 
     Raises:
         NotReady: flavor groups were not extracted yet.
     """
-    groups = load_group_definitions(include_retired=include_retired_groups)
+    groups = load_group_definitions(include_retired=True)
     return AdmissionSnapshot(
         hosts=current_host_table(),
         groups=groups,

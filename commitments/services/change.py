@@ -45,6 +45,7 @@ from commitments.services.refusals import keep_refusal
 from commitments.services.resolve import (
     StructuralProblem,
     check_names,
+    check_retired_groups,
     parsed_resource,
     resolve_changes,
 )
@@ -157,14 +158,18 @@ def change_commitments(
 
 def _decide(context: ChangeContext) -> ChangeOutcome:
     try:
-        wanted = resolve_changes(
-            context.request, now=context.now, request_id=correlation_id(context.request_id)
-        )
+        return _decide_resolved(context)
     except StructuralProblem as problem:
         return ChangeOutcome(
             rejection_reason=problem.message,
             status=HTTP_OK if context.may_reject else HTTP_UNPROCESSABLE,
         )
+
+
+def _decide_resolved(context: ChangeContext) -> ChangeOutcome:
+    wanted = resolve_changes(
+        context.request, now=context.now, request_id=correlation_id(context.request_id)
+    )
     if context.may_reject and context.is_late:
         return _timed_out(context, "no time left before the decision")
     try:
@@ -229,6 +234,7 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
     Raises:
         Busy: a zone was not free in time.
         PlanSpoiled: a commitment came into a zone that is not locked while the locks were taken.
+        StructuralProblem: commitments of a retired group would grow.
     """
     uuids = [item.commitment_uuid for item in wanted]
     stored = Commitment.objects.filter(commitment_uuid__in=uuids).order_by("pk")
@@ -239,6 +245,7 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
         message = "a commitment changed its zone while the request was decided"
         raise PlanSpoiled(message)
     _log_differences(wanted, rows)
+    check_retired_groups(wanted, rows)
     slots = read_slots(list(rows.values()))
     targets = tuple(
         make_target(item, rows.get(item.commitment_uuid), slots.by_commitment, context.now)
@@ -327,10 +334,14 @@ def _plan_only(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Ap
 
 def _decide_dry_run(context: ChangeContext) -> ChangeOutcome:
     try:
-        check_names(context.request)
-        wanted = _probes(context)
+        return _decide_probes(context)
     except StructuralProblem as problem:
         return ChangeOutcome(rejection_reason=f"dry run: {problem.message}")
+
+
+def _decide_probes(context: ChangeContext) -> ChangeOutcome:
+    check_names(context.request)
+    wanted = _probes(context)
     if not wanted:
         return ChangeOutcome()
     if context.is_late:
@@ -375,7 +386,7 @@ def _probes(context: ChangeContext) -> tuple[WantedCommitment, ...]:
         return resolve_changes(
             context.request, now=context.now, request_id=correlation_id(context.request_id)
         )
-    groups, configured = load_group_definitions(), load_group_settings()
+    groups, configured = load_group_definitions(include_retired=True), load_group_settings()
     need: dict[tuple[str, ResourceType], int] = {}
     for resource_name, amount_units in net_demand(context.request):
         group, resource_type = parsed_resource("", resource_name)

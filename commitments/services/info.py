@@ -305,7 +305,6 @@ def _compose(
         fields = compose_service_info(
             groups.values(),
             settings,
-            retired=frozenset(live_retired),
             tells_placeable_vms=tells_placeable_vms,
         )
     except UnitError as error:

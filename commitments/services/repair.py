@@ -318,7 +318,6 @@ def _apply(pairs: Planned, run: _Run, plan_them: Plan) -> list[str]:
     snapshot = read_snapshot(
         rooms=slots.rooms,
         cores=read_cores(keys, outside=[row.commitment_uuid for row in rows], now=now),
-        include_retired_groups=True,
         targets=targets,
     )
     plan = plan_them(snapshot, pairs, targets, now)

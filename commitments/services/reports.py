@@ -72,7 +72,13 @@ def report_capacity(zones: Sequence[str]) -> dict[str, object]:
         unit_sizes[resource_name_ram(name)] = str(max(group_settings.ram_unit_gib, 1))
         per_zone: dict[str, dict[str, dict[str, int]]] = {resource: {} for resource in reported}
         for zone in zones if reported else ():
-            entries = _zone_entries(rows.get((name, zone)), group, group_settings)
+            entries = _zone_entries(
+                rows.get((name, zone)),
+                group,
+                group_settings,
+                with_reserved=name in info.retired
+                or settings.HEADROOM.liquid.capacity_includes_reserved,
+            )
             for resource in reported:
                 per_zone[resource][zone] = entries[resource]
         resources.update({resource: {"perAZ": entry} for resource, entry in per_zone.items()})
@@ -137,8 +143,6 @@ def report_usage(project_id: str, zones: Sequence[str]) -> dict[str, object]:
 
 def _reported(info: ServiceInfo, group_name: str) -> tuple[str, ...]:
     """Return the names of a group's resources that report capacity."""
-    if group_name in info.retired:
-        return ()
     return tuple(
         name
         for name, flags in _flags_by_resource(
@@ -157,14 +161,17 @@ def _flags_by_resource(group_name: str, group_settings: GroupSettings) -> dict[s
 
 
 def _zone_entries(
-    row: GroupCapacity | None, group: FlavorGroupDef, group_settings: GroupSettings
+    row: GroupCapacity | None,
+    group: FlavorGroupDef,
+    group_settings: GroupSettings,
+    *,
+    with_reserved: bool,
 ) -> Mapping[str, dict[str, int]]:
     if row is None:
         return {name: {"capacity": 0} for name in _flags_by_resource(group.name, group_settings)}
     if not row.is_ready:
         message = f"capacity of flavor group {group.name} in {row.zone} is not ready"
         raise NotReady(message, code="capacity_not_ready", group=group.name, zone=row.zone)
-    with_reserved = int(settings.HEADROOM.liquid.capacity_includes_reserved)
     entries = capacity_entries(
         ZoneCapacity(
             running_instances=row.running_instances,

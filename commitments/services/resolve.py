@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,10 +18,12 @@ from commitments.domain.names import (
     is_commitment_uuid,
 )
 from commitments.domain.state import CommitmentFormatError, from_change_commitment_target_state
-from commitments.domain.statuses import ResourceType
+from commitments.domain.statuses import LIVE_STATUSES, UNFINISHED_STATUSES, ResourceType
+from commitments.models import Commitment
 from commitments.services.rows import WantedCommitment
 from journal.errors import HeadroomError
 from journal.json_node import shortened
+from scheduling.resources import MIB
 
 
 class StructuralProblem(HeadroomError):  # noqa: N818 - the specification's word
@@ -53,7 +56,7 @@ def resolve_changes(
     departed = {_place_of(move.departure) for move in moves}
     moved = {move.arrival.change.uuid for move in moves}
     may_reject = requires_confirmation(request)
-    groups, configured = load_group_definitions(), load_group_settings()
+    groups, configured = load_group_definitions(include_retired=True), load_group_settings()
     wanted = []
     for project_id, resource_name, entries in request.places():
         parsed_resource(project_id, resource_name)
@@ -76,7 +79,7 @@ def check_names(request: ChangeRequest) -> None:
     Raises:
         StructuralProblem: the first failure in processing order.
     """
-    groups = load_group_definitions()
+    groups = load_group_definitions(include_retired=True)
     for project_id, resource_name, entries in request.places():
         group, _ = parsed_resource(project_id, resource_name)
         if group not in groups:
@@ -109,6 +112,57 @@ def _check_end(entry: ChangeEntry, now: datetime) -> None:
         return
     message = f"commitment {change.uuid}: {problem}"
     raise StructuralProblem(message, field=field_of(entry, "expiresAt"))
+
+
+def check_retired_groups(
+    wanted: Sequence[WantedCommitment], rows: Mapping[str, Commitment]
+) -> None:
+    """Check that a batch makes the commitments of no retired group grow.
+
+    Neither what is promised or asked for now, nor that with what is planned: splits, transfers and
+    deletes do not.
+
+    Args:
+        wanted: What the batch wants.
+        rows: Its stored commitments by uuid, of one moment.
+
+    Raises:
+        StructuralProblem: it makes some grow.
+
+    Source: decisions (retired flavor groups).
+    """
+    active = load_group_definitions()
+    before = [
+        (row.flavor_group_name, row.resource_type, row.state, row.requested_amount)
+        for row in (rows.get(item.commitment_uuid) for item in wanted)
+        if row is not None
+    ]
+    after = [
+        (one.flavor_group_name, one.resource_type.value, one.status.value, one.requested_amount)
+        for one in (item.state for item in wanted)
+        if one is not None and one.status is not None
+    ]
+    for statuses in (LIVE_STATUSES, UNFINISHED_STATUSES):
+        sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for side, parts in enumerate((before, after)):
+            for group, resource_type, status, amount in parts:
+                if group not in active and status in statuses:
+                    sums[group, resource_type][side] += amount
+        for (group, resource_type), (amount_before, amount_after) in sorted(sums.items()):
+            if amount_after > amount_before:
+                message = _growth_message(group, resource_type, amount_before, amount_after)
+                raise StructuralProblem(message)
+
+
+def _growth_message(group: str, resource_type: str, before: int, after: int) -> str:
+    """Say that commitments of a retired group must not grow; amounts in bytes or cores."""
+    amounts = f"{before} to {after} cores"
+    if resource_type == ResourceType.MEMORY:
+        amounts = f"{before // MIB} to {after // MIB} MiB"
+    return (
+        f"flavor group {group} is retired: its {resource_type} commitments can be split, "
+        f"transferred and deleted, not grown from {amounts}"
+    )
 
 
 def _wanted(

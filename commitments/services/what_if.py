@@ -14,7 +14,11 @@ from commitments.models import Commitment
 from commitments.selectors.timeline import added_hosts, displaced_by, known_timeline
 from commitments.services.admission import StoredSlots, read_slots
 from commitments.services.advice import advice_snapshot, unit_amounts
-from commitments.services.resolve import StructuralProblem, resolve_changes
+from commitments.services.resolve import (
+    StructuralProblem,
+    check_retired_groups,
+    resolve_changes,
+)
 from commitments.services.rows import WantedCommitment, make_target
 from hosts.models import Host
 from journal.errors import InvalidInput
@@ -75,6 +79,7 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     unknown = sorted(set(question.expired) - set(stored.rows))
     if unknown:
         raise InvalidInput(f"edit.commitments_expired: no commitment {unknown[0]}")
+    _check_retired((*wanted, *others), stored)
     targets = _targets(wanted, stored, at)
     other_targets = _targets(others, stored, at)
     outside = [*asked, *question.expired]
@@ -102,6 +107,13 @@ def _resolved(request: ChangeRequest, path: str, at: datetime) -> tuple[WantedCo
         return resolve_changes(request, now=at, request_id="")
     except StructuralProblem as problem:
         raise InvalidInput(f"{path}: {problem.message}", code="structural_problem") from None
+
+
+def _check_retired(wanted: Sequence[WantedCommitment], stored: _Stored) -> None:
+    try:
+        check_retired_groups(wanted, stored.rows)
+    except StructuralProblem as problem:
+        raise InvalidInput(problem.message, code=problem.code) from None
 
 
 def _check_distinct(asked: Sequence[str], expired: Sequence[str]) -> None:

@@ -165,15 +165,24 @@ def test_running_slots_replace_running_vms_for_memory_only(liquid: LiquidClient)
     assert entry(report, INSTANCES, "az-a") == {"capacity": 7, "usage": 2}
 
 
-def test_retired_group_reports_no_capacity(liquid: LiquidClient) -> None:
-    make_group()
+@pytest.mark.parametrize("includes_reserved", [True, False])
+def test_retired_group_reports_usage_plus_held(
+    liquid: LiquidClient, configure: Any, *, includes_reserved: bool
+) -> None:
+    configure(liquid={"capacity_includes_reserved": includes_reserved})
+    make_group(flavors=FIXED, ram_unit_gib=16)
     make_commitment()
-    make_group_capacity(zone="az-a")
+    make_group_capacity(
+        zone="az-a",
+        **{**EMPTY, "running_instances": 2, "running_slots": 3, "reserved_unused_slots": 4},
+    )
     FlavorGroup.objects.update(is_retired=True)
-    info, report = liquid.get_info(), liquid.report_capacity("az-a")
-    assert RAM in info["resources"]
-    assert check_capacity(report, info, ["az-a"]) == ()
-    assert "resources" not in report
+    info, report = liquid.get_info(), liquid.report_capacity("az-a", "az-b")
+    assert info["resources"][RAM]["hasCapacity"]
+    assert check_capacity(report, info, ["az-a", "az-b"]) == ()
+    assert entry(report, RAM, "az-a") == {"capacity": 7, "usage": 3}
+    assert entry(report, INSTANCES, "az-a") == {"capacity": 6, "usage": 2}
+    assert entry(report, RAM, "az-b") == {"capacity": 0}
 
 
 def test_reported_capacity_gauge_follows_the_last_report(liquid: LiquidClient) -> None:

@@ -392,20 +392,33 @@ def test_running_falls_to_zero_when_the_vms_are_gone() -> None:
     assert capacity_of().running_memory_bytes == 0
 
 
-def test_rows_of_groups_that_are_gone_go_and_those_of_retired_ones_stay_unready() -> None:
+def test_rows_of_groups_that_are_gone_go_and_retired_ones_have_what_they_use_and_hold() -> None:
     make_group("gone", flavors=(("g", 4096, 1),))
     make_group("retired", flavors=(("r", 4096, 1),))
     make_group("stays", flavors=(("s", 4096, 1),))
-    make_host("h1")
+    host = make_host("h1")
+    make_vm(host=host, flavor_name="r", memory_gib=4, vcpus=1)
+    commitment = make_commitment(group="retired", amount_gib=8)
+    make_slot(commitment, host, flavor_name="r", memory_gib=8, vcpus=2)
     ensure_fresh(["az-a"])
+    before = capacity_of("retired")
+    assert FlavorCapacity.objects.filter(group_capacity=before).exists()
     FlavorGroup.objects.filter(name="gone").delete()
     FlavorGroup.objects.filter(name="retired").update(is_retired=True)
     ensure_fresh(["az-a"])
     assert {row.group_name: row.is_ready for row in GroupCapacity.objects.all()} == {
-        "retired": False,
+        "retired": True,
         "stays": True,
     }
-    assert capacity_of("retired").ready_reason == "FlavorGroupRetired"
+    row = capacity_of("retired")
+    assert row.ready_reason == "FlavorGroupRetired"
+    assert (row.running_instances, row.running_slots) == (1, 1)
+    assert (row.reserved_unused_slots, row.reserved_unused_vcpus) == (2, 2)
+    assert (row.free_memory_bytes, row.exclusively_free_slots) == (0, 0)
+    assert row.total_vcpus == before.total_vcpus > 0
+    assert not FlavorCapacity.objects.filter(group_capacity=row).exists()
+    stays = capacity_of("stays")
+    assert stays.exclusively_free_memory_bytes == stays.free_memory_bytes > 0
 
 
 def test_rows_of_zones_without_hosts_go_with_the_next_refresh() -> None:

@@ -85,15 +85,6 @@ def test_settings_of_the_group_replace_the_catch_all_completely() -> None:
     assert resources["hw_version_h_cores"]["hasQuota"] is True
 
 
-def test_retired_group_is_declared_without_capacity() -> None:
-    flags = ResourceFlags(handles_commitments=True, has_capacity=True, has_quota=True)
-    resources: Any = compose_service_info(
-        [group()], {"*": GroupSettings(ram=flags)}, retired=frozenset({"g"})
-    )["resources"]
-    ram = resources["hw_version_g_ram"]
-    assert (ram["hasCapacity"], ram["hasQuota"], ram["handlesCommitments"]) == (False, True, True)
-
-
 def test_the_three_resources_of_a_group_share_their_attributes_and_topology() -> None:
     attributes = {"ramCoreRatio": 4}
     resources: Any = compose_service_info([group(ram_core_ratio_mib=4096)], {})["resources"]
