@@ -24,7 +24,10 @@ SELECT {READY_WORDS}, count(*) FROM capacity_reservation AS held GROUP BY 1, 2 O
 """  # noqa: S608 - constants only
 
 STATES = """
-SELECT held.scheduling_domain, held.kind,
+SELECT held.scheduling_domain,
+       CASE held.kind WHEN 'committed' THEN 'CommittedResourceReservation'
+                      WHEN 'failover' THEN 'FailoverReservation'
+                      WHEN 'in_flight' THEN 'InFlightReservation' END,
        CASE WHEN held.is_ready THEN 'ready' WHEN held.is_ready IS NULL THEN 'unknown'
             ELSE 'error' END,
        CASE WHEN held.is_ready IS NULL THEN '' ELSE held.ready_reason END, count(*)

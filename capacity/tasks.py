@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
+import structlog
 from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
@@ -15,6 +16,7 @@ from capacity.services.group_capacity import refresh_group_capacity as refresh_c
 from capacity.services.in_flight import after_vm_changes, end_expired
 from capacity.services.oversubscription import check_oversubscription as guard
 from journal.actors import task_actor
+from journal.errors import NotReady
 from journal.tracing import with_new_global_request_id
 
 REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
@@ -22,6 +24,8 @@ REFRESH_GROUP_CAPACITY = "capacity.refresh_group_capacity"
 END_IN_FLIGHT = "capacity.end_in_flight"
 PRUNE_DECISIONS = "capacity.prune_decisions"
 CHECK_OVERSUBSCRIPTION = "capacity.check_oversubscription"
+
+log = structlog.get_logger(__name__)
 
 
 @shared_task(name=REFRESH_FLAVOR_GROUPS, time_limit=120, soft_time_limit=100)
@@ -44,12 +48,17 @@ def refresh_group_capacity() -> dict[str, int]:
     """Compute the capacity of flavor groups in every zone where something changed.
 
     Zones that were computed just now wait for the minimum interval; so many changes cost one run.
+    Before flavor groups were extracted for the first time there is nothing to compute.
     """
     chosen = settings.HEADROOM.capacity
     with with_new_global_request_id():
-        refreshed = refresh_capacity(
-            min_age=timedelta(seconds=chosen.min_reconcile_interval_seconds)
-        )
+        try:
+            refreshed = refresh_capacity(
+                min_age=timedelta(seconds=chosen.min_reconcile_interval_seconds)
+            )
+        except NotReady as not_ready:
+            log.info("capacity_not_ready", message=not_ready.message)
+            return {"not_ready": 1}
     return dict(Counter(zone.outcome for zone in refreshed))
 
 

@@ -143,6 +143,9 @@ class Host(TrackedModel):
 
     ``effective_*`` is ``floor((total - reserved) * ratio)``, written together with its inputs. What
     is held and allocated lives in ``capacity.HostCapacity``. Writers: import, sync.
+
+    ``down_since`` and ``terminating_since`` are kept by a trigger, whoever writes the row: set by
+    the clock of the database when the host goes down or into termination, kept while that lasts.
     """
 
     name = models.CharField(max_length=255, unique=True)
@@ -160,6 +163,8 @@ class Host(TrackedModel):
     maintenance = models.CharField(
         max_length=16, choices=Maintenance.choices, default=Maintenance.NONE, blank=True
     )
+    down_since = models.DateTimeField(null=True, blank=True, editable=False)
+    terminating_since = models.DateTimeField(null=True, blank=True, editable=False)
     total_vcpus = models.BigIntegerField(default=0)
     total_memory_bytes = models.BigIntegerField(default=0)
     total_disk_gib = models.BigIntegerField(default=0)

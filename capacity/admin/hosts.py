@@ -53,6 +53,8 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "zone",
         "state_column",
         "disabled_reason",
+        "down_since",
+        "terminating_since",
         "hypervisor_type",
         "cpu_arch",
         "total_memory_bytes",

@@ -31,7 +31,7 @@ from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
 from hosts.domain.shrinking import has_shrunk_too_much
-from hosts.models import Host, HostState, Maintenance
+from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import NotReady
 from scheduling.decision import Decision, explain_removals
@@ -99,8 +99,7 @@ def lost_hosts_of(zone: str, now: datetime) -> QuerySet[Host]:
 
 def _is_lost(now: datetime) -> Q:
     grace = timedelta(seconds=settings.HEADROOM.slots.lost_host_grace_seconds)
-    is_out = Q(state=HostState.DOWN) | Q(maintenance=Maintenance.TERMINATION)
-    return is_out & Q(updated_at__lte=now - grace)
+    return Q(down_since__lte=now - grace) | Q(terminating_since__lte=now - grace)
 
 
 def refusal_of_hosts(zone: str, now: datetime) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from capacity.locks import zone_lock
 from capacity.models import Reservation
-from commitments.domain.statuses import CommitmentStatus
+from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus
 from commitments.domain.sync_guard import MissingPlan, StoredRow, SyncRules, plan_missing
 from commitments.models import Commitment, CommitmentEvent, Condition, InstanceAssignment
 from commitments.selectors.live import live_commitments
@@ -141,10 +141,14 @@ def _count(plan: MissingPlan, ended: set[int], now: datetime) -> None:
 def _forget(
     known: Collection[str], rules: SyncRules, now: datetime, actor: Actor, request_id: str
 ) -> int:
-    """Delete rows past their end whose slots went long ago; Limes hides them, so nothing misses."""
+    """Delete rows that are over and whose slots went long ago; Limes hides them.
+
+    Over is what is past its end; what has none, once its state is final.
+    """
+    endless = Q(end_time__isnull=True, state__in=[status.value for status in FINAL_STATUSES])
     over = (
         Commitment.objects.filter(
-            end_time__lte=now,
+            Q(end_time__lte=now) | endless,
             ready_reason__in=(Condition.EXPIRED, Condition.SUPERSEDED),
             ready_changed_at__lte=now - rules.expired_retention,
             next_reconcile_at__isnull=True,
@@ -165,12 +169,18 @@ def _forget(
             request_id=request_id,
             action="commitment_forgotten",
             before=spec_record(row),
-            reason=f"ended {row.end_time:%Y-%m-%d}, its slots went {row.ready_changed_at:%Y-%m-%d}",
+            reason=f"{_ended(row)}, its slots went {row.ready_changed_at:%Y-%m-%d}",
         )
         for row in rows
     ]
     tell(events)
     return len(pks)
+
+
+def _ended(row: Commitment) -> str:
+    if row.end_time is None:
+        return f"{row.state} without an end"
+    return f"ended {row.end_time:%Y-%m-%d}"
 
 
 def _locked(pks: Sequence[int]) -> list[Commitment]:

@@ -220,7 +220,7 @@ def test_reservations_are_counted_by_state_and_reason() -> None:
     page = Client().get("/metrics").content.decode()
     name = metric_name("reservation_state")
     found = dict(re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE))
-    labels = 'domain="nova",reason="{}",state="{}",type="committed"'
+    labels = 'domain="nova",reason="{}",state="{}",type="CommittedResourceReservation"'
     assert found == {
         labels.format("ReservationActive", "ready"): "1.0",
         labels.format("NoHostsFound", "error"): "1.0",

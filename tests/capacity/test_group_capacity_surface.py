@@ -107,6 +107,11 @@ def test_the_task_says_how_many_zones_it_computed() -> None:
     assert refresh_group_capacity() == {"computed": 2}
 
 
+def test_the_task_is_not_ready_before_the_first_extraction() -> None:
+    make_host("h1")
+    assert refresh_group_capacity() == {"not_ready": 1}
+
+
 def test_the_command_prints_every_row_and_zone() -> None:
     make_region()
     out = StringIO()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from capacity.metrics_reservations import ReservationCollector
-from capacity.models import Reservation
+from capacity.models import Reservation, ReservationKind
 from journal.metrics import metric_name
 from scheduling.resources import GIB
 from tests.factories import (
@@ -62,6 +62,24 @@ def test_reservations_are_counted_by_readiness_and_reason(
         resource="memory",
     )
     assert memory == 2 * Reservation.objects.values_list("memory_bytes", flat=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        (ReservationKind.COMMITTED, "CommittedResourceReservation"),
+        (ReservationKind.FAILOVER, "FailoverReservation"),
+        (ReservationKind.IN_FLIGHT, "InFlightReservation"),
+    ],
+)
+def test_state_has_the_kinds_of_the_reference(kind: str, label: str) -> None:
+    host = make_host()
+    if kind == ReservationKind.COMMITTED:
+        make_group()
+        make_slot(make_commitment(), host)
+    else:
+        make_reservation(host, kind=kind)
+    assert figure("reservation_state", type=label, state="ready") == 1
 
 
 def test_amounts_are_summed_by_host_and_vanish_with_the_rows() -> None:

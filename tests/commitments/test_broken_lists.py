@@ -319,7 +319,7 @@ class TestRunRow:
 def test_hosts_that_nobody_hears_from_keep_their_slots() -> None:
     slots = set(Reservation.objects.values_list("pk", "target_host_id"))
     zone = Host.objects.exclude(zone="").values_list("zone", flat=True)[0]
-    Host.objects.update(state="down", updated_at=timezone.now() - timedelta(days=1))
+    Host.objects.update(state="down", down_since=timezone.now() - timedelta(days=1))
     settle()
     assert set(Reservation.objects.values_list("pk", "target_host_id")) == slots
     assert "are down or leaving at once" in SlotCheck.objects.get(zone=zone).host_refusal

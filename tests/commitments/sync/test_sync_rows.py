@@ -9,7 +9,7 @@ import pytest
 
 from capacity.models import Reservation
 from commitments.clients.http_cloud import HTTPCloud
-from commitments.models import Commitment, CommitmentEvent, Condition, SyncRun
+from commitments.models import Commitment, CommitmentEvent, CommitmentState, Condition, SyncRun
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import sync_commitments
 from config.sections import SyncSettings
@@ -248,6 +248,26 @@ def test_an_expired_row_outlives_its_slots_by_a_day(cloud: FakeCloud) -> None:
     assert metric("cr_deletes_total") == deleted + 1
     assert not Commitment.objects.exists()
     assert CommitmentEvent.objects.latest("pk").action == "commitment_forgotten"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_deleted"),
+    [
+        (CommitmentState.SUPERSEDED, True),
+        (CommitmentState.EXPIRED, True),
+        (CommitmentState.CONFIRMED, False),
+    ],
+)
+def test_a_row_without_an_end_is_forgotten_once_its_state_is_final(
+    cloud: FakeCloud, state: str, *, is_deleted: bool
+) -> None:
+    row = expired_row(hours=48)
+    Commitment.objects.update(end_time=None, state=state, ready_reason=Condition.SUPERSEDED)
+    assert sync(cloud).counts["deleted"] == int(is_deleted)
+    assert Commitment.objects.filter(pk=row.pk).exists() is not is_deleted
+    if is_deleted:
+        event = CommitmentEvent.objects.latest("pk")
+        assert event.reason.startswith(f"{state} without an end, its slots went 2026-11-")
 
 
 def test_an_expired_row_with_slots_is_not_deleted(cloud: FakeCloud) -> None:

@@ -343,6 +343,19 @@ class TestHosts:
         assert event.action == "slot_left_lost_host"
         assert event.reason == "slot 0: moved to host-new: host host-1 is lost"
 
+    def test_the_grace_period_runs_from_when_the_host_went_down(
+        self, host_1: Host, host_new: Host
+    ) -> None:
+        accepted_slot(host_1)
+        long_ago = timezone.now() - timedelta(days=30)
+        Host.objects.filter(pk=host_1.pk).update(updated_at=long_ago)
+        Host.objects.filter(pk=host_1.pk).update(state="down")
+        assert verify(9) == VerificationReport()
+        Host.objects.filter(pk=host_1.pk).update(
+            disabled_reason="somebody looked", updated_at=timezone.now() + timedelta(minutes=11)
+        )
+        assert verify(11).events == {"slots_moved": 1}
+
     def test_slot_stays_when_there_is_no_other_place(self, host_1: Host) -> None:
         slot = accepted_slot(host_1)
         Host.objects.update(state="down")
