@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
 from capacity.metrics_reservations import ReservationCollector
 from capacity.models import Reservation, ReservationKind
@@ -77,8 +80,12 @@ def test_state_has_the_kinds_of_the_reference(kind: str, label: str) -> None:
     if kind == ReservationKind.COMMITTED:
         make_group()
         make_slot(make_commitment(), host)
+    elif kind == ReservationKind.FAILOVER:
+        make_reservation(host)
     else:
-        make_reservation(host, kind=kind)
+        end = timezone.now() + timedelta(minutes=15)
+        flying = {"vm_uuid": str(uuid4()), "end_time": end, "placement_id": uuid4()}
+        make_reservation(host, kind=kind, **flying)
     assert figure("reservation_state", type=label, state="ready") == 1
 
 
