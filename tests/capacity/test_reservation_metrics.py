@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -84,7 +85,7 @@ def test_state_has_the_kinds_of_the_reference(kind: str, label: str) -> None:
         make_reservation(host)
     else:
         end = timezone.now() + timedelta(minutes=15)
-        flying = {"vm_uuid": str(uuid4()), "end_time": end, "placement_id": uuid4()}
+        flying: dict[str, Any] = {"vm_uuid": str(uuid4()), "end_time": end, "placement_id": uuid4()}
         make_reservation(host, kind=kind, **flying)
     assert figure("reservation_state", type=label, state="ready") == 1
 
