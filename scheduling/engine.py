@@ -183,8 +183,16 @@ class Batch:
         self._placed: list[tuple[int, PlacementRequest]] = []
         self._placed_rows: dict[str, tuple[int, ...]] = {}
 
-    def decide(self, request: PlacementRequest, max_candidates: int) -> Decision:
-        """Choose a host for a request and place it there."""
+    def decide(
+        self, request: PlacementRequest, max_candidates: int, *, only_row: int | None = None
+    ) -> Decision:
+        """Choose a host for a request and place it there.
+
+        Args:
+            request: What is asked.
+            max_candidates: How many of the best hosts to report; 0 reports all.
+            only_row: Row of the one host that it may be placed on; None leaves the choice.
+        """
         try:
             evaluation = self.evaluation(request)
         except PipelineRunError as problem:
@@ -199,7 +207,10 @@ class Batch:
                 closest=None,
                 failure=str(problem),
             )
-        rows = evaluation.best_rows(request.request_key, max_candidates)
+        if only_row is None:
+            rows = evaluation.best_rows(request.request_key, max_candidates)
+        else:
+            rows = [only_row] if evaluation.survivors()[only_row] else []
         if rows:
             self.place(rows[0], request)
         top = tuple(evaluation.candidate(row) for row in rows)

@@ -77,12 +77,14 @@ class SplitResult:
 
     Attributes:
         shares: Group name to its share, in the order of the needs.
+        slots_on: Group name to int64[N], its slots on each host.
         unassigned_rows: int64[R], rows of candidates with something left, ascending.
         unassigned_memory_bytes: int64[R], memory left on each of them.
         unassigned_vcpus: int64[R], vCPUs left on each of them.
     """
 
     shares: Mapping[str, GroupShare]
+    slots_on: Mapping[str, Int64Column]
     unassigned_rows: Int64Column
     unassigned_memory_bytes: Int64Column
     unassigned_vcpus: Int64Column
@@ -157,22 +159,23 @@ def exclusive_split(
         slots[position, rows] = slots_per_host(
             memory[rows], vcpus[rows], need.memory_bytes, need.vcpus
         )
-    assigned: dict[str, int] = {}
+    given = np.zeros_like(slots)
     for members in _components(slots > 0):
         if len(members) == 1:
             need, taken = ordered[members[0]], slots[members[0]]
             memory -= taken * need.memory_bytes
             vcpus -= taken * need.vcpus
-            assigned[need.group] = int(taken.sum())
+            given[members[0]] = taken
         else:
             competing = [ordered[position] for position in members]
-            turns = _take_turns(memory, vcpus, host_names, competing, slots[members] > 0)
-            assigned.update(zip((need.group for need in competing), turns, strict=True))
+            given[members] = _take_turns(memory, vcpus, host_names, competing, slots[members] > 0)
+    assigned = {need.group: int(given[position].sum()) for position, need in enumerate(ordered)}
     free = {need.group: int(slots[position].sum()) for position, need in enumerate(ordered)}
     has_rest = is_candidate.any(axis=0) & ((memory > 0) | (vcpus > 0))
     rest = np.flatnonzero(has_rest).astype(np.int64)
     return SplitResult(
         shares={need.group: _share(need, free, assigned) for need in needs},
+        slots_on={need.group: given[position] for position, need in enumerate(ordered)},
         unassigned_rows=rest,
         unassigned_memory_bytes=memory[rest],
         unassigned_vcpus=vcpus[rest],
@@ -235,8 +238,12 @@ def _take_turns(
     host_names: Sequence[str],
     needs: Sequence[GroupNeed],
     is_eligible: npt.NDArray[np.bool_],
-) -> list[int]:
-    """Run the rounds of one component; reduces the columns, returns slots per need."""
+) -> Int64Column:
+    """Run the rounds of one component; reduces the columns.
+
+    Returns:
+        int64[needs, hosts], the slots that each gets on each host.
+    """
     rows = sorted(
         np.flatnonzero(is_eligible.any(axis=0)).tolist(), key=lambda row: (host_names[row], row)
     )
@@ -252,7 +259,8 @@ def _take_turns(
             for position, need in enumerate(needs)
         ],
     )
-    assigned = rounds.run()
+    given = np.zeros(is_eligible.shape, dtype=np.int64)
+    given[:, rows] = rounds.run()
     memory[rows] = rounds.memory
     vcpus[rows] = rounds.vcpus
-    return assigned
+    return given

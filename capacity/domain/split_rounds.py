@@ -58,7 +58,7 @@ class RoundRobin:
         self.memory: list[int] = memory.tolist()
         self.vcpus: list[int] = vcpus.tolist()
         self._needs = needs
-        self._assigned = [0] * len(needs)
+        self._given = [[0] * len(self.memory) for _ in needs]
         self._groups_of: list[set[int]] = [set() for _ in self.memory]
         self._heaps: list[list[_Key]] = []
         for group, need in enumerate(needs):
@@ -75,8 +75,8 @@ class RoundRobin:
         self._round_number = 0
         self._has_dropped = True
 
-    def run(self) -> list[int]:
-        """Take turns until nothing fits; return the slots of each group."""
+    def run(self) -> list[list[int]]:
+        """Take turns until nothing fits; return the slots of each group on each host."""
         order: list[int] = []
         pause = skipped = 0
         while True:
@@ -85,7 +85,7 @@ class RoundRobin:
                 order = self._order()
                 self._has_dropped = False
             if not order:
-                return self._assigned
+                return self._given
             turns = self._round(order)
             if self._has_dropped or skipped < pause:
                 skipped += 1
@@ -152,7 +152,7 @@ class RoundRobin:
         need = self._needs[group]
         memory_bytes = self.memory[host] = self.memory[host] - need.memory_bytes
         vcpus = self.vcpus[host] = self.vcpus[host] - need.vcpus
-        self._assigned[group] += 1
+        self._given[group][host] += 1
         self._warm[host] = self._round_number
         if memory_bytes >= self._most_memory_bytes and vcpus >= self._most_vcpus:
             return
@@ -191,7 +191,7 @@ class RoundRobin:
                     slots = min(slots, self.vcpus[host] // need.vcpus)
                 self.memory[host] -= slots * need.memory_bytes
                 self.vcpus[host] -= slots * need.vcpus
-                self._assigned[group] += slots
+                self._given[group][host] += slots
 
     def _leap(self, turns: Sequence[tuple[int, int]]) -> bool:
         """Repeat a round in which no host dropped out as often as it stays the same.
@@ -227,8 +227,8 @@ class RoundRobin:
         for host, column in columns.items():
             self.memory[host] -= first_change * int(memory_step[column])
             self.vcpus[host] -= first_change * int(vcpus_step[column])
-        for group, _ in turns:
-            self._assigned[group] += first_change
+        for group, host in turns:
+            self._given[group][host] += first_change
         return first_change > 0
 
     def _rounds_without_drop(self, host: int, memory_step: int, vcpus_step: int) -> int:

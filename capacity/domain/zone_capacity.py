@@ -7,14 +7,24 @@ maintenance count in neither. Flavors that filters cannot tell apart are filtere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.split import FlavorSlots, GroupNeed, exclusive_split, group_totals
+from capacity.domain.group_packing import GroupPacking, HeldShare, packed_shares
+from capacity.domain.packing import SlotSize
+from capacity.domain.split import (
+    FlavorSlots,
+    GroupNeed,
+    GroupShare,
+    SplitResult,
+    exclusive_split,
+    group_totals,
+)
 from scheduling.capacity_count import slots_per_host
+from scheduling.columns import BoolColumn
 from scheduling.engine import SLOT_PIPELINE, Pipeline, PipelineRunError, passing_hosts
 from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import (
@@ -84,9 +94,10 @@ class GroupFigures:
         smallest: Smallest flavor: the slot unit.
         flavors: Probes by flavor name.
         total: Best use of empty hosts, each resource on its own.
-        free: Smallest flavors that fit now if no other group took any; overlaps between groups.
-        exclusive: The group's own share of what is free; never overlaps.
-        exclusive_slots: The same in smallest flavors.
+        free: What fits now if no other group took any; overlaps between groups. Memory is that of
+            the best use by all flavors, vCPUs are those of as many smallest flavors as fit.
+        exclusive: The group's own share of what is free; never overlaps. The same two figures.
+        exclusive_slots: How many smallest flavors fit into that share.
     """
 
     smallest: FlavorSpec
@@ -119,6 +130,8 @@ class _GroupProbe:
     flavors: tuple[FlavorProbe, ...]
     total: ResourceVector
     candidates: Int64Column
+    free_memory_bytes: int
+    packing: GroupPacking
 
 
 class _ZoneColumns:
@@ -128,14 +141,13 @@ class _ZoneColumns:
         self._table = table
         self._zone = zone
         self._total = without_look_at_room(probes.total)
+        self.probes_are_alike = probes.placeable is probes.total
         self._placeable = (
-            self._total
-            if probes.placeable is probes.total
-            else without_look_at_room(probes.placeable)
+            self._total if self.probes_are_alike else without_look_at_room(probes.placeable)
         )
         code = table.zones.index(zone) if zone in table.zones else -1
         self._rows = np.flatnonzero(table.zone == code)
-        self._masks: dict[object, Int64Column] = {}
+        self._masks: dict[object, BoolColumn] = {}
         self.names = [table.names[row] for row in self._rows]
         self.total_memory_bytes = table.eff_memory_bytes[self._rows]
         self.total_vcpus = table.eff_vcpus[self._rows]
@@ -144,13 +156,21 @@ class _ZoneColumns:
 
     def total_rows(self, flavor: FlavorSpec) -> Int64Column:
         """Return the positions of the zone's hosts that count for this flavor when empty."""
-        return self._usable_rows(flavor, self._total)
+        return np.flatnonzero(self.total_mask(flavor))
 
     def placeable_rows(self, flavor: FlavorSpec) -> Int64Column:
         """Return the positions of the zone's hosts that may take this flavor now, room apart."""
-        return self._usable_rows(flavor, self._placeable)
+        return np.flatnonzero(self.placeable_mask(flavor))
 
-    def _usable_rows(self, flavor: FlavorSpec, pipeline: Pipeline) -> Int64Column:
+    def total_mask(self, flavor: FlavorSpec) -> BoolColumn:
+        """Return bool[hosts of the zone], those of ``total_rows``."""
+        return self._mask(flavor, self._total)
+
+    def placeable_mask(self, flavor: FlavorSpec) -> BoolColumn:
+        """Return bool[hosts of the zone], those of ``placeable_rows``."""
+        return self._mask(flavor, self._placeable)
+
+    def _mask(self, flavor: FlavorSpec, pipeline: Pipeline) -> BoolColumn:
         hypervisor_type = hypervisor_type_from_extra_specs(flavor.extra_specs)
         required, forbidden = traits_from_extra_specs(flavor.extra_specs)
         is_own = pipeline is PROBE_PIPELINE  # looks at nothing else of a flavor
@@ -176,8 +196,7 @@ class _ZoneColumns:
                 flavor_name=flavor.name,
                 extra_specs=extra_specs,
             )
-            passing = passing_hosts(self._table, request, pipeline)
-            self._masks[key] = np.flatnonzero(passing[self._rows]).astype(np.int64)
+            self._masks[key] = passing_hosts(self._table, request, pipeline)[self._rows]
         return self._masks[key]
 
 
@@ -239,21 +258,57 @@ def zone_figures(
         for name, probe in probed.items()
     ]
     split = exclusive_split(columns.left_memory_bytes, columns.left_vcpus, columns.names, needs)
+    shares, unassigned = _packed(columns, probed, needs, split)
     return ZoneFigures(
         groups={
-            name: GroupFigures(
-                smallest=smallest[name],
-                flavors=probe.flavors,
-                total=probe.total,
-                free=split.shares[name].free,
-                exclusive=split.shares[name].exclusive,
-                exclusive_slots=split.shares[name].assigned_slots,
-            )
+            name: _figures(smallest[name], probe, split.shares[name], shares[name])
             for name, probe in probed.items()
         },
         failed=failed,
         skipped=tuple(skipped),
-        unassigned=split.unassigned,
+        unassigned=unassigned,
+    )
+
+
+def _packed(
+    columns: _ZoneColumns,
+    probed: Mapping[str, _GroupProbe],
+    needs: Iterable[GroupNeed],
+    split: SplitResult,
+) -> tuple[Mapping[str, HeldShare], ResourceVector]:
+    """Return the groups' shares with the best use of each, and what is left on candidates then."""
+    left_memory_bytes = columns.left_memory_bytes.copy()
+    left_vcpus = columns.left_vcpus.copy()
+    shares = {}
+    for need in needs:
+        slots = split.slots_on[need.group]
+        share = HeldShare(
+            memory_bytes=slots * need.memory_bytes,
+            vcpus=slots * need.vcpus,
+            packing=probed[need.group].packing,
+        )
+        left_memory_bytes -= share.memory_bytes
+        left_vcpus -= share.vcpus
+        shares[need.group] = share
+    packed = packed_shares(shares, left_memory_bytes, left_vcpus)
+    rest = split.unassigned_rows
+    return packed, ResourceVector(
+        memory_bytes=int(left_memory_bytes[rest].sum()), vcpus=int(left_vcpus[rest].sum())
+    )
+
+
+def _figures(
+    smallest: FlavorSpec, probe: _GroupProbe, share: GroupShare, held: HeldShare
+) -> GroupFigures:
+    return GroupFigures(
+        smallest=smallest,
+        flavors=probe.flavors,
+        total=probe.total,
+        free=replace(
+            share.free, memory_bytes=max(share.free.memory_bytes, probe.free_memory_bytes)
+        ),
+        exclusive=replace(share.exclusive, memory_bytes=int(held.memory_bytes.sum())),
+        exclusive_slots=share.assigned_slots,
     )
 
 
@@ -282,10 +337,30 @@ def _probe_group(columns: _ZoneColumns, group: FlavorGroupDef) -> _GroupProbe:
                 placeable_hosts=int(np.count_nonzero(left)),
             )
         )
+    most_memory_bytes = int(columns.total_memory_bytes.max(initial=0))
+    packing = empty_packing = _packing(group, most_memory_bytes, columns.placeable_mask)
+    if not columns.probes_are_alike:
+        empty_packing = _packing(group, most_memory_bytes, columns.total_mask)
+    best_total = empty_packing.most(columns.total_memory_bytes, columns.total_vcpus)
+    best_left = packing.most(columns.left_memory_bytes, columns.left_vcpus)
+    group_total = group_totals(totals)
+    best_total_bytes = int(best_total.memory_bytes.sum())
     return _GroupProbe(
         flavors=tuple(sorted(flavors, key=lambda probe: probe.flavor_name)),
-        total=group_totals(totals),
+        total=replace(group_total, memory_bytes=max(group_total.memory_bytes, best_total_bytes)),
         candidates=candidates,
+        free_memory_bytes=int(best_left.memory_bytes.sum()),
+        packing=packing,
+    )
+
+
+def _packing(
+    group: FlavorGroupDef, most_memory_bytes: int, mask_of: Callable[[FlavorSpec], BoolColumn]
+) -> GroupPacking:
+    return GroupPacking(
+        [SlotSize(flavor.memory_bytes, flavor.vcpus) for flavor in group.flavors],
+        [mask_of(flavor) for flavor in group.flavors],
+        most_memory_bytes,
     )
 
 

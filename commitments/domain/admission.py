@@ -8,7 +8,7 @@ slots are placed in the order of the targets, each placement seeing those before
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -18,16 +18,19 @@ import numpy as np
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
-from commitments.domain.accounting import cores_decision, slots_message
+from commitments.domain.accounting import slots_message
+from commitments.domain.cores_account import CoresAccount, CoresLedger
+from commitments.domain.cutting import SlotsFound, SlotsWanted, find_hosts
 from commitments.domain.payg import PaygVm
 from commitments.domain.placing import (
     NO_DOMAIN,
     DomainHint,
     SlotAsk,
-    place_slots,
+    SlotPlacer,
     table_with_released,
 )
 from commitments.domain.planner import (
+    NewSlot,
     SlotLimitExceeded,
     SlotPlan,
     SlotView,
@@ -109,44 +112,6 @@ class CommitmentTarget:
     accepted_cores: int = 0
     previous_project_id: str = ""
     holds_all_or_nothing: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoresLedger:
-    """Cores of one flavor group in one zone.
-
-    Attributes:
-        total_vcpus: Cores of the empty datacenter; None when not probed yet.
-        held_vcpus: Accepted by live cores commitments outside the plan.
-        running_by_project: vCPUs of running VMs, by project; empty unless those that no commitment
-            covers lessen the headroom.
-        held_by_project: Share of ``held_vcpus`` of the projects that run VMs.
-    """
-
-    total_vcpus: int | None
-    held_vcpus: int = 0
-    running_by_project: Mapping[str, int] = field(default_factory=dict)
-    held_by_project: Mapping[str, int] = field(default_factory=dict)
-
-    def with_held(self, project_id: str, vcpus: int) -> CoresLedger:
-        """Return the ledger after a project's commitments took vCPUs, or gave back (negative)."""
-        held = dict(self.held_by_project)
-        held[project_id] = max(held.get(project_id, 0) + vcpus, 0)
-        return replace(self, held_vcpus=max(self.held_vcpus + vcpus, 0), held_by_project=held)
-
-    def uncommitted_of_others(self, project_id: str) -> int:
-        """Return the running vCPUs that commitments of their project do not cover.
-
-        Those of the project itself are left out: a commitment covers its VMs first, so a project
-        that commits to what it runs already needs no room besides.
-
-        Source: spec liquid, 20 (21).
-        """
-        return sum(
-            max(0, running - self.held_by_project.get(project, 0))
-            for project, running in self.running_by_project.items()
-            if project != project_id
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +274,7 @@ class _Draft:
     target: CommitmentTarget
     slots: tuple[SlotView, ...]
     slot_plan: SlotPlan | None = None
-    asks: list[SlotAsk] = field(default_factory=list)
+    wanted: SlotsWanted | None = None
     refusal: str = ""
     cause: Cause | None = None
     exceeds_slot_limit: bool = False
@@ -400,12 +365,12 @@ class _Admission:
         for shrink in outcome.shrinks:
             smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
             self._shrink(shrink.slot_id, smaller)
-        draft.asks = self._asks(draft, outcome, group, desired)
+        draft.wanted = self._wanted(draft, outcome, group, desired)
 
-    def _asks(
+    def _wanted(
         self, draft: _Draft, plan: SlotPlan, group: FlavorGroupDef, desired: CommitmentState
-    ) -> list[SlotAsk]:
-        """Return the slots that need a host: stored ones that have none, then the new ones."""
+    ) -> SlotsWanted:
+        """Return what needs a host: stored slots that have none, and the memory of new ones."""
         removed = set(plan.removed_ids)
         flavors = {flavor.name: flavor for flavor in group.flavors}
         like = SlotAsk(
@@ -419,7 +384,7 @@ class _Admission:
             domain=self._snapshot.domains.get(desired.domain_id, NO_DOMAIN),
             pipeline=self._snapshot.pipelines.get(group.name),
         )
-        asks = [
+        stored = tuple(
             replace(
                 like,
                 slot_id=slot.slot_id,
@@ -431,19 +396,18 @@ class _Admission:
             )
             for slot in draft.slots
             if slot.target_host is None and slot.slot_id not in removed
-        ]
-        asks.extend(
-            replace(
-                like,
-                slot_index=slot.slot_index,
-                slot_name=slot.name,
-                flavor=flavors[slot.resource_name],
-                slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            )
-            for slot in plan.creates
-            if slot.vm is None
         )
-        return asks
+        used = [slot.slot_index for slot in draft.slots]
+        used += [new.slot_index for new in plan.creates if new.vm is not None]
+        return SlotsWanted(
+            like=like,
+            group=group,
+            stored=stored,
+            whole_ids=frozenset(slot.slot_id for slot in draft.slots if slot.has_allocations),
+            new_bytes=sum(new.memory_bytes for new in plan.creates if new.vm is None),
+            next_index=max(used, default=-1) + 1,
+            prefix=desired.slot_prefix,
+        )
 
     def _payg_vms(self, desired: CommitmentState) -> list[PaygVm]:
         """Return the VMs that this commitment may cover and no other of the batch does."""
@@ -468,54 +432,34 @@ class _Admission:
             self._deltas[host_id] -= room.blocked - block
 
     def _place_and_decide(self) -> tuple[CommitmentDecision, ...]:
-        cores = _CoresAccount(self._snapshot.cores, (draft.target for draft in self._drafts))
-        decisions: list[CommitmentDecision] = []
-        for run in self._runs():
-            decisions.extend(self._place_run(run, cores))
-        return tuple(decisions)
-
-    def _runs(self) -> list[list[_Draft]]:
-        """Return the drafts in order, cut where slots found may have to be given up again.
-
-        What a commitment gives up must not be in the way of those after it.
-        """
-        runs: list[list[_Draft]] = [[]]
-        for draft in self._drafts:
-            if runs[-1] and _may_give_up(runs[-1][-1]) and not self._may_reject:
-                runs.append([])
-            runs[-1].append(draft)
-        return runs
-
-    def _place_run(
-        self, drafts: Sequence[_Draft], cores: _CoresAccount
-    ) -> tuple[CommitmentDecision, ...]:
-        hosts = table_with_released(self._snapshot.hosts, self._deltas)
-        found = iter(place_slots(hosts, [ask for draft in drafts for ask in draft.asks]))
+        placer = self._new_placer()
+        cores = CoresAccount(self._snapshot.cores, (draft.target for draft in self._drafts))
         decisions = []
-        for draft in drafts:
-            placements = (
-                *_made_for_vms(draft),
-                *(
-                    SlotPlacement(
-                        slot_id=ask.slot_id,
-                        slot_index=ask.slot_index,
-                        resource_name=ask.flavor.name if ask.names_flavor else "",
-                        slot=ask.slot,
-                        decision=next(found),
-                    )
-                    for ask in draft.asks
-                ),
-            )
+        for draft in self._drafts:
+            placements = _made_for_vms(draft)
+            if draft.wanted is not None:
+                found = find_hosts(placer, draft.wanted)
+                self._cut(draft, found)
+                placements += _placements(found)
             decision = self._decide(draft, placements, cores)
             if decision.outcome is Outcome.RESERVING and _may_give_up(draft):
                 decision = self._gives_up(draft, decision)
+                placer = self._new_placer()
             if decision.outcome in {Outcome.ACCEPTED, Outcome.RESERVING}:
                 self._hold(decision.placements)
+                self._released.update(decision.slot_plan.cut_ids if decision.slot_plan else ())
             decisions.append(decision)
         return tuple(decisions)
 
+    def _new_placer(self) -> SlotPlacer:
+        """Return a placer that sees what was released and held so far."""
+        return SlotPlacer(table_with_released(self._snapshot.hosts, self._deltas))
+
     def _gives_up(self, draft: _Draft, decision: CommitmentDecision) -> CommitmentDecision:
-        """Return the decision of a commitment that lacks a part, and so holds nothing."""
+        """Return the decision of a commitment that lacks a part, and so holds nothing.
+
+        What it gives up must not be in the way of those after it.
+        """
         slot_ids = tuple(slot.slot_id for slot in draft.slots)
         for slot_id in slot_ids:
             if slot_id not in self._released:
@@ -523,13 +467,40 @@ class _Admission:
         plan = SlotPlan(delete_ids=slot_ids) if slot_ids else None
         return replace(decision, slot_plan=plan, placements=())
 
+    def _cut(self, draft: _Draft, found: SlotsFound) -> None:
+        """Plan the new slots as they were found, in place of those that were planned before."""
+        plan = draft.slot_plan
+        assert plan is not None  # noqa: S101 - what is wanted comes from a plan
+        for_vms = tuple(new for new in plan.creates if new.vm is not None)
+        creates = for_vms + tuple(
+            NewSlot(
+                slot_index=slot.ask.slot_index,
+                name=slot.ask.slot_name,
+                resource_name=slot.ask.flavor.name,
+                memory_bytes=slot.ask.slot.memory_bytes,
+                vcpus=slot.ask.slot.vcpus,
+            )
+            for slot in found.new
+        )
+        draft.slot_plan = replace(
+            plan,
+            creates=creates,
+            cut_ids=found.cut_ids,
+            total_slots=plan.total_slots + len(creates) - len(plan.creates) - len(found.cut_ids),
+        )
+        new_count, limit = len(found.new), self._snapshot.max_slots
+        if 0 < limit < new_count and not found.missing:
+            draft.refusal = SlotLimitExceeded(new_slots=new_count, limit=limit).message
+            draft.cause = Cause.STRUCTURAL
+            draft.exceeds_slot_limit = True
+
     def _hold(self, placements: Sequence[SlotPlacement]) -> None:
         for placement in placements:
             if placement.host_id is not None:
                 self._deltas[placement.host_id] += placement.block
 
     def _decide(
-        self, draft: _Draft, placements: tuple[SlotPlacement, ...], cores: _CoresAccount
+        self, draft: _Draft, placements: tuple[SlotPlacement, ...], cores: CoresAccount
     ) -> CommitmentDecision:
         target = draft.target
         if target.desired is None:
@@ -538,7 +509,8 @@ class _Admission:
             outcome = Outcome.PLANNED if target.is_planned else Outcome.RELEASED
             return CommitmentDecision(target=target, outcome=outcome)
         if not _wants_slots(target):
-            draft.refusal, draft.cause = cores.ask(target, target.desired)
+            draft.refusal, cause = cores.ask(target, target.desired)
+            draft.cause = Cause(cause) if cause is not None else None
         elif not draft.refusal:
             missing = sum(1 for placement in placements if placement.host_id is None)
             total = draft.slot_plan.total_slots if draft.slot_plan else 0
@@ -575,6 +547,19 @@ def _wants_slots(target: CommitmentTarget) -> bool:
     return target.desired is not None and target.desired.resource_type is ResourceType.MEMORY
 
 
+def _placements(found: SlotsFound) -> tuple[SlotPlacement, ...]:
+    return tuple(
+        SlotPlacement(
+            slot_id=slot.ask.slot_id,
+            slot_index=slot.ask.slot_index,
+            resource_name=slot.ask.flavor.name if slot.ask.names_flavor else "",
+            slot=slot.ask.slot,
+            decision=slot.decision,
+        )
+        for slot in found.slots
+    )
+
+
 def _made_for_vms(draft: _Draft) -> tuple[SlotPlacement, ...]:
     """Return the placements that nobody has to be asked for: slots of running VMs."""
     creates = draft.slot_plan.creates if draft.slot_plan is not None else ()
@@ -590,44 +575,3 @@ def _made_for_vms(draft: _Draft) -> tuple[SlotPlacement, ...]:
         for new in creates
         if new.vm is not None
     )
-
-
-class _CoresAccount:
-    """Cores that are left, falling as commitments of the plan take them (commitments, 8.5).
-
-    What commitments of the plan hold by an earlier acceptance, and go on holding, is taken before
-    any of them is asked: a commitment that grows in vain keeps it.
-    """
-
-    def __init__(
-        self, ledgers: Mapping[tuple[str, str], CoresLedger], targets: Iterable[CommitmentTarget]
-    ) -> None:
-        self._ledgers = dict(ledgers)
-        for target in targets:
-            desired = target.desired
-            if desired is not None and target.is_holding and not _wants_slots(target):
-                self._take(desired, _kept_cores(target, desired))
-
-    def ask(self, target: CommitmentTarget, desired: CommitmentState) -> tuple[str, Cause | None]:
-        """Take the cores of a commitment, or return why not.
-
-        What was accepted before and did not grow is accepted again (decisions).
-        """
-        kept = _kept_cores(target, desired)
-        if desired.requested_amount > target.accepted_cores:
-            ledger = self._ledgers[desired.flavor_group_name, desired.zone]
-            taken = ledger.held_vcpus - kept + ledger.uncommitted_of_others(desired.project_id)
-            answer = cores_decision(ledger.total_vcpus, taken, desired.requested_amount)
-            if answer.cause is not None:
-                return answer.message, Cause(answer.cause)
-        self._take(desired, desired.requested_amount - kept)
-        return "", None
-
-    def _take(self, desired: CommitmentState, vcpus: int) -> None:
-        key = (desired.flavor_group_name, desired.zone)
-        if key in self._ledgers:  # nobody has to count for what is kept as it was accepted
-            self._ledgers[key] = self._ledgers[key].with_held(desired.project_id, vcpus)
-
-
-def _kept_cores(target: CommitmentTarget, desired: CommitmentState) -> int:
-    return min(target.accepted_cores, desired.requested_amount)

@@ -29,7 +29,7 @@ from scheduling.table import HostTable
 MOST_ADVISED = 5
 """Refused commitments of one batch for which a smaller amount is looked for."""
 MOST_SLOTS = 1_000
-"""A batch of more new slots gets its causes alone: each further plan would cost as much again."""
+"""A batch of more slots, as cut, gets its causes alone: each further plan would cost as much."""
 NO_ROOM = "no host has room"
 
 
@@ -74,7 +74,10 @@ def advise(
     refused = [d for d in plan.rejections if d.cause is Cause.CAPACITY]
     targets = [decision.target for decision in plan.decisions]
     is_structural = len(refused) < len(plan.rejections)
-    if not refused or is_structural or _new_slots(snapshot, targets) > MOST_SLOTS:
+    placements = sum(len(decision.placements) for decision in plan.decisions)
+    if not refused or is_structural:
+        return Advice(causes=_causes(refused))
+    if max(placements, _new_slots(snapshot, targets)) > MOST_SLOTS:
         return Advice(causes=_causes(refused))
     smaller = {}
     for decision in refused[:MOST_ADVISED]:

@@ -1,20 +1,21 @@
 """When a refused batch fits: the first known moment (spec liquid, 11.5, 20 row 6).
 
-A batch whose new slots are all alike fits from some room on, and room only grows between two
-changes of hosts, so bisection finds the moment. Slots of several sizes can be unlucky: the same
-batch may fit into less room and not into more, since hosts are chosen one slot after the other. For
-those, every moment before the one found is tried too, as far as they can be hoped to fit.
+One commitment fits from some room on, and room only grows between two changes of hosts, so
+bisection finds the moment. Several commitments can be unlucky: the same batch may fit into less
+room and not into more, since hosts are chosen for one commitment after the other. For those, every
+moment before the one found is tried too, as far as they can be hoped to fit.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
+from capacity.domain.flavor_groups import FlavorGroupDef
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
@@ -23,7 +24,6 @@ from commitments.domain.admission import (
 )
 from commitments.domain.placing import table_with_released
 from commitments.domain.timeline import Sweep, Timeline
-from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
 
 MOST_TRIED_SLOTS = 2_000
@@ -46,13 +46,14 @@ class _NewSlots:
 
     Attributes:
         count: How many.
-        sizes: Size and zone of each kind to how many take at least as much, in the same zone.
-        are_alike: Whether every host is as good for one of them as for another.
+        memory_bytes: Zone to the memory of all of them there.
+        grows_with_room: Whether they fit into more room if they fit into less: one commitment's do,
+            and so do whole slots of one smallest flavor.
     """
 
     count: int
-    sizes: tuple[tuple[ResourceVector, str, int], ...]
-    are_alike: bool
+    memory_bytes: Mapping[str, int]
+    grows_with_room: bool
 
 
 def first_fit(
@@ -60,8 +61,8 @@ def first_fit(
 ) -> Fit | None:
     """Return the first known moment at which a batch that is refused now would be accepted.
 
-    What is returned fits. No earlier moment does, unless the batch has slots of several kinds and
-    more of them than are worth trying at every moment (``MOST_TRIED_SLOTS``); then it does not fit
+    What is returned fits. No earlier moment does, unless the batch has several commitments and more
+    slots than are worth trying at every moment (``MOST_TRIED_SLOTS``); then it does not fit
     at the moment before.
 
     Args:
@@ -104,6 +105,7 @@ class _Search:
         self, snapshot: AdmissionSnapshot, targets: Sequence[CommitmentTarget], timeline: Timeline
     ) -> None:
         self._targets = targets
+        self._groups = snapshot.groups
         self._moments = timeline.moments
         self._sweep = Sweep(snapshot, timeline)
         self._slots_left = MOST_TRIED_SLOTS
@@ -114,7 +116,7 @@ class _Search:
         Hosts may change at ``start``.
         """
         plan = self._plan_at(end)
-        new_slots = _new_slots_of(plan)
+        new_slots = _new_slots_of(plan, self._groups)
         hopeful = _first_true(
             start,
             end,
@@ -127,7 +129,7 @@ class _Search:
         found, border = None, end
         if not plan.rejections:
             found, border = self._bisected(hopeful, end, Fit(at=self._moments[end], plan=plan))
-        if new_slots.are_alike:
+        if new_slots.grows_with_room:
             return found
         return self._lucky(hopeful, border, new_slots.count) or found
 
@@ -174,7 +176,7 @@ def _first_true(start: int, end: int, is_true: Callable[[int], bool]) -> int | N
     return start
 
 
-def _new_slots_of(plan: AdmissionPlan) -> _NewSlots:
+def _new_slots_of(plan: AdmissionPlan, groups: Mapping[str, FlavorGroupDef]) -> _NewSlots:
     asked = [
         (placement, decision.target.desired)
         for decision in plan.decisions
@@ -185,29 +187,34 @@ def _new_slots_of(plan: AdmissionPlan) -> _NewSlots:
         (placement.resource_name, placement.slot, desired.flavor_group_name, desired.project_id)
         for placement, desired in asked
     }
-    slots = [(placement.slot, desired.zone) for placement, desired in asked]
+    memory_bytes: dict[str, int] = {}
+    for placement, desired in asked:
+        placed_bytes = placement.slot.memory_bytes
+        memory_bytes[desired.zone] = memory_bytes.get(desired.zone, 0) + placed_bytes
+    smallest = {
+        (group.smallest.name, group.smallest.memory_bytes, name) for name, group in groups.items()
+    }
+    are_smallest = len(kinds) == 1 and all(
+        (name, slot.memory_bytes, group) in smallest for name, slot, group, _project in kinds
+    )
     return _NewSlots(
-        count=len(slots),
-        sizes=tuple(
-            (size, zone, sum(size.fits_into(slot) for slot, its in slots if its == zone))
-            for size, zone in sorted(set(slots))
-        ),
-        are_alike=len(kinds) <= 1,
+        count=len(asked),
+        memory_bytes=memory_bytes,
+        grows_with_room=are_smallest
+        or len({desired.commitment_uuid for _placement, desired in asked}) <= 1,
     )
 
 
 def _may_fit(hosts: HostTable, new_slots: _NewSlots) -> bool:
-    """Return whether there is hope: for each size, room for all slots of at least that size.
+    """Return whether there is hope: as much memory as all slots take, on hosts with vCPUs left.
 
     More room never takes hope away, and a batch that fits has it.
     """
-    free_memory_bytes = np.maximum(hosts.free_memory_bytes(), 0)
-    free_vcpus = np.maximum(hosts.free_vcpus(), 0)
-    for size, zone, wanted in new_slots.sizes:
-        if size.memory_bytes <= 0 or size.vcpus <= 0 or zone not in hosts.zones:
+    free_memory_bytes = np.where(hosts.free_vcpus() > 0, hosts.free_memory_bytes(), 0)
+    for zone, wanted_bytes in new_slots.memory_bytes.items():
+        if zone not in hosts.zones:
             continue
         here = hosts.zone == hosts.zones.index(zone)
-        room = np.minimum(free_memory_bytes // size.memory_bytes, free_vcpus // size.vcpus)
-        if int(room[here].sum(dtype=np.int64)) < wanted:
+        if int(np.maximum(free_memory_bytes[here], 0).sum(dtype=np.int64)) < wanted_bytes:
             return False
     return True

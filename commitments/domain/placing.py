@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from scheduling.engine import (
     Batch,
     Pipeline,
     PipelineRunError,
-    schedule_many,
 )
+from scheduling.evaluation import Evaluation
 from scheduling.request import (
     Intent,
     PlacementRequest,
@@ -26,6 +25,9 @@ from scheduling.request import (
 )
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
+
+MAX_CANDIDATES = 3
+"""How many of the best hosts a decision tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,27 +86,85 @@ class SlotAsk:
         return self.names_flavor and self.slot.memory_bytes > 0 and self.slot.vcpus > 0
 
 
-def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | None, ...]:
-    """Choose hosts for slots one after the other, each seeing the blocks of those before.
+class SlotPlacer:
+    """Chooses hosts for slots one after the other, each seeing the blocks of those before.
 
     Slots next to each other that the same pipeline judges are placed as one batch.
+    """
+
+    def __init__(self, hosts: HostTable) -> None:
+        """Start with the hosts as they are before the first slot."""
+        self._hosts = hosts
+        self._held: list[tuple[int, ResourceVector]] = []
+        self._pipeline = SLOT_PIPELINE
+        self._batch: Batch | None = None
+
+    @property
+    def count(self) -> int:
+        """How many slots were placed so far."""
+        return len(self._held)
+
+    def rewind(self, count: int) -> tuple[tuple[int, ResourceVector], ...]:
+        """Take back all slots but the first ones; return host key and size of what was undone."""
+        undone = tuple(self._held[count:])
+        if undone:
+            del self._held[count:]
+            self._batch = None
+        return undone
+
+    def repeat(self, undone: Sequence[tuple[int, ResourceVector]]) -> None:
+        """Place slots again that ``rewind`` took back, where they were."""
+        if undone:
+            self._held.extend(undone)
+            self._batch = None
+
+    def place(self, ask: SlotAsk, *, only_row: int | None = None) -> Decision | None:
+        """Choose a host for a slot.
+
+        Args:
+            ask: The slot.
+            only_row: Row of the one host that it may be on; None leaves the choice.
+
+        Returns:
+            None for a slot without memory, vCPUs or the name of a flavor, which no host can be
+            asked for.
+        """
+        if not ask.is_askable:
+            return None
+        decision = self._batch_for(ask).decide(
+            _request(ask), max_candidates=MAX_CANDIDATES, only_row=only_row
+        )
+        if decision.host_id is not None:
+            self._held.append((decision.host_id, ask.slot))
+        return decision
+
+    def look(self, ask: SlotAsk) -> Evaluation | None:
+        """Return what a slot sees of every host now; None where a filter cannot judge."""
+        try:
+            return self._batch_for(ask).evaluation(_request(ask))
+        except PipelineRunError:
+            return None
+
+    def _batch_for(self, ask: SlotAsk) -> Batch:
+        pipeline = ask.pipeline or SLOT_PIPELINE
+        if self._batch is None or pipeline.name != self._pipeline.name:
+            taken: dict[int, ResourceVector] = {}
+            for host_id, slot in self._held:
+                taken[host_id] = taken.get(host_id, ZERO) + slot
+            self._pipeline = pipeline
+            self._batch = Batch(table_with_released(self._hosts, taken), pipeline)
+        return self._batch
+
+
+def place_slots(hosts: HostTable, asks: Sequence[SlotAsk]) -> tuple[Decision | None, ...]:
+    """Choose hosts for slots as they are, in their order.
 
     Returns:
         One decision per ask, in order; None for a slot without memory, vCPUs or the name of a
         flavor, which no host can be asked for.
     """
-    askable = [ask for ask in asks if ask.is_askable]
-    found: list[Decision] = []
-    for _, run in groupby(askable, key=lambda ask: ask.pipeline.name if ask.pipeline else ""):
-        batch = list(run)
-        requests = [_request(ask) for ask in batch]
-        pipeline = batch[0].pipeline or SLOT_PIPELINE
-        chosen = schedule_many(hosts, requests, pipeline, max_candidates=3)
-        if len(batch) < len(askable):
-            hosts = table_with_released(hosts, _taken(batch, chosen))
-        found.extend(chosen)
-    decisions = iter(found)
-    return tuple(next(decisions) if ask.is_askable else None for ask in asks)
+    placer = SlotPlacer(hosts)
+    return tuple(placer.place(ask) for ask in asks)
 
 
 def weigh_hosts(hosts: HostTable, ask: SlotAsk) -> tuple[BoolColumn, FloatColumn]:
@@ -122,14 +182,6 @@ def weigh_hosts(hosts: HostTable, ask: SlotAsk) -> tuple[BoolColumn, FloatColumn
     except PipelineRunError:
         return np.zeros(len(hosts), dtype=np.bool_), np.full(len(hosts), -np.inf)
     return evaluation.survivors(), evaluation.scores
-
-
-def _taken(asks: Sequence[SlotAsk], decisions: Sequence[Decision]) -> dict[int, ResourceVector]:
-    taken: dict[int, ResourceVector] = {}
-    for ask, decision in zip(asks, decisions, strict=True):
-        if decision.host_id is not None:
-            taken[decision.host_id] = taken.get(decision.host_id, ZERO) + ask.slot
-    return taken
 
 
 def table_with_released(hosts: HostTable, deltas: Mapping[int, ResourceVector]) -> HostTable:

@@ -121,6 +121,7 @@ class SlotPlan:
         repair_ids: Slots to delete because project, group or zone is wrong, by slot index.
         delete_ids: Slots to delete because they are surplus, by slot index.
         renew_ids: Empty slots to replace because no flavor has their size now, by slot index.
+        cut_ids: Slots that found no host as large as they are, to replace by smaller ones.
         creates: Slots to create, by slot index.
         shrinks: Slots to shrink in place, by slot index.
         updates: Slots whose metadata to write, by slot index.
@@ -130,6 +131,7 @@ class SlotPlan:
     repair_ids: tuple[int, ...] = ()
     delete_ids: tuple[int, ...] = ()
     renew_ids: tuple[int, ...] = ()
+    cut_ids: tuple[int, ...] = ()
     creates: tuple[NewSlot, ...] = ()
     shrinks: tuple[SlotShrink, ...] = ()
     updates: tuple[SlotUpdate, ...] = ()
@@ -148,12 +150,13 @@ class SlotPlan:
     @property
     def repaired(self) -> int:
         """How many slots are replaced or get new metadata."""
-        return len(self.repair_ids) + len(self.renew_ids) + len(self.updates)
+        replaced = len(self.repair_ids) + len(self.renew_ids) + len(self.cut_ids)
+        return replaced + len(self.updates)
 
     @property
     def removed_ids(self) -> tuple[int, ...]:
         """All slots to delete."""
-        return self.repair_ids + self.delete_ids + self.renew_ids
+        return self.repair_ids + self.delete_ids + self.renew_ids + self.cut_ids
 
     @property
     def is_empty(self) -> bool:

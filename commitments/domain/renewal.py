@@ -9,6 +9,7 @@ from datetime import datetime
 from capacity.domain.flavor_groups import FlavorGroupDef
 from commitments.domain.payg import PaygVm
 from commitments.domain.planner import (
+    NewSlot,
     PlanOutcome,
     SlotPlan,
     SlotView,
@@ -39,7 +40,7 @@ def outdated_slots(slots: Sequence[SlotView], group: FlavorGroupDef) -> tuple[Sl
 
     Source: spec commitments, 6.2, 6.7.
     """
-    whole = {(flavor.name, flavor.memory_bytes, flavor.vcpus) for flavor in group.flavors}
+    whole = _whole_sizes(group)
     odd = [
         slot
         for slot in sorted(slots, key=lambda slot: (slot.slot_index, slot.slot_id))
@@ -48,6 +49,17 @@ def outdated_slots(slots: Sequence[SlotView], group: FlavorGroupDef) -> tuple[Sl
     remainder = _remainder_size(group, sum(slot.memory_bytes for slot in odd))
     kept_id = next((slot.slot_id for slot in odd if _size_of(slot) == remainder), None)
     return tuple(slot for slot in odd if slot.slot_id != kept_id)
+
+
+def are_up_to_date(slots: Sequence[NewSlot], group: FlavorGroupDef) -> bool:
+    """Return whether new slots would not be outdated: hosts may be so full that they must be odd.
+
+    Source: spec commitments, 6.2, 6.7.
+    """
+    whole = _whole_sizes(group)
+    sizes = [(slot.resource_name, slot.memory_bytes, slot.vcpus) for slot in slots]
+    odd = [size for size in sizes if size not in whole]
+    return not odd or odd == [_remainder_size(group, sum(memory for _, memory, _ in odd))]
 
 
 def plan_renewal(
@@ -94,6 +106,10 @@ def plan_renewal(
         updates=tuple(update for update in plan.updates if update.slot_id not in old_ids),
         total_slots=len(existing) - len(old) + len(creates),
     )
+
+
+def _whole_sizes(group: FlavorGroupDef) -> set[SlotSize]:
+    return {(flavor.name, flavor.memory_bytes, flavor.vcpus) for flavor in group.flavors}
 
 
 def _size_of(slot: SlotView) -> SlotSize:

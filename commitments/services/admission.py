@@ -22,9 +22,9 @@ from capacity.services.probe_pipelines import current_probes
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
-    CoresLedger,
     SlotRoom,
 )
+from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, ResourceType

@@ -18,10 +18,12 @@ from commitments.domain.accounting import retry_delay_seconds
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
+    CommitmentDecision,
     CommitmentTarget,
     Outcome,
     plan_admission,
 )
+from commitments.domain.renewal import are_up_to_date
 from commitments.metrics_slots import SLOT_RENEWALS
 
 log = structlog.get_logger(__name__)
@@ -41,7 +43,7 @@ def plan_renewing(
     plan = plan_admission(renewing, [target], may_reject=False, now=now)
     decision = plan.decisions[0]
     is_renewed = decision.slot_plan is not None and bool(decision.slot_plan.renew_ids)
-    if is_renewed and decision.outcome is Outcome.ACCEPTED:
+    if is_renewed and decision.outcome is Outcome.ACCEPTED and _is_worth_it(snapshot, decision):
         _count("renewed")
         return plan
     if is_renewed:
@@ -50,6 +52,14 @@ def plan_renewing(
     plan = plan_admission(snapshot, [target], may_reject=False, now=now)
     waiting = replace(plan.decisions[0], retry_at=_next_try(target, now))
     return replace(plan, decisions=(waiting,))
+
+
+def _is_worth_it(snapshot: AdmissionSnapshot, decision: CommitmentDecision) -> bool:
+    """Return whether the new slots need no renewal themselves."""
+    desired, plan = decision.target.desired, decision.slot_plan
+    if desired is None or plan is None:
+        return False
+    return are_up_to_date(plan.creates, snapshot.groups[desired.flavor_group_name])
 
 
 def _next_try(target: CommitmentTarget, now: datetime) -> datetime:

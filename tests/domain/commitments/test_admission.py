@@ -14,12 +14,12 @@ from commitments.domain.admission import (
     AdmissionSnapshot,
     Cause,
     CommitmentTarget,
-    CoresLedger,
     Outcome,
     SlotRoom,
     plan_admission,
     shrunk_block,
 )
+from commitments.domain.cores_account import CoresLedger
 from commitments.domain.placing import SlotAsk, place_slots, table_with_released
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState

@@ -13,10 +13,10 @@ from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
-    CoresLedger,
     Outcome,
     plan_admission,
 )
+from commitments.domain.cores_account import CoresLedger
 from commitments.domain.statuses import ResourceType
 from commitments.domain.timeline import CoresRelease, Sweep, Timeline
 from scheduling.table import HostTable

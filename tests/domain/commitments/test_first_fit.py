@@ -481,18 +481,26 @@ def test_cores_and_memory_of_one_batch_fit_together() -> None:
     assert fit.at == day(5)
 
 
-UNLUCKY = region(host(1, 8, gib(4)), host(2, 8, gib(3)), host(3, 8, gib(4)))
-"""Room for 4, 5 and 4; slots of 5, 1, 4 and 4 fit once the second host has 6, and no more when the
-first has 5 as well, which the first slot then takes."""
-SIZES = [of_group(target(6, uuid="a"), "odd"), target(8, uuid="b")]
+def only(size: int) -> FlavorGroupDef:
+    flavor = FlavorSpec(name=f"only-{size}", vcpus=size, memory_bytes=size * GIB)
+    return FlavorGroupDef(name=f"only-{size}", flavors=(flavor,), ram_core_ratio_mib=1024)
+
+
+UNLUCKY = replace(
+    region(host(1, 16, gib(8)), host(2, 8, gib(4))),
+    groups={group.name: group for group in (only(5), only(4))},
+)
+"""Room for 8 and 4; a slot of 5 and two of 4 fit once the second host has 5, and not when it has 7:
+then the first slot takes the first host, which is fuller, and the second has room for one of 4."""
+SIZES = [of_group(target(5, uuid="a"), "only-5"), of_group(target(8, uuid="b"), "only-4")]
 
 
 @pytest.mark.parametrize(
     ("releases", "fits_on"),
     [
-        pytest.param([(1, 2, 1), (2, 1, 1)], 1, id="it does not fit at the end"),
-        pytest.param([(1, 2, 1), (2, 1, 1), (3, 3, 4)], 1, id="it fits twice"),
-        pytest.param([(1, 1, 1), (2, 2, 1), (3, 3, 4)], 3, id="it never was lucky"),
+        pytest.param([(1, 2, 1), (2, 2, 2)], 1, id="it does not fit at the end"),
+        pytest.param([(1, 2, 1), (2, 2, 2), (3, 2, 1)], 1, id="it fits twice"),
+        pytest.param([(1, 2, 3), (3, 2, 1)], 3, id="it never was lucky"),
     ],
 )
 def test_first_moment_is_found_where_less_room_was_luckier(
@@ -507,7 +515,7 @@ def test_a_batch_of_many_slots_is_tried_no_more_often_than_it_is_worth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("commitments.domain.first_fit.MOST_TRIED_SLOTS", 3)
-    known = timeline([(1, 2, 1), (2, 1, 1), (3, 3, 4)])
+    known = timeline([(1, 2, 1), (2, 2, 2), (3, 2, 1)])
     fit = first_fit(UNLUCKY, SIZES, known)
     assert fit is not None
     assert fit.at == day(3)

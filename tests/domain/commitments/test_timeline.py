@@ -15,10 +15,10 @@ from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
-    CoresLedger,
     plan_admission,
 )
 from commitments.domain.advice import Advice, advice_lines, advise, largest_fitting_units
+from commitments.domain.cores_account import CoresLedger
 from commitments.domain.first_fit import first_fit
 from commitments.domain.placing import SlotAsk
 from commitments.domain.state import CommitmentState
@@ -321,7 +321,7 @@ class TestAdvice:
         assert advice.fit is not None
         assert advice.fit.at == day(3)
         (line,) = advice_lines(advice).values()
-        assert line.startswith("no host has room: asked 4 GiB and 4 vCPUs on one host in zone az;")
+        assert line.startswith("no host has room: asked 1 GiB and 1 vCPUs on one host in zone az;")
         assert line.endswith("; fits now: 3 units; fits in az-b; fits from 2026-11-24T12:00:00Z")
 
     def test_the_filter_that_took_the_last_host_is_named(self) -> None:
