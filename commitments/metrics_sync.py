@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 from commitments.domain.limes_intake import (
+    SKIP_REASON_DECIDED_BY_LIMES,
     SKIP_REASON_EMPTY_UUID,
     SKIP_REASON_INVALID_COMMITMENT,
     SKIP_REASON_INVALID_RESOURCE,
@@ -24,6 +25,7 @@ SKIP_REASONS = (
     SKIP_REASON_NON_COMPUTE,
     SKIP_REASON_UNKNOWN_STATUS,
     SKIP_REASON_INVALID_COMMITMENT,
+    SKIP_REASON_DECIDED_BY_LIMES,
 )
 
 ERRORS = Counter(
@@ -50,7 +52,7 @@ UNMATCHED = Gauge(
 )
 SKIPPED = Counter(
     metric_name("committed_resource_syncer_commitments_skipped_total"),
-    "Listed commitments that are not understood.",
+    "Listed commitments that were not taken in.",
     ["reason"],
 )
 CREATES = Counter(

@@ -12,10 +12,10 @@ from journal.metrics import at_scrape, metric_name
 
 
 class SyncGauges:
-    """When the last good runs began, and whether an import was refused; none before the first."""
+    """When the last good runs began, and what the last ones met; none before the first."""
 
     def collect(self) -> Iterable[Metric]:
-        """Return the gauge as of now.
+        """Return the gauges as of now.
 
         Raises:
             DatabaseError: The database does not answer.
@@ -27,7 +27,13 @@ class SyncGauges:
         started_at = sync_runs.last_success_at(sync_runs.SOURCE)
         if started_at is not None:
             gauge.add_metric([], started_at.timestamp())
-        return [gauge, *_of_imports()]
+        lost = GaugeMetricFamily(
+            metric_name("committed_resource_syncer_nothing_understood"),
+            "Whether the last run was told of commitments for us and understood none.",
+        )
+        if (is_lost := sync_runs.understood_nothing()) is not None:
+            lost.add_metric([], is_lost)
+        return [gauge, lost, *_of_imports()]
 
 
 def _of_imports() -> Iterable[Metric]:

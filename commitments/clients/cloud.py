@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from commitments.domain.limes_wire import V1, LimesWire
 from journal.errors import HeadroomError
 
 Json = Any  # a JSON document as the other side sent it
@@ -34,11 +35,13 @@ class ProjectAnswer:
         project: Which.
         commitments: What it lists; empty when it does not know the project.
         error: Why the project could not be read; empty when it was.
+        wire: How those commitments are written.
     """
 
     project: CloudProject
     commitments: Sequence[Mapping[str, Json]] = ()
     error: str = ""
+    wire: LimesWire = V1
 
 
 class Cloud(Protocol):

@@ -15,6 +15,7 @@ from keystoneauth1.exceptions import ClientException
 from keystoneauth1.session import Session
 
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
+from commitments.domain.limes_wire import V1, LimesListing
 from journal.keystone_options import KeystoneOptions, login_options
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,9 @@ class HTTPCloud:
     delay. Limes answers only requests to its public name, so public endpoints are used.
     """
 
-    def __init__(self, keystone: KeystoneOptions, options: CloudOptions) -> None:
+    def __init__(
+        self, keystone: KeystoneOptions, options: CloudOptions, limes: LimesListing = V1
+    ) -> None:
         plugin, login = login_options(keystone)
         loader: Any = loading.get_plugin_loader(plugin)  # Any: the library has no types
         self._session = Session(
@@ -57,6 +60,7 @@ class HTTPCloud:
         )
         self._region_name = keystone.region_name or None
         self._options = options
+        self._limes = limes
 
     def list_projects(self) -> Sequence[CloudProject]:
         """Return every project of every page.
@@ -87,7 +91,9 @@ class HTTPCloud:
     def list_commitments(self, projects: Sequence[CloudProject]) -> Iterator[ProjectAnswer]:
         """Yield what Limes says of each project, asking for a few at a time."""
         try:
-            base = self._endpoint("resources", self._options.limes_url, "v1")
+            base = self._endpoint(
+                self._limes.catalog_type, self._options.limes_url, self._limes.version
+            )
         except ClientException as error:
             problem = one_line(f"Limes: {error}")
             yield from (ProjectAnswer(project=project, error=problem) for project in projects)
@@ -104,15 +110,18 @@ class HTTPCloud:
         )
 
     def _commitments_of(self, base: str, project: CloudProject) -> ProjectAnswer:
-        url = f"{base}/domains/{project.domain_id}/projects/{project.project_id}/commitments"
+        path = self._limes.commitments_path(
+            project_id=project.project_id, domain_id=project.domain_id
+        )
+        url = f"{base}/{path}"
         try:
             document = self._get(url, is_missing_fine=True)
         except ClientException as error:
             return ProjectAnswer(project=project, error=one_line(f"Limes: {error}"))
-        commitments = document.get("commitments") if isinstance(document, dict) else None
-        if not _is_list_of_objects(commitments):
+        commitments = self._limes.listed(document)
+        if commitments is None:
             return ProjectAnswer(project=project, error="Limes: the answer lists no commitments")
-        return ProjectAnswer(project=project, commitments=commitments)
+        return ProjectAnswer(project=project, commitments=commitments, wire=self._limes)
 
     def _endpoint(self, service_type: str, configured: str, version: str) -> str:
         found = configured or self._session.get_endpoint(

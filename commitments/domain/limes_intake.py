@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from capacity.domain.units import (
     Unit,
@@ -37,6 +37,7 @@ SKIP_REASON_NON_COMPUTE: Final = "non_compute"
 SKIP_REASON_UNKNOWN_STATUS: Final = "unknown_status"
 SKIP_REASON_INVALID_RESOURCE: Final = "invalid_resource_name"
 SKIP_REASON_UNKNOWN_FLAVOR_GROUP: Final = "unknown_flavor_group"
+SKIP_REASON_DECIDED_BY_LIMES: Final = "decided_by_limes"
 SKIP_REASON_UNIT_MISMATCH: Final = "unit_mismatch"
 SKIP_REASON_EMPTY_UUID: Final = "empty_uuid"
 SKIP_REASON_INVALID_COMMITMENT: Final = "invalid_commitment"
@@ -93,11 +94,20 @@ class Skipped:
     detail: str
 
 
+class Understanding(Protocol):
+    """Filters and converts one commitment (:func:`take_in` with all but its record)."""
+
+    def __call__(self, record: LimesRecord) -> Converted | Skipped:
+        """Return it converted, or why not."""
+        ...
+
+
 def take_in(
     record: LimesRecord,
     ram_unit_mib_by_group: Mapping[str, int],
     *,
     service_type: str = COMPUTE,
+    decided_by_limes: Collection[str] = (),
 ) -> Converted | Skipped:
     """Filter and convert one commitment; the first check that fails gives the reason.
 
@@ -105,13 +115,36 @@ def take_in(
         record: What Limes returned.
         ram_unit_mib_by_group: Declared RAM unit in MiB of every known flavor group.
         service_type: Name under which Limes knows our service.
+        decided_by_limes: Names of resources whose commitments Limes decides without asking us.
 
     Source: spec commitments, 16.3 with its improvements.
     """
-    found = _checked(record, ram_unit_mib_by_group, service_type)
+    name = record.commitment.resource_name
+    found: int | _Refusal
+    if record.service_type == service_type and name in decided_by_limes:
+        found = _Refusal(SKIP_REASON_DECIDED_BY_LIMES, f"handlesCommitments of {name} is false")
+    else:
+        found = _checked(record, ram_unit_mib_by_group, service_type)
     if isinstance(found, _Refusal):
         return Skipped(uuid=record.commitment.uuid, reason=found.reason, detail=found.detail)
     return _converted(record, found)
+
+
+def is_ours(service_type: str, resource_name: str, *, configured: str = COMPUTE) -> bool:
+    """Return whether a listed commitment is meant for us, understood or not.
+
+    Args:
+        service_type: Limes' name of its service.
+        resource_name: Limes' name of its resource.
+        configured: Name under which Limes knows our service, as far as we know.
+    """
+    if service_type == configured:
+        return True
+    try:
+        flavor_group_and_type_from_resource(resource_name)
+    except InvalidResourceName:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""Reading a commitment of Limes' API as it came over the wire (spec liquid, 15.2)."""
+"""Commitments as the versions of Limes' API write them (spec liquid, 15.2).
+
+Version 1 lists the commitments of a project. Version 2 has no list yet: what it answers to the
+request that creates a commitment is read here, so that its list needs a path and nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from commitments.domain.limes_intake import (
     SKIP_REASON_INVALID_COMMITMENT,
@@ -23,10 +27,90 @@ class _MalformedError(ValueError):
     """A field has another type or range than it should."""
 
 
+class LimesWire(Protocol):
+    """How a version of Limes' API writes a commitment."""
+
+    def read_record(
+        self, raw: Mapping[str, Json], *, project_id: str, domain_id: str
+    ) -> LimesRecord | Skipped:
+        """Return a commitment ready to be taken in, or why it cannot be read.
+
+        Args:
+            raw: The commitment as Limes sent it.
+            project_id: Project that was asked about.
+            domain_id: Its domain.
+        """
+        ...
+
+
+class LimesListing(LimesWire, Protocol):
+    """A version of Limes' API that lists commitments.
+
+    Attributes:
+        catalog_type: Service type in Keystone's catalog.
+        version: Last part of its address there.
+    """
+
+    catalog_type: str
+    version: str
+
+    def commitments_path(self, *, project_id: str, domain_id: str) -> str:
+        """Return where the commitments of a project are listed, below the version's address."""
+        ...
+
+    def listed(self, document: Json) -> list[dict[str, Json]] | None:
+        """Return the commitments of an answer, None when it has another shape."""
+        ...
+
+
+class _VersionOne:
+    """Commitments of v1: the names are those of ``identity_in_v1_api``, amounts have a unit."""
+
+    catalog_type = "resources"
+    version = "v1"
+
+    def commitments_path(self, *, project_id: str, domain_id: str) -> str:
+        """Return where the commitments of a project are listed."""
+        return f"domains/{domain_id}/projects/{project_id}/commitments"
+
+    def listed(self, document: Json) -> list[dict[str, Json]] | None:
+        """Return the commitments of an answer."""
+        found = document.get("commitments") if isinstance(document, dict) else None
+        is_list = isinstance(found, list) and all(isinstance(item, dict) for item in found)
+        return found if is_list else None
+
+    def read_record(
+        self, raw: Mapping[str, Json], *, project_id: str, domain_id: str
+    ) -> LimesRecord | Skipped:
+        """Return a listed commitment ready to be taken in."""
+        return read_record(raw, project_id=project_id, domain_id=domain_id)
+
+
+class _VersionTwo:
+    """Commitments of v2: names as our own info has them, no number, no unit, their project."""
+
+    def read_record(
+        self, raw: Mapping[str, Json], *, project_id: str, domain_id: str
+    ) -> LimesRecord | Skipped:
+        """Return a commitment ready to be taken in, if it is of that project."""
+        record = read_record(raw, project_id=project_id, domain_id=domain_id)
+        named = raw.get("project_id")
+        if isinstance(record, Skipped) or named == project_id:
+            return record
+        detail = f"project_id: is {named!r}, asked was for {project_id!r}"
+        return Skipped(
+            uuid=record.commitment.uuid, reason=SKIP_REASON_INVALID_COMMITMENT, detail=detail
+        )
+
+
+V1: Final = _VersionOne()
+V2: Final = _VersionTwo()
+
+
 def read_record(
     raw: Mapping[str, Json], *, project_id: str, domain_id: str
 ) -> LimesRecord | Skipped:
-    """Return a listed commitment ready to be taken in, or why it cannot be read.
+    """Return the fields that all versions share, or why they cannot be read; others may lack.
 
     Args:
         raw: The commitment as Limes sent it.

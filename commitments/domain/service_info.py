@@ -174,6 +174,15 @@ def gib_half_up(ratio_mib: int) -> int:
     return (2 * ratio_mib + MIB_PER_GIB) // (2 * MIB_PER_GIB)
 
 
+def resource_flags(group: str, settings: GroupSettings) -> dict[str, ResourceFlags]:
+    """Return what is offered for each resource of a group, by resource name."""
+    return {
+        resource_name_ram(group): settings.ram,
+        resource_name_cores(group): settings.cores,
+        resource_name_instances(group): settings.instances,
+    }
+
+
 def _resources(group: FlavorGroupDef, settings: GroupSettings) -> dict[str, object]:
     usable_by = f"(usable by: {', '.join(flavor.name for flavor in group.flavors)})"
     unit_mib = settings.ram_unit_mib

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,11 +11,12 @@ import structlog
 from django.db import connection, models
 from django.db.models.fields import NOT_PROVIDED
 
-from capacity.domain.group_settings import settings_for_group
+from capacity.domain.group_settings import GroupSettings, settings_for_group
 from capacity.domain.units import UnitError
 from capacity.locks import zone_lock
 from capacity.selectors.groups import load_group_definitions, load_group_settings
 from commitments.domain.limes_intake import Converted, is_terminal, same_second
+from commitments.domain.service_info import resource_flags
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.services.rows import SPEC_FIELDS, next_generation, spec_record, summary_of
@@ -127,6 +128,31 @@ def ram_units_of_known_groups() -> dict[str, int]:
         except UnitError:
             log.error("ram_unit_out_of_range", group=name)  # noqa: TRY400 - the group is the fact
     return known
+
+
+def resources_decided_by_limes(groups: Collection[str]) -> frozenset[str]:
+    """Return the resources of some groups whose commitments Limes decides without asking us.
+
+    Source: spec liquid, 4.1 (``handlesCommitments``), 12.1.
+    """
+    configured = load_group_settings()
+    return frozenset(
+        name
+        for group in groups
+        for name, flags in resource_flags(group, settings_for_group(configured, group)).items()
+        if not flags.handles_commitments
+    )
+
+
+def resources_of_retired_groups() -> frozenset[str]:
+    """Return the resources of groups that are gone, whose commitments live on unchanged.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+    """
+    known = load_group_definitions()
+    retired = load_group_definitions(include_retired=True).keys() - known.keys()
+    return frozenset(name for group in retired for name in resource_flags(group, GroupSettings()))
 
 
 def take_in_commitments(

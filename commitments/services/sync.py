@@ -8,12 +8,9 @@ what is missing, and ending it, is one last transaction.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
 
 import structlog
 from django.conf import settings
@@ -24,9 +21,7 @@ from django.utils import timezone
 from capacity.locks import LockSpace, session_lock
 from capacity.models import FlavorGroupSnapshot
 from commitments import metrics_sync as metrics
-from commitments.clients.cloud import Cloud, CloudProject, CloudUnavailable
-from commitments.domain.limes_intake import Converted, LimesRecord, Skipped, take_in
-from commitments.domain.limes_wire import kept_record, read_record
+from commitments.clients.cloud import Cloud, CloudUnavailable
 from commitments.domain.sync_guard import SyncRules, shrank_too_far, vanished_zones
 from commitments.models import Commitment, CommitmentEvent, SyncOutcome, SyncRun
 from commitments.selectors.live import live_commitments
@@ -38,17 +33,25 @@ from commitments.services.limes import (
     take_in_commitments,
 )
 from commitments.services.sync_missing import MissingResult, live_rows, settle_missing
+from commitments.services.sync_reading import (
+    Fetched,
+    Listed,
+    check_fetched,
+    fetch,
+    unread_projects,
+)
 from commitments.services.sync_runs import (
     KNOWN,
     KNOWN_BY_ZONE,
     PROJECTS,
+    SyncProblem,
     begin_run,
     finish_run,
     last_good_run,
 )
 from hosts.models import Host
 from journal.actors import Actor
-from journal.errors import Busy, HeadroomError, NotReady
+from journal.errors import Busy, NotReady
 from journal.outages import RETRYABLE, sqlstate_of
 from journal.tracing import current_global_request_id
 
@@ -57,17 +60,9 @@ log = structlog.get_logger(__name__)
 TASK = "commitments.sync"
 CHUNK_ROWS = 500
 ATTEMPTS = 3
-SHOWN_PROBLEMS = 20
 ALREADY_RUNNING = "already_running"
 GROUPS_MISSING = "flavor_groups_missing"
 """Flavor groups were never looked for: an error, where groups that are not ready are none (4.6)."""
-Listed = list[tuple[Converted, Mapping[str, Any]]]  # Any: the record as Limes sent it
-
-
-class SyncProblem(HeadroomError):  # noqa: N818 - why a run is not a success
-    """What a run could not do; the code is that of its row."""
-
-    code = "sync_incomplete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,33 +80,6 @@ class SyncReport:
     error_code: str = ""
     message: str = ""
     counts: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Fetched:
-    """What Keystone and Limes said.
-
-    Attributes:
-        projects: How many projects there are.
-        listed: What is understood, by uuid.
-        known: Uuids of everything listed, understood or not.
-        zones: Zone to how many of them are listed for it.
-        skipped: Counts by reason.
-        problems: Projects that could not be read, with the cause.
-        unasked: Projects that were not asked about, since too many others failed.
-    """
-
-    projects: int
-    listed: dict[str, tuple[Converted, Mapping[str, Any]]] = field(default_factory=dict)
-    known: set[str] = field(default_factory=set)
-    zones: Counter[str] = field(default_factory=Counter)
-    skipped: Counter[str] = field(default_factory=Counter)
-    problems: dict[str, str] = field(default_factory=dict)
-    unasked: int = 0
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.problems and not self.unasked
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,9 +200,9 @@ def _tried(run: _Run, cloud: Cloud) -> SyncReport:
 def _sync(run: _Run, cloud: Cloud) -> SyncReport:
     units = ram_units_of_known_groups()
     seen = _see_rows()
-    fetched = _fetch(cloud, units, run)
-    if not fetched.listed and fetched.problems and len(fetched.problems) == _asked(fetched):
-        raise SyncProblem(_shown(fetched), code="limes_unavailable")
+    fetched = fetch(cloud, units)
+    _tell_what_was_read(run, fetched)
+    check_fetched(fetched, seen)
     _repair(run, list(fetched.listed.values()), seen)
     problem = _why_missing_is_not_judged(run, fetched)
     if problem is not None:
@@ -253,69 +221,19 @@ def _sync(run: _Run, cloud: Cloud) -> SyncReport:
     return _settle(run, fetched, seen)
 
 
-def _asked(fetched: _Fetched) -> int:
-    return fetched.projects - fetched.unasked
-
-
 def _see_rows() -> SeenRows:
     newest = CommitmentEvent.objects.aggregate(newest=Max("pk"))["newest"]
     rows = Commitment.objects.order_by().values_list("commitment_uuid", "generation")
     return SeenRows(generations=dict(rows), last_event_id=newest or 0)
 
 
-def _fetch(cloud: Cloud, units: Mapping[str, int], run: _Run) -> _Fetched:
-    projects = cloud.list_projects()
-    fetched = _Fetched(projects=len(projects))
-    understand = partial(
-        take_in,
-        ram_unit_mib_by_group=units,
-        service_type=settings.HEADROOM.liquid.limes_service_type,
-    )
-    answered = 0
-    for answer in cloud.list_commitments(projects):
-        answered += 1
-        if answer.error:
-            fetched.problems[answer.project.project_id] = answer.error
-            continue
-        for raw in answer.commitments:
-            _take(fetched, raw, answer.project, understand)
-    fetched.unasked = len(projects) - answered
-    run.counts |= {
-        PROJECTS: len(projects),
-        KNOWN: len(fetched.known),
-        KNOWN_BY_ZONE: dict(sorted(fetched.zones.items())),
-        "understood": len(fetched.listed),
-        "unreadable_projects": len(fetched.problems) + fetched.unasked,
-        **{f"skipped_{reason}": count for reason, count in sorted(fetched.skipped.items())},
-    }
-    if not run.is_dry:
-        metrics.LIMES_COMMITMENTS.set(len(fetched.listed))
-        for reason, count in fetched.skipped.items():
-            metrics.SKIPPED.labels(reason=reason).inc(count)
-    return fetched
-
-
-def _take(
-    fetched: _Fetched,
-    raw: Mapping[str, Any],
-    project: CloudProject,
-    understand: Callable[[LimesRecord], Converted | Skipped],
-) -> None:
-    """Convert one listed commitment, or count why it is not understood; both make it known."""
-    identity = {"project_id": project.project_id, "domain_id": project.domain_id}
-    record = read_record(raw, **identity)
-    outcome = record if isinstance(record, Skipped) else understand(record)
-    if isinstance(zone := raw.get("availability_zone"), str):
-        fetched.zones[zone] += 1
-    if isinstance(outcome, Skipped):
-        fetched.skipped[outcome.reason] += 1
-        if outcome.uuid:
-            fetched.known.add(outcome.uuid)
-        log.debug("commitment_skipped", uuid=outcome.uuid, reason=outcome.reason)
+def _tell_what_was_read(run: _Run, fetched: Fetched) -> None:
+    run.counts |= fetched.counts
+    if run.is_dry:
         return
-    uuid = outcome.state.commitment_uuid
-    fetched.known.add(uuid)
-    fetched.listed[uuid] = (outcome, kept_record(raw, **identity))
+    metrics.LIMES_COMMITMENTS.set(len(fetched.listed))
+    for reason, count in fetched.skipped.items():
+        metrics.SKIPPED.labels(reason=reason).inc(count)
 
 
 def _repair(run: _Run, listed: Listed, seen: SeenRows) -> None:
@@ -377,10 +295,10 @@ def _with_retries(work: Callable[[], None]) -> None:
             return
 
 
-def _why_missing_is_not_judged(run: _Run, fetched: _Fetched) -> SyncProblem | None:
+def _why_missing_is_not_judged(run: _Run, fetched: Fetched) -> SyncProblem | None:
     """Return why this run may not say that something is gone, or None when it may."""
     if not fetched.is_complete:
-        return SyncProblem(_shown(fetched))
+        return SyncProblem(unread_projects(fetched))
     rules = configured_rules()
     good = last_good_run()
     counts = good.counts if good is not None else {}
@@ -396,7 +314,7 @@ def _why_missing_is_not_judged(run: _Run, fetched: _Fetched) -> SyncProblem | No
 
 
 def _why_a_zone_is_not_judged(
-    before: Mapping[str, int], fetched: _Fetched, now: datetime
+    before: Mapping[str, int], fetched: Fetched, now: datetime
 ) -> SyncProblem | None:
     """Return that zones with hosts and live commitments are not listed at all, if there are any."""
     vanished = vanished_zones(before=before, known=fetched.zones)
@@ -418,15 +336,7 @@ def _why_a_zone_is_not_judged(
     return SyncProblem("; ".join(lines), code="zone_vanished")
 
 
-def _shown(fetched: _Fetched) -> str:
-    shown = sorted(fetched.problems.items())[:SHOWN_PROBLEMS]
-    unread = len(fetched.problems) + fetched.unasked
-    lines = [f"{unread} of {fetched.projects} projects could not be read"]
-    lines += [f"{project_id}: {problem}" for project_id, problem in shown]
-    return "; ".join(lines)
-
-
-def _settle(run: _Run, fetched: _Fetched, seen: SeenRows) -> SyncReport:
+def _settle(run: _Run, fetched: Fetched, seen: SeenRows) -> SyncReport:
     """Judge what is missing and end the run, in one transaction."""
     rules = configured_rules()
     result = MissingResult()

@@ -10,13 +10,25 @@ from django.utils import timezone
 
 from commitments.models import SyncOutcome, SyncRun
 from journal.actors import Actor
-from journal.errors import InvalidInput
+from journal.errors import HeadroomError, InvalidInput
 from journal.services import Change, record_changes
 
 SOURCE = "limes"
 KNOWN = "known"
 KNOWN_BY_ZONE = "known_by_zone"
 PROJECTS = "projects"
+
+
+class SyncProblem(HeadroomError):  # noqa: N818 - why a run is not a success
+    """What a run could not do; the code is that of its row."""
+
+    code = "sync_incomplete"
+
+
+class NothingUnderstood(SyncProblem):
+    """Commitments for us are listed, and none is understood."""
+
+    code = "nothing_understood"
 
 
 def begin_run(now: datetime, *, source: str = SOURCE, is_alone: bool = True) -> SyncRun:
@@ -58,6 +70,13 @@ def last_success_at(source: str) -> datetime | None:
     """Return when the last run of a source that was a success began."""
     runs = SyncRun.objects.filter(source=source, outcome=SyncOutcome.SUCCESS)
     return runs.order_by("-id").values_list("started_at", flat=True).first()
+
+
+def understood_nothing() -> bool | None:
+    """Return whether the last run that ended understood nothing; None before the first."""
+    ended = SyncRun.objects.filter(source=SOURCE, finished_at__isnull=False).order_by("-id")
+    code = ended.values_list("error_code", flat=True).first()
+    return None if code is None else code == NothingUnderstood.code
 
 
 def last_good_run() -> SyncRun | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from commitments.services.sync import SyncProblem, configured_cloud, sync_commitments
+from commitments.services.sync import configured_cloud, sync_commitments
+from commitments.services.sync_runs import SyncProblem
 from journal.actors import command_actor
 from journal.tracing import with_new_global_request_id
 

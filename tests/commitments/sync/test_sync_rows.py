@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from capacity.models import Reservation
+from capacity.models import FlavorGroupSettings, Reservation
 from commitments.clients.http_cloud import HTTPCloud
 from commitments.models import Commitment, CommitmentEvent, CommitmentState, Condition, SyncRun
 from commitments.services.repair import repair_due_commitments
@@ -18,7 +18,19 @@ from scheduling.resources import GIB
 from tests.factories import make_group, make_host, make_slot
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 
-from .world import GROUP, NOW, SYNCER, UUID, live_row, many, metric, sync, tuples, uuid_of
+from .world import (
+    GROUP,
+    NOW,
+    SYNCER,
+    UUID,
+    live_row,
+    many,
+    metric,
+    sync,
+    tuples,
+    understood,
+    uuid_of,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,11 +67,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_listed_commitment_without_a_row(
     cloud: FakeCloud, fields: dict[str, Any], expected: tuple[str, int] | None
 ) -> None:
+    understood(cloud)
     cloud.add("p1", [limes_commitment(UUID, **fields)])
     report = sync(cloud)
     assert (report.outcome, report.error_code) == ("success", "")
-    rows = Commitment.objects.values_list("state", "requested_amount", "project_id", "domain_id")
-    assert list(rows) == ([(*expected, "p1", "domain-1")] if expected else [])
+    rows = Commitment.objects.filter(commitment_uuid=UUID)
+    found = rows.values_list("state", "requested_amount", "project_id", "domain_id")
+    assert list(found) == ([(*expected, "p1", "domain-1")] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -72,11 +86,16 @@ def test_a_listed_commitment_without_a_row(
         ({"unit": "2048 MiB"}, "unit_mismatch"),
         ({"amount": -1}, "invalid_commitment"),
         ({"availability_zone": ""}, "invalid_commitment"),
+        ({"resource_name": f"hw_version_{GROUP}_cores", "unit": None}, "decided_by_limes"),
+        ({"resource_name": f"hw_version_{GROUP}_instances", "unit": None}, "decided_by_limes"),
     ],
 )
 def test_a_skipped_commitment_is_counted_and_its_row_and_slots_stay(
     cloud: FakeCloud, fields: dict[str, Any], reason: str
 ) -> None:
+    FlavorGroupSettings.objects.update(cores_handles_commitments=False)
+    understood(cloud)
+    assert sync(cloud).outcome == "success"
     row = live_row()
     make_slot(row, make_host("h1"))
     cloud.add("p1", [limes_commitment(UUID, **fields)])
@@ -86,6 +105,24 @@ def test_a_skipped_commitment_is_counted_and_its_row_and_slots_stay(
     assert report.counts[f"skipped_{reason}"] == 1
     assert report.counts["missing"] == 0
     assert tuples() == before
+
+
+@pytest.mark.parametrize("resource", ["ram", "cores"])
+def test_commitments_that_limes_decides_itself_are_not_taken_in(
+    cloud: FakeCloud, resource: str
+) -> None:
+    """Nobody asked us whether there is room for them (spec liquid, 4.1, handlesCommitments)."""
+    FlavorGroupSettings.objects.update(**{f"{resource}_handles_commitments": False})
+    name = f"hw_version_{GROUP}_{resource}"
+    cloud.add("p1", [limes_commitment(UUID, resource_name=name, unit=None)])
+    counted = metric("commitments_skipped_total", reason="decided_by_limes")
+    report = sync(cloud)
+    assert (report.outcome, report.error_code) == ("success", "")
+    assert report.counts["skipped_decided_by_limes"] == 1
+    assert metric("commitments_skipped_total", reason="decided_by_limes") == counted + 1
+    assert not Commitment.objects.exists()
+    FlavorGroupSettings.objects.update(**{f"{resource}_handles_commitments": True})
+    assert sync(cloud).counts["created"] == 1
 
 
 def test_an_empty_uuid_is_counted(cloud: FakeCloud) -> None:

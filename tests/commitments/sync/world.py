@@ -39,6 +39,11 @@ def many(cloud: FakeCloud, count: int) -> None:
         cloud.add(f"p{number % 4}", [limes_commitment(uuid_of(number), id=number)])
 
 
+def understood(cloud: FakeCloud) -> None:
+    """Let Limes list a commitment that is fine, so that not all are misunderstood."""
+    cloud.add("fine", [limes_commitment(uuid_of(999_999), id=999_999)])
+
+
 def metric(name: str, **labels: str) -> float:
     full = f"cortex_committed_resource_syncer_{name}"
     return REGISTRY.get_sample_value(full, labels) or 0.0
