@@ -77,6 +77,9 @@ class Commitment(TrackedModel):
         null=True, blank=True, help_text="the commitment as Limes described it at the last sync"
     )
     origin = models.CharField(max_length=16, default="api")
+    first_listed_at = models.DateTimeField(
+        null=True, blank=True, help_text="start of the first sync that found it in Limes"
+    )
     missing_since = models.DateTimeField(
         null=True, blank=True, help_text="start of the first sync in a row that did not find it"
     )

@@ -101,6 +101,12 @@ class SyncSettings(Section):
     stale_grace_seconds: int = Field(
         21_600, ge=0, description="How long it must be missing besides."
     )
+    unlisted_grace_seconds: int = Field(
+        600,
+        ge=0,
+        description="How old a commitment must be that Limes never listed before a run that begins"
+        " then may end it.",
+    )
     max_drop_ratio: float = Field(
         0.2, ge=0, le=1, description="Share of commitments (or projects) that may vanish at once."
     )

@@ -89,6 +89,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
     page_columns = (
         "commitment_uuid",
         "limes_id",
+        "first_listed_at",
         "origin",
         "state",
         "project_link",

@@ -2,7 +2,8 @@
 
 Limes hides what is over, so "not listed" is how a commitment normally ends, and also what a broken
 or cut answer looks like. Ending takes several complete runs and some hours, and a run whose set
-shrank too far decides nothing.
+shrank too far decides nothing. What Limes never listed is another matter: it was asked for, our
+answer was lost, and Limes forgot it; one complete run that began late enough ends it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class SyncRules:
     Attributes:
         stale_threshold: Complete runs in a row that a commitment must be missing in.
         stale_grace: How long it must be missing besides.
+        unlisted_grace: How long one that was never listed must be left in peace before a run that
+            may end it begins: Limes asks us before it stores what it lists.
         max_drop_ratio: Share of the known set (0..1) that may go missing at once.
         max_drop_count: Fewer than so many may go missing whatever the share.
         expired_retention: How long a row outlives its end after its slots are gone.
@@ -28,6 +31,7 @@ class SyncRules:
 
     stale_threshold: int
     stale_grace: timedelta
+    unlisted_grace: timedelta
     max_drop_ratio: float
     max_drop_count: int
     expired_retention: timedelta
@@ -59,7 +63,7 @@ class MissingPlan:
     Attributes:
         found_again: Rows whose count goes back to nothing.
         missed: Rows that were missing once more.
-        ended: Those of them that were missing long enough.
+        ended: Those of them that were missing long enough, or were never listed.
     """
 
     found_again: tuple[int, ...]
@@ -98,7 +102,12 @@ def vanished_zones(*, before: Mapping[str, int], known: Mapping[str, int]) -> tu
 
 
 def plan_missing(
-    rows: Iterable[StoredRow], known: Collection[str], *, rules: SyncRules, now: datetime
+    rows: Iterable[StoredRow],
+    known: Collection[str],
+    *,
+    rules: SyncRules,
+    now: datetime,
+    never_listed: Collection[str] = (),
 ) -> MissingPlan:
     """Return what a complete, believable run does about stored commitments.
 
@@ -107,6 +116,7 @@ def plan_missing(
         known: Uuids that Limes lists, whether we understand them or not.
         rules: The thresholds.
         now: Start of the run.
+        never_listed: Uuids that no run ever found, and nobody touched for long enough.
     """
     found_again, missed, ended = [], [], []
     for row in rows:
@@ -117,7 +127,8 @@ def plan_missing(
             missed.append(row.pk)
             since = row.missing_since or now
             is_long = now - since >= rules.stale_grace
-            if is_long and row.missed_syncs + 1 >= rules.stale_threshold:
+            is_often = row.missed_syncs + 1 >= rules.stale_threshold
+            if (is_long and is_often) or row.commitment_uuid in never_listed:
                 ended.append(row.pk)
     return MissingPlan(
         found_again=tuple(sorted(found_again)),

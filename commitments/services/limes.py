@@ -280,6 +280,7 @@ def _new_row(converted: Converted, record: Mapping[str, Any], intake: Intake) ->
         origin=ORIGIN,
         limes_id=converted.limes_id,
         limes_record=record,
+        first_listed_at=intake.now,
         confirmed_at=_moment(converted.confirmed_at),
         creator_request_id=intake.request_id,
         **_desired(converted),

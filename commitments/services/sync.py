@@ -8,7 +8,7 @@ what is missing, and ending it, is one last transaction.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -16,7 +16,6 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from capacity.locks import LockSpace, session_lock
 from capacity.models import FlavorGroupSnapshot
@@ -32,7 +31,13 @@ from commitments.services.limes import (
     ram_units_of_known_groups,
     take_in_commitments,
 )
-from commitments.services.sync_missing import MissingResult, live_rows, settle_missing
+from commitments.services.sync_missing import (
+    MissingResult,
+    live_rows,
+    mark_listed,
+    never_listed,
+    settle_missing,
+)
 from commitments.services.sync_reading import (
     Fetched,
     Listed,
@@ -43,6 +48,7 @@ from commitments.services.sync_reading import (
 from commitments.services.sync_runs import (
     KNOWN,
     KNOWN_BY_ZONE,
+    NEVER_LISTED,
     PROJECTS,
     SyncProblem,
     begin_run,
@@ -51,6 +57,7 @@ from commitments.services.sync_runs import (
 )
 from hosts.models import Host
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.outages import RETRYABLE, sqlstate_of
 from journal.tracing import current_global_request_id
@@ -106,6 +113,7 @@ def configured_rules() -> SyncRules:
     return SyncRules(
         stale_threshold=sync.stale_threshold,
         stale_grace=timedelta(seconds=sync.stale_grace_seconds),
+        unlisted_grace=timedelta(seconds=sync.unlisted_grace_seconds),
         max_drop_ratio=sync.max_drop_ratio,
         max_drop_count=sync.max_drop_count,
         expired_retention=timedelta(seconds=sync.expired_retention_seconds),
@@ -135,7 +143,7 @@ def sync_commitments(
     run = _Run(
         actor=actor,
         request_id=request_id or current_global_request_id(),
-        now=now or timezone.now(),
+        now=now or database_now(),
     )
     with session_lock(LockSpace.TASK, TASK) as is_ours:
         if not is_ours:
@@ -204,7 +212,11 @@ def _sync(run: _Run, cloud: Cloud) -> SyncReport:
     _tell_what_was_read(run, fetched)
     check_fetched(fetched, seen)
     _repair(run, list(fetched.listed.values()), seen)
-    problem = _why_missing_is_not_judged(run, fetched)
+    if not run.is_dry:
+        mark_listed(fetched.known, run.now)
+    unheard = never_listed(fetched.known, seen, rules=configured_rules(), now=run.now)
+    run.counts[NEVER_LISTED] = len(unheard)
+    problem = _why_missing_is_not_judged(run, fetched, len(unheard))
     if problem is not None:
         unmatched = sum(
             row.commitment_uuid not in fetched.known for row in live_rows(seen, run.now)
@@ -218,7 +230,7 @@ def _sync(run: _Run, cloud: Cloud) -> SyncReport:
             message=problem.message,
             counts=run.counts,
         )
-    return _settle(run, fetched, seen)
+    return _settle(run, fetched, seen, unheard)
 
 
 def _see_rows() -> SeenRows:
@@ -295,16 +307,25 @@ def _with_retries(work: Callable[[], None]) -> None:
             return
 
 
-def _why_missing_is_not_judged(run: _Run, fetched: Fetched) -> SyncProblem | None:
-    """Return why this run may not say that something is gone, or None when it may."""
+def _why_missing_is_not_judged(run: _Run, fetched: Fetched, unheard: int) -> SyncProblem | None:
+    """Return why this run may not say that something is gone, or None when it may.
+
+    Commitments that were never listed would end at once, so they are part of what is expected,
+    but for those that an operator accepted to be gone with the last good run.
+    """
     if not fetched.is_complete:
         return SyncProblem(unread_projects(fetched))
     rules = configured_rules()
     good = last_good_run()
     counts = good.counts if good is not None else {}
-    before = int(counts.get(KNOWN, live_commitments(run.now).count()))
-    if shrank_too_far(known=len(fetched.known), before=before, rules=rules):
-        message = f"Limes lists {len(fetched.known)} commitments, {before} in the last good run"
+    accepted = counts.get(NEVER_LISTED, 0) if good is not None and good.shrink_accepted_by else 0
+    listed = int(counts.get(KNOWN, live_commitments(run.now).count() - unheard))
+    before, known = listed + max(0, unheard - int(accepted)), len(fetched.known)
+    if shrank_too_far(known=known, before=before, rules=rules):
+        message = (
+            f"Limes lists {known} commitments, {listed} in the last good run, "
+            f"and never listed {unheard} of ours"
+        )
         return SyncProblem(message, code="commitments_shrank")
     projects = int(counts.get(PROJECTS, 0))
     if shrank_too_far(known=fetched.projects, before=projects, rules=rules):
@@ -336,7 +357,7 @@ def _why_a_zone_is_not_judged(
     return SyncProblem("; ".join(lines), code="zone_vanished")
 
 
-def _settle(run: _Run, fetched: Fetched, seen: SeenRows) -> SyncReport:
+def _settle(run: _Run, fetched: Fetched, seen: SeenRows, unheard: Collection[str]) -> SyncReport:
     """Judge what is missing and end the run, in one transaction."""
     rules = configured_rules()
     result = MissingResult()
@@ -351,6 +372,7 @@ def _settle(run: _Run, fetched: Fetched, seen: SeenRows) -> SyncReport:
                 now=run.now,
                 actor=run.actor,
                 request_id=run.request_id,
+                unheard=unheard,
             )
             run.counts |= {
                 "missing": result.missed,

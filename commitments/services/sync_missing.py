@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from capacity.locks import zone_lock
@@ -23,6 +25,7 @@ from journal.actors import Actor
 
 ORIGIN_SYNC = "sync"
 ENDED_REASON = "Limes does not list it any more"
+NEVER_LISTED_REASON = "Limes never listed it: our answer to its request was lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,53 @@ def live_rows(seen: SeenRows, now: datetime) -> Iterator[StoredRow]:
         )
 
 
+def mark_listed(known: Collection[str], now: datetime) -> None:
+    """Note of commitments that a run found for the first time that Limes lists them.
+
+    Locks their rows, and no other, in order of primary key. One transaction.
+
+    Args:
+        known: Uuids that Limes lists, whether we understand them or not.
+        now: Start of the run.
+    """
+    unmarked = Commitment.objects.filter(first_listed_at__isnull=True).order_by("pk")
+    pks = [pk for pk, uuid in unmarked.values_list("pk", "commitment_uuid") if uuid in known]
+    if not pks:
+        return
+    with transaction.atomic(durable=True):
+        _locked(pks)
+        Commitment.objects.filter(pk__in=pks).update(first_listed_at=now)
+
+
+def never_listed(
+    known: Collection[str], seen: SeenRows, *, rules: SyncRules, now: datetime
+) -> frozenset[str]:
+    """Return live commitments that no run ever found, this one neither.
+
+    Only those count that were stored before reading began and that nothing happened to for the
+    grace before it: Limes stores a commitment after we accepted it. Whether one was changed
+    while Limes was read is asked again when it ends.
+
+    Args:
+        known: Uuids that Limes lists.
+        seen: Rows as they were when reading from Limes began.
+        rules: Thresholds.
+        now: Start of the run, by the database's clock.
+    """
+    quiet_since = now - rules.unlisted_grace
+    rows = live_commitments(now).filter(
+        first_listed_at__isnull=True, limes_record__isnull=True, created_at__lte=quiet_since
+    )
+    uuids = rows.order_by().values_list("commitment_uuid", flat=True)
+    candidates = {uuid for uuid in uuids if uuid not in known and uuid in seen.generations}
+    if not candidates:
+        return frozenset()
+    events = CommitmentEvent.objects.filter(
+        commitment_uuid__in=candidates, created_at__gt=quiet_since
+    )
+    return frozenset(candidates - set(events.values_list("commitment_uuid", flat=True)))
+
+
 def settle_missing(
     known: Collection[str],
     seen: SeenRows,
@@ -63,6 +113,7 @@ def settle_missing(
     now: datetime,
     actor: Actor,
     request_id: str,
+    unheard: Collection[str] = (),
 ) -> MissingResult:
     """Count, end and forget commitments that Limes does not list. Runs in the caller's transaction.
 
@@ -76,17 +127,21 @@ def settle_missing(
         now: Start of the run.
         actor: Who does it.
         request_id: Correlation id.
+        unheard: What :func:`never_listed` found.
     """
-    plan = plan_missing(live_rows(seen, now), known, rules=rules, now=now)
-    ended = _end(plan, seen, now, actor, request_id)
+    plan = plan_missing(live_rows(seen, now), known, rules=rules, now=now, never_listed=unheard)
+    rows = _end(plan, seen, now)
+    tell([_ending(row, before, unheard, actor, request_id) for row, before in rows])
+    ended = [row for row, _ in rows]
     _count(plan, {row.pk for row in ended}, now)
     deleted = _forget(known, rules, now, actor, request_id)
     return MissingResult(missed=len(plan.missed), ended=len(ended), deleted=deleted)
 
 
 def _end(
-    plan: MissingPlan, seen: SeenRows, now: datetime, actor: Actor, request_id: str
-) -> list[Commitment]:
+    plan: MissingPlan, seen: SeenRows, now: datetime
+) -> list[tuple[Commitment, dict[str, Any]]]:
+    """End rows that nobody changed meanwhile, and return each with what it was."""
     zones = Commitment.objects.filter(pk__in=plan.ended).order_by().values_list("zone").distinct()
     zone_lock(zone for (zone,) in zones)
     rows = [
@@ -94,7 +149,7 @@ def _end(
         for row in _locked(plan.ended)
         if seen.generations.get(row.commitment_uuid) == row.generation
     ]
-    before = {row.pk: spec_record(row) for row in rows}
+    ended = [(row, spec_record(row)) for row in rows]
     for row in rows:
         row.state, row.origin = CommitmentStatus.SUPERSEDED.value, ORIGIN_SYNC
         row.generation += 1
@@ -105,20 +160,26 @@ def _end(
         ("state", "origin", "generation", "next_reconcile_at", "missed_syncs", "missing_since"),
         batch_size=BATCH_ROWS,
     )
-    events = [
-        CommitmentEvent(
-            commitment_uuid=row.commitment_uuid,
-            actor=actor.name,
-            request_id=request_id,
-            action="commitment_missing_ended",
-            before=before[row.pk],
-            after=spec_record(row),
-            reason=ENDED_REASON,
-        )
-        for row in rows
-    ]
-    tell(events)
-    return rows
+    return ended
+
+
+def _ending(
+    row: Commitment,
+    before: dict[str, Any],
+    unheard: Collection[str],
+    actor: Actor,
+    request_id: str,
+) -> CommitmentEvent:
+    was_listed = row.commitment_uuid not in unheard
+    return CommitmentEvent(
+        commitment_uuid=row.commitment_uuid,
+        actor=actor.name,
+        request_id=request_id,
+        action="commitment_missing_ended",
+        before=before,
+        after=spec_record(row),
+        reason=ENDED_REASON if was_listed else NEVER_LISTED_REASON,
+    )
 
 
 def _count(plan: MissingPlan, ended: set[int], now: datetime) -> None:

@@ -17,6 +17,7 @@ SOURCE = "limes"
 KNOWN = "known"
 KNOWN_BY_ZONE = "known_by_zone"
 PROJECTS = "projects"
+NEVER_LISTED = "never_listed"
 
 
 class SyncProblem(HeadroomError):  # noqa: N818 - why a run is not a success

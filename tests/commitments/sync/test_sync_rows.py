@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from capacity.models import FlavorGroupSettings, Reservation
-from commitments.clients.http_cloud import HTTPCloud
 from commitments.models import Commitment, CommitmentEvent, CommitmentState, Condition, SyncRun
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import sync_commitments
-from config.sections import SyncSettings
 from journal.models import AuditEntry, Outbox
 from scheduling.resources import GIB
 from tests.factories import make_group, make_host, make_slot
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 
+from .interrupting import Interrupting
 from .world import (
     GROUP,
     NOW,
@@ -96,7 +95,7 @@ def test_a_skipped_commitment_is_counted_and_its_row_and_slots_stay(
     FlavorGroupSettings.objects.update(cores_handles_commitments=False)
     understood(cloud)
     assert sync(cloud).outcome == "success"
-    row = live_row()
+    row = live_row(first_listed_at=NOW)
     make_slot(row, make_host("h1"))
     cloud.add("p1", [limes_commitment(UUID, **fields)])
     counted, before = metric("commitments_skipped_total", reason=reason), tuples()
@@ -225,22 +224,6 @@ def test_a_row_that_reappears_starts_anew(cloud: FakeCloud) -> None:
     assert (row.state, row.missed_syncs, row.missing_since) == ("confirmed", 0, None)
 
 
-class _Interrupting:
-    """Keystone and Limes, with something that happens after they were asked."""
-
-    def __init__(self, cloud: FakeCloud, happens: Any) -> None:
-        self._client = HTTPCloud(cloud.settings(), SyncSettings(retries=0))
-        self._happens = happens
-
-    def list_projects(self) -> Any:
-        return self._client.list_projects()
-
-    def list_commitments(self, projects: Any) -> Any:
-        answers = list(self._client.list_commitments(projects))
-        self._happens()
-        return iter(answers)
-
-
 def test_a_row_that_changes_while_limes_is_read_is_neither_overwritten_nor_judged(
     cloud: FakeCloud,
 ) -> None:
@@ -251,13 +234,13 @@ def test_a_row_that_changes_while_limes_is_read_is_neither_overwritten_nor_judge
         for row in (listed, unlisted):
             Commitment.objects.filter(pk=row.pk).update(requested_amount=8 * GIB, generation=2)
 
-    report = sync_commitments(_Interrupting(cloud, change), actor=SYNCER, now=NOW)
+    report = sync_commitments(Interrupting(cloud, change), actor=SYNCER, now=NOW)
     assert report.counts["left_changed_since_fetch"] == 1
     assert set(Commitment.objects.values_list("requested_amount", "missed_syncs")) == {(8 * GIB, 0)}
 
 
 def test_a_row_that_is_made_while_limes_is_read_is_not_judged(cloud: FakeCloud) -> None:
-    report = sync_commitments(_Interrupting(cloud, live_row), actor=SYNCER, now=NOW)
+    report = sync_commitments(Interrupting(cloud, live_row), actor=SYNCER, now=NOW)
     assert report.counts["missing"] == 0
     assert Commitment.objects.get().missed_syncs == 0
 

@@ -27,7 +27,7 @@ def uuid_of(number: int) -> str:
     return f"aaaaaaaa-0000-0000-0000-{number:012}"
 
 
-def sync(cloud: FakeCloud, *, now: datetime = NOW, **options: Any) -> SyncReport:
+def sync(cloud: FakeCloud, *, now: datetime | None = NOW, **options: Any) -> SyncReport:
     settings = SyncSettings(retries=0, timeout_seconds=20)
     client = HTTPCloud(cloud.settings(), settings)
     return sync_commitments(client, actor=SYNCER, request_id="req", now=now, **options)
