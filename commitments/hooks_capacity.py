@@ -10,6 +10,7 @@ from django.db import connection
 from capacity.hooks import ZonePosition
 from commitments.models import CommitmentState, ResourceType
 from journal.models import deletions_forgotten_since
+from journal.tracking import not_in_snapshot
 
 COMMITTED_SLOTS = """
 SELECT unit.flavor_group,
@@ -27,14 +28,12 @@ SELECT done.zone
        AS done(zone, snapshot, xmin)
  WHERE EXISTS (
        SELECT FROM commitments_commitment AS held
-        WHERE held.zone = done.zone AND held.changed_xid >= done.xmin
-          AND NOT pg_visible_in_snapshot(
-              held.changed_xid::text::xid8, done.snapshot::pg_snapshot))
+        WHERE held.zone = done.zone
+          AND {not_in_snapshot("held", snapshot="done.snapshot", xmin="done.xmin")})
     OR EXISTS (
        SELECT FROM journal_deletedrow AS gone
-        WHERE gone.table_name = 'commitments_commitment' AND gone.changed_xid >= done.xmin
-          AND NOT pg_visible_in_snapshot(
-              gone.changed_xid::text::xid8, done.snapshot::pg_snapshot))
+        WHERE gone.table_name = 'commitments_commitment'
+          AND {not_in_snapshot("gone", snapshot="done.snapshot", xmin="done.xmin")})
     OR {deletions_forgotten_since("done.xmin")}
 """  # noqa: S608 - constants only
 

@@ -19,14 +19,12 @@ from django.utils import timezone
 from capacity.hooks import ZonePosition, zones_with_changed_commitments
 from capacity.models import CapacityComputation
 from journal.models import deletions_forgotten_since
+from journal.tracking import not_in_snapshot
 
 
 def _changed_after(alias: str) -> str:
     """Return the condition that a tracked row is not in the snapshot of ``done``."""
-    return (
-        f"{alias}.changed_xid >= done.snapshot_xmin AND NOT pg_visible_in_snapshot("
-        f"{alias}.changed_xid::text::xid8, done.snapshot::pg_snapshot)"
-    )
+    return not_in_snapshot(alias, snapshot="done.snapshot", xmin="done.snapshot_xmin")
 
 
 HOSTS_HAVE_CHANGED = f"""

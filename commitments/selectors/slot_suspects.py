@@ -2,18 +2,27 @@
 
 Changes are followed by the ids of the transactions that made them (design, "Concurrency"), so a
 look costs what changed and not the region. A full look asks the same of every slot.
+
+Tables may have been filled a moment ago, and what PostgreSQL knows of them be of the time when they
+were empty. So nothing here leaves it to the planner in which order tables are joined: candidates
+are listed first, and each statement looks up by index what belongs to a few thousand of them, table
+by table (``OFFSET 0`` keeps it that way). That costs the same whatever the statistics say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection
 
 from capacity.selectors.zone_sums import ABSENT_STATUSES
 from journal.models import deletions_forgotten_since
+from journal.tracking import not_in_snapshot
+
+SLOTS_AT_ONCE: Final = 2000
 
 POSITION = """
 SELECT pg_current_snapshot()::text, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
@@ -22,10 +31,7 @@ SELECT pg_current_snapshot()::text, pg_snapshot_xmin(pg_current_snapshot())::tex
 
 def _changed(alias: str) -> str:
     """Return the condition that a tracked row was not in the snapshot of the last look."""
-    return (
-        f"{alias}.changed_xid >= %(xmin)s AND NOT pg_visible_in_snapshot("
-        f"{alias}.changed_xid::text::xid8, %(snapshot)s::pg_snapshot)"
-    )
+    return not_in_snapshot(alias, snapshot="%(snapshot)s", xmin="%(xmin)s")
 
 
 FORGOTTEN = deletions_forgotten_since("%(xmin)s")
@@ -58,55 +64,92 @@ SELECT {SLOTS_CHANGED}, {VMS_DELETED}, {HOSTS_CHANGED},
 # slots of their project where they are now.
 CANDIDATES = f"""
 SELECT listed.reservation_id AS id FROM capacity_reservationallocation AS listed
- WHERE listed.state = 'expected'
+ WHERE listed.state = 'expected' AND listed.vm_host_id IS NULL
  UNION
 SELECT listed.reservation_id FROM capacity_reservationallocation AS listed
  WHERE {_changed("listed")}
  UNION
 SELECT slot.id FROM capacity_reservation AS slot
- WHERE slot.kind = 'committed' AND {_changed("slot")}
+ WHERE slot.kind = 'committed' AND slot.zone = %(zone)s AND {_changed("slot")}
  UNION
 SELECT listed.reservation_id
   FROM hosts_instance AS vm
-  JOIN capacity_reservationallocation AS listed ON listed.vm_uuid = vm.openstack_id
+ CROSS JOIN LATERAL (
+       SELECT reservation_id FROM capacity_reservationallocation
+        WHERE vm_uuid = vm.openstack_id OFFSET 0) AS listed
  WHERE {_changed("vm")}
  UNION
 SELECT slot.id
   FROM hosts_instance AS vm
-  JOIN capacity_reservation AS slot
-    ON slot.target_host_id = vm.host_id AND slot.project_id = vm.project_id
-   AND slot.kind = 'committed'
- WHERE {_changed("vm")}
+ CROSS JOIN LATERAL (
+       SELECT id, kind, project_id FROM capacity_reservation
+        WHERE target_host_id = vm.host_id OFFSET 0) AS slot
+ WHERE {_changed("vm")} AND slot.kind = 'committed' AND slot.project_id = vm.project_id
 """  # noqa: S608 - constants only
 
 UNLISTED = """
  UNION
 SELECT listed.reservation_id FROM capacity_reservationallocation AS listed
- WHERE NOT EXISTS (SELECT FROM hosts_instance AS vm WHERE vm.openstack_id = listed.vm_uuid)
+ WHERE NOT EXISTS (SELECT FROM hosts_instance AS vm WHERE vm.openstack_id = listed.vm_uuid OFFSET 0)
 """
 
-EVERY_SLOT = "SELECT id FROM capacity_reservation WHERE kind = 'committed' AND zone = %(zone)s"
+# Host by host, so that the VMs of a host are looked at once.
+EVERY_SLOT = """
+SELECT id FROM capacity_reservation WHERE kind = 'committed' AND zone = %(zone)s
+ ORDER BY target_host_id, id
+"""
+SLOTS_AMONG = """
+SELECT held.id
+  FROM ({candidates}) AS candidate
+ CROSS JOIN LATERAL (
+       SELECT id, kind, zone, target_host_id FROM capacity_reservation
+        WHERE id = candidate.id OFFSET 0) AS held
+ WHERE held.kind = 'committed' AND held.zone = %(zone)s
+ ORDER BY held.target_host_id, held.id
+"""
+CHANGED_SLOTS = {
+    False: SLOTS_AMONG.format(candidates=CANDIDATES),
+    True: SLOTS_AMONG.format(candidates=CANDIDATES + UNLISTED),
+}
+
+# Rows of the chosen slots, once for all questions.
+CHOSEN = """
+WITH slot AS MATERIALIZED (
+    SELECT held.*
+      FROM unnest(%(slot_ids)s::bigint[]) AS chosen(id)
+     CROSS JOIN LATERAL (
+           SELECT id, kind, zone, project_id, flavor_group_name, target_host_id, confirmed_host_id,
+                  is_ready, created_at
+             FROM capacity_reservation WHERE id = chosen.id OFFSET 0) AS held
+     WHERE held.kind = 'committed' AND held.zone = %(zone)s
+)
+"""
 
 # Not as they should rest: a VM that is seen and not confirmed, confirmed and not seen, waited for
 # too long, of another size, or of another flavor group.
 RESTLESS = """
 SELECT slot.id
-  FROM candidate
-  JOIN capacity_reservation AS slot ON slot.id = candidate.id
-  JOIN capacity_reservationallocation AS listed ON listed.reservation_id = slot.id
-  LEFT JOIN hosts_instance AS vm
-    ON vm.openstack_id = listed.vm_uuid AND vm.status <> ALL (%(absent)s)
-  LEFT JOIN hosts_flavor AS flavor ON flavor.name = vm.flavor_name
-  LEFT JOIN capacity_flavorgroupmember AS member ON member.flavor_id = flavor.id
-  LEFT JOIN capacity_flavorgroup AS own
-    ON own.name = slot.flavor_group_name AND NOT own.is_retired
- WHERE slot.kind = 'committed' AND slot.zone = %(zone)s AND slot.target_host_id IS NOT NULL
+  FROM slot
+ CROSS JOIN LATERAL (
+       SELECT vm_uuid, state, memory_bytes, vcpus, missing_since, since
+         FROM capacity_reservationallocation WHERE reservation_id = slot.id OFFSET 0) AS listed
+  LEFT JOIN LATERAL (
+       SELECT host_id, memory_bytes, vcpus, flavor_name, status
+         FROM hosts_instance WHERE openstack_id = listed.vm_uuid OFFSET 0) AS vm
+    ON vm.status <> ALL (%(absent)s)
+ WHERE slot.target_host_id IS NOT NULL
    AND CASE
        WHEN vm.host_id = slot.target_host_id
             THEN listed.state = 'expected'
               OR (listed.memory_bytes, listed.vcpus) <> (vm.memory_bytes, vm.vcpus)
-              OR own.id IS NOT NULL AND flavor.id IS NOT NULL
-                 AND member.group_id IS DISTINCT FROM own.id
+              OR slot.flavor_group_name IN (SELECT name FROM capacity_flavorgroup
+                                             WHERE NOT is_retired)
+                 AND vm.flavor_name IN (SELECT name FROM hosts_flavor)
+                 AND (vm.flavor_name, slot.flavor_group_name) NOT IN (
+                     SELECT flavor.name, own.name
+                       FROM capacity_flavorgroupmember AS member
+                       JOIN hosts_flavor AS flavor ON flavor.id = member.flavor_id
+                       JOIN capacity_flavorgroup AS own ON own.id = member.group_id)
        WHEN listed.state = 'confirmed' THEN true
        WHEN listed.missing_since IS NOT NULL
             THEN vm.host_id IS NOT NULL OR listed.missing_since <= %(settled)s
@@ -116,49 +159,66 @@ SELECT slot.id
 
 UNSETTLED = """
 SELECT slot.id
-  FROM candidate JOIN capacity_reservation AS slot ON slot.id = candidate.id
- WHERE slot.kind = 'committed' AND slot.zone = %(zone)s
-   AND (slot.confirmed_host_id IS DISTINCT FROM slot.target_host_id
-        OR slot.target_host_id IS NULL
-           AND (slot.is_ready
-                OR EXISTS (SELECT FROM capacity_reservationallocation AS listed
-                            WHERE listed.reservation_id = slot.id)))
+  FROM slot
+ WHERE slot.confirmed_host_id IS DISTINCT FROM slot.target_host_id
+    OR slot.target_host_id IS NULL
+       AND (slot.is_ready
+            OR EXISTS (SELECT FROM capacity_reservationallocation AS listed
+                        WHERE listed.reservation_id = slot.id OFFSET 0))
 """
 
 # VMs of the same project and flavor group that came to the host of a slot with room after the slot
 # was made, and that no slot lists: the VMs first, since a host may have many slots of one project.
+# What is wanted of a VM stands in a CASE, so that it is asked last and of few.
 ARRIVALS = """
-SELECT slot.id AS slot_id, loose.vm_uuid
+SELECT entered.id AS slot_id, loose.vm_uuid
   FROM (
-        SELECT DISTINCT vm.openstack_id AS vm_uuid, vm.host_id, vm.project_id, vm.flavor_name,
+        SELECT vm.openstack_id AS vm_uuid, vm.host_id, vm.project_id, vm.flavor_name,
                coalesce(vm.nova_created_at, vm.created_at) AS came_at
-          FROM (SELECT DISTINCT slot.target_host_id, slot.project_id FROM {chosen}) AS place
-          JOIN hosts_instance AS vm
-            ON vm.host_id = place.target_host_id AND vm.project_id = place.project_id
-         WHERE vm.status <> ALL (%(absent)s)
-           AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS listed
-                             JOIN capacity_reservation AS other ON other.id = listed.reservation_id
-                            WHERE listed.vm_uuid = vm.openstack_id AND other.kind = 'committed')
+          FROM (SELECT target_host_id, array_agg(DISTINCT project_id) AS projects FROM slot
+                 WHERE target_host_id IS NOT NULL GROUP BY target_host_id) AS place
+         CROSS JOIN LATERAL (
+               SELECT openstack_id, host_id, project_id, flavor_name, status, nova_created_at,
+                      created_at
+                 FROM hosts_instance WHERE host_id = place.target_host_id OFFSET 0) AS vm
+         WHERE CASE
+               WHEN vm.project_id = ANY (place.projects) AND vm.status <> ALL (%(absent)s)
+                    THEN NOT EXISTS (
+                         SELECT FROM capacity_reservationallocation AS listed
+                          CROSS JOIN LATERAL (
+                                SELECT kind FROM capacity_reservation
+                                 WHERE id = listed.reservation_id OFFSET 0) AS other
+                          WHERE listed.vm_uuid = vm.openstack_id AND other.kind = 'committed'
+                         OFFSET 0)
+               END
         OFFSET 0
        ) AS loose
-  JOIN {chosen}
-    ON slot.target_host_id = loose.host_id AND slot.project_id = loose.project_id
-  JOIN hosts_flavor AS flavor ON flavor.name = loose.flavor_name
-  JOIN capacity_flavorgroupmember AS member ON member.flavor_id = flavor.id
-  JOIN capacity_flavorgroup AS flavor_group
-    ON flavor_group.id = member.group_id AND flavor_group.name = slot.flavor_group_name
- WHERE slot.kind = 'committed' AND slot.zone = %(zone)s
-   AND slot.confirmed_host_id = slot.target_host_id
-   AND loose.came_at >= slot.created_at
-   AND slot.memory_bytes > (SELECT coalesce(sum(listed.memory_bytes), 0)
-                              FROM capacity_reservationallocation AS listed
-                             WHERE listed.reservation_id = slot.id)
+ CROSS JOIN LATERAL (
+       SELECT id, kind, zone, project_id, flavor_group_name, memory_bytes, confirmed_host_id,
+              created_at
+         FROM capacity_reservation WHERE target_host_id = loose.host_id OFFSET 0) AS entered
+ WHERE CASE
+       WHEN entered.kind = 'committed' AND entered.zone = %(zone)s
+            AND entered.project_id = loose.project_id
+            AND entered.confirmed_host_id = loose.host_id
+            AND loose.came_at >= entered.created_at
+            AND entered.id = ANY (%(slot_ids)s)
+            THEN (loose.flavor_name, entered.flavor_group_name) IN (
+                 SELECT flavor.name, own.name
+                   FROM capacity_flavorgroupmember AS member
+                   JOIN hosts_flavor AS flavor ON flavor.id = member.flavor_id
+                   JOIN capacity_flavorgroup AS own ON own.id = member.group_id)
+             AND entered.memory_bytes > (SELECT coalesce(sum(listed.memory_bytes), 0)
+                                           FROM capacity_reservationallocation AS listed
+                                          WHERE listed.reservation_id = entered.id)
+       END
 """
-ARRIVALS_OF_CANDIDATES = ARRIVALS.format(
-    chosen="(candidate JOIN capacity_reservation AS slot ON slot.id = candidate.id)"
-)
-CHOSEN_SLOTS = "(SELECT * FROM capacity_reservation WHERE id = ANY (%(slot_ids)s)) AS slot"
-ARRIVALS_OF_SLOTS = f"{ARRIVALS.format(chosen=CHOSEN_SLOTS)} ORDER BY 2, 1"
+ARRIVALS_OF_SLOTS = f"{CHOSEN} {ARRIVALS} ORDER BY 2, 1"
+AT_REST = f"{CHOSEN} {RESTLESS} UNION {UNSETTLED}"
+SUSPECTS = {
+    False: AT_REST,
+    True: f"{AT_REST} UNION SELECT slot_id FROM ({ARRIVALS}) AS arrival",  # noqa: S608
+}
 
 LISTED_VMS = """
 SELECT count(*) FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
@@ -246,22 +306,23 @@ def suspect_slots(
         changed: What changed since.
         deadlines: What counts as overdue.
         adopts: Whether VMs that nobody booked may enter slots.
+
+    Returns:
+        Keys, ascending.
     """
-    candidates = EVERY_SLOT
-    if since.snapshot:
-        candidates = CANDIDATES + (UNLISTED if changed.vms_deleted else "")
-    parts = [RESTLESS, UNSETTLED]
-    if adopts:
-        parts.append(f"SELECT slot_id FROM ({ARRIVALS_OF_CANDIDATES}) AS arrival")  # noqa: S608
-    statement = f"WITH candidate AS ({candidates}) {' UNION '.join(parts)} ORDER BY 1"
     parameters = {
         **_parameters(zone, since),
         "overdue": deadlines.overdue,
         "settled": deadlines.settled,
     }
+    candidates = CHANGED_SLOTS[changed.vms_deleted] if since.snapshot else EVERY_SLOT
+    suspects: list[int] = []
     with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return [row[0] for row in cursor.fetchall()]
+        cursor.execute(candidates, parameters)
+        for slot_ids in _parts([row[0] for row in cursor.fetchall()]):
+            cursor.execute(SUSPECTS[adopts], {**parameters, "slot_ids": slot_ids})
+            suspects.extend(row[0] for row in cursor.fetchall())
+    return sorted(suspects)
 
 
 def arrivals_at(zone: str, slot_ids: list[int]) -> dict[str, list[int]]:
@@ -287,6 +348,11 @@ def count_listed_vms(zone: str) -> int:
         cursor.execute(LISTED_VMS, [zone, list(ABSENT_STATUSES)])
         row = cursor.fetchone()
     return int(row[0]) if row else 0
+
+
+def _parts(slot_ids: Sequence[int]) -> Iterator[list[int]]:
+    for start in range(0, len(slot_ids), SLOTS_AT_ONCE):
+        yield list(slot_ids[start : start + SLOTS_AT_ONCE])
 
 
 def _parameters(zone: str, since: Look) -> dict[str, Any]:

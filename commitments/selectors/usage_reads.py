@@ -12,11 +12,9 @@ from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.assignment import Place, SizedVM
 from commitments.models import UsageCheck
+from journal.tracking import UNSEEN
 
 SEPARATOR = "\x1f"
-
-# Both are looked up by index, so that a long transaction anywhere in the server costs nothing.
-UNSEEN = "(changed_xid >= %(xmax)s OR changed_xid = ANY(%(running)s::bigint[]))"
 
 # A VM counts for its project, and for the one whose commitment still covers it; a host for the
 # projects of its VMs, since its zone is theirs. What a run wrote itself is no reason to run again:

@@ -48,10 +48,12 @@ from commitments.services.rows import (
 )
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
+from journal.statistics import analyze_grown_tables
 
 log = structlog.get_logger(__name__)
 
 CHUNK_ROWS = 200
+MANY_ROWS = 100
 NEWS_FOR_USAGE = {Outcome.ACCEPTED.value, Outcome.RELEASED.value, Outcome.REJECTED.value}
 ATTEMPTS = 3
 
@@ -149,6 +151,8 @@ def repair_due_commitments(
         while left is None or left > 0:
             size = CHUNK_ROWS if left is None else min(CHUNK_ROWS, left)
             handled = _repair_chunk(run, zone, size)
+            if handled >= MANY_ROWS:
+                analyze_grown_tables()
             if progress is not None and handled:
                 progress(handled)
             left = None if left is None else left - handled

@@ -38,6 +38,7 @@ from failover.services.writing import (
     write_slots,
     write_users,
 )
+from journal.statistics import analyze_grown_tables
 from scheduling.resources import ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -46,6 +47,7 @@ _Result = TypeVar("_Result")
 
 USERS_PER_STEP = 4000
 ROWS_PER_STEP = 2000
+MANY_JOINS = 500
 
 # A reservation that another is changing now is passed over, see ``writing.LOCK_SLOTS``.
 LOCK_JOINED = """
@@ -170,6 +172,8 @@ class PlanWriter:
         self._have = self._counted(plan)
         for step in _steps(plan.cover.joins):
             self._note(self._retried(partial(self._join, step)))
+            if len(step.joins) >= MANY_JOINS:
+                analyze_grown_tables()
         return self.done
 
     def _retried(self, work: Callable[[], _Result]) -> _Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +12,12 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from hosts.region.parse import RegionFileParser
-from hosts.region.registry import Registry, Shape, registry
+from hosts.region.registry import Registry, Shape, Step, registry
 from hosts.region.run import ImportOptions, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from journal.actors import Actor
 from journal.services import Change, record_changes
+from journal.statistics import analyze_grown_tables
 
 Sink = Callable[..., None]
 NO_OPTIONS: Final = ImportOptions()
@@ -88,8 +89,14 @@ def _import(
             close()
     if not run.options.is_dry_run:
         for step in sections.follow_ups():
-            progress.step_begun(step.name)
-            step.run(run)
+            _run_step(run, step, progress)
+
+
+def _run_step(run: ImportRun, step: Step, progress: ImportProgress) -> None:
+    """Do a step; what it filled is looked at before the next one reads it."""
+    progress.step_begun(step.name)
+    step.run(run)
+    analyze_grown_tables()
 
 
 def _parse(
@@ -111,14 +118,11 @@ def _write(run: ImportRun, progress: ImportProgress, sections: Registry) -> None
     with connection.cursor() as cursor:
         cursor.execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
     for step in sections.writers():
-        progress.step_begun(step.name)
-        step.run(run)
+        _run_step(run, step, progress)
     for step in sections.pruners():
-        progress.step_begun(f"prune {step.name}")
-        step.run(run)
+        _run_step(run, replace(step, name=f"prune {step.name}"), progress)
     for step in sections.finishers():
-        progress.step_begun(step.name)
-        step.run(run)
+        _run_step(run, step, progress)
     record_changes(
         [
             Change(

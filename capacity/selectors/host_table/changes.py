@@ -9,15 +9,12 @@ from typing import Any
 from django.db import connection
 
 from journal.models import deletions_forgotten_since
+from journal.tracking import UNSEEN
 
 NOW = """
 SELECT 'now', (pg_current_xact_id_if_assigned() IS NOT NULL)::int::bigint, NULL::bigint,
        pg_current_snapshot()::text
 """
-
-# What a snapshot does not show: later transactions, and those that were running. Both are looked up
-# by index, so that a long transaction anywhere in the server costs nothing.
-UNSEEN = "(changed_xid >= %(xmax)s OR changed_xid = ANY(%(running)s::bigint[]))"
 
 CHANGES = f"""
 {NOW}
