@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from capacity.metrics_limits import tells_hosts
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 # The reason and not the message, which counts hosts and names VMs: label values must be few
@@ -35,7 +36,8 @@ SELECT held.scheduling_domain,
 """
 
 AMOUNTS = f"""
-SELECT {READY_WORDS}, coalesce(host.name, ''), part.resource, sum(part.amount)
+SELECT {READY_WORDS}, CASE WHEN %(tells_hosts)s THEN coalesce(host.name, '') ELSE '' END,
+       part.resource, sum(part.amount)
   FROM capacity_reservation AS held
   LEFT JOIN hosts_host AS host ON host.id = coalesce(held.confirmed_host_id, held.target_host_id)
  CROSS JOIN LATERAL (VALUES ('memory', held.memory_bytes), ('cpu', held.vcpus))
@@ -54,6 +56,10 @@ HOST_LABELS = (
     "external_customer",
     "maintenance",
 )
+
+FIRST_AMOUNT = len(HOST_LABELS) + 1  # after the resource
+AMOUNTS_OF_HOST = 5
+MOST_EXCEEDED = 100
 
 # Ready failover slots and ready committed slots on each host, the latter less the VMs in them.
 HOST_USAGE = """
@@ -85,7 +91,8 @@ SELECT host.name, host.zone,
        ('CUSTOM_DECOMMISSIONING' = ANY(host.every_trait))::text,
        ('CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE' = ANY(host.every_trait))::text,
        (host.maintenance <> '')::text,
-       part.resource, part.total, part.utilized, part.reserved, part.failover
+       part.resource, part.total, part.utilized, part.reserved, part.failover,
+       greatest(0, part.total - part.utilized - part.reserved - part.failover)
   FROM traited AS host
   JOIN capacity_hostcapacity AS room ON room.host_id = host.id
   LEFT JOIN held ON held.host_id = host.id
@@ -115,7 +122,8 @@ class ReservationCollector:
             counts = cursor.fetchall()
             cursor.execute(STATES)
             states = cursor.fetchall()
-            cursor.execute(AMOUNTS)
+            by_host = tells_hosts(cursor)
+            cursor.execute(AMOUNTS, {"tells_hosts": by_host})
             amounts = cursor.fetchall()
             cursor.execute(HOST_USAGE)
             usage = cursor.fetchall()
@@ -133,7 +141,8 @@ class ReservationCollector:
                 (*READY_LABELS, "host", "resource"),
                 amounts,
             ),
-            *_host_families(usage),
+            *_host_families(usage if by_host else _summed(usage)),
+            _exceeded(usage),
         ]
 
 
@@ -149,6 +158,35 @@ def _family(
     return family
 
 
+def _summed(rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
+    """Return rows of hosts as one for all that differ in host and building block alone."""
+    sums: dict[tuple[object, ...], list[int]] = {}
+    for row in rows:
+        labels = ("", row[1], "", *row[3:FIRST_AMOUNT])
+        so_far = sums.setdefault(labels, [0] * AMOUNTS_OF_HOST)
+        for place, amount in enumerate(row[FIRST_AMOUNT:]):
+            so_far[place] += int(str(amount))
+    return [(*labels, *amounts) for labels, amounts in sorted(sums.items(), key=str)]
+
+
+def _exceeded(rows: Sequence[Sequence[object]]) -> GaugeMetricFamily:
+    """Return the hosts that promise more than they have, those that lack most first."""
+    family = GaugeMetricFamily(
+        metric_name("kvm_host_capacity_exceeded"),
+        f"What a host promises beyond what it has, in bytes or vCPUs; at most {MOST_EXCEEDED}.",
+        labels=["compute_host", "availability_zone", "resource"],
+    )
+    lacking = []
+    for row in rows:
+        total, utilized, reserved, failover, _ = (int(str(one)) for one in row[FIRST_AMOUNT:])
+        if utilized + reserved + failover > total:
+            lacking.append((utilized + reserved + failover - total, row))
+    lacking.sort(key=lambda one: (-one[0], str(one[1][0])))
+    for amount, row in lacking[:MOST_EXCEEDED]:
+        family.add_metric([str(row[0]), str(row[1]), str(row[FIRST_AMOUNT - 1])], amount)
+    return family
+
+
 def _host_families(rows: Sequence[Sequence[object]]) -> list[Metric]:
     labels = [*HOST_LABELS, "resource"]
     totals = GaugeMetricFamily(
@@ -161,13 +199,15 @@ def _host_families(rows: Sequence[Sequence[object]]) -> list[Metric]:
     )
     for row in rows:
         known = [str(label) for label in row[: len(labels)]]
-        total, utilized, reserved, failover = (float(str(one)) for one in row[len(labels) :])
+        total, utilized, reserved, failover, available = (
+            float(str(one)) for one in row[FIRST_AMOUNT:]
+        )
         totals.add_metric(known, total)
         for kind, amount in (
             ("utilized", utilized),
             ("reserved", reserved),
             ("failover", failover),
-            ("available", max(0.0, total - utilized - reserved - failover)),
+            ("available", available),
         ):
             usage.add_metric([*known, kind], amount)
     return [totals, usage]

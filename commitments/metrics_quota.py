@@ -8,6 +8,7 @@ from django.db import connection, transaction
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from capacity.metrics_limits import tells_projects
 from journal.metrics import at_scrape, metric_name
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
@@ -25,10 +26,11 @@ for _result in RESULTS:
     RECONCILE_TOTAL.labels(result=_result)
 
 USAGES = """
-SELECT quota.project_id, quota.zone, used.key, used.value::bigint,
-       coalesce((quota.payg_usage ->> used.key)::bigint, 0)
+SELECT CASE WHEN %(tells_projects)s THEN quota.project_id ELSE '' END, quota.zone, used.key,
+       sum(used.value::bigint)::bigint,
+       sum(coalesce((quota.payg_usage ->> used.key)::bigint, 0))::bigint
   FROM capacity_projectquota AS quota CROSS JOIN LATERAL jsonb_each_text(quota.total_usage) AS used
- ORDER BY 1, 2, 3
+ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 GAUGES = (
     ("quota_total_usage", "Usage of a project's VMs; memory in GiB."),
@@ -54,7 +56,7 @@ class QuotaGauges:
             cursor.execute(
                 "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
             )
-            cursor.execute(USAGES)
+            cursor.execute(USAGES, {"tells_projects": tells_projects(cursor)})
             for project_id, zone, resource, total_usage, payg_usage in cursor.fetchall():
                 at = [project_id, zone, resource]
                 total.add_metric(at, total_usage)

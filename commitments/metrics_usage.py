@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from capacity.metrics_limits import tells_projects
 from journal.metrics import metric_name
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
 
 PROJECTS = """
-SELECT project_id, assigned_vms, uncovered_vms FROM commitments_projectusage ORDER BY project_id
+SELECT CASE WHEN %(tells_projects)s THEN project_id ELSE '' END, sum(assigned_vms),
+       sum(uncovered_vms)
+  FROM commitments_projectusage GROUP BY 1 ORDER BY 1
 """
 
 
@@ -39,7 +42,7 @@ class UsageGauges:
             cursor.execute(
                 "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
             )
-            cursor.execute(PROJECTS)
+            cursor.execute(PROJECTS, {"tells_projects": tells_projects(cursor)})
             for project_id, assigned_vms, uncovered_vms in cursor.fetchall():
                 assigned.add_metric([project_id], assigned_vms)
                 uncovered.add_metric([project_id], uncovered_vms)

@@ -34,6 +34,7 @@ from config.sections import (
     JournalSettings,
     KeystoneSettings,
     LiquidSettings,
+    MetricsSettings,
     OversubscriptionSettings,
     QuotaSettings,
     RetrySettings,
@@ -120,6 +121,7 @@ class Environment(BaseSettings):
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)

@@ -371,6 +371,23 @@ class SchedulerSettings(Section):
     )
 
 
+class MetricsSettings(Section):
+    """How finely the metrics page tells hosts and projects."""
+
+    hosts_up_to: int = Field(
+        100,
+        ge=0,
+        description="Most hosts of a region whose hosts have series of their own (about 3 KB "
+        "each); above it they are summed up per zone and kind of host, 0 always.",
+    )
+    projects_up_to: int = Field(
+        20,
+        ge=0,
+        description="Most projects with quota that have series of their own (about 20 KB each); "
+        "above it they are summed up per zone and resource, 0 always.",
+    )
+
+
 class DecisionSettings(Section):
     """Records of scheduling decisions (spec scheduling, 10.5)."""
 
