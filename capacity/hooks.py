@@ -317,3 +317,25 @@ def add_host_action(action: HostAction) -> None:
 def host_actions() -> tuple[HostAction, ...]:
     """Return the actions that higher apps offer on hosts."""
     return tuple(_host_actions.values())
+
+
+class CoverTeller(Protocol):
+    """Who knows how a VM is covered if its host dies."""
+
+    def cover_text(self, vm_uuid: str, flavor_name: str) -> str:
+        """Return how many failover reservations cover a VM, of how many, for people."""
+        ...
+
+
+_cover_tellers: dict[str, CoverTeller] = {}
+
+
+def add_cover_teller(app_name: str, teller: CoverTeller) -> None:
+    """Register who knows the cover of VMs; registering again replaces it."""
+    _cover_tellers[app_name] = teller
+
+
+def vm_cover_text(vm_uuid: str, flavor_name: str) -> str:
+    """Return how a VM is covered if its host dies, for people; empty when nobody knows."""
+    told = (teller.cover_text(vm_uuid, flavor_name) for teller in _cover_tellers.values())
+    return "; ".join(text for text in told if text)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, F, Q, Sum
+from django.db.models import Case, Count, F, Q, Sum, When
 from django.db.models.functions import Greatest
 from django.http import HttpRequest
 from django.utils import timezone
@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from capacity.models import FlavorGroupSnapshot, GroupCapacity, HostCapacity
 from capacity.page_data import group_bar, legend
-from commitments.models import Commitment, CommitmentState, SyncRun
+from commitments.models import Commitment, CommitmentState, ResourceType, SyncRun
 from commitments.presentation import (
     LIVE_STATES,
     amount_text,
@@ -326,10 +326,36 @@ def _zone_summary(zone: dict[str, Any]) -> RoomSummary:
 
 def _groups(now: datetime) -> tuple[RoomSummary, ...]:
     rows = GroupCapacity.objects.order_by("group_name", "zone")[: GROUPS_SHOWN + 1]
-    return tuple(_group_summary(row, now) for row in rows)
+    promised = _promised_memory(now)
+    return tuple(
+        _group_summary(row, promised.get((row.group_name, row.zone), 0), now) for row in rows
+    )
 
 
-def _group_summary(row: GroupCapacity, now: datetime) -> RoomSummary:
+def _promised_memory(now: datetime) -> dict[tuple[str, str], int]:
+    """Return memory committed by group and zone, in bytes: what reservations are made for.
+
+    Pending commitments count once they were accepted, as their slots do.
+    """
+    amount = Case(
+        When(accepted_amount__isnull=False, then=F("accepted_amount")),
+        When(state=CommitmentState.PENDING, then=0),
+        default=F("requested_amount"),
+    )
+    sums = (
+        Commitment.objects.filter(
+            Q(end_time__isnull=True) | Q(end_time__gt=now),
+            resource_type=ResourceType.MEMORY,
+            state__in=LIVE_STATES,
+        )
+        .order_by()
+        .values_list("flavor_group_name", "zone")
+        .annotate(promised=Sum(amount))
+    )
+    return {(group, zone): int(promised) for group, zone, promised in sums}
+
+
+def _group_summary(row: GroupCapacity, promised_bytes: int, now: datetime) -> RoomSummary:
     note = (
         f"computed {relative_text(row.computed_at, now)}" if row.computed_at else "not computed yet"
     )
@@ -341,7 +367,7 @@ def _group_summary(row: GroupCapacity, now: datetime) -> RoomSummary:
         bar=group_bar(row),
         installed=memory_short(row.total_memory_bytes),
         running=memory_short(row.running_memory_bytes),
-        committed=memory_short(row.committed_memory_bytes),
+        committed=memory_short(promised_bytes),
         reserved_unused=memory_short(row.reserved_unused_memory_bytes),
         free=memory_short(row.exclusively_free_memory_bytes),
         extra=f"{row.exclusively_free_slots:,}",

@@ -13,13 +13,28 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import (
+    IS_FACETS_VAR,
+    IS_POPUP_VAR,
+    TO_FIELD_VAR,
+    IncorrectLookupParameters,
+)
+from django.contrib.admin.views.main import (
+    ALL_VAR,
+    ERROR_FLAG,
+    ORDER_VAR,
+    PAGE_VAR,
+    SEARCH_VAR,
+    ChangeList,
+)
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import connection, models
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -32,7 +47,22 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from journal.actors import Actor
 from journal.formatting import NOTHING, count_text, memory_text, moment_text, relative_text
+from journal.json_node import shortened
 
+NO_FILTERS = frozenset(
+    {
+        ALL_VAR,
+        ERROR_FLAG,
+        IS_FACETS_VAR,
+        IS_POPUP_VAR,
+        ORDER_VAR,
+        PAGE_VAR,
+        SEARCH_VAR,
+        TO_FIELD_VAR,
+    }
+)
+"""Parameters of a list that choose no rows by a column."""
+REFUSED_FILTER = "headroom_refused_filter"
 COUNT_CAP = 10_000
 TONE_ICONS = {
     "ok": "check_circle",
@@ -125,6 +155,57 @@ class BaseAdmin(ThemeModelAdmin[RowT]):
     compressed_fields = True
     page_columns: tuple[str | Column, ...] = ()
     """Fields of the page in order, raw columns formatted with units; every field when empty."""
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[RowT]:
+        """Return the rows; none for a list whose filter was refused."""
+        rows: models.QuerySet[RowT] = super().get_queryset(request)
+        return rows.none() if hasattr(request, REFUSED_FILTER) else rows
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return the list; an empty one with a message where a filter is not understood.
+
+        Django's own shows all rows then.
+        """
+        asked = request.GET
+        try:
+            changelist = super().get_changelist_instance(request)
+        except (IncorrectLookupParameters, DisallowedModelAdminLookup):
+            unknown = sorted(set(asked) - NO_FILTERS)
+        else:
+            unknown = self._unknown_words(request, changelist)
+            if not unknown:
+                return changelist
+        if unknown:
+            shown = ", ".join(shortened(f"{name}={asked.get(name, '')}") for name in unknown)
+            problem = f"No rows are shown: this list cannot be filtered by {shown}"
+            setattr(request, REFUSED_FILTER, unknown)
+        else:
+            problem = "There is no such page or order: the list is shown from its start"
+        self.message_user(request, problem, messages.ERROR)
+        searched = QueryDict(mutable=True)
+        if SEARCH_VAR in asked:
+            searched[SEARCH_VAR] = asked[SEARCH_VAR]
+        request.GET = searched  # type: ignore[assignment]  # mutable is all that differs
+        return super().get_changelist_instance(request)
+
+    def _unknown_words(self, request: HttpRequest, changelist: ChangeList) -> list[str]:
+        """Return the parameters of filters of this list that have no such word, or none at all."""
+        shown = {type(spec): spec for spec in changelist.filter_specs}
+        unknown = []
+        for kind in self.get_list_filter(request):
+            if not (isinstance(kind, type) and issubclass(kind, admin.SimpleListFilter)):
+                continue
+            name = str(kind.parameter_name)
+            spec = shown.get(kind)
+            if name not in request.GET:
+                continue
+            is_known = isinstance(spec, ChoiceFilter) or (
+                isinstance(spec, admin.SimpleListFilter)
+                and request.GET[name] in {str(word) for word, _ in spec.lookup_choices}
+            )
+            if not is_known:
+                unknown.append(name)
+        return unknown
 
     def get_fields(self, request: HttpRequest, obj: RowT | None = None) -> Any:
         """Return the page's fields; read-only ones formatted by type and name."""

@@ -191,10 +191,10 @@ def check_text(text: str, *, path: str, max_length: int, what: str = "") -> str:
     subject = f"{path}: {what}".rstrip(": ")
     if len(text) > max_length:
         raise InvalidInput(
-            f"{subject}: has {len(text)} characters, at most {max_length} are allowed"
+            f"{subject}: has {len(text)} characters, at most {max_length} are allowed", field=path
         )
     if any(char == "\x00" or "\ud800" <= char <= "\udfff" for char in text):
-        raise InvalidInput(f"{subject}: contains a character that cannot be stored")
+        raise InvalidInput(f"{subject}: contains a character that cannot be stored", field=path)
     return text
 
 

@@ -463,9 +463,9 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         """Show what VMs of the group take."""
         return f"{memory_short(row.running_memory_bytes)}, {row.running_instances:,} VMs"
 
-    @admin.display(description="committed", ordering="committed_memory_bytes")
+    @admin.display(description="committed, not pending", ordering="committed_memory_bytes")
     def committed(self, row: GroupCapacity) -> str:
-        """Show what is promised."""
+        """Show what confirmed and guaranteed commitments promise, in whole slots."""
         return memory_short(row.committed_memory_bytes)
 
     @admin.display(description="reserved, unused", ordering="reserved_unused_memory_bytes")

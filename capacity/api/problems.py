@@ -21,7 +21,7 @@ def problem_response(request: HttpRequest, error: Exception) -> tuple[HttpRespon
     plain, text = answered_error(request, error)
     status = plain.status_code
     is_ours = isinstance(error, HeadroomError) and status != SERVER_ERROR
-    body = {
+    body: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -29,6 +29,8 @@ def problem_response(request: HttpRequest, error: Exception) -> tuple[HttpRespon
         "code": error.code if isinstance(error, HeadroomError) else "request_refused",
         "request_id": request_id_of(request),
     }
+    if isinstance(error, HeadroomError) and error.facts.get("field"):
+        body["field"] = str(error.facts["field"])
     response = HttpResponse(orjson.dumps(body), content_type=PROBLEM_JSON, status=status)
     for name in ("Retry-After", "WWW-Authenticate"):
         if name in plain.headers:

@@ -8,7 +8,8 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from capacity.models import ReservationAllocation
+from capacity.hooks import vm_cover_text
+from capacity.models import ReservationAllocation, ReservationKind
 from commitments.models import InstanceAssignment
 from hosts.admin_columns import CLOUD_NOTE, with_project_name
 from hosts.admin_filters import ZoneFilter
@@ -48,6 +49,7 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         "user_id",
         "covered_by",
         "reservations",
+        "failover_cover",
         "state",
         "vm_state",
         "task_state",
@@ -118,7 +120,10 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
 
     @admin.display(description="in reservations")
     def reservations(self, row: Instance) -> SafeString | str:
-        """Link to the reservations the VM sits in, expected or confirmed."""
+        """Link to the reservations the VM sits in, expected or confirmed, and to failover ones.
+
+        A failover reservation waits for the VM elsewhere; whether it counts is the cover's to say.
+        """
         found = ReservationAllocation.objects.filter(vm_uuid=row.openstack_id).select_related(
             "reservation__commitment"
         )
@@ -129,8 +134,15 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
                     f"{allocation.reservation} of "
                     f"{allocation.reservation.commitment or allocation.reservation.kind}",
                 ),
-                allocation.get_state_display(),
+                ""
+                if allocation.reservation.kind == ReservationKind.FAILOVER
+                else f" ({allocation.get_state_display()})",
             )
             for allocation in found
         )
-        return format_html_join(", ", "{} ({})", parts) or NOTHING
+        return format_html_join(", ", "{}{}", parts) or NOTHING
+
+    @admin.display(description="failover cover")
+    def failover_cover(self, row: Instance) -> str:
+        """Show how many failover reservations cover the VM, of how many it needs."""
+        return vm_cover_text(row.openstack_id, row.flavor_name) or NOTHING

@@ -17,6 +17,7 @@ from commitments.services.advice import advice_snapshot, unit_amounts
 from commitments.services.resolve import (
     StructuralProblem,
     check_retired_groups,
+    field_of,
     resolve_changes,
 )
 from commitments.services.rows import WantedCommitment, make_target
@@ -70,15 +71,16 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     """
     at = question.at or now
     if at < now:
-        raise InvalidInput("at: must not be in the past")
+        raise InvalidInput("at: must not be in the past", field="at")
     wanted = _resolved(question.batch, "batch", at)
     others = _resolved(question.added, "edit.commitments_added", at) if question.added else ()
     asked = [item.commitment_uuid for item in (*wanted, *others)]
-    _check_distinct(asked, question.expired)
+    _check_distinct(question, asked)
     stored = _read([*asked, *question.expired])
     unknown = sorted(set(question.expired) - set(stored.rows))
     if unknown:
-        raise InvalidInput(f"edit.commitments_expired: no commitment {unknown[0]}")
+        field = f"edit.commitments_expired[{question.expired.index(unknown[0])}]"
+        raise InvalidInput(f"{field}: no commitment {unknown[0]}", field=field)
     _check_retired((*wanted, *others), stored)
     targets = _targets(wanted, stored, at)
     other_targets = _targets(others, stored, at)
@@ -102,11 +104,15 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
 def _resolved(request: ChangeRequest, path: str, at: datetime) -> tuple[WantedCommitment, ...]:
     contradictions = find_contradictions(request)
     if contradictions:
-        raise InvalidInput(f"{path}: {contradictions[0]}")
+        field = f"{path}.{field_of(contradictions[0].entry, contradictions[0].field)}"
+        raise InvalidInput(f"{field}: {contradictions[0].message}", field=field)
     try:
         return resolve_changes(request, now=at, request_id="")
     except StructuralProblem as problem:
-        raise InvalidInput(f"{path}: {problem.message}", code="structural_problem") from None
+        field = f"{path}.{problem.facts['field']}"
+        raise InvalidInput(
+            f"{field}: {problem.message}", code="structural_problem", field=field
+        ) from None
 
 
 def _check_retired(wanted: Sequence[WantedCommitment], stored: _Stored) -> None:
@@ -116,12 +122,19 @@ def _check_retired(wanted: Sequence[WantedCommitment], stored: _Stored) -> None:
         raise InvalidInput(problem.message, code=problem.code) from None
 
 
-def _check_distinct(asked: Sequence[str], expired: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for uuid in (*asked, *dict.fromkeys(expired)):
-        if uuid in seen:
-            raise InvalidInput(f"commitment {uuid}: occurs in more than one part of the question")
-        seen.add(uuid)
+def _check_distinct(question: WhatIfQuestion, asked: Sequence[str]) -> None:
+    """Check that no commitment is in two parts of a question; ``asked`` is the batch first."""
+    in_batch = {entry.change.uuid for entry in question.batch.entries()}
+    places = {uuid: f"edit.commitments_expired[{n}]" for n, uuid in enumerate(question.expired)}
+    if question.added is not None:
+        for entry in question.added.entries():
+            if entry.change.uuid in in_batch:
+                places[entry.change.uuid] = f"edit.commitments_added.{field_of(entry, 'uuid')}"
+    for uuid in asked:
+        if uuid in places:
+            field = places[uuid]
+            message = f"{field}: commitment {uuid} occurs in another part of the question"
+            raise InvalidInput(message, field=field)
 
 
 def _read(uuids: Collection[str]) -> _Stored:
@@ -164,7 +177,9 @@ def _host_changes(question: WhatIfQuestion) -> tuple[HostChange, ...]:
     for path, names in parts.items():
         for name in names:
             if name not in known:
-                raise InvalidInput(f"{path}: no host {name}")
+                field = f"{path}[{names.index(name)}]"
+                field += ".like" if path == "edit.hosts_added" else ""
+                raise InvalidInput(f"{field}: no host {name}", field=field)
     changes = [
         change
         for number, item in enumerate(question.hosts_added)

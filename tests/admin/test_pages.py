@@ -10,6 +10,7 @@ from django.db.models import Model
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from capacity.models import (
     FlavorGroupRule,
@@ -19,8 +20,9 @@ from capacity.models import (
     Reservation,
     ReservationKind,
 )
+from capacity.services.group_capacity import ensure_fresh
 from commitments.models import AssignmentPeriod, Commitment, CommitmentState, Condition
-from failover.models import FailoverPolicy
+from failover.models import FailoverDecision, FailoverPolicy
 from hosts.models import Host, Instance, PlannedHostChange
 from journal.admin_base import CappedPaginator
 from journal.models import AuditEntry
@@ -38,7 +40,7 @@ EDITABLE = {
 }
 MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
 LIST_QUERY_LIMIT = 12
-PAGE_QUERY_LIMIT = 24
+PAGE_QUERY_LIMIT = 26
 
 
 def page_url(model: type[Model], kind: str, *args: object) -> str:
@@ -264,6 +266,55 @@ def test_a_vm_page_names_its_commitment_and_reservation(admin_client: Client) ->
 
 
 @pytest.mark.django_db
+def test_a_vm_page_says_of_failover_what_the_decision_says(admin_client: Client) -> None:
+    host, other = factories.make_host("h1"), factories.make_host("h2")
+    vm = factories.make_vm(host=host)
+    FailoverPolicy.objects.create(flavor_pattern="*", required_count=1, position=1)
+    slot = factories.make_reservation(other)
+    factories.make_allocation(slot, vm, state="expected")
+    url = page_url(Instance, "change", vm.pk)
+
+    page = admin_client.get(url).content.decode()
+    assert "(expected)" not in page
+    assert "1 of 1" in page
+
+    FailoverDecision.objects.create(
+        vm_uuid=vm.openstack_id,
+        zone="az-a",
+        required_count=1,
+        current_count=0,
+        reason="no_room",
+        since=timezone.now(),
+        tried_at=timezone.now(),
+    )
+    page = admin_client.get(url).content.decode()
+    assert "0 of 1: no host has room; 1 reservation does not count" in page
+    assert "(expected)" not in page
+
+
+def test_the_dashboard_counts_pending_alike_in_committed_and_reserved(
+    admin_client: Client,
+) -> None:
+    factories.make_group(flavors=[("small", 4096, 1)])
+    host = factories.make_host("h1", memory_gib=64)
+    for number, (state, is_accepted) in enumerate(
+        [
+            (CommitmentState.CONFIRMED, True),
+            (CommitmentState.PENDING, True),
+            (CommitmentState.PENDING, False),
+        ]
+    ):
+        row = factories.make_commitment(
+            f"cccccccc-00000{number}", amount_gib=8, state=state, is_accepted=is_accepted
+        )
+        if is_accepted:
+            factories.make_slot(row, host, memory_gib=8)
+    ensure_fresh(["az-a"])
+    dashboard = admin_client.get(reverse("admin:index")).context["dashboard"]
+    (line,) = dashboard.groups
+    assert (line.committed, line.reserved_unused) == ("16 GiB", "16 GiB")
+
+
 def test_a_moving_reservation_is_shown_on_both_hosts(admin_client: Client) -> None:
     old, new = factories.make_hosts(2)
     row = factories.make_reservation(

@@ -280,7 +280,7 @@ class TestRefusals:
             pytest.param(
                 {"batch": batch(A, 1), "edit": {"hosts_drained": ["nowhere"]}},
                 400,
-                "edit.hosts_drained: no host nowhere",
+                "edit.hosts_drained[0]: no host nowhere",
                 id="unknown host",
             ),
             pytest.param(
@@ -315,7 +315,7 @@ class TestRefusals:
             pytest.param(
                 {"batch": batch(A, 1), "edit": {"commitments_added": batch(A, 1)}},
                 400,
-                "more than one part",
+                "occurs in another part",
                 id="the same commitment twice",
             ),
             pytest.param(
@@ -348,6 +348,73 @@ class TestRefusals:
         assert response.status_code == status, response.content
         assert response["Content-Type"] == "application/problem+json"
         assert words in response.json()["detail"]
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            pytest.param({"amount": -1}, "amount", id="amount"),
+            pytest.param({"amount": 2**62}, "amount", id="amount out of range"),
+            pytest.param({"uuid": "x" * 50}, "uuid", id="form of the uuid"),
+            pytest.param({"uuid": "x\x00"}, "uuid", id="character of the uuid"),
+            pytest.param({"expiresAt": "soon"}, "expiresAt", id="no time"),
+            pytest.param({"expiresAt": None}, "expiresAt", id="no end"),
+            pytest.param({"expiresAt": "2020-01-01T00:00:00Z"}, "expiresAt", id="past end"),
+            pytest.param({"newStatus": None}, "newStatus", id="neither old nor new status"),
+            pytest.param({"newStatus": "done"}, "newStatus", id="unknown status"),
+        ],
+    )
+    @pytest.mark.parametrize("part", ["batch", "edit.commitments_added"])
+    def test_the_field_of_a_commitment_that_is_wrong_is_named(
+        self, cloud: LiquidClient, change: dict[str, Any], field: str, part: str
+    ) -> None:
+        wrong = batch(B, 1, project="beta")
+        wrong["byProject"]["beta"]["byResource"][RAM]["commitments"][0] |= change
+        body = {"batch": wrong}
+        if part != "batch":
+            body = {"batch": batch(A, 1), "edit": {"commitments_added": wrong}}
+        problem = ask(body).json()
+        assert problem["status"] == 400
+        assert problem["field"] == f"{part}.byProject.beta.byResource.{RAM}.commitments[0].{field}"
+        assert problem["detail"].startswith(f"{problem['field']}: ")
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({}, "batch.az"),
+            ({"batch": {"az": "az-a", "byProject": []}}, "batch.byProject"),
+            (
+                {"batch": batch(A, 1, resource="bogus")},
+                "batch.byProject.alpha.byResource.bogus",
+            ),
+            (
+                {"batch": batch(A, 1, resource="hw_version_no_ram")},
+                "batch.byProject.alpha.byResource.hw_version_no_ram",
+            ),
+            ({"batch": batch(A, 1), "at": "2001-01-01T00:00:00Z"}, "at"),
+            (
+                {"batch": batch(A, 1), "edit": {"hosts_failed": ["h1", "h9"]}},
+                "edit.hosts_failed[1]",
+            ),
+            (
+                {"batch": batch(A, 1), "edit": {"hosts_added": [{"like": "h9"}]}},
+                "edit.hosts_added[0].like",
+            ),
+            (
+                {"batch": batch(A, 1), "edit": {"commitments_expired": [B]}},
+                "edit.commitments_expired[0]",
+            ),
+            (
+                {"batch": batch(A, 1), "edit": {"commitments_added": batch(A, 1)}},
+                f"edit.commitments_added.byProject.alpha.byResource.{RAM}.commitments[0].uuid",
+            ),
+        ],
+    )
+    def test_every_part_of_the_question_that_is_wrong_is_named(
+        self, cloud: LiquidClient, body: dict[str, Any], field: str
+    ) -> None:
+        problem = ask(body).json()
+        assert (problem["status"], problem["field"]) == (400, field)
+        assert problem["detail"].startswith(f"{field}: ")
 
     @pytest.mark.parametrize(
         ("token", "status"),
