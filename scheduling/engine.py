@@ -146,7 +146,9 @@ def table_for(
     """Return the table with a row for every host that a request names as its candidate."""
     if pipeline.ignore_preselection:
         return table
-    return table.with_unknown(name for request in requests for name in request.hosts or ())
+    for request in requests:
+        table = table.with_unknown(request.hosts or ())
+    return table
 
 
 def passing_hosts(
@@ -311,7 +313,7 @@ class Batch:
             request.source_host,
             request.resource_group,
             request.requested_destination,
-            request.restrict_to_hosts,
+            None if request.restrict_to_hosts is request.hosts else request.restrict_to_hosts,
             # large or not hashable: shared when they are the same object, which the batch holds
             id(request.image_properties),
             id(request.hosts),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -118,8 +118,9 @@ def candidate_mask(
         mask = table.is_known.copy()
     else:
         mask = _named(table, request.hosts)
-    if request.restrict_to_hosts is not None:
-        mask &= _named(table, request.restrict_to_hosts)
+    allowed = request.restrict_to_hosts
+    if allowed is not None and (ignore_preselection or allowed is not request.hosts):
+        mask &= _named(table, allowed)
     return mask
 
 
@@ -139,11 +140,10 @@ def check_gatherable(request: PlacementRequest) -> None:
         raise PipelineRunError(f"cannot gather for this type: {wanted}")
 
 
-def _named(table: HostTable, names: Sequence[str] | frozenset[str]) -> BoolColumn:
-    mask = np.zeros(len(table), dtype=np.bool_)
-    row_of = table.row_of
-    mask[[row_of[name] for name in names if name in row_of]] = True
-    return mask
+def _named(table: HostTable, names: Collection[str]) -> BoolColumn:
+    mask = np.zeros(len(table) + 1, dtype=np.bool_)
+    mask[table.rows_of(names)] = True  # those without a row are -1, which is the last place
+    return mask[:-1]
 
 
 def static_mask(table: HostTable, view: StepView) -> BoolColumn | None:
@@ -378,13 +378,12 @@ class Evaluation:
         return ranked
 
     def _start_weights(self) -> FloatColumn:
-        start: FloatColumn = np.zeros(len(self._table), dtype=np.float64)
+        start: FloatColumn = np.zeros(len(self._table) + 1, dtype=np.float64)
         weights = self._request.weights
-        if weights and not self._pipeline.ignore_preselection:
-            row_of = self._table.row_of
-            for name, weight in weights.items():
-                if name in row_of:
-                    start[row_of[name]] = weight
+        if weights and not self._pipeline.ignore_preselection and any(weights.values()):
+            given = np.fromiter(weights.values(), dtype=np.float64, count=len(weights))
+            start[self._table.rows_of(weights)] = given  # those without a row share the last place
+        start = start[:-1]
         return np.tanh(start) if self._pipeline.weighers else start
 
     def _evaluate_filters(self) -> None:

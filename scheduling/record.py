@@ -7,7 +7,8 @@ made only when somebody asks for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -113,6 +114,7 @@ class DecisionRecord:
         preferred: How many hosts of the answer come first whatever their score, since a weigher
             puts them before all others.
         failure: Why the run came to no result; empty if it did.
+        ordered_hosts: The answer, best first: names of ``ordered_rows``.
     """
 
     request: PlacementRequest
@@ -129,6 +131,11 @@ class DecisionRecord:
     events: tuple[StepEvent, ...]
     preferred: int = 0
     failure: str = ""
+    ordered_hosts: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ordered = tuple(map(self.names.__getitem__, self.ordered_rows))
+        object.__setattr__(self, "ordered_hosts", ordered)
 
     @property
     def intent_label(self) -> str:
@@ -145,11 +152,6 @@ class DecisionRecord:
     def raw_in_weights(self) -> Mapping[str, float]:
         """Return the caller's weights by host."""
         return self.request.weights or {}
-
-    @property
-    def ordered_hosts(self) -> tuple[str, ...]:
-        """Return the answer, best first."""
-        return tuple(self.names[row] for row in self.ordered_rows)
 
     @property
     def target_host(self) -> str | None:
@@ -205,17 +207,21 @@ class DecisionRecord:
 
     def removed_hosts(self, step: str) -> tuple[str, ...]:
         """Return the hosts that a filter removed, in alphabetical order."""
-        rows = [row for trace in self.filters if trace.step == step for row in trace.removed.rows()]
-        return tuple(sorted(self.names[row] for row in rows))
+        rows = [
+            row
+            for trace in self.filters
+            if trace.step == step and trace.removed_count
+            for row in trace.removed.rows().tolist()
+        ]
+        return tuple(sorted(map(self.names.__getitem__, rows)))
 
     def text(self) -> str:
         """Return the explanation (spec scheduling, 10.3 and 10.4)."""
         ordered = self.ordered_hosts
-        removals = [(trace.step, self.removed_hosts(trace.step)) for trace in self.filters]
-        text = explanation_text(
+        text = _explanation(
             started=len(self.candidates.rows()),
-            removals=removals,
-            remaining=tuple(sorted(self.names[row] for row in self.survivors.rows())),
+            removals=[(trace.step, _packed_names(trace.removed, self)) for trace in self.filters],
+            remaining=_packed_names(self.survivors, self),
             target=self.target_host,
             has_steps=bool(self.filters or self.weighers),
             failure=self.failure,
@@ -378,6 +384,25 @@ def explanation_text(
 
     Source: spec scheduling, 10.3.
     """
+    return _explanation(
+        started=started,
+        removals=[(step, _Named.of(names)) for step, names in removals],
+        remaining=_Named.of(remaining),
+        target=target,
+        has_steps=has_steps,
+        failure=failure,
+    )
+
+
+def _explanation(
+    *,
+    started: int,
+    removals: Sequence[tuple[str, _Named]],
+    remaining: _Named,
+    target: str | None,
+    has_steps: bool,
+    failure: str,
+) -> str:
     if failure:
         return f"Pipeline run failed: {failure}."
     selected = f"Selected host: {target}." if target is not None else ""
@@ -386,14 +411,51 @@ def explanation_text(
     lines = [
         f"Started with {started} host(s).",
         "",
-        *(f"{step} filtered out {_named(names)}" for step, names in removals if names),
+        *(f"{step} filtered out {named.text}" for step, named in removals if named.count),
         "",
-        f"{len(remaining)} hosts remaining{f' ({_named(remaining)})' if remaining else ''}",
+        f"{remaining.count} hosts remaining{f' ({remaining.text})' if remaining.count else ''}",
     ]
     return "\n".join([*lines, "", selected] if selected else lines)
 
 
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(sorted(names)[:_MOST_NAMES])
-    hidden = len(names) - _MOST_NAMES
-    return f"{shown} (and {hidden} more)" if hidden > 0 else shown
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """Hosts as the explanation names them.
+
+    Attributes:
+        count: How many.
+        first: The first of them by name.
+    """
+
+    count: int
+    first: Sequence[str]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> _Named:
+        return cls(count=len(names), first=sorted(names)[:_MOST_NAMES])
+
+    @property
+    def text(self) -> str:
+        shown = ", ".join(self.first)
+        hidden = self.count - len(self.first)
+        return f"{shown} (and {hidden} more)" if hidden else shown
+
+
+def _packed_names(packed: PackedMask, record: DecisionRecord) -> _Named:
+    """Return the hosts of a mask as the explanation names them, without sorting them all."""
+    rows = packed.rows()
+    if len(rows) > _MOST_NAMES:
+        places = _alphabetical_places(record.names)[rows]
+        first = rows[np.argpartition(places, _MOST_NAMES)[:_MOST_NAMES]]
+    else:
+        first = rows
+    names = sorted(map(record.names.__getitem__, first.tolist()))
+    return _Named(count=len(rows), first=names)
+
+
+@lru_cache(maxsize=4)
+def _alphabetical_places(names: tuple[str, ...]) -> Int64Column:
+    """Return int64[N], the place of each host among all by name; kept while hosts stay the same."""
+    places = np.empty(len(names), dtype=np.int64)
+    places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return places

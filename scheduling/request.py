@@ -117,7 +117,7 @@ class PlacementRequest:
         requested_destination: Where the caller wants it.
         hosts: The caller's candidates; None means all.
         restrict_to_hosts: Hosts to consider even where a pipeline ignores the caller's
-            candidates; None means all.
+            candidates; None means all. May be the same object as ``hosts``.
         weights: The caller's weight of each host; None means 0 for all.
         quota: What the quota filter judges by; None means that there is no quota record.
     """
@@ -148,7 +148,7 @@ class PlacementRequest:
     instance_group: InstanceGroup | None = None
     requested_destination: RequestedDestination | None = None
     hosts: tuple[str, ...] | None = None
-    restrict_to_hosts: frozenset[str] | None = None
+    restrict_to_hosts: frozenset[str] | tuple[str, ...] | None = None
     weights: Mapping[str, float] | None = None
     quota: QuotaFacts | None = None
 

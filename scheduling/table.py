@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
@@ -254,15 +255,20 @@ class HostTable:
         """Return a table with other reservation side tables; the blocked columns stay."""
         return replace(self, reservations=reservations)
 
-    def with_unknown(self, names: Iterable[str]) -> HostTable:
+    def rows_of(self, names: Collection[str]) -> Int64Column:
+        """Return int64[K], the row of each name in its place, -1 for a name without row."""
+        rows = map(self.row_of.get, names, repeat(-1))
+        return np.fromiter(rows, dtype=np.int64, count=len(names))
+
+    def with_unknown(self, names: Collection[str]) -> HostTable:
         """Return a table that also has rows for hosts that no loader knows.
 
         Such a host has no zone, no traits, no capacity and is not ready; what becomes of it is
         each filter's business (spec scheduling, 7.1).
         """
-        new_names = [name for name in dict.fromkeys(names) if name not in self.row_of]
-        if not new_names:
+        if (self.rows_of(names) >= 0).all():
             return self
+        new_names = [name for name in dict.fromkeys(names) if name not in self.row_of]
         table = _with_new_names(self, new_names)
         target_rows = np.arange(len(self), len(table), dtype=np.int64)
         return _with_encoded(table, target_rows, (_UNKNOWN_HOST,), names=new_names)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from capacity.api import errors
 from capacity.domain.nova_call import PipelineNotInferredError, inferred_pipeline
@@ -48,6 +49,7 @@ _KIND_OF_WORD: Mapping[str, str] = {
     "FailoverReservation": KIND_FAILOVER,
     "InFlightReservation": KIND_IN_FLIGHT,
 }
+_HOST = itemgetter("host")
 _NUMBER_TYPES = frozenset({int, float, type(None)})
 
 
@@ -151,7 +153,7 @@ def _host_names(node: JSONNode) -> tuple[str, ...]:
     listed = node.content
     if isinstance(listed, list):
         try:
-            names = tuple([entry["host"] for entry in listed])
+            names = tuple(map(_HOST, listed))
         except (KeyError, TypeError, IndexError):
             names = ()
         if len(names) == len(listed) and set(map(type, names)) <= {str}:
@@ -165,14 +167,17 @@ def _weights(node: JSONNode) -> Mapping[str, float]:
         return {}
     if not isinstance(weights, dict):
         raise node.wrong("must be an object")
-    if not set(map(type, weights.values())) <= _NUMBER_TYPES:
+    kinds = set(map(type, weights.values()))
+    if not kinds <= _NUMBER_TYPES:
         raise node.wrong("must hold numbers only")
-    if any(type(weight) is not float for weight in weights.values()):
-        return {host: float(weight or 0.0) for host, weight in weights.items()}
-    return weights
+    if kinds <= {float}:
+        return weights
+    return {host: float(weight or 0.0) for host, weight in weights.items()}
 
 
 def _check_weights(hosts: tuple[str, ...], weights: Mapping[str, float]) -> None:
+    if hosts == tuple(weights):  # as Nova sends them
+        return
     known = frozenset(hosts)
     if known == weights.keys():
         return

@@ -112,7 +112,7 @@ class NovaExternalView(SchedulerView):
             )
         hosts = result.host_names
         if settings.HEADROOM.scheduler.nova_limit_hosts_to_request:
-            hosts = limited_to(hosts, call.request.hosts or ())
+            hosts = limited_to(hosts, call.request.weights or ())  # one for each host, no other
         return HttpResponse(orjson.dumps({"hosts": hosts}), content_type="application/json")
 
 
@@ -126,7 +126,7 @@ def adjusted_call(call: NovaCall) -> NovaCall:
     """
     request, options = call.request, call.options
     if settings.HEADROOM.scheduler.nova_limit_hosts_to_request:
-        request = replace(request, restrict_to_hosts=frozenset(request.hosts or ()))
+        request = replace(request, restrict_to_hosts=request.hosts or ())
     intent = UNKNOWN_INTENT if request.intent is None else request.intent.value
     brings_vm = holds_in_flight(intent) and not (options.read_only or options.skip_inflight)
     if brings_vm and not options.max_candidates:

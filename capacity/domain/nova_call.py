@@ -5,7 +5,7 @@ Source: spec scheduling, 2.5 and 2.6.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from hashlib import blake2b
 
 from scheduling.request import HYPERVISOR_TYPE_KEY
@@ -45,13 +45,16 @@ def inferred_pipeline(extra_specs: Mapping[str, str] | None) -> str:
     return f"{family}-{_PIPELINE_SUFFIX[_is_hana(specs)]}"
 
 
-def limited_to(hosts: Sequence[str], allowed: Collection[str]) -> tuple[str, ...]:
+def limited_to(hosts: Sequence[str], allowed: Container[str]) -> tuple[str, ...]:
     """Return the hosts that are allowed, in their order, duplicates included.
+
+    Args:
+        hosts: Hosts of an answer.
+        allowed: A set or mapping.
 
     Source: spec scheduling, 2.6.
     """
-    kept = frozenset(allowed)
-    return tuple(host for host in hosts if host in kept)
+    return tuple(host for host in hosts if host in allowed)
 
 
 def planned_first(hosts: Sequence[str], planned: str) -> tuple[str, ...]:
