@@ -94,6 +94,9 @@ class Environment(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="Least severe level that is logged."
     )
+    log_file: Path | None = Field(
+        None, description="File that log lines are added to; none means standard error."
+    )
     metric_prefix: str = Field(
         "cortex", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Prefix of our metric names."
     )

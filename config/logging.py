@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging.config
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 
-def logging_tree(*, json_lines: bool, level: str) -> dict[str, Any]:
+def logging_tree(*, json_lines: bool, level: str, file: Path | None = None) -> dict[str, Any]:
     """Configure structlog and the standard library to write the same lines.
 
     Args:
         json_lines: JSON for machines, coloured text for people otherwise.
         level: Least severe level that is written.
+        file: Where lines are added; opened again when it was moved away. Standard error if none.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -49,9 +51,21 @@ def logging_tree(*, json_lines: bool, level: str) -> dict[str, Any]:
             }
         },
         "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "formatter": "structured"},
+            "lines": {
+                "formatter": "structured",
+                **(
+                    {"class": "logging.StreamHandler"}
+                    if file is None
+                    else {
+                        "class": "logging.handlers.WatchedFileHandler",
+                        "filename": str(file),
+                        "encoding": "utf-8",
+                        "delay": True,
+                    }
+                ),
+            },
         },
-        "root": {"handlers": ["stderr"], "level": level},
+        "root": {"handlers": ["lines"], "level": level},
     }
     logging.config.dictConfig(tree)
     return tree

@@ -261,7 +261,11 @@ REST_FRAMEWORK = {
 }
 
 LOGGING_CONFIG = None
-LOGGING = logging_tree(json_lines=HEADROOM.log_format == "json", level=HEADROOM.log_level)
+LOGGING = logging_tree(
+    json_lines=HEADROOM.log_format == "json",
+    level=HEADROOM.log_level,
+    file=HEADROOM.log_file,
+)
 
 PROMETHEUS_EXPORT_MIGRATIONS = False
 PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))

@@ -44,8 +44,8 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
     list_display = ("when", "actor", "action", "object", "reason", "request_id")
     list_display_links = ("when",)
     list_filter = ("action", "object_type")
-    search_fields = ("=object_id", "=request_id", "actor", "reason")
-    search_help_text = "Object id or request id (whole), actor, reason"
+    search_fields = ("^object_id", "=request_id", "actor", "reason")
+    search_help_text = "Object id (its beginning is enough), whole request id, actor, reason"
     page_columns = (
         "created_at",
         "actor",

@@ -200,8 +200,8 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
     list_display = ("when", "commitment", "action", "actor", "changes", "why", "request_id")
     list_display_links = ("when",)
     list_filter = ("action",)
-    search_fields = ("=commitment_uuid", "=request_id", "actor")
-    search_help_text = "Whole commitment uuid or request id, actor"
+    search_fields = ("^commitment_uuid", "=request_id", "actor")
+    search_help_text = "Commitment uuid (its beginning is enough), whole request id, actor"
     page_columns = (
         "created_at",
         "commitment",

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ _PORTS_TRIED = 100
 _READY_SECONDS = 90.0
 _WATCH_SECONDS = 0.3
 _LOGIN = "admin login:"
+_PROGRESS = "[demo] "
 _STOP_SIGNALS = ((signal.SIGTERM, 6.0), (signal.SIGQUIT, 3.0))
 
 
@@ -44,6 +45,7 @@ class DemoOptions:
     imports: tuple[Path, ...]
     with_worker: bool
     fresh: bool
+    is_verbose: bool
 
 
 def parse_demo(arguments: list[str]) -> DemoOptions:
@@ -62,6 +64,9 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
     )
     parser.add_argument("--no-worker", action="store_true", help="web only: no worker, no beat")
     parser.add_argument("--fresh", action="store_true", help="delete the demo's data first")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show what is logged while the region is loaded"
+    )
     known = parser.parse_args(arguments)
     return DemoOptions(
         port=known.port,
@@ -69,6 +74,7 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
         imports=tuple(known.imports),
         with_worker=not known.no_worker,
         fresh=known.fresh,
+        is_verbose=known.verbose,
     )
 
 
@@ -156,37 +162,55 @@ def _logged_manage(checkout: Checkout, env: Mapping[str, str], arguments: list[s
 
 
 def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) -> list[str]:
-    """Load the region and the admin user, showing what is said; return the login lines."""
+    """Load the region and the admin user; return the login lines.
+
+    What is being done is shown, everything that is said and logged goes to a log. Progress bars
+    need a terminal as standard error, so log lines do not go there, unless all is to be shown.
+    """
     command = [str(checkout.python), "manage.py", "demo_setup"]
     if options.hosts is not None:
         command += ["--hosts", str(options.hosts)]
     for path in options.imports:
         command += ["--import", str(path)]
-    login: list[str] = []
+    log = checkout.logs / "demo_setup.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    logging_to = {} if options.is_verbose else {"HEADROOM_LOG_FILE": str(log)}
     with step("demo region"):
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if options.is_verbose else None,
             text=True,
-            env=dict(env),
+            env={**env, **logging_to},
             cwd=checkout.root,
             process_group=0,
             preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - one prctl call
         )
         try:
-            for line in process.stdout or ():
-                if line.startswith(_LOGIN):
-                    login.append(line.rstrip())
-                else:
-                    say(f"  {line.rstrip()}")
+            login = _pass_on(process.stdout or (), log, is_verbose=options.is_verbose)
             code = process.wait()
         except StopRequested:
             process.terminate()
             process.wait()
             raise
     if code != 0:
-        raise LauncherError("manage.py demo_setup failed, see above")
+        raise LauncherError(f"manage.py demo_setup failed ({log}):\n{last_lines(log, 20)}")
+    return login
+
+
+def _pass_on(lines: Iterable[str], log: Path, *, is_verbose: bool) -> list[str]:
+    """Log all lines but the login, and show what a person waits for; return the login lines."""
+    login: list[str] = []
+    for line in lines:
+        if line.startswith(_LOGIN):
+            login.append(line.rstrip())
+            continue
+        with log.open("a", encoding="utf-8") as kept:  # the process logs to it, too
+            kept.write(line)
+        if is_verbose or line.startswith(_PROGRESS):
+            say(f"  {line.removeprefix(_PROGRESS).rstrip()}")
     return login
 
 

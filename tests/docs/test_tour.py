@@ -1,27 +1,32 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
+from django.test import Client
 
-from config.launcher.demo import answers_healthz
-from config.launcher.processes import wait_until
+from config.launcher.demo import answers_healthz, choose_port, process_commands
+from config.launcher.places import this_checkout
+from config.launcher.processes import Child, start_child, stop_children, wait_until
+from config.launcher.terminal import last_lines
+from failover.drill_models import EvacuationPlan
+from failover.models import FailoverRun
+from hosts.models import Host
 from tests.docs.tour import ROOT, Step, differences, normalised, tour_steps
 
 README = ROOT / "README.md"
-START_SECONDS = 60
+START_SECONDS = 180
 MARK = "@@@ step done"
 
 
@@ -66,44 +71,59 @@ def demo_environment() -> dict[str, str]:
         "REDIS_URL": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
         "HEADROOM_DEBUG": "true",
         "HEADROOM_AUTH": "noauth",
-        "HEADROOM_SECRET_KEY": secrets.token_urlsafe(48),
+        "HEADROOM_SECRET_KEY": settings.SECRET_KEY,  # the admin's session is signed with it
         "HEADROOM_LOG_LEVEL": "WARNING",
     }
 
 
 @pytest.fixture
 def demo(transactional_db: None, demo_environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
-    """Load the demo region, serve it with real processes, and return its address."""
+    """Load the demo region, serve it with web, worker and beat, and return its address."""
     del transactional_db
     call_command("demo_setup", password_file=tmp_path / "password", verbosity=0)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "granian", "--interface", "wsgi", "--port", str(port)]
-    command += ["--workers", "1", "--blocking-threads", "4", "--no-ws", "config.wsgi:application"]
-    log = (tmp_path / "web.log").open("wb")
-    web = subprocess.Popen(  # noqa: S603 - our own server
-        command, env=demo_environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-    )
+    demo_environment["TOUR_SESSION"] = session_of_admin()
+    port = choose_port(0)
+    children: list[Child] = []
+    commands = process_commands(this_checkout(), port)
+    commands["beat"][commands["beat"].index("--schedule") + 1] = str(tmp_path / "beat-schedule")
     try:
-        _wait_until_it_answers(port, web, tmp_path / "web.log")
+        for name, arguments in commands.items():
+            command = [sys.executable, "-m", *arguments]
+            log = tmp_path / f"{name}.log"
+            children.append(start_child(name, command, log=log, env=demo_environment, cwd=ROOT))
+        wait_for(lambda: answers_healthz(port), children)
+        wait_for(has_settled, children)
         yield f"127.0.0.1:{port}"
     finally:
-        web.terminate()
-        try:
-            web.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(web.pid, signal.SIGKILL)
-            web.wait()
-        with suppress(ProcessLookupError):
-            os.killpg(web.pid, signal.SIGKILL)
-        log.close()
+        stop_children(children, ((signal.SIGTERM, 20.0),))
 
 
-def _wait_until_it_answers(port: int, web: subprocess.Popen[bytes], log: Path) -> None:
-    wait_until(lambda: answers_healthz(port) or web.poll() is not None, START_SECONDS)
-    if not answers_healthz(port):
-        pytest.fail(f"the web server does not answer:\n{log.read_text()}")
+def session_of_admin() -> str:
+    client = Client()
+    client.force_login(User.objects.get(username="admin"))
+    return client.cookies["sessionid"].value
+
+
+def has_settled() -> bool:
+    """Return whether the worker has done what it does to a region that has just been loaded.
+
+    It plans the evacuation of hosts that are down, and looks at failover and capacity after that.
+    """
+    planned = EvacuationPlan.objects.order_by("started_at").first()
+    if planned is None:
+        return False
+    later = FailoverRun.objects.filter(started_at__gt=planned.started_at, finished_at__isnull=False)
+    zones = set(Host.objects.values_list("zone", flat=True))
+    return zones <= set(later.values_list("zone", flat=True))
+
+
+def wait_for(condition: Callable[[], bool], children: list[Child]) -> None:
+    wait_until(
+        lambda: condition() or any(child.process.poll() is not None for child in children),
+        START_SECONDS,
+    )
+    logs = "\n".join(f"{child.name}:\n{last_lines(child.log)}" for child in children)
+    assert condition(), logs
 
 
 def run_steps(steps: tuple[Step, ...], address: str, environment: dict[str, str]) -> list[str]:
@@ -137,5 +157,5 @@ def test_every_command_of_the_tour_prints_what_the_readme_says(
         if (found := list(differences(step.output, output)))
     ]
     assert wrong == [], "\n\n".join(wrong)
-    first, last = (normalised(printed[index])[line] for index, line in ((2, 0), (-1, 3)))
+    first, last = (normalised(printed[index])[line] for index, line in ((2, 0), (-2, 3)))
     assert first == last, "the tour does not leave the region as it was"

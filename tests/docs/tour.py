@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE_OR_SEARCH = re.compile(
+    rf"{FENCE.pattern}|<(http://127\.0\.0\.1:8000/admin/\S+\?q=\S+)>", re.MULTILINE | re.DOTALL
+)
+FOUND = "the search finds something"
 NORMALISATIONS = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\bdryrun-[0-9A-Za-z]{1,8}-"), "dryrun-REQUEST-"),
@@ -31,14 +36,22 @@ def tour_steps(readme: str) -> tuple[Step, ...]:
     start = readme.index("## A ten-minute tour")
     tour = readme[start : readme.index("\n## ", start + 1)]
     steps: list[Step] = []
-    for language, text in FENCE.findall(tour):
-        if language == "bash":
+    for language, text, search in FENCE_OR_SEARCH.findall(tour):
+        if search:
+            steps.append(Step(search_command(search), FOUND))
+        elif language == "bash":
             steps.append(Step(text, ""))
         elif language == "text" and steps:
             steps[-1] = Step(steps[-1].commands, text)
         else:
             raise ValueError(f"a block of the tour is {language!r}, not bash followed by text")
     return tuple(step for step in steps if not step.commands.startswith("./run demo"))
+
+
+def search_command(url: str) -> str:
+    """Return what opens a page of the admin with the session in TOUR_SESSION, and counts rows."""
+    page = f'curl -s -H "Cookie: sessionid=$TOUR_SESSION" {shlex.quote(url)}'
+    return f"{page} | grep -q '/change/' && echo '{FOUND}'\n"
 
 
 def normalised(text: str) -> list[str]:

@@ -28,6 +28,7 @@ from tests.launcher.conftest import processes_of
 pytestmark = pytest.mark.e2e
 
 HOSTS = 60
+MOST_LINES = 14
 START_SECONDS = 300.0
 BEAT_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -144,6 +145,9 @@ def test_demo_of_a_fresh_clone_comes_up_answers_and_leaves_no_process(
 ) -> None:
     demo = Demo(clone)
     first = demo.start()
+    assert len(demo.lines) <= MOST_LINES, demo.said()
+    assert "{" not in demo.said()
+    assert (clone.logs / "demo_setup.log").stat().st_size > 1000
     assert demo.get("/healthz") == (200, b"ok")
     assert wait_until(lambda: demo.get("/readyz")[0] == 200, BEAT_SECONDS), demo.get("/readyz")
     status, page = demo.get("/commitments/v1/info")

@@ -28,7 +28,9 @@ PATIENCE_SECONDS = 30.0
 MANAGE = """
 import os, sys
 if sys.argv[1] == "demo_setup":
+    print("[demo] loading")
     print("skipped host h1: no zone")
+    print(os.environ.get("HEADROOM_LOG_FILE", "no file"), file=sys.stderr)
     print("admin login: admin / secret")
 elif sys.argv[1] == "fail":
     sys.exit(7)
@@ -138,7 +140,10 @@ os.execv(sys.argv[2 + count], sys.argv[2 + count:])
 
 
 def start_demo(
-    project: Checkout, environ: Mapping[str, str], *, ignored: Sequence[signal.Signals] = ()
+    project: Checkout,
+    environ: Mapping[str, str],
+    *arguments: str,
+    ignored: Sequence[signal.Signals] = (),
 ) -> subprocess.Popen[str]:
     """Start the demo; some signals are ignored from the start, as in a shell's background jobs."""
     before = [
@@ -149,7 +154,7 @@ def start_demo(
         *(str(int(one)) for one in ignored),
     ]
     return subprocess.Popen(
-        [*before, sys.executable, str(project.root / "run"), "demo", "--port", "0"],
+        [*before, sys.executable, str(project.root / "run"), "demo", "--port", "0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -173,13 +178,31 @@ def test_signal_ends_the_demo_and_all_its_processes(
 ) -> None:
     demo = start_demo(project, environ)
     said = read_until(demo, "Ctrl-C")
-    assert "  skipped host h1: no zone" in said
+    log = project.logs / "demo_setup.log"
+    assert "  loading" in said
+    assert "  skipped host h1: no zone" not in said
+    assert log.read_text().splitlines() == ["[demo] loading", "skipped host h1: no zone"]
+    assert str(log) in said  # where the region's log lines go
     assert said[-2:] == ["admin login: admin / secret", said[-1]]
     assert said[-3].startswith("ready: http://127.0.0.1:")
     demo.send_signal(signum)
     demo.communicate(timeout=PATIENCE_SECONDS)
     assert demo.returncode == 0
     assert processes_of(project) == []
+
+
+@pytest.mark.e2e
+def test_a_verbose_demo_shows_all_that_is_said_and_logs_it_too(
+    project: Checkout, environ: dict[str, str]
+) -> None:
+    demo = start_demo(project, environ, "--verbose")
+    said = read_until(demo, "ready:")
+    demo.terminate()
+    demo.communicate(timeout=PATIENCE_SECONDS)
+    for line in ("  loading", "  skipped host h1: no zone", "  no file"):
+        assert line in said
+    logged = (project.logs / "demo_setup.log").read_text().splitlines()
+    assert {"skipped host h1: no zone", "no file"} <= set(logged)
 
 
 @pytest.mark.e2e

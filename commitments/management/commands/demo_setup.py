@@ -15,12 +15,15 @@ from django.contrib.auth.models import AbstractUser
 from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 
-from hosts.models import Host
+from commitments.models import Commitment
+from hosts.models import Host, Instance
 
 ADMIN_NAME = "admin"
 DEFAULT_HOSTS = 300
 DEMO_SEED = 7
 OWNER_ONLY = 0o600
+PROGRESS_MARK = "[demo] "
+"""How lines begin that tell what is being done; ``./run demo`` shows these, and logs the rest."""
 
 
 class Command(BaseCommand):
@@ -63,6 +66,8 @@ class Command(BaseCommand):
         if options["hosts"] < 1:
             raise CommandError("--hosts: needs at least 1")
         is_loaded = self._load(options["imports"], options["hosts"])
+        if is_loaded:
+            self._say(loaded_text())
         if is_loaded and "refresh_capacity" in get_commands():
             self._say("computing flavor groups and capacity")
             call_command("refresh_capacity", stdout=self.stdout)
@@ -102,8 +107,16 @@ class Command(BaseCommand):
         return True
 
     def _say(self, text: str) -> None:
-        self.stdout.write(text)
+        self.stdout.write(f"{PROGRESS_MARK}{text}")
         self.stdout.flush()
+
+
+def loaded_text() -> str:
+    """Return what the database holds, in a line."""
+    return (
+        f"loaded {Host.objects.count():,} hosts, {Instance.objects.count():,} VMs and "
+        f"{Commitment.objects.count():,} commitments; the log says what was skipped, and why"
+    )
 
 
 def admin_password(password_file: Path, *, make_new: bool = False) -> str:

@@ -170,7 +170,7 @@ def _hosts(rng: random.Random, count: int, zones: tuple[str, ...]) -> list[HostP
             free_gib=hardware.usable_gib,
             free_vcpus=hardware.usable_vcpus,
         )
-        if index % 200 == 77:  # noqa: PLR2004 - one in 200 is down
+        if index % 201 == 77:  # noqa: PLR2004 - one in 200 is down, all of them in one of three zones
             host.state = "down"
         elif index % 70 == 33:  # noqa: PLR2004 - one in 70 is in maintenance
             host.status = "disabled"
