@@ -22,7 +22,7 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.services.allocations import Booking, expect_in_slot, forget_in_slots
+from capacity.services.allocations import Booking, expect_in_slots, forget_in_slots
 from commitments.domain.classify import (
     SlotClass,
     TrackedCommitment,
@@ -31,7 +31,7 @@ from commitments.domain.classify import (
     TrackingFacts,
     classify_placement,
     classify_refusal,
-    slot_to_record,
+    slots_to_record,
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment
@@ -45,7 +45,7 @@ class SlotTracker:
     """Answers for commitments; see :class:`capacity.hooks.CommitmentTracker`."""
 
     def placed(self, vm: TrackedPlacement, *, candidates: Sequence[str], now: datetime) -> str:
-        """Book a VM into the best slot on its target host and return the placement's class.
+        """Book a VM into the best slots on its target host and return the placement's class.
 
         Where the VM was only expected elsewhere it is expected no more; slots in which it was seen
         keep it until it is seen in the new one.
@@ -61,11 +61,15 @@ class SlotTracker:
         _leave_expected(vm.vm_uuid, target_host=target_host)
         if outcome is not SlotClass.SLOT_USED:
             return outcome.value
-        slot = slot_to_record(wanted, target_host, facts)
-        if slot is not None:
-            booking = expect_in_slot(slot.slot_id, vm.vm_uuid, vm.resources, now=now)
+        slots = slots_to_record(wanted, target_host, facts)
+        if slots:
+            chosen = [slot.slot_id for slot in slots]
+            booking = expect_in_slots(
+                chosen, vm.vm_uuid, vm.resources, now=now, project_id=vm.project_id
+            )
             if booking is not Booking.BOOKED:
-                log.info("vm_not_booked", vm_uuid=vm.vm_uuid, slot=slot.name, reason=booking.value)
+                names = [slot.name for slot in slots]
+                log.info("vm_not_booked", vm_uuid=vm.vm_uuid, slots=names, reason=booking.value)
         return outcome.value
 
     def refused(self, vm: TrackedPlacement, *, input_hosts: Collection[str] | None) -> str:

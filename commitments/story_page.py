@@ -205,12 +205,12 @@ def _covered_vm(uuid: str, vm: Instance | None, place: str) -> CoveredVM:
 
 
 def _places(row: Commitment, uuids: Sequence[str]) -> Mapping[str, str]:
-    """Return in which slot each VM sits; one of this commitment before those of others."""
+    """Return in which slots each VM sits: those of this commitment, else those of others."""
     listed = (
         ReservationAllocation.objects.filter(
             vm_uuid__in=uuids, reservation__kind=ReservationKind.COMMITTED
         )
-        .order_by("id")
+        .order_by("reservation__slot_index", "id")
         .values_list(
             "vm_uuid",
             "state",
@@ -219,14 +219,15 @@ def _places(row: Commitment, uuids: Sequence[str]) -> Mapping[str, str]:
             "reservation__commitment__commitment_uuid",
         )
     )
-    places: dict[str, str] = {}
+    own: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     for uuid, state, index, owner, owner_uuid in listed:
         seen = "" if state == "confirmed" else ", expected"
         if owner == row.pk:
-            places[uuid] = f"slot {index}{seen}"
+            own.setdefault(uuid, []).append(f"slot {index}{seen}")
         else:
-            places.setdefault(uuid, f"slot {index} of {owner_uuid}{seen}")
-    return places
+            others.setdefault(uuid, []).append(f"slot {index} of {owner_uuid}{seen}")
+    return {uuid: "; ".join(places) for uuid, places in {**others, **own}.items()}
 
 
 def _used(row: Commitment) -> int:

@@ -100,6 +100,11 @@ class Reservation(TrackedModel):
         related_name="slots",
     )
     slot_index = models.PositiveIntegerField(null=True, blank=True)
+    is_divided = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="cut off a larger slot, so that no flavor need be as large",
+    )
     start_time = models.DateTimeField(null=True, blank=True)
     end_time = models.DateTimeField(null=True, blank=True)
     creator = models.CharField(max_length=64, blank=True)
@@ -199,6 +204,10 @@ class Reservation(TrackedModel):
 
 class ReservationAllocation(TrackedModel):
     """A VM in a reservation: expected (placed there) or confirmed (seen there).
+
+    Several slots of a host may cover one VM together, each by a part: ``memory_bytes`` and
+    ``vcpus`` are those of the part, and the rows of a VM in the slots of one host, which all have
+    one state, add up to the VM (ADR 0017). In other reservations a row is the whole VM.
 
     A VM that was seen and is listed nowhere any more is expected again since ``missing_since``, so
     that its slot blocks the room that the host's allocation no longer shows.

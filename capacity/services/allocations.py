@@ -7,13 +7,14 @@ run inside the transaction of their caller.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from django.db import connection, transaction
 
+from capacity.domain.sharing import share_vm
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
 from capacity.services.ledger import EXPECTED_UNHELD, lock_reservations, refresh_blocks
 from scheduling.resources import ZERO, ResourceVector
@@ -30,6 +31,14 @@ SELECT held.id,
   JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
  WHERE held.id = ANY(%s)
  GROUP BY held.id
+"""  # noqa: S608 - constants only
+
+
+HELD_IN_FLIGHT = f"""
+SELECT held.id, vm.vm_uuid
+  FROM capacity_reservation AS held
+  JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
+ WHERE held.id = ANY(%s) AND vm.state = 'expected' AND NOT ({EXPECTED_UNHELD})
 """  # noqa: S608 - constants only
 
 
@@ -77,46 +86,95 @@ def slot_vm_sums(reservation_ids: Collection[int]) -> dict[int, SlotVmSums]:
         }
 
 
+def vms_held_in_flight(reservation_ids: Collection[int]) -> set[tuple[int, str]]:
+    """Return slots with the VMs expected in them whose room an in-flight row blocks."""
+    with connection.cursor() as cursor:
+        cursor.execute(HELD_IN_FLIGHT, [list(reservation_ids)])
+        return {(row[0], row[1]) for row in cursor.fetchall()}
+
+
 def expect_in_slot(
     reservation_id: int, vm_uuid: str, resources: ResourceVector, *, now: datetime
 ) -> Booking:
-    """Book a VM into a committed slot, where it is expected from now on.
+    """Book a VM into one committed slot; see :func:`expect_in_slots`."""
+    return expect_in_slots([reservation_id], vm_uuid, resources, now=now)
 
-    The VM may be larger than what the slot has left, as long as memory is left at all and the host
-    has room for the rest; an in-flight row of the VM on that host holds it already.
+
+def expect_in_slots(
+    reservation_ids: Sequence[int],
+    vm_uuid: str,
+    resources: ResourceVector,
+    *,
+    now: datetime,
+    project_id: str = "",
+) -> Booking:
+    """Book a VM into committed slots of one host that cover it together, each by a part.
+
+    It is expected there from now on. The VM may be larger than what the slots have left, as long
+    as memory is left at all and the host has room for the rest; an in-flight row of the VM on that
+    host holds it already.
 
     Args:
-        reservation_id: The slot.
+        reservation_ids: The slots, which are filled in this order.
         vm_uuid: The VM.
         resources: What the VM takes.
         now: When it was placed there.
+        project_id: Whose slots they must be still; empty does not ask.
 
     Returns:
-        ``BOOKED`` if a row was written, else why not; then nothing changed.
+        ``BOOKED`` if rows were written, else why not; then nothing changed.
 
     Source: spec scheduling, 12.1 and 12.2 (overfill is allowed, CPU is not considered).
     """
     with transaction.atomic():
-        slot = lock_reservations([reservation_id]).get(reservation_id)
-        if slot is None or slot.kind != ReservationKind.COMMITTED or slot.target_host_id is None:
-            return Booking.NO_SLOT
-        vms = list(slot.allocations.all())
-        if any(vm.vm_uuid == vm_uuid for vm in vms):
-            return Booking.ALREADY
-        if slot.memory_bytes <= sum(vm.memory_bytes for vm in vms):
-            return Booking.FULL
-        ReservationAllocation.objects.create(
-            reservation=slot,
-            vm_uuid=vm_uuid,
-            state=AllocationState.EXPECTED,
-            memory_bytes=resources.memory_bytes,
-            vcpus=resources.vcpus,
-            since=now,
+        locked = lock_reservations(reservation_ids)
+        slots = _of_one_host(
+            locked[slot_id]
+            for slot_id in reservation_ids
+            if slot_id in locked and project_id in {"", locked[slot_id].project_id}
         )
-        if refresh_blocks([slot.pk], must_fit=True):
+        if not slots:
+            return Booking.NO_SLOT
+        vms = ReservationAllocation.objects.filter(reservation__in=slots)
+        if vms.filter(vm_uuid=vm_uuid).exists():
+            return Booking.ALREADY
+        inside = slot_vm_sums([slot.pk for slot in slots])
+        rooms = {slot: _room(slot, inside.get(slot.pk, NO_VMS)) for slot in slots}
+        usable = [slot for slot in slots if rooms[slot].memory_bytes > 0]
+        if not usable:
+            return Booking.FULL
+        parts = share_vm(resources, [rooms[slot] for slot in usable])
+        ReservationAllocation.objects.bulk_create(
+            ReservationAllocation(
+                reservation=slot,
+                vm_uuid=vm_uuid,
+                state=AllocationState.EXPECTED,
+                memory_bytes=part.memory_bytes,
+                vcpus=part.vcpus,
+                since=now,
+            )
+            for slot, part in zip(usable, parts, strict=True)
+            if part != ZERO
+        )
+        if refresh_blocks([slot.pk for slot in usable], must_fit=True):
             transaction.set_rollback(True)
             return Booking.NO_ROOM
     return Booking.BOOKED
+
+
+def _of_one_host(slots: Iterable[Reservation]) -> list[Reservation]:
+    """Return the committed slots on the host of the first one; one may have moved meanwhile."""
+    placed = [
+        slot
+        for slot in slots
+        if slot.kind == ReservationKind.COMMITTED and slot.target_host_id is not None
+    ]
+    return [slot for slot in placed if slot.target_host_id == placed[0].target_host_id]
+
+
+def _room(slot: Reservation, inside: SlotVmSums) -> ResourceVector:
+    taken = inside.confirmed + inside.expected
+    return ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus) - taken
 
 
 def confirm_in_slot(

@@ -124,9 +124,12 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
 
         A failover reservation waits for the VM elsewhere; whether it counts is the cover's to say.
         """
-        found = ReservationAllocation.objects.filter(vm_uuid=row.openstack_id).select_related(
-            "reservation__commitment"
+        found = list(
+            ReservationAllocation.objects.filter(vm_uuid=row.openstack_id).select_related(
+                "reservation__commitment"
+            )
         )
+        slots = [one for one in found if one.reservation.kind == ReservationKind.COMMITTED]
         parts = (
             (
                 row_link(
@@ -137,10 +140,13 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
                 ""
                 if allocation.reservation.kind == ReservationKind.FAILOVER
                 else f" ({allocation.get_state_display()})",
+                f", {memory_text(allocation.memory_bytes)} of it"
+                if allocation in slots and len(slots) > 1
+                else "",
             )
             for allocation in found
         )
-        return format_html_join(", ", "{}{}", parts) or NOTHING
+        return format_html_join(", ", "{}{}{}", parts) or NOTHING
 
     @admin.display(description="failover cover")
     def failover_cover(self, row: Instance) -> str:

@@ -38,9 +38,10 @@ from commitments.domain.planner import (
     plan_slots,
 )
 from commitments.domain.renewal import plan_renewal
+from commitments.domain.slot_room import SlotRoom, divided_rooms, shrunk_block
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
-from commitments.domain.succession import SlotHandover, hand_over_slots
+from commitments.domain.succession import SlotDivision, SlotHandover, hand_over_slots
 from scheduling.decision import Decision
 from scheduling.engine import Pipeline
 from scheduling.resources import ZERO, ResourceVector
@@ -67,25 +68,6 @@ class Cause(StrEnum):
     CAPACITY = "capacity"
     TRANSIENT = "transient"
     STRUCTURAL = "structural"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotRoom:
-    """What a stored slot takes now.
-
-    Attributes:
-        host_ids: Hosts it blocks: target and, in migration, the one it sits on.
-        blocked: What it blocks on each of them.
-        confirmed: Sum over VMs seen in it.
-        expected: Sum over VMs placed in it, not yet seen and held by no in-flight row.
-        listed: Sum over all VMs in it, seen or not.
-    """
-
-    host_ids: tuple[int, ...] = ()
-    blocked: ResourceVector = ZERO
-    confirmed: ResourceVector = ZERO
-    expected: ResourceVector = ZERO
-    listed: ResourceVector = ZERO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +208,7 @@ class AdmissionPlan:
         decisions: One per target, in the order of the targets.
         released_slot_ids: Stored slots to delete, sorted.
         handovers: Stored slots that change their commitment.
+        divisions: Stored slots that are cut in place.
         freed_blocks: Host key to what slots that go or shrink give back there before any other is
             placed, in bytes and vCPUs, negative.
         block_deltas: Host key to the net change of what committed slots block there.
@@ -234,6 +217,7 @@ class AdmissionPlan:
     decisions: tuple[CommitmentDecision, ...]
     released_slot_ids: tuple[int, ...] = ()
     handovers: tuple[SlotHandover, ...] = ()
+    divisions: tuple[SlotDivision, ...] = ()
     freed_blocks: Mapping[int, ResourceVector] = field(default_factory=dict)
     block_deltas: Mapping[int, ResourceVector] = field(default_factory=dict)
 
@@ -298,11 +282,15 @@ class _Admission:
         self._released: set[int] = set()
         self._shrunk_blocks: dict[int, ResourceVector] = {}
         self._adopted: set[str] = set()
+        self._rooms = dict(snapshot.rooms)
         succession = hand_over_slots(targets, now)
         self._handovers = succession.handovers
+        self._divisions: list[SlotDivision] = []
         self._drafts = [_Draft(target=t, slots=succession.kept[t.commitment_uuid]) for t in targets]
         for slot_id in succession.surplus_ids:
             self._release(slot_id)
+        for division in succession.divisions:
+            self._divide(division)
 
     def plan(self) -> AdmissionPlan:
         for draft in self._drafts:
@@ -312,17 +300,46 @@ class _Admission:
         decisions = self._place_and_decide()
         return AdmissionPlan(
             decisions=decisions,
-            released_slot_ids=tuple(sorted(self._released)),
+            released_slot_ids=tuple(sorted(i for i in self._released if not _is_new_piece(i))),
             handovers=tuple(h for h in self._handovers if h.slot_id not in self._released),
+            divisions=tuple(self._without_released(division) for division in self._divisions),
             freed_blocks=freed_blocks,
             block_deltas={
                 host_id: delta for host_id, delta in sorted(self._deltas.items()) if delta != ZERO
             },
         )
 
+    def _divide(self, division: SlotDivision) -> None:
+        """Cut a slot; its pieces block what it blocked. What nobody takes is given back."""
+        whole = self._rooms[division.slot_id]
+        rooms = divided_rooms(whole, [piece.slot for piece in division.pieces])
+        for host_id in whole.host_ids:
+            self._deltas[host_id] -= whole.blocked
+        for piece, room in zip(division.pieces, rooms, strict=True):
+            self._rooms[piece.piece_id] = room
+            if piece.commitment_uuid:
+                for host_id in room.host_ids:
+                    self._deltas[host_id] += room.blocked
+        pieces = zip(division.pieces, rooms, strict=True)
+        self._divisions.append(
+            replace(division, pieces=tuple(replace(p, block=room.blocked) for p, room in pieces))
+        )
+
+    def _without_released(self, division: SlotDivision) -> SlotDivision:
+        """Return the division with pieces that were given up again left to nobody."""
+        return replace(
+            division,
+            pieces=tuple(
+                replace(piece, commitment_uuid="")
+                if _is_new_piece(piece.piece_id) and piece.piece_id in self._released
+                else piece
+                for piece in division.pieces
+            ),
+        )
+
     def _release(self, slot_id: int) -> None:
         self._released.add(slot_id)
-        room = self._snapshot.rooms[slot_id]
+        room = self._rooms[slot_id]
         for host_id in room.host_ids:
             self._deltas[host_id] -= self._shrunk_blocks.get(slot_id, room.blocked)
 
@@ -423,7 +440,7 @@ class _Admission:
         return int(hosts.eff_memory_bytes[in_zone].sum(dtype=np.int64))
 
     def _shrink(self, slot_id: int, smaller: ResourceVector) -> None:
-        room = self._snapshot.rooms[slot_id]
+        room = self._rooms[slot_id]
         if not room.host_ids:
             return
         block = shrunk_block(room, smaller)
@@ -458,14 +475,23 @@ class _Admission:
     def _gives_up(self, draft: _Draft, decision: CommitmentDecision) -> CommitmentDecision:
         """Return the decision of a commitment that lacks a part, and so holds nothing.
 
-        What it gives up must not be in the way of those after it.
+        What it gives up must not be in the way of those after it. Slots without a host stay, or are
+        made, to tell what removed the hosts.
         """
-        slot_ids = tuple(slot.slot_id for slot in draft.slots)
-        for slot_id in slot_ids:
+        placed_ids = tuple(slot.slot_id for slot in draft.slots if slot.target_host is not None)
+        for slot_id in placed_ids:
             if slot_id not in self._released:
                 self._release(slot_id)
-        plan = SlotPlan(delete_ids=slot_ids) if slot_ids else None
-        return replace(decision, slot_plan=plan, placements=())
+        lacking: tuple[SlotPlacement, ...] = ()
+        if len(placed_ids) == len(draft.slots):
+            lacking = tuple(p for p in decision.placements if p.host_id is None)
+        indexes = {placement.slot_index for placement in lacking}
+        made = draft.slot_plan.creates if draft.slot_plan is not None else ()
+        plan = SlotPlan(
+            delete_ids=placed_ids,
+            creates=tuple(new for new in made if new.slot_index in indexes),
+        )
+        return replace(decision, slot_plan=plan, placements=lacking)
 
     def _cut(self, draft: _Draft, found: SlotsFound) -> None:
         """Plan the new slots as they were found, in place of those that were planned before."""
@@ -531,12 +557,8 @@ class _Admission:
         )
 
 
-def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
-    """Return what a slot blocks once it is ``smaller``; a slot in migration blocks more."""
-    is_moving = len(room.host_ids) > 1
-    if is_moving:
-        return smaller.maximum(room.expected)
-    return blocked_resources(slot=smaller, confirmed=room.confirmed, expected=room.expected)
+def _is_new_piece(slot_id: int) -> bool:
+    return slot_id < 0
 
 
 def _may_give_up(draft: _Draft) -> bool:

@@ -146,17 +146,15 @@ def pick_slot(slots: Iterable[TrackedSlot], vm_memory_bytes: int) -> TrackedSlot
 
 
 def has_usable_slot(vm: TrackedVM, host_name: str, facts: TrackingFacts) -> bool:
-    """Return whether one of the VM's slots on a host could take it, overfilled if need be.
+    """Return whether the VM's slots on a host could take it together, overfilled if need be.
 
     Source: spec scheduling, 12.3; spec commitments, 17.1.
     """
     on_host = [slot for slot in facts.slots if slot.host_name == host_name]
     free_bytes = max(0, facts.free_bytes.get(host_name, 0))
     unheld_bytes = free_bytes - sum(slot.memory_bytes for slot in on_host)
-    return any(
-        slot.remaining_bytes > 0 and unheld_bytes + slot.remaining_bytes >= vm.memory_bytes
-        for slot in slots_of(vm, on_host)
-    )
+    own_bytes = sum(slot.remaining_bytes for slot in slots_of(vm, on_host))
+    return own_bytes > 0 and unheld_bytes + own_bytes >= vm.memory_bytes
 
 
 def classify_placement(
@@ -203,8 +201,30 @@ def classify_refusal(
     return SlotClass.SLOT_EXHAUSTED
 
 
-def slot_to_record(vm: TrackedVM, target_host: str, facts: TrackingFacts) -> TrackedSlot | None:
-    """Return the slot on the target host that the VM goes into.
+def pick_slots(slots: Iterable[TrackedSlot], vm_memory_bytes: int) -> tuple[TrackedSlot, ...]:
+    """Return the slots that cover a VM together, the best first; none if none has memory left.
+
+    One is enough where it has as much left as the VM takes. Else the next best for what is still
+    uncovered follows, as long as there is one; the VM overfills what it does not fit into.
+
+    Source: decisions (one VM may be covered by several slots); spec scheduling, 12.2.
+    """
+    left = list(slots)
+    picked: list[TrackedSlot] = []
+    while vm_memory_bytes > 0 or not picked:
+        best = pick_slot(left, vm_memory_bytes)
+        if best is None:
+            break
+        picked.append(best)
+        left.remove(best)
+        vm_memory_bytes -= best.remaining_bytes
+    return tuple(picked)
+
+
+def slots_to_record(
+    vm: TrackedVM, target_host: str, facts: TrackingFacts
+) -> tuple[TrackedSlot, ...]:
+    """Return the slots on the target host that the VM goes into, in the order to fill them.
 
     None if the VM is in one of them already, or none has memory left.
 
@@ -212,8 +232,8 @@ def slot_to_record(vm: TrackedVM, target_host: str, facts: TrackingFacts) -> Tra
     """
     on_target = [slot for slot in slots_of(vm, facts.slots) if slot.host_name == target_host]
     if any(vm.vm_uuid in slot.vm_uuids for slot in on_target):
-        return None
-    return pick_slot(on_target, vm.memory_bytes)
+        return ()
+    return pick_slots(on_target, vm.memory_bytes)
 
 
 def _active(

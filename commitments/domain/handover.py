@@ -1,4 +1,7 @@
-"""Which freed slots go to which beginning commitments (spec liquid, 11.3 "Hand-over")."""
+"""Which freed slots go to which beginning commitments (spec liquid, 11.3 "Hand-over").
+
+Slots pass on whole as far as amounts allow; what is still missing is cut off the others.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,21 @@ class Handover:
     missing_bytes: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCut:
+    """A freed slot that several demands share, or that is larger than what one needs.
+
+    Attributes:
+        slot_id: Its key.
+        shares: Commitment uuid and bytes, positive, in the order in which they are cut off.
+        rest_bytes: What nobody takes.
+    """
+
+    slot_id: int
+    shares: tuple[tuple[str, int], ...]
+    rest_bytes: int
+
+
 def plan_handover(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> Handover:
     """Give whole freed slots to demands without overshooting any.
 
@@ -92,6 +110,46 @@ def plan_handover(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> 
         new_owners={slot_id: owners[slot_id] for slot_id in ordered},
         leftover_ids=tuple(slot.slot_id for slot in slots if slot.slot_id not in owners),
         missing_bytes=missing,
+    )
+
+
+def plan_cuts(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> tuple[SlotCut, ...]:
+    """Cut what demands still lack off slots that do not fit them whole.
+
+    Each project first takes from its own slots, those with VMs before the others, then from slots
+    of other projects without VMs. Only slots with a host are cut: of others nothing is to be kept.
+
+    Args:
+        slots: Slots of one flavor group and zone that nobody takes whole.
+        demands: What is still missing, in the order of the request.
+
+    Returns:
+        The slots of which something is taken, in the order given.
+
+    Source: spec liquid, 11.3; decisions (split, merge, renewal).
+    """
+    missing = {demand.commitment_uuid: demand.memory_bytes for demand in demands}
+    placed = [slot for slot in slots if slot.is_placed]
+    left = {slot.slot_id: slot.memory_bytes for slot in placed}
+    shares: dict[int, list[tuple[str, int]]] = {}
+    for is_own in (True, False):
+        for slot in sorted(placed, key=lambda slot: (not slot.has_allocations, -slot.memory_bytes)):
+            for demand in demands:
+                taken = min(left[slot.slot_id], missing[demand.commitment_uuid])
+                if taken <= 0 or (slot.project_id == demand.project_id) is not is_own:
+                    continue
+                if is_own or not slot.has_allocations:
+                    shares.setdefault(slot.slot_id, []).append((demand.commitment_uuid, taken))
+                    left[slot.slot_id] -= taken
+                    missing[demand.commitment_uuid] -= taken
+    return tuple(
+        SlotCut(
+            slot_id=slot.slot_id,
+            shares=tuple(shares[slot.slot_id]),
+            rest_bytes=left[slot.slot_id],
+        )
+        for slot in placed
+        if slot.slot_id in shares
     )
 
 

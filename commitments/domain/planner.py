@@ -35,6 +35,7 @@ class SlotView:
         parent_generation: Generation of the commitment when it was last written.
         commitment_uuid: Commitment it belongs to.
         is_resting: Whether no VM is listed in it and it is not on its way to another host.
+        is_divided: Whether it was cut off a larger slot: then no flavor need be as large.
     """
 
     slot_id: int
@@ -54,6 +55,7 @@ class SlotView:
     parent_generation: int = 0
     commitment_uuid: str = ""
     is_resting: bool = False
+    is_divided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

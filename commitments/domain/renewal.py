@@ -31,8 +31,8 @@ def outdated_slots(slots: Sequence[SlotView], group: FlavorGroupDef) -> tuple[Sl
     """Return the slots at rest whose size is not what the planner would build now, by slot index.
 
     A slot as large as its own flavor is always what it would build. Of the others it would build
-    one at most: the remainder that is smaller than every flavor. Slots with VMs, and slots on their
-    way to another host, are never among them.
+    one at most: the remainder that is smaller than every flavor. Slots with VMs, slots on their way
+    to another host, and slots cut off larger ones are never among them.
 
     Args:
         slots: All slots of one commitment, of the group.
@@ -44,7 +44,10 @@ def outdated_slots(slots: Sequence[SlotView], group: FlavorGroupDef) -> tuple[Sl
     odd = [
         slot
         for slot in sorted(slots, key=lambda slot: (slot.slot_index, slot.slot_id))
-        if slot.is_resting and not slot.has_allocations and _size_of(slot) not in whole
+        if slot.is_resting
+        and not slot.is_divided
+        and not slot.has_allocations
+        and _size_of(slot) not in whole
     ]
     remainder = _remainder_size(group, sum(slot.memory_bytes for slot in odd))
     kept_id = next((slot.slot_id for slot in odd if _size_of(slot) == remainder), None)

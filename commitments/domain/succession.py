@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING
 
-from commitments.domain.handover import FreedSlot, SlotDemand, plan_handover
+from capacity.domain.sharing import cut_slot
+from commitments.domain.handover import (
+    FreedSlot,
+    SlotCut,
+    SlotDemand,
+    plan_cuts,
+    plan_handover,
+)
 from commitments.domain.planner import SlotView
 from commitments.domain.statuses import ResourceType
+from scheduling.resources import ZERO, ResourceVector
 
 if TYPE_CHECKING:
     from commitments.domain.admission import CommitmentTarget
@@ -31,71 +40,166 @@ class SlotHandover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPiece:
+    """A part of a stored slot that becomes a slot of its own on the same host.
+
+    Attributes:
+        piece_id: Key of the stored slot for the first piece, which keeps its row; a negative number
+            of its own for every other one.
+        commitment_uuid: New owner; empty for what nobody takes, which is given back.
+        slot_index: Its index there.
+        slot: Its size.
+        block: What it blocks on its hosts.
+    """
+
+    piece_id: int
+    commitment_uuid: str
+    slot_index: int
+    slot: ResourceVector
+    block: ResourceVector = ZERO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotDivision:
+    """A stored slot that is cut in place.
+
+    Attributes:
+        slot_id: Its database key.
+        pieces: What becomes of it; they add up to it. VMs fill the first ones first.
+    """
+
+    slot_id: int
+    pieces: tuple[SlotPiece, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Succession:
     """Slots of a batch after hand-over.
 
     Attributes:
         kept: Commitment uuid to the slots it starts planning with, own and received.
         handovers: What changed hands.
+        divisions: What was cut, each piece with its new owner.
         surplus_ids: Slots that nobody takes over, to be released; sorted.
     """
 
     kept: dict[str, tuple[SlotView, ...]]
     handovers: tuple[SlotHandover, ...]
+    divisions: tuple[SlotDivision, ...]
     surplus_ids: tuple[int, ...]
 
 
 def hand_over_slots(targets: Sequence[CommitmentTarget], now: datetime) -> Succession:
     """Offer the slots of ending commitments to those that begin to be promised.
 
-    Whole slots pass on, with their VMs within a project, and only without VMs between projects, as
-    far as amounts allow: first within each project, then between projects, both in the order of the
-    batch. A commitment that moves to another project keeps its slots without VMs.
+    Slots pass on with their VMs within a project, and only without VMs between projects, as far as
+    amounts allow: first within each project, then between projects, both in the order of the batch.
+    Whole slots go first, then what is missing is cut off the others, so that within a project no
+    new room is needed. What is left then is for pending commitments of the same project. A
+    commitment that moves to another project keeps its slots without VMs.
 
     Args:
         targets: The batch, in order.
         now: The present, decides what is claimed.
 
-    Source: spec liquid, 11.3; decisions (confirmed move between projects).
+    Source: spec liquid, 11.3; decisions (confirmed move between projects; split, merge, renewal).
     """
+    estates: dict[tuple[str, str], _Estate] = {}
     kept: dict[str, tuple[SlotView, ...]] = {}
-    freed: dict[tuple[str, str], list[SlotView]] = {}
-    demands: dict[tuple[str, str], list[CommitmentTarget]] = {}
+    piece_ids = count(-1, -1)
     for target in targets:
+        desired = target.desired
         if not _holds_slots(target):
             kept[target.commitment_uuid] = ()
             for slot in target.slots:
-                freed.setdefault((slot.flavor_group_name, slot.zone), []).append(slot)
+                place = (slot.flavor_group_name, slot.zone)
+                estates.setdefault(place, _Estate(kept, piece_ids, now)).slots.append(slot)
             continue
         kept[target.commitment_uuid] = _moved_along(target)
-        desired = target.desired
-        if desired is not None and desired.status is not None and desired.status.is_active:
+        if desired is not None and desired.status is not None and desired.status.is_live:
             place = (desired.flavor_group_name, desired.zone)
-            demands.setdefault(place, []).append(target)
-    handovers: list[SlotHandover] = []
-    surplus_ids: list[int] = []
-    for place, slots in sorted(freed.items()):
-        takers = {target.commitment_uuid: target for target in demands.get(place, [])}
-        outcome = plan_handover(
-            [_freed(slot) for slot in slots],
-            [
-                SlotDemand(
-                    commitment_uuid=target.commitment_uuid,
-                    project_id=_project_of(target),
-                    memory_bytes=_missing_bytes(target, kept[target.commitment_uuid], now),
-                )
-                for target in takers.values()
-            ],
-        )
-        surplus_ids.extend(outcome.leftover_ids)
-        by_id = {slot.slot_id: slot for slot in slots}
+            estate = estates.setdefault(place, _Estate(kept, piece_ids, now))
+            (estate.takers if desired.status.is_active else estate.waiting).append(target)
+    settled = [estate for _, estate in sorted(estates.items(), key=lambda item: item[0])]
+    for estate in settled:
+        estate.settle()
+    return Succession(
+        kept=kept,
+        handovers=tuple(handover for estate in settled for handover in estate.handovers),
+        divisions=tuple(division for estate in settled for division in estate.divisions),
+        surplus_ids=tuple(sorted(i for estate in settled for i in estate.left)),
+    )
+
+
+@dataclass(slots=True)
+class _Estate:
+    """What is freed in one flavor group and zone, and who may take it; gone after hand-over."""
+
+    kept: dict[str, tuple[SlotView, ...]]
+    piece_ids: Iterator[int]
+    now: datetime
+    slots: list[SlotView] = field(default_factory=list)
+    takers: list[CommitmentTarget] = field(default_factory=list)
+    waiting: list[CommitmentTarget] = field(default_factory=list)
+    left: dict[int, SlotView] = field(default_factory=dict)
+    handovers: list[SlotHandover] = field(default_factory=list)
+    divisions: list[SlotDivision] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Hand over whole slots, then pieces, to those promised, then to those that wait."""
+        self.left = {slot.slot_id: slot for slot in self.slots}
+        self._give(self.takers, self.left.values())
+        for project_id in sorted({_project_of(target) for target in self.waiting}):
+            self._give(
+                [target for target in self.waiting if _project_of(target) == project_id],
+                [slot for slot in self.left.values() if slot.project_id == project_id],
+            )
+
+    def _give(self, takers: Sequence[CommitmentTarget], slots: Iterable[SlotView]) -> None:
+        by_uuid = {target.commitment_uuid: target for target in takers}
+        offered = [_freed(slot) for slot in slots]
+        outcome = plan_handover(offered, self._demands(takers))
         for slot_id, uuid in outcome.new_owners.items():
-            received = _received(by_id[slot_id], takers[uuid], kept[uuid])
-            kept[uuid] += (received,)
-            handovers.append(
+            received = _received(self.left.pop(slot_id), by_uuid[uuid], self.kept[uuid])
+            self.kept[uuid] += (received,)
+            self.handovers.append(
                 SlotHandover(slot_id=slot_id, commitment_uuid=uuid, slot_index=received.slot_index)
             )
-    return Succession(kept=kept, handovers=tuple(handovers), surplus_ids=tuple(sorted(surplus_ids)))
+        remaining = [slot for slot in offered if slot.slot_id in self.left]
+        for cut in plan_cuts(remaining, self._demands(takers)):
+            self._divide(self.left.pop(cut.slot_id), cut, by_uuid)
+
+    def _demands(self, takers: Sequence[CommitmentTarget]) -> list[SlotDemand]:
+        return [
+            SlotDemand(
+                commitment_uuid=target.commitment_uuid,
+                project_id=_project_of(target),
+                memory_bytes=_missing_bytes(target, self.kept[target.commitment_uuid], self.now),
+            )
+            for target in takers
+        ]
+
+    def _divide(self, slot: SlotView, cut: SlotCut, takers: Mapping[str, CommitmentTarget]) -> None:
+        owners = [uuid for uuid, _ in cut.shares] + [""] * (cut.rest_bytes > 0)
+        memories = [share for _, share in cut.shares] + [cut.rest_bytes] * (cut.rest_bytes > 0)
+        whole = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
+        pieces = []
+        for position, (uuid, size) in enumerate(
+            zip(owners, cut_slot(whole, memories), strict=True)
+        ):
+            piece_id = slot.slot_id if position == 0 else next(self.piece_ids)
+            slot_index = 0
+            if uuid:
+                piece = replace(
+                    slot, slot_id=piece_id, memory_bytes=size.memory_bytes, vcpus=size.vcpus
+                )
+                received = _received(piece, takers[uuid], self.kept[uuid])
+                self.kept[uuid] += (received,)
+                slot_index = received.slot_index
+            pieces.append(
+                SlotPiece(piece_id=piece_id, commitment_uuid=uuid, slot_index=slot_index, slot=size)
+            )
+        self.divisions.append(SlotDivision(slot_id=slot.slot_id, pieces=tuple(pieces)))
 
 
 def _freed(slot: SlotView) -> FreedSlot:

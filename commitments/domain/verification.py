@@ -57,7 +57,7 @@ class ListedVm:
         vm_uuid: The VM.
         is_confirmed: Whether it was seen there at the last look.
         since: When it was placed there.
-        resources: What it took at the last look.
+        resources: What it took at the last look, in all slots of the host together.
         missing_since: When a VM that had been seen was first listed nowhere.
         is_in_flight: Whether an in-flight reservation still waits for it.
     """

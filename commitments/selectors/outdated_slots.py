@@ -17,7 +17,7 @@ SELECT slot.commitment_id
   FROM capacity_reservation AS slot
   JOIN capacity_flavorgroup AS owner ON owner.name = slot.flavor_group_name
   JOIN hosts_flavor AS smallest ON smallest.id = owner.smallest_flavor_id
- WHERE {chosen} AND slot.kind = 'committed'
+ WHERE {chosen} AND slot.kind = 'committed' AND NOT slot.is_divided
    AND owner.resized_at IS NOT NULL AND NOT owner.is_retired
    AND slot.target_host_id IS NOT DISTINCT FROM slot.confirmed_host_id
    AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS vm

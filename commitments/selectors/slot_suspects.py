@@ -126,7 +126,7 @@ WITH slot AS MATERIALIZED (
 """
 
 # Not as they should rest: a VM that is seen and not confirmed, confirmed and not seen, waited for
-# too long, of another size, or of another flavor group.
+# too long, not as large as its parts in the slots of the host, or of another flavor group.
 RESTLESS = """
 SELECT slot.id
   FROM slot
@@ -142,6 +142,14 @@ SELECT slot.id
        WHEN vm.host_id = slot.target_host_id
             THEN listed.state = 'expected'
               OR (listed.memory_bytes, listed.vcpus) <> (vm.memory_bytes, vm.vcpus)
+                 AND (vm.memory_bytes, vm.vcpus) <> (
+                     SELECT sum(part.memory_bytes), sum(part.vcpus)
+                       FROM capacity_reservationallocation AS part
+                      CROSS JOIN LATERAL (
+                            SELECT kind, target_host_id FROM capacity_reservation
+                             WHERE id = part.reservation_id OFFSET 0) AS beside
+                      WHERE part.vm_uuid = listed.vm_uuid AND beside.kind = 'committed'
+                        AND beside.target_host_id = slot.target_host_id)
               OR slot.flavor_group_name IN (SELECT name FROM capacity_flavorgroup
                                              WHERE NOT is_retired)
                  AND vm.flavor_name IN (SELECT name FROM hosts_flavor)

@@ -22,10 +22,10 @@ from capacity.services.probe_pipelines import current_probes
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
-    SlotRoom,
 )
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
+from commitments.domain.slot_room import SlotRoom
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, ResourceType
 from commitments.selectors.payg import payg_candidates
@@ -111,6 +111,7 @@ def _slot_view(
         parent_generation=slot.parent_generation,
         commitment_uuid=commitment_uuid,
         is_resting=is_resting,
+        is_divided=slot.is_divided,
     )
 
 

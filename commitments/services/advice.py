@@ -16,11 +16,11 @@ from capacity.selectors.groups import load_group_settings
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
-    SlotRoom,
     plan_admission,
 )
 from commitments.domain.advice import Advice, advise
 from commitments.domain.first_fit import Fit
+from commitments.domain.slot_room import SlotRoom
 from commitments.domain.statuses import ResourceType
 from commitments.domain.timeline import counted_cores
 from commitments.selectors.timeline import known_timeline

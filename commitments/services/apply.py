@@ -24,14 +24,14 @@ from commitments.domain.admission import (
     CommitmentDecision,
     Outcome,
     SlotPlacement,
-    SlotRoom,
-    shrunk_block,
 )
 from commitments.domain.planner import SlotPlan
+from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from commitments.selectors.payg import still_running_alone
 from commitments.services.admission import slot_room
+from commitments.services.division import divide_slots
 from commitments.services.rows import (
     WRITTEN_FIELDS,
     WantedCommitment,
@@ -117,8 +117,9 @@ def apply_admission(application: Application) -> None:
         raise PlanSpoiled(message, hosts=refused)
     written, gone = _decide_rows(application)
     _save_commitments([item.row for item in written if item.written is not Written.UNCHANGED])
-    Reservation.objects.filter(pk__in=plan.released_slot_ids).delete()
     owners = {item.row.commitment_uuid: item.row for item in written}
+    divide_slots(plan.divisions, {uuid: row.pk for uuid, row in owners.items()})
+    Reservation.objects.filter(pk__in=plan.released_slot_ids).delete()
     _hand_over(plan, owners)
     for item in written:
         _update_slots(item, application)
@@ -148,6 +149,7 @@ def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> N
     touched = {
         *plan.released_slot_ids,
         *(handover.slot_id for handover in plan.handovers),
+        *(division.slot_id for division in plan.divisions),
         *(
             shrink.slot_id
             for decision in plan.decisions
@@ -246,7 +248,7 @@ def _update_slots(item: _Written, application: Application) -> None:
         return
     if plan.shrinks:
         _shrink(plan, application.rooms)
-    if item.decision.target.slots or application.plan.handovers:
+    if item.decision.target.slots or application.plan.handovers or application.plan.divisions:
         held_for = item.slots_follow
         wanted = {
             "parent_generation": row.generation,

@@ -14,6 +14,7 @@ from typing import TypeVar
 from django.db.models import Manager
 
 from capacity.domain.blocking import blocked_resources
+from capacity.domain.sharing import share_vm
 from capacity.models import (
     AllocationState,
     FlavorGroup,
@@ -30,7 +31,7 @@ from capacity.services.ledger import (
     refresh_blocks,
     shift_blocks,
 )
-from commitments.domain.classify import TrackedSlot, pick_slot
+from commitments.domain.classify import TrackedSlot, pick_slots
 from commitments.domain.verification import (
     Fate,
     ListedVm,
@@ -112,10 +113,39 @@ class _Chunk:
     news: dict[int, SlotNews] = field(default_factory=dict)
     confirmed: list[ReservationAllocation] = field(default_factory=list)
     missing: list[ReservationAllocation] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
+    left: set[int] = field(default_factory=set)
     created: list[ReservationAllocation] = field(default_factory=list)
     moved: list[Reservation] = field(default_factory=list)
-    newly: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    seen_at: dict[str, int] = field(default_factory=dict)
+    followed: set[int] = field(default_factory=set)
+    rows_of: defaultdict[str, list[ReservationAllocation]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    shared: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Note which slots list a VM, and which VMs are in several slots of a host."""
+        for slot_id in sorted(self.vms):
+            for row in self.vms[slot_id]:
+                self.rows_of[row.vm_uuid].append(row)
+        self.shared = frozenset(
+            row.pk
+            for rows in self.rows_of.values()
+            for row in rows
+            if len(self.parts_at(row.vm_uuid, self.slots[row.reservation_id].target_host_id)) > 1
+        )
+
+    def inside(self, slot: Reservation) -> list[ReservationAllocation]:
+        """Return the VMs of a slot that did not leave it in this run."""
+        return [row for row in self.vms.get(slot.pk, ()) if row.pk not in self.left]
+
+    def parts_at(self, vm_uuid: str, host_id: int | None) -> list[ReservationAllocation]:
+        """Return the parts of a VM in slots of a host, by slot."""
+        return [
+            row
+            for row in self.rows_of[vm_uuid]
+            if row.pk not in self.left and self.slots[row.reservation_id].target_host_id == host_id
+        ]
 
     def tell(self, slot: Reservation, line: str) -> None:
         """Add a line to the story of a slot."""
@@ -128,12 +158,9 @@ class _Chunk:
         return "no host" if host is None else host.name
 
     def is_awaited_at(self, vm_uuid: str, host_id: int) -> bool:
-        """Whether some slot on a host lists a VM."""
+        """Whether some slot on a host lists a VM, other than one that followed it there now."""
         return any(
-            row.vm_uuid == vm_uuid
-            for slot_id, rows in self.vms.items()
-            if self.slots[slot_id].target_host_id == host_id
-            for row in rows
+            row.reservation_id not in self.followed for row in self.parts_at(vm_uuid, host_id)
         )
 
 
@@ -248,7 +275,7 @@ def _revoke(chunk: _Chunk, slot: Reservation) -> None:
     if slot.confirmed_host_id is None and not slot.is_ready and not vms:
         return
     before = chunk.host(slot.confirmed_host_id)
-    chunk.left.extend(row.pk for row in vms)
+    chunk.left.update(row.pk for row in vms)
     slot.confirmed_host_id = None
     slot.blocked_memory_bytes = slot.blocked_vcpus = 0
     if slot.is_ready or slot.ready_changed_at is None:
@@ -283,7 +310,7 @@ def _settle_host(chunk: _Chunk, slot: Reservation) -> None:
 
 def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
     assert slot.target_host_id is not None  # noqa: S101 - only placed slots are judged
-    vms = tuple(_listed(chunk, row) for row in chunk.vms.get(slot.pk, ()))
+    vms = tuple(_listed(chunk, slot, row) for row in chunk.inside(slot))
     return verify_slot(
         SlotVms(
             slot_id=slot.pk,
@@ -298,12 +325,13 @@ def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
     )
 
 
-def _listed(chunk: _Chunk, row: ReservationAllocation) -> ListedVm:
+def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> ListedVm:
+    parts = chunk.parts_at(row.vm_uuid, slot.target_host_id)
     return ListedVm(
         vm_uuid=row.vm_uuid,
         is_confirmed=row.state == AllocationState.CONFIRMED,
         since=row.since,
-        resources=ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus),
+        resources=sum((_size(part) for part in parts), ZERO),
         missing_since=row.missing_since,
         is_in_flight=row.vm_uuid in chunk.in_flight,
     )
@@ -320,9 +348,8 @@ def _take_room(chunk: _Chunk, slot: Reservation, vm_uuid: str, host_id: int) -> 
         return False
     if chunk.is_awaited_at(vm_uuid, host_id):
         return False
-    size = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
-    seen = chunk.sightings[vm_uuid].resources
-    block = blocked_resources(slot=size, confirmed=seen, expected=ZERO)
+    part = _part_that_moves(chunk, chunk.inside(slot)[0])
+    block = blocked_resources(slot=_size(slot), confirmed=part, expected=ZERO)
     if move_blocks(ReservationKind.COMMITTED, {host_id: block}):
         return False
     before = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
@@ -331,15 +358,27 @@ def _take_room(chunk: _Chunk, slot: Reservation, vm_uuid: str, host_id: int) -> 
     return True
 
 
+def _part_that_moves(chunk: _Chunk, row: ReservationAllocation) -> ResourceVector:
+    """Return what of a moved VM is in a slot that follows it: its part, or all as it is now."""
+    return _size(row) if row.pk in chunk.shared else chunk.sightings[row.vm_uuid].resources
+
+
+def _size(row: Reservation | ReservationAllocation) -> ResourceVector:
+    return ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus)
+
+
 def _apply(chunk: _Chunk, slot: Reservation, verdict: SlotVerdict) -> None:
     if verdict.follows_to is not None:
         before = chunk.host(slot.target_host_id)
         slot.target_host_id = slot.confirmed_host_id = verdict.follows_to
         chunk.moved.append(slot)
+        chunk.followed.add(slot.pk)
         chunk.tell(slot, f"followed its VM from {before} to {chunk.host(verdict.follows_to)}")
-    for row, vm in zip(chunk.vms.get(slot.pk, ()), verdict.vms, strict=True):
+    for row, vm in zip(chunk.inside(slot), verdict.vms, strict=True):
         _apply_fate(chunk, slot, row, vm)
-    chunk.newly[slot.pk].update(verdict.newly_confirmed)
+    if slot.target_host_id is not None:
+        for vm_uuid in verdict.newly_confirmed:
+            chunk.seen_at.setdefault(vm_uuid, slot.target_host_id)
 
 
 def _apply_fate(
@@ -349,21 +388,50 @@ def _apply_fate(
     if fate is Fate.KEPT:
         return
     chunk.events[fate.value] += 1
-    if fate in {Fate.CONFIRMED, Fate.FOLLOWED}:
-        was_confirmed = row.state == AllocationState.CONFIRMED
-        _confirm(row, slot, verdict.resources, now)
+    if fate is Fate.FOLLOWED:
+        _confirm(row, slot, _part_that_moves(chunk, row), now)
         chunk.confirmed.append(row)
-        if not was_confirmed:
-            chunk.tell(slot, f"VM {row.vm_uuid} was seen on {chunk.host(slot.target_host_id)}")
+    elif fate is Fate.CONFIRMED:
+        _see(chunk, slot, verdict)
     elif fate is Fate.MISSING:
-        row.state, row.missing_since = AllocationState.EXPECTED, now
-        row.confirmed_host_id, row.confirmed_at = None, None
-        chunk.missing.append(row)
+        for part in chunk.parts_at(row.vm_uuid, slot.target_host_id):
+            part.state, part.missing_since = AllocationState.EXPECTED, now
+            part.confirmed_host_id, part.confirmed_at = None, None
+            chunk.missing.append(part)
         chunk.tell(slot, f"VM {row.vm_uuid} is listed nowhere")
     elif fate.leaves:
-        chunk.left.append(row.pk)
+        chunk.left.add(row.pk)
         why = LEFT_BECAUSE[fate].format(chunk.host(verdict.host_id))
         chunk.tell(slot, f"VM {row.vm_uuid} {why}")
+
+
+def _see(chunk: _Chunk, slot: Reservation, verdict: VmVerdict) -> None:
+    """Note that a VM is on the host of its slots, all its parts at once.
+
+    When it is not as large as its parts together, it is shared among its slots anew.
+    """
+    rows = chunk.parts_at(verdict.vm.vm_uuid, slot.target_host_id)
+    rows.sort(key=lambda row: (row.state != AllocationState.CONFIRMED, row.reservation_id))
+    parts = tuple(_size(row) for row in rows)
+    if sum(parts, ZERO) != verdict.resources:
+        parts = share_vm(verdict.resources, [_room_besides(chunk, row) for row in rows])
+    for row, part in zip(rows, parts, strict=True):
+        if part == ZERO and verdict.resources != ZERO:
+            chunk.left.add(row.pk)
+            continue
+        its_slot = chunk.slots[row.reservation_id]
+        if row.state != AllocationState.CONFIRMED:
+            host = chunk.host(its_slot.target_host_id)
+            chunk.tell(its_slot, f"VM {row.vm_uuid} was seen on {host}")
+        _confirm(row, its_slot, part, chunk.context.now)
+        chunk.confirmed.append(row)
+
+
+def _room_besides(chunk: _Chunk, row: ReservationAllocation) -> ResourceVector:
+    """Return what a slot has left for a VM in it."""
+    slot = chunk.slots[row.reservation_id]
+    others = (_size(other) for other in chunk.inside(slot) if other.pk != row.pk)
+    return _size(slot) - sum(others, ZERO)
 
 
 LEFT_BECAUSE = {
@@ -389,32 +457,35 @@ def _adopt_arrivals(chunk: _Chunk, slot_ids: list[int]) -> None:
 
     A VM that a verdict of this run sent away from another slot waits for the next run.
     """
-    used = {slot_id: _used_bytes(chunk, slot_id) for slot_id in slot_ids}
+    used = {
+        slot_id: sum((_size(row) for row in chunk.inside(chunk.slots[slot_id])), ZERO)
+        for slot_id in slot_ids
+    }
     for vm_uuid, chosen_ids in sorted(arrivals_at(chunk.context.zone, slot_ids).items()):
         sighting = chunk.sightings.get(vm_uuid)
+        if sighting is None:
+            continue
         here = [
             chunk.slots[slot_id]
             for slot_id in chosen_ids
-            if sighting is not None and chunk.slots[slot_id].target_host_id == sighting.host_id
+            if chunk.slots[slot_id].target_host_id == sighting.host_id
         ]
-        picked = pick_slot(
-            [_tracked(slot, used[slot.pk], chunk) for slot in here],
-            sighting.resources.memory_bytes if sighting is not None else 0,
+        picked = pick_slots(
+            [_tracked(slot, used[slot.pk].memory_bytes, chunk) for slot in here],
+            sighting.resources.memory_bytes,
         )
-        if picked is None or sighting is None:
+        if not picked:
             continue
-        slot = chunk.slots[picked.slot_id]
-        row = ReservationAllocation(reservation=slot, vm_uuid=vm_uuid, since=chunk.context.now)
-        _confirm(row, slot, sighting.resources, chunk.context.now)
-        chunk.created.append(row)
-        used[slot.pk] += sighting.resources.memory_bytes
         chunk.events[ADOPTED] += 1
-        chunk.tell(slot, f"VM {vm_uuid} came to {chunk.host(slot.target_host_id)} and is in it now")
-
-
-def _used_bytes(chunk: _Chunk, slot_id: int) -> int:
-    left = set(chunk.left)
-    return sum(row.memory_bytes for row in chunk.vms.get(slot_id, ()) if row.pk not in left)
+        slots = [chunk.slots[one.slot_id] for one in picked]
+        rooms = [_size(slot) - used[slot.pk] for slot in slots]
+        for slot, part in zip(slots, share_vm(sighting.resources, rooms), strict=True):
+            row = ReservationAllocation(reservation=slot, vm_uuid=vm_uuid, since=chunk.context.now)
+            _confirm(row, slot, part, chunk.context.now)
+            chunk.created.append(row)
+            used[slot.pk] += part
+            host = chunk.host(slot.target_host_id)
+            chunk.tell(slot, f"VM {vm_uuid} came to {host} and is in it now")
 
 
 def _tracked(slot: Reservation, used_bytes: int, chunk: _Chunk) -> TrackedSlot:
@@ -454,15 +525,12 @@ def _upsert(manager: Manager[_Row], rows: Sequence[_Row], fields: Sequence[str])
 
 
 def _leave_other_slots(chunk: _Chunk) -> None:
-    """Take VMs that were seen in one slot in this run out of all others (spec commitments, 9.4)."""
-    holder: dict[str, int] = {}
-    for slot_id, uuids in sorted(chunk.newly.items()):
-        for uuid in uuids:
-            holder.setdefault(uuid, slot_id)
+    """Take VMs that were seen in this run out of slots of other hosts (spec commitments, 9.4)."""
     doomed = []
-    for slot_id, rows in chunk.vms.items():
-        for row in rows:
-            if holder.get(row.vm_uuid, slot_id) != slot_id:
+    for vm_uuid, host_id in sorted(chunk.seen_at.items()):
+        for row in chunk.rows_of[vm_uuid]:
+            slot = chunk.slots[row.reservation_id]
+            if slot.target_host_id != host_id and row.pk not in chunk.left:
                 doomed.append(row.pk)
-                chunk.tell(chunk.slots[slot_id], f"VM {row.vm_uuid} was seen in another slot")
+                chunk.tell(slot, f"VM {vm_uuid} was seen in another slot")
     ReservationAllocation.objects.filter(pk__in=doomed).delete()

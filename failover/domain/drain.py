@@ -189,13 +189,14 @@ def plan_drain(ask: DrainInput) -> DrainReport:
     gone = frozenset(ask.hosts)
     moves: list[DrainMove] = []
     stuck: list[Stuck] = []
-    slots = sorted(
-        ask.slots, key=lambda slot: (slot.host not in ask.first, _rank(slot.request, slot.name))
+    groups = sorted(
+        _moving_together(ask.slots),
+        key=lambda slots: (slots[0].host not in ask.first, _rank(_asked(slots), slots[0].name)),
     )
-    placed = _placed(ask.table, [slot.request for slot in slots], SLOT_PIPELINE, gone)
+    placed = _placed(ask.table, map(_asked, groups), SLOT_PIPELINE, gone)
     table = _with_blocks(ask.table, placed)
     travelling: dict[str, str] = {}
-    for slot, decision in zip(slots, placed, strict=True):
+    for slot, decision in ((s, d) for slots, d in zip(groups, placed, strict=True) for s in slots):
         row = (MoveKind.COMMITTED_SLOT, slot.name, slot.host)
         if decision.host_name is None:
             stuck.append(_stuck(row, decision, commitment=slot.commitment))
@@ -220,6 +221,30 @@ def plan_drain(ask: DrainInput) -> DrainReport:
         moves=tuple(moves),
         stuck=tuple(stuck),
         weakened=cover_after(ask.state, gone, destinations, recreated),
+    )
+
+
+def _moving_together(slots: Iterable[DrainSlot]) -> list[tuple[DrainSlot, ...]]:
+    """Return the slots in groups: those that have a part of the same VM go to one host with it."""
+    group_of: dict[str, list[DrainSlot]] = {}
+    for slot in slots:
+        group = [slot]
+        for vm_uuid in slot.vm_uuids:
+            beside = group_of.get(vm_uuid, group)
+            if beside is not group:
+                group = [*beside, *group]
+                group_of.update((uuid, group) for one in group for uuid in one.vm_uuids)
+        group_of.update((uuid, group) for one in group for uuid in (one.name, *one.vm_uuids))
+    unique = {id(group): group for group in group_of.values()}
+    return [tuple(group) for group in unique.values()]
+
+
+def _asked(slots: Sequence[DrainSlot]) -> PlacementRequest:
+    """Return what slots that move together ask of a new host."""
+    return replace(
+        slots[0].request,
+        memory_bytes=sum(slot.request.memory_bytes for slot in slots),
+        vcpus=sum(slot.request.vcpus for slot in slots),
     )
 
 

@@ -248,7 +248,7 @@ def test_a_failure_of_tracking_never_fails_the_placement(monkeypatch: pytest.Mon
     def broken(*_: Any, **__: Any) -> None:
         ReservationAllocation.objects.raw("SELECT no_such_column")[0]
 
-    monkeypatch.setattr("commitments.hooks_tracking.expect_in_slot", broken)
+    monkeypatch.setattr("commitments.hooks_tracking.expect_in_slots", broken)
     result = place()
     assert result.host_names == ("h1",)
     assert result.outcome_class == "error"

@@ -93,12 +93,17 @@ def _slots(row: Commitment) -> list[dict[str, Any]]:
         .select_related("target_host", "confirmed_host")
         .order_by("slot_index")
     )
-    vms: dict[int, list[dict[str, str]]] = {}
+    vms: dict[int, list[dict[str, str | int]]] = {}
     for allocation in ReservationAllocation.objects.filter(reservation__in=slots).order_by(
         "vm_uuid"
     ):
         vms.setdefault(allocation.reservation_id, []).append(
-            {"vm_uuid": allocation.vm_uuid, "state": allocation.state}
+            {
+                "vm_uuid": allocation.vm_uuid,
+                "state": allocation.state,
+                "memory_bytes": allocation.memory_bytes,
+                "vcpus": allocation.vcpus,
+            }
         )
     return [
         {

@@ -15,13 +15,12 @@ from commitments.domain.admission import (
     Cause,
     CommitmentTarget,
     Outcome,
-    SlotRoom,
     plan_admission,
-    shrunk_block,
 )
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.placing import SlotAsk, place_slots, table_with_released
 from commitments.domain.planner import SlotView
+from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.domain.succession import hand_over_slots
@@ -252,10 +251,19 @@ def test_slots_with_vms_stay_with_their_project() -> None:
     assert hand_over_slots([ending, beginning], NOW).handovers == ()
 
 
-def test_pending_commitments_receive_no_slots() -> None:
-    ending = target(None, "c-old", [slot(1, "c-old")])
-    beginning = target(state("c-new", 1, CommitmentStatus.PENDING))
-    assert hand_over_slots([ending, beginning], NOW).surplus_ids == (1,)
+@pytest.mark.parametrize(
+    ("project_id", "receives"), [("p", True), ("other", False)], ids=["own", "of another"]
+)
+def test_pending_commitments_receive_what_is_left_in_their_project(
+    project_id: str, *, receives: bool
+) -> None:
+    ending = target(None, "c-old", [slot(1, "c-old"), slot(2, "c-old")])
+    waiting = target(state("c-new", 2, CommitmentStatus.PENDING, project_id=project_id))
+    promised = target(state("c-first", 1))
+    result = hand_over_slots([ending, waiting, promised], NOW)
+    assert [slot.slot_id for slot in result.kept["c-first"]] == [1]
+    assert [slot.slot_id for slot in result.kept["c-new"]] == ([2] if receives else [])
+    assert result.surplus_ids == (() if receives else (2,))
 
 
 amounts = st.lists(st.integers(1, 12), min_size=1, max_size=6)

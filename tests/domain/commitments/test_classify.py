@@ -19,7 +19,7 @@ from commitments.domain.classify import (
     has_usable_slot,
     pick_slot,
     remaining_bytes,
-    slot_to_record,
+    slots_to_record,
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import MIB
@@ -274,8 +274,8 @@ def test_only_commitments_of_the_requested_zone_count() -> None:
 def test_a_vm_is_recorded_once_in_a_slot_of_its_own(
     slots: list[TrackedSlot], recorded: str | None
 ) -> None:
-    chosen = slot_to_record(vm(), HOST, facts([commitment(8192)], slots))
-    assert (chosen.name if chosen else None) == recorded
+    chosen = slots_to_record(vm(), HOST, facts([commitment(8192)], slots))
+    assert [slot.name for slot in chosen] == ([recorded] if recorded else [])
 
 
 ROOMS = st.lists(

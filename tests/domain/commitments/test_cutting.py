@@ -19,10 +19,10 @@ from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
     Outcome,
-    SlotRoom,
     plan_admission,
 )
 from commitments.domain.planner import SlotView
+from commitments.domain.slot_room import SlotRoom
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import GIB, ResourceVector

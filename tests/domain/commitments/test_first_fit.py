@@ -13,12 +13,12 @@ from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
-    SlotRoom,
     plan_admission,
 )
 from commitments.domain.first_fit import first_fit
 from commitments.domain.placing import SlotAsk, place_slots
 from commitments.domain.planner import SlotView
+from commitments.domain.slot_room import SlotRoom
 from commitments.domain.statuses import ResourceType
 from commitments.domain.timeline import (
     Displaced,

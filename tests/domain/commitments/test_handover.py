@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitments.domain import handover
-from commitments.domain.handover import FreedSlot, SlotDemand, plan_handover
+from commitments.domain.handover import FreedSlot, SlotDemand, plan_cuts, plan_handover
 
 
 def slots(*sizes: int, project: str = "alpha", vms: Sequence[int] = ()) -> list[FreedSlot]:
@@ -163,3 +163,55 @@ def test_every_slot_has_one_place_and_no_demand_overshoots(
     for slot in offered:
         if slot.has_allocations and slot.slot_id in found.new_owners:
             assert projects[found.new_owners[slot.slot_id]] == slot.project_id
+
+
+def test_a_slot_is_cut_for_two_halves() -> None:
+    (cut,) = plan_cuts(slots(8, vms=[0]), demands(("alpha", 3), ("alpha", 5)))
+
+    assert cut.shares == (("alpha-0", 3), ("alpha-1", 5))
+    assert cut.rest_bytes == 0
+
+
+def test_what_another_project_lacks_is_cut_off_a_slot_without_vms() -> None:
+    wanted = demands(("beta", 5), ("alpha", 2))
+
+    (cut,) = plan_cuts(slots(8), wanted)
+    assert cut.shares == (("alpha-1", 2), ("beta-0", 5))
+    assert cut.rest_bytes == 1
+    (cut,) = plan_cuts(slots(8, vms=[0]), wanted)
+    assert cut.shares == (("alpha-1", 2),)
+
+
+@given(SLOTS, st.lists(st.tuples(st.sampled_from(["alpha", "beta"]), st.integers(0, 12))))
+def test_cuts_leave_nothing_missing_that_is_there(
+    offered: list[FreedSlot], rows: list[tuple[str, int]]
+) -> None:
+    """Filling byte by byte, as slowly as can be, gives each project no more than cutting does."""
+    wanted = demands(*rows)
+    bytes_left = {
+        has_vms: sum(
+            s.memory_bytes for s in offered if s.is_placed and s.has_allocations is has_vms
+        )
+        for has_vms in (True, False)
+    }
+    for project in ("alpha", "beta"):
+        asked = sum(demand.memory_bytes for demand in wanted if demand.project_id == project)
+        got = 0
+        while got < asked and any(bytes_left[kind] for kind in _usable(project)):
+            kind = next(kind for kind in _usable(project) if bytes_left[kind])
+            bytes_left[kind] -= 1
+            got += 1
+        given_away = sum(
+            share
+            for cut in plan_cuts(offered, wanted)
+            for uuid, share in cut.shares
+            if uuid.startswith(project)
+        )
+        assert given_away == got
+    for cut in plan_cuts(offered, wanted):
+        slot = next(s for s in offered if s.slot_id == cut.slot_id)
+        assert sum(share for _, share in cut.shares) + cut.rest_bytes == slot.memory_bytes
+
+
+def _usable(project: str) -> tuple[bool, ...]:
+    return (True, False) if project == "alpha" else (False,)

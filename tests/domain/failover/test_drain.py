@@ -128,6 +128,14 @@ def where(report: DrainReport) -> dict[str, str]:
             id="a VM may leave a slot that is stranded",
         ),
         pytest.param(
+            table(a=100, b=9, c=16),
+            (vm("v", 12), vm("w", 2)),
+            (slot("s", 5, "v"), slot("t", 7, "v", "w"), slot("u", 4, "w"), slot("x", 9)),
+            {"s": "c", "t": "c", "u": "c", "x": "b", "v": "c", "w": "c"},
+            (),
+            id="slots that share VMs go to one host with them",
+        ),
+        pytest.param(
             table(a=100, b=8, c=6),
             (vm("small", 6), vm("large", 8)),
             (),
