@@ -119,7 +119,7 @@ def _check_retired(wanted: Sequence[WantedCommitment], stored: _Stored) -> None:
     try:
         check_retired_groups(wanted, stored.rows)
     except StructuralProblem as problem:
-        raise InvalidInput(problem.message, code=problem.code) from None
+        raise InvalidInput(problem.message, code="structural_problem") from None
 
 
 def _check_distinct(question: WhatIfQuestion, asked: Sequence[str]) -> None:
