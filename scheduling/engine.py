@@ -26,9 +26,12 @@ from scheduling.evaluation import (
 )
 from scheduling.filters import (
     Filter,
+    filter_aggregate_metadata,
     filter_allowed_projects,
     filter_capabilities,
     filter_correct_az,
+    filter_external_customer,
+    filter_has_accelerators,
     filter_has_enough_capacity,
     filter_has_requested_traits,
     filter_host_instructions,
@@ -55,6 +58,9 @@ __all__ = [
     "schedule_many",
 ]
 
+CUSTOMER_DOMAIN_PREFIXES = ("iaas-",)
+"""Domains of external customers, as shipped (spec scheduling, 7.8)."""
+
 SLOT_PIPELINE = Pipeline(
     name="slot-bin-packing",
     filters=(
@@ -63,13 +69,17 @@ SLOT_PIPELINE = Pipeline(
         filter_host_instructions,
         filter_capabilities,
         filter_has_requested_traits,
+        filter_external_customer(domain_name_prefixes=CUSTOMER_DOMAIN_PREFIXES),
+        filter_has_accelerators,
         filter_allowed_projects,
+        filter_aggregate_metadata,
         filter_has_enough_capacity,
     ),
     weighers=(kvm_binpack(count_reservations=True),),
 )
-"""Places committed slots tightly. Capacity comes last so that its count and the largest free room
-speak of hosts that the request could otherwise use."""
+"""Places committed slots tightly, with every filter of VMs that says anything of a slot (spec
+scheduling, 7.1, 9.1): one is held only where its project's VM would be allowed. Capacity comes last
+so that its count and the largest free room speak of hosts that could be used otherwise."""
 
 
 def schedule(

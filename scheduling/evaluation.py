@@ -160,6 +160,17 @@ def static_mask(table: HostTable, view: StepView) -> BoolColumn | None:
     return _cached(table, key, lambda: checked_mask(table, view, view.free))
 
 
+def static_keys(table: HostTable, request: PlacementRequest, pipeline: Pipeline) -> Hashable:
+    """Return what the verdict of a pipeline's static filters on a request depends on."""
+    return tuple(
+        step.static_key(table, request)
+        if step.is_active is None or step.is_active(request)
+        else None
+        for step in pipeline.filters
+        if step.static_key is not None
+    )
+
+
 def filter_mask(table: HostTable, view: StepView, notes: StepNotes) -> BoolColumn:
     """Return what one filter thinks of every host, whatever the other filters think.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from scheduling.engine import CUSTOMER_DOMAIN_PREFIXES
 from scheduling.pipelines import TYPE_DETECTOR, PipelineSpec, StepParam, StepSpec
 
 _MEMORY = (StepParam(key="resourceWeights", number_map=MappingProxyType({"memory": 1.0})),)
@@ -19,7 +20,7 @@ _CAPABILITIES = StepSpec(name="filter_capabilities")
 _TRAITS = StepSpec(name="filter_has_requested_traits")
 _CUSTOMER = StepSpec(
     name="filter_external_customer",
-    params=(StepParam(key="domainNamePrefixes", strings=("iaas-",)),),
+    params=(StepParam(key="domainNamePrefixes", strings=CUSTOMER_DOMAIN_PREFIXES),),
 )
 _ACCELERATORS = StepSpec(name="filter_has_accelerators")
 _AFFINITY = StepSpec(name="filter_instance_group_affinity")

@@ -126,7 +126,7 @@ def make_group(
     quota: Sequence[str] = (),
     content_changed_at: datetime = DEFAULT_CONTENT_CHANGE_AT,
 ) -> FlavorGroup:
-    """Make a flavor group with flavors, settings, and the snapshot ready.
+    """Make a flavor group with flavors, settings, the snapshot ready, and the default domain.
 
     Args:
         name: Group name.
@@ -137,6 +137,9 @@ def make_group(
         quota: Resources that have quota.
         content_changed_at: Time of the last content change: the info version.
     """
+    Domain.objects.get_or_create(
+        openstack_id=DEFAULT_DOMAIN_ID, defaults={"name": DEFAULT_DOMAIN_ID}
+    )
     rows = [
         make_flavor(flavor_name, memory_mib, vcpus, group=name)
         for flavor_name, memory_mib, vcpus in flavors

@@ -45,6 +45,14 @@ def inferred_pipeline(extra_specs: Mapping[str, str] | None) -> str:
     return f"{family}-{_PIPELINE_SUFFIX[_is_hana(specs)]}"
 
 
+def kvm_pipeline(extra_specs: Mapping[str, str]) -> str:
+    """Return the name of the pipeline for a VM on KVM: HANA's packs, the other spreads.
+
+    Source: spec failover, 11.2 "HANA rule".
+    """
+    return f"kvm-{_PIPELINE_SUFFIX[extra_specs.get(HANA_TRAIT_KEY, '').lower() == 'required']}"
+
+
 def limited_to(hosts: Sequence[str], allowed: Container[str]) -> tuple[str, ...]:
     """Return the hosts that are allowed, in their order, duplicates included.
 

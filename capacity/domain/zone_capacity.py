@@ -1,20 +1,22 @@
 """Capacity of all flavor groups in one zone, from the host table (spec liquid, 13.4, 13.5, 13.7).
 
 Every flavor is probed twice, on empty hosts and on what is left, with the filters of a pipeline
-each; by default those that a slot request passes, so that hosts that are down, disabled or in
+each; by default those that a slot of its group passes, so that hosts that are down, disabled or in
 maintenance count in neither. Flavors that filters cannot tell apart are filtered once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_packing import GroupPacking, HeldShare, packed_shares
 from capacity.domain.packing import SlotSize
+from capacity.domain.placing import without_room
+from capacity.domain.slot_request import SlotAsk, slot_request
 from capacity.domain.split import (
     FlavorSlots,
     GroupNeed,
@@ -26,42 +28,42 @@ from capacity.domain.split import (
 from scheduling.capacity_count import slots_per_host
 from scheduling.columns import BoolColumn
 from scheduling.engine import SLOT_PIPELINE, Pipeline, PipelineRunError, passing_hosts
-from scheduling.filters import filter_has_enough_capacity
-from scheduling.request import (
-    Intent,
-    PlacementRequest,
-    hypervisor_type_from_extra_specs,
-    traits_from_extra_specs,
-)
+from scheduling.request import Intent, PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable, Int64Column
 
 PROBE_PROJECT_ID = "headroom-capacity-probe"
 """Project that a probe asks for; filters of tenants do not look at it (spec liquid, 13.5)."""
 
-PROBE_PIPELINE = Pipeline(
-    name="capacity-probe",
-    filters=tuple(step for step in SLOT_PIPELINE.filters if step != filter_has_enough_capacity),
-    weighers=(),
-)
-"""What a slot passes, without the look at room: that is counted."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
     """The pipelines whose filters say which hosts a flavor may use; weighers do nothing here.
 
+    Where none is named it is the one that judges slots of the group. What asks for room is left
+    out of all of them: room is counted.
+
     Attributes:
-        total: Of the probe on empty hosts.
-        placeable: Of the probe on what is left.
+        total: Of the probe on empty hosts; None where none is named.
+        placeable: Of the probe on what is left; likewise.
+        slots: Flavor group to the pipeline of its slots, where the operator chose one.
         problem: Why no probe can be made; empty when it can.
 
     Source: spec liquid, 13.2, 13.5.
     """
 
-    total: Pipeline = PROBE_PIPELINE
-    placeable: Pipeline = PROBE_PIPELINE
+    total: Pipeline | None = None
+    placeable: Pipeline | None = None
+    slots: Mapping[str, Pipeline] = field(default_factory=dict)
     problem: str = ""
+
+    def total_of(self, group: str) -> Pipeline:
+        """Return the pipeline that says on which empty hosts a group counts."""
+        return self.total or self.slots.get(group, SLOT_PIPELINE)
+
+    def placeable_of(self, group: str) -> Pipeline:
+        """Return the pipeline that says on which hosts a group may be placed now."""
+        return self.placeable or self.slots.get(group, SLOT_PIPELINE)
 
 
 DEFAULT_PROBES = Probes()
@@ -140,11 +142,7 @@ class _ZoneColumns:
     def __init__(self, table: HostTable, zone: str, probes: Probes) -> None:
         self._table = table
         self._zone = zone
-        self._total = without_look_at_room(probes.total)
-        self.probes_are_alike = probes.placeable is probes.total
-        self._placeable = (
-            self._total if self.probes_are_alike else without_look_at_room(probes.placeable)
-        )
+        self._probes = probes
         code = table.zones.index(zone) if zone in table.zones else -1
         self._rows = np.flatnonzero(table.zone == code)
         self._masks: dict[object, BoolColumn] = {}
@@ -154,61 +152,44 @@ class _ZoneColumns:
         self.left_memory_bytes = np.maximum(table.free_memory_bytes()[self._rows], 0)
         self.left_vcpus = np.maximum(table.free_vcpus()[self._rows], 0)
 
-    def total_rows(self, flavor: FlavorSpec) -> Int64Column:
+    def probes_are_alike(self, group: str) -> bool:
+        """Whether empty hosts are judged for a group as those that are in use."""
+        return self._probes.placeable_of(group) is self._probes.total_of(group)
+
+    def total_rows(self, group: str, flavor: FlavorSpec) -> Int64Column:
         """Return the positions of the zone's hosts that count for this flavor when empty."""
-        return np.flatnonzero(self.total_mask(flavor))
+        return np.flatnonzero(self.total_mask(group, flavor))
 
-    def placeable_rows(self, flavor: FlavorSpec) -> Int64Column:
+    def placeable_rows(self, group: str, flavor: FlavorSpec) -> Int64Column:
         """Return the positions of the zone's hosts that may take this flavor now, room apart."""
-        return np.flatnonzero(self.placeable_mask(flavor))
+        return np.flatnonzero(self.placeable_mask(group, flavor))
 
-    def total_mask(self, flavor: FlavorSpec) -> BoolColumn:
+    def total_mask(self, group: str, flavor: FlavorSpec) -> BoolColumn:
         """Return bool[hosts of the zone], those of ``total_rows``."""
-        return self._mask(flavor, self._total)
+        return self._mask(flavor, self._probes.total_of(group))
 
-    def placeable_mask(self, flavor: FlavorSpec) -> BoolColumn:
+    def placeable_mask(self, group: str, flavor: FlavorSpec) -> BoolColumn:
         """Return bool[hosts of the zone], those of ``placeable_rows``."""
-        return self._mask(flavor, self._placeable)
+        return self._mask(flavor, self._probes.placeable_of(group))
 
     def _mask(self, flavor: FlavorSpec, pipeline: Pipeline) -> BoolColumn:
-        hypervisor_type = hypervisor_type_from_extra_specs(flavor.extra_specs)
-        required, forbidden = traits_from_extra_specs(flavor.extra_specs)
-        is_own = pipeline is PROBE_PIPELINE  # looks at nothing else of a flavor
-        extra_specs = {} if is_own else flavor.extra_specs
-        key = (
-            id(pipeline),  # held by this object
-            hypervisor_type,
-            required,
-            forbidden,
-            tuple(sorted(extra_specs.items())),
-        )
+        key = (pipeline.name, tuple(sorted(flavor.extra_specs.items())))
         if key not in self._masks:
-            request = PlacementRequest(
-                request_key=f"capacity-{flavor.name}",
-                memory_bytes=flavor.memory_bytes,
-                vcpus=flavor.vcpus,
-                zone=self._zone,
-                project_id=PROBE_PROJECT_ID,
-                hypervisor_type=hypervisor_type,
-                required_traits=required,
-                forbidden_traits=forbidden,
-                intent=Intent.CAPACITY_PROBE,
-                flavor_name=flavor.name,
-                extra_specs=extra_specs,
-            )
-            self._masks[key] = passing_hosts(self._table, request, pipeline)[self._rows]
+            passing = passing_hosts(self._table, self._request(flavor), without_room(pipeline))
+            self._masks[key] = passing[self._rows]
         return self._masks[key]
 
-
-def without_look_at_room(pipeline: Pipeline) -> Pipeline:
-    """Return a pipeline without the filters that ask for room, which a probe counts, and weighers.
-
-    Source: spec liquid, 13.5.
-    """
-    if pipeline is PROBE_PIPELINE:
-        return pipeline
-    kept = tuple(step for step in pipeline.filters if not step.measures_room)
-    return replace(pipeline, filters=kept, weighers=())
+    def _request(self, flavor: FlavorSpec) -> PlacementRequest:
+        return slot_request(
+            SlotAsk(
+                slot_name=f"capacity-{flavor.name}",
+                flavor=flavor,
+                slot=ResourceVector(memory_bytes=flavor.memory_bytes, vcpus=flavor.vcpus),
+                zone=self._zone,
+                project_id=PROBE_PROJECT_ID,
+                intent=Intent.CAPACITY_PROBE,
+            )
+        )
 
 
 def zone_figures(
@@ -317,8 +298,8 @@ def _probe_group(columns: _ZoneColumns, group: FlavorGroupDef) -> _GroupProbe:
     flavors = []
     totals = []
     for flavor in group.flavors:
-        empty = columns.total_rows(flavor)
-        rows = columns.placeable_rows(flavor)
+        empty = columns.total_rows(group.name, flavor)
+        rows = columns.placeable_rows(group.name, flavor)
         total = _slots(columns.total_memory_bytes, columns.total_vcpus, empty, flavor)
         left = _slots(columns.left_memory_bytes, columns.left_vcpus, rows, flavor)
         if flavor is group.smallest:
@@ -339,7 +320,7 @@ def _probe_group(columns: _ZoneColumns, group: FlavorGroupDef) -> _GroupProbe:
         )
     most_memory_bytes = int(columns.total_memory_bytes.max(initial=0))
     packing = empty_packing = _packing(group, most_memory_bytes, columns.placeable_mask)
-    if not columns.probes_are_alike:
+    if not columns.probes_are_alike(group.name):
         empty_packing = _packing(group, most_memory_bytes, columns.total_mask)
     best_total = empty_packing.most(columns.total_memory_bytes, columns.total_vcpus)
     best_left = packing.most(columns.left_memory_bytes, columns.left_vcpus)
@@ -355,11 +336,11 @@ def _probe_group(columns: _ZoneColumns, group: FlavorGroupDef) -> _GroupProbe:
 
 
 def _packing(
-    group: FlavorGroupDef, most_memory_bytes: int, mask_of: Callable[[FlavorSpec], BoolColumn]
+    group: FlavorGroupDef, most_memory_bytes: int, mask_of: Callable[[str, FlavorSpec], BoolColumn]
 ) -> GroupPacking:
     return GroupPacking(
         [SlotSize(flavor.memory_bytes, flavor.vcpus) for flavor in group.flavors],
-        [mask_of(flavor) for flavor in group.flavors],
+        [mask_of(group.name, flavor) for flavor in group.flavors],
         most_memory_bytes,
     )
 

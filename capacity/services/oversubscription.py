@@ -32,7 +32,7 @@ from capacity.services.slot_eviction import (
     place_elsewhere,
 )
 from journal.actors import Actor
-from journal.errors import Busy
+from journal.errors import Busy, NotReady
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -193,6 +193,9 @@ def _check_host(host_id: int, run: _Run) -> _Done:
         except Busy as busy:
             log.info("guard_zone_busy", host_id=host_id, message=busy.message)
             break
+        except NotReady as not_ready:
+            log.info("guard_not_ready", host_id=host_id, message=not_ready.message)
+            return _Done(outcome=HostOutcome.SKIPPED)
     return _Done(outcome=HostOutcome.BUSY)
 
 

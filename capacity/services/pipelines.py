@@ -33,6 +33,7 @@ from scheduling.pipelines import (
     LoadedPipeline,
     PipelineSpec,
     check_pipeline,
+    compile_pipeline,
     load_pipeline,
     needs_knowledge,
 )
@@ -104,6 +105,12 @@ def active_pipelines() -> Mapping[str, ActivePipeline]:
     Source: spec scheduling, 4 "Loading".
     """
     return _active.current() or {}
+
+
+def usable_pipeline(name: str) -> evaluation.Pipeline:
+    """Return a pipeline as its row defines it, as it was shipped if there is no usable row."""
+    active = active_pipelines().get(name)
+    return compile_pipeline(SHIPPED[name]) if active is None else active.pipeline
 
 
 def spec_of(row: Pipeline) -> PipelineSpec:

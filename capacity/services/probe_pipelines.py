@@ -5,9 +5,11 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import connection
 
-from capacity.domain.zone_capacity import DEFAULT_PROBES, PROBE_PIPELINE, Probes
+from capacity.domain.zone_capacity import Probes
 from capacity.models import Pipeline as PipelineRow
 from capacity.models import PipelineKind
+from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.slot_requests import slot_pipelines
 from capacity.services.pipelines import active_pipelines, load_row
 from scheduling.pipelines import InvalidPipelineError
 
@@ -24,14 +26,16 @@ def current_probes() -> Probes:
     """
     chosen = settings.HEADROOM.capacity
     names = (chosen.total_pipeline, chosen.placeable_pipeline)
+    of_groups = settings.HEADROOM.slots.group_pipelines
+    slots = slot_pipelines(load_group_definitions(include_retired=True)) if of_groups else {}
     if not any(names):
-        return DEFAULT_PROBES
+        return Probes(slots=slots)
     usable = active_pipelines()
     problems = [_problem(name) for name in sorted({*names} - {"", *usable})]
     if problems:
         return Probes(problem="; ".join(problems))
-    total, placeable = (usable[name].pipeline if name else PROBE_PIPELINE for name in names)
-    return Probes(total=total, placeable=placeable)
+    total, placeable = (usable[name].pipeline if name else None for name in names)
+    return Probes(total=total, placeable=placeable, slots=slots)
 
 
 def probes_fingerprint() -> str:
@@ -44,7 +48,8 @@ def probes_fingerprint() -> str:
         cursor.execute(ROWS)
         row = cursor.fetchone()
     assert row is not None  # noqa: S101 - an aggregate returns one row
-    return f"{chosen.total_pipeline}|{chosen.placeable_pipeline}|{row[0]}"
+    of_groups = sorted(settings.HEADROOM.slots.group_pipelines.items())
+    return f"{chosen.total_pipeline}|{chosen.placeable_pipeline}|{of_groups}|{row[0]}"
 
 
 def _problem(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Q
 
 from capacity.domain.eviction import EvictableSlot, EvictionPlan, excess_resources
+from capacity.domain.placing import place_slots
 from capacity.hooks import ReleasedReservation, reservations_released
 from capacity.models import (
     HostCapacity,
@@ -20,20 +21,14 @@ from capacity.models import (
 )
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
+from capacity.selectors.slot_requests import SlotBook, held_slot
 from capacity.services.ledger import move_blocks
-from hosts.models import Flavor, Host
+from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.formatting import count_text, memory_text
 from journal.services import Change, record_changes
 from scheduling.decision import Decision
-from scheduling.engine import schedule_many
-from scheduling.request import (
-    Intent,
-    PlacementRequest,
-    hypervisor_type_from_extra_specs,
-    traits_from_extra_specs,
-)
 from scheduling.resources import ZERO, ResourceVector
 
 TOPIC = "reservations"
@@ -132,22 +127,25 @@ def place_elsewhere(host: Host, slot_ids: Sequence[int]) -> dict[int, Decision]:
     """Choose other hosts for slots, the largest first, each seeing those before.
 
     Returns:
-        Slot key to its placement; slots that fit nowhere, or whose flavor is gone, are left out.
+        Slot key to its placement; slots that fit nowhere, or whose flavor group is not known, are
+        left out.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
     """
-    rows = Reservation.objects.filter(pk__in=slot_ids).order_by("-memory_bytes", "-vcpus", "pk")
-    slots = [row for row in rows if row.memory_bytes > 0 and row.vcpus > 0]
-    names = {row.resource_name for row in slots}
-    flavors = {row.name: row for row in Flavor.objects.filter(name__in=names)}
-    asks = [
-        (row.pk, _request(row, flavors[row.resource_name], host))
-        for row in slots
-        if row.resource_name in flavors
-    ]
-    decisions = schedule_many(current_host_table(), [request for _, request in asks])
+    rows = (
+        Reservation.objects.filter(pk__in=slot_ids)
+        .select_related("commitment")
+        .order_by("-memory_bytes", "-vcpus", "pk")
+    )
+    slots = [held_slot(row) for row in rows]
+    book = SlotBook(slots)
+    asks = [book.ask_for(slot, ignore_hosts={host.name}) for slot in slots]
+    decisions = place_slots(current_host_table(), asks)
     return {
-        slot_id: decision
-        for (slot_id, _), decision in zip(asks, decisions, strict=True)
-        if decision.host_id is not None
+        slot.slot_id: decision
+        for slot, decision in zip(slots, decisions, strict=True)
+        if decision is not None and decision.host_id is not None
     }
 
 
@@ -259,23 +257,6 @@ def _reason(departures: Departures) -> str:
         f"host {departures.host.name} was over-subscribed by {' and '.join(parts)}: "
         f"{len(departures.moves)} of {len(departures.plan.slot_ids)} slots were moved, "
         f"{len(departures.evicted_ids)} lost their host"
-    )
-
-
-def _request(row: Reservation, flavor: Flavor, host: Host) -> PlacementRequest:
-    required, forbidden = traits_from_extra_specs(flavor.extra_specs)
-    return PlacementRequest(
-        request_key=str(row.uuid),
-        memory_bytes=row.memory_bytes,
-        vcpus=row.vcpus,
-        zone=row.zone,
-        project_id=row.project_id,
-        hypervisor_type=hypervisor_type_from_extra_specs(flavor.extra_specs),
-        required_traits=required,
-        forbidden_traits=forbidden,
-        ignore_hosts=frozenset({host.name}),
-        flavor_name=flavor.name,
-        intent=Intent.RESERVE_FOR_COMMITTED_RESOURCE,
     )
 
 

@@ -13,11 +13,11 @@ from rest_framework.request import Request
 
 from capacity.api.problems import problem_response
 from capacity.api.views import SchedulerView
+from capacity.domain.slot_request import SlotAsk
 from commitments.api.parsing import MAX_NAME_LENGTH, MAX_TEXT_LENGTH, change_request
 from commitments.api.rendering import rfc3339
 from commitments.domain.admission import AdmissionPlan, CommitmentDecision
 from commitments.domain.advice import Advice
-from commitments.domain.placing import SlotAsk
 from commitments.domain.what_if import WhatIfAnswer
 from commitments.policies import WHAT_IF
 from commitments.services.advice import whole_second_at_or_after
@@ -144,7 +144,7 @@ def _decision(decision: CommitmentDecision, advice: Advice) -> dict[str, Any]:
 
 def _unplaced(ask: SlotAsk) -> dict[str, Any]:
     return {
-        "what": ask.slot_name,
+        "what": f"VM {ask.slot_name}" if ask.vm is not None else ask.slot_name,
         "project_id": ask.project_id,
         "zone": ask.zone,
         "memory_bytes": ask.slot.memory_bytes,

@@ -17,18 +17,13 @@ import numpy as np
 
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.placing import SlotPlacer, table_with_released
+from capacity.domain.slot_request import NO_DOMAIN, DomainHint, SlotAsk
 from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
 from commitments.domain.accounting import slots_message
 from commitments.domain.cores_account import CoresAccount, CoresLedger
 from commitments.domain.cutting import SlotsFound, SlotsWanted, find_hosts
 from commitments.domain.payg import PaygVm
-from commitments.domain.placing import (
-    NO_DOMAIN,
-    DomainHint,
-    SlotAsk,
-    SlotPlacer,
-    table_with_released,
-)
 from commitments.domain.planner import (
     NewSlot,
     SlotLimitExceeded,

@@ -15,8 +15,8 @@ import numpy as np
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_packing import GroupPacking
 from capacity.domain.packing import SlotSize
-from commitments.domain.names import slot_name
-from commitments.domain.placing import SlotAsk, SlotPlacer
+from capacity.domain.placing import SlotPlacer
+from capacity.domain.slot_request import SlotAsk, slot_name
 from commitments.domain.planner import new_slots
 from scheduling.columns import BoolColumn
 from scheduling.decision import Decision

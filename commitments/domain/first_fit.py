@@ -16,13 +16,13 @@ from datetime import datetime
 import numpy as np
 
 from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.placing import table_with_released
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
     plan_admission,
 )
-from commitments.domain.placing import table_with_released
 from commitments.domain.timeline import Sweep, Timeline
 from scheduling.table import HostTable
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from capacity.domain.slot_request import COMMITMENT_PREFIX
 from commitments.domain.statuses import ResourceType
 
 RESOURCE_PREFIX = "hw_version_"
 RAM_SUFFIX = "_ram"
 CORES_SUFFIX = "_cores"
 INSTANCES_SUFFIX = "_instances"
-COMMITMENT_PREFIX = "commitment-"
 
 _COMMITMENT_UUID = re.compile(r"[a-zA-Z0-9-]{6,40}")
 _SLOT_NUMBER = re.compile(r"[0-9]{1,9}")
@@ -70,16 +70,6 @@ def flavor_group_and_type_from_resource(resource_name: str) -> tuple[str, Resour
 def is_commitment_uuid(text: str) -> bool:
     """Return whether a text has the form of a commitment uuid."""
     return _COMMITMENT_UUID.fullmatch(text) is not None
-
-
-def slot_name(prefix: str, slot_index: int) -> str:
-    """Return the name of a slot from its prefix and number."""
-    return f"{prefix}{slot_index}"
-
-
-def slot_name_prefix(commitment_uuid: str) -> str:
-    """Return the prefix that the slots of a commitment share."""
-    return f"{COMMITMENT_PREFIX}{commitment_uuid}-"
 
 
 def commitment_uuid_from_slot_name(name: str) -> str:

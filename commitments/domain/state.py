@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from capacity.domain.slot_request import slot_name_prefix
 from capacity.domain.units import MAX_LEDGER_AMOUNT, UnitError, declared_units_to_bytes
 from commitments.domain.changeset import CommitmentChange
 from commitments.domain.names import (
     commitment_uuid_from_slot_name,
     flavor_group_and_type_from_resource,
     is_commitment_uuid,
-    slot_name_prefix,
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 

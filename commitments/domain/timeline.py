@@ -17,10 +17,11 @@ from operator import itemgetter
 
 import numpy as np
 
+from capacity.domain.placing import place_slots, table_with_released
+from capacity.domain.slot_request import SlotAsk
 from capacity.domain.zone_capacity import zone_figures
 from commitments.domain.admission import AdmissionSnapshot
 from commitments.domain.cores_account import CoresLedger
-from commitments.domain.placing import SlotAsk, place_slots, table_with_released
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable, Int64Column
 

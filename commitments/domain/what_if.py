@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from capacity.domain.placing import table_with_released
+from capacity.domain.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
@@ -18,7 +20,6 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.advice import Advice, advise
-from commitments.domain.placing import SlotAsk, table_with_released
 from commitments.domain.statuses import ResourceType
 from commitments.domain.timeline import (
     HostChange,

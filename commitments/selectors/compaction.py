@@ -7,23 +7,21 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from capacity.domain.placing import weigh_hosts
+from capacity.domain.slot_request import SlotAsk, slot_request
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
-from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
+from capacity.selectors.slot_requests import HeldSlot, SlotBook, held_slots
 from commitments.domain.compaction import CompactionState, SlotKind
-from commitments.domain.names import slot_name, slot_name_prefix
-from commitments.domain.placing import NO_DOMAIN, SlotAsk, weigh_hosts
-from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from hosts.models import Maintenance
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
-from scheduling.engine import Pipeline
-from scheduling.resources import ResourceVector
+from scheduling.engine import SLOT_PIPELINE, Pipeline
+from scheduling.evaluation import static_keys
 from scheduling.table import HostTable
 
 PACKING_WEIGHER = "kvm_binpack"
@@ -39,35 +37,6 @@ class HostUse(StrEnum):
     FAILOVER = "failover"
     OTHER_SLOTS = "other_slots"
     EMPTY_SLOTS = "empty_slots"
-
-
-class MovableSlot(NamedTuple):
-    """What the compaction has to know of a slot; sizes in bytes and vCPUs."""
-
-    slot_id: int
-    host_id: int
-    memory_bytes: int
-    vcpus: int
-    group: str
-    flavor_name: str
-    project_id: str
-    domain_id: str
-    slot_index: int
-    commitment_uuid: str
-
-
-SLOT_COLUMNS = (
-    "pk",
-    "target_host_id",
-    "memory_bytes",
-    "vcpus",
-    "flavor_group_name",
-    "resource_name",
-    "project_id",
-    "domain_id",
-    "slot_index",
-    "commitment__commitment_uuid",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,7 +56,7 @@ class ZoneToCompact:
     table: HostTable
     rows: Int64Column
     state: CompactionState
-    slots: tuple[MovableSlot, ...]
+    slots: tuple[HeldSlot, ...]
     uses: Mapping[HostUse, int]
 
 
@@ -114,11 +83,6 @@ def zones_with_slots() -> list[str]:
     return list(slots.order_by("zone").values_list("zone", flat=True).distinct())
 
 
-def read_slots(slots: QuerySet[Reservation]) -> list[MovableSlot]:
-    """Read slots, by key."""
-    return [MovableSlot(*row) for row in slots.order_by("pk").values_list(*SLOT_COLUMNS)]
-
-
 def zone_to_compact(zone: str, *, now: datetime) -> ZoneToCompact:
     """Read a zone; nothing is locked.
 
@@ -129,10 +93,10 @@ def zone_to_compact(zone: str, *, now: datetime) -> ZoneToCompact:
     rows: Int64Column = np.flatnonzero(_in_zone(table, zone))
     masks = _masks_of(table, rows)
     with_slots = rows[masks[HostUse.EMPTY_SLOTS]]
-    found = read_slots(
+    found = held_slots(
         movable_slots(zone, now).filter(target_host_id__in=table.host_ids[with_slots].tolist())
     )
-    book = AskBook(zone, found, table)
+    book = AskBook(found, table)
     slots = [slot for slot in found if book.ask_for(slot) is not None]
     position = {host_id: place for place, host_id in enumerate(table.host_ids[rows].tolist())}
     slot_host = np.array([position[slot.host_id] for slot in slots], dtype=np.int64)
@@ -165,31 +129,28 @@ def zone_to_compact(zone: str, *, now: datetime) -> ZoneToCompact:
 class AskBook:
     """What slots ask the scheduler for; slots that are alike for every host share one ask.
 
-    The pipeline of slots looks at a project only to see whether a host is kept for some projects.
-    So all that no host names are alike for it; other pipelines may look at anything.
+    The filters of the pipeline of slots say what their verdict depends on, and its weighers look at
+    sizes alone; pipelines that an operator chose may look at anything.
     """
 
-    def __init__(self, zone: str, slots: Sequence[MovableSlot], table: HostTable) -> None:
-        self._zone = zone
-        self._groups = load_group_definitions(include_retired=True)
-        self._flavors = {
-            (group.name, flavor.name): flavor
-            for group in self._groups.values()
-            for flavor in group.flavors
-        }
-        self._pipelines = slot_pipelines(self._groups)
-        self._domains = domain_hints({slot.domain_id for slot in slots})
-        self._named = frozenset[str]().union(*table.tenant_classes, *table.aggregate_tenant_classes)
+    def __init__(self, slots: Sequence[HeldSlot], table: HostTable) -> None:
+        self._book = SlotBook(slots)
+        self._table = table
+        self._keys: dict[Hashable, Hashable] = {}
         self._asks: dict[Hashable, SlotAsk | None] = {}
 
-    def key_of(self, slot: MovableSlot) -> Hashable:
+    def key_of(self, slot: HeldSlot) -> Hashable:
         """Return what slots that are alike for every host have in common."""
-        tenant: tuple[str, str] = (slot.project_id, slot.domain_id)
-        if slot.group not in self._pipelines:
-            tenant = (slot.project_id if slot.project_id in self._named else "", "")
-        return slot.group, slot.flavor_name, slot.memory_bytes, slot.vcpus, tenant
+        own = slot._replace(slot_id=0, host_id=None, slot_index=0, commitment_uuid="")
+        if self._book.pipeline_of(slot.group) is not None:
+            return own
+        if own not in self._keys:
+            request = slot_request(self._book.ask_for(slot))
+            verdicts = static_keys(self._table, request, SLOT_PIPELINE)
+            self._keys[own] = (slot.group, slot.flavor_name, slot.size, verdicts)
+        return self._keys[own]
 
-    def ask_for(self, slot: MovableSlot) -> SlotAsk | None:
+    def ask_for(self, slot: HeldSlot) -> SlotAsk | None:
         """Return an ask that stands for a slot; None for a slot that must stay.
 
         A group whose pipeline does not pack hosts has its slots where the operator wants them.
@@ -199,23 +160,11 @@ class AskBook:
             self._asks[key] = self.own_ask_for(slot)
         return self._asks[key]
 
-    def own_ask_for(self, slot: MovableSlot) -> SlotAsk | None:
+    def own_ask_for(self, slot: HeldSlot) -> SlotAsk | None:
         """Return the ask of one slot and no other; None for a slot that must stay."""
-        flavor = self._flavors.get((slot.group, slot.flavor_name))
-        pipeline = self._pipelines.get(slot.group)
-        if flavor is None or not packs_tightly(pipeline):
+        if not self._book.has_flavor(slot) or not packs_tightly(self._book.pipeline_of(slot.group)):
             return None
-        ask = SlotAsk(
-            slot_id=slot.slot_id,
-            slot_index=slot.slot_index,
-            slot_name=slot_name(slot_name_prefix(slot.commitment_uuid), slot.slot_index),
-            flavor=flavor,
-            slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-            zone=self._zone,
-            project_id=slot.project_id,
-            domain=self._domains.get(slot.domain_id, NO_DOMAIN),
-            pipeline=pipeline,
-        )
+        ask = self._book.ask_for(slot)
         return ask if ask.is_askable else None
 
 
@@ -259,7 +208,7 @@ def _set_apart(
     table: HostTable,
     rows: Int64Column,
     masks: dict[HostUse, BoolColumn],
-    slots: Sequence[MovableSlot],
+    slots: Sequence[HeldSlot],
     slot_host: Int64Column,
 ) -> None:
     """Take the hosts whose blocks are not all those of movable slots from those that are."""
@@ -295,7 +244,7 @@ class _Kinds:
     _masks: dict[bytes, BoolColumn] = field(default_factory=dict)
     _scores: dict[bytes, FloatColumn] = field(default_factory=dict)
 
-    def number_of(self, slot: MovableSlot) -> int:
+    def number_of(self, slot: HeldSlot) -> int:
         """Return the kind of a slot that has an ask."""
         key = self.book.key_of(slot)
         if key not in self._by_key:

@@ -9,9 +9,9 @@ from datetime import datetime
 import numpy as np
 from django.db.models import F, Q, QuerySet, Sum
 
-from capacity.domain.flavor_groups import FlavorSpec
 from capacity.models import Reservation, ReservationKind
-from commitments.domain.placing import SlotAsk
+from capacity.selectors.slot_requests import SlotBook, held_slot
+from capacity.selectors.vm_requests import VmBook
 from commitments.domain.statuses import LIVE_STATUSES, ResourceType
 from commitments.domain.timeline import (
     CoresRelease,
@@ -22,7 +22,8 @@ from commitments.domain.timeline import (
     Timeline,
 )
 from commitments.models import Commitment
-from hosts.models import Flavor, Instance, PlannedHostChange, PlannedHostEdit
+from hosts.models import Instance, PlannedHostChange, PlannedHostEdit
+from scheduling.intents import Intent
 from scheduling.resources import ResourceVector
 
 LIVE_STATES = [status.value for status in LIVE_STATUSES]
@@ -137,65 +138,62 @@ def added_hosts(like_host_id: int, count: int, *, prefix: str) -> list[HostChang
     ]
 
 
-def displaced_by(host_ids: Sequence[int]) -> tuple[Displaced, ...]:
+def displaced_by(host_ids: Sequence[int], *, failed: Collection[int] = ()) -> tuple[Displaced, ...]:
     """Return what needs another host when hosts go: slots by what they block, then VMs.
 
     The largest come first within each kind, which wastes the least room. Slots say when their
     commitment ends, since they need no room from then on.
+
+    Args:
+        host_ids: The hosts.
+        failed: Those of them that die: their VMs are evacuated, the others' migrated.
+
+    Raises:
+        NotReady: there are slots, and flavor groups have not been extracted yet.
     """
-    flavors = {
-        row.name: FlavorSpec(
-            name=row.name,
-            vcpus=row.vcpus,
-            memory_bytes=row.memory_bytes,
-            extra_specs=row.extra_specs,
-        )
-        for row in Flavor.objects.filter(
-            Q(name__in=Instance.objects.filter(host__in=host_ids).values("flavor_name"))
-            | Q(name__in=_slots_on(host_ids).values("resource_name"))
-        )
-    }
-    slots = [
-        Displaced(
-            ask=SlotAsk(
-                slot_id=slot.pk,
-                slot_index=slot.slot_index or 0,
-                slot_name=f"slot {slot.pk}",
-                flavor=flavors.get(slot.resource_name) or _unknown_flavor(slot.resource_name),
-                slot=ResourceVector(
-                    memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus
-                ),
-                zone=slot.zone,
-                project_id=slot.project_id,
-            ),
-            ends_at=slot.commitment.end_time if slot.commitment is not None else None,
-        )
-        for slot in _slots_on(host_ids)
-        .select_related("commitment")
-        .order_by("-blocked_memory_bytes", "pk")
-    ]
-    vms = [
-        Displaced(
-            ask=SlotAsk(
-                slot_id=None,
-                slot_index=0,
-                slot_name=f"VM {vm.openstack_id}",
-                flavor=flavors.get(vm.flavor_name) or _unknown_flavor(vm.flavor_name),
-                slot=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
-                zone=vm.zone,
-                project_id=vm.project_id,
+    slots = _displaced_slots(host_ids)
+    vms = list(
+        Instance.objects.filter(host__in=host_ids)
+        .select_related("host")
+        .order_by("-memory_bytes", "pk")
+    )
+    book = VmBook(vms)
+    return (
+        *slots,
+        *(
+            Displaced(
+                ask=book.ask_for(
+                    vm, Intent.EVACUATE if vm.host_id in failed else Intent.LIVE_MIGRATION
+                )
             )
+            for vm in vms
+        ),
+    )
+
+
+def _displaced_slots(host_ids: Sequence[int]) -> list[Displaced]:
+    rows = list(
+        _slots_on(host_ids).select_related("commitment").order_by("-blocked_memory_bytes", "pk")
+    )
+    if not rows:
+        return []
+    held = [held_slot(row) for row in rows]
+    book = SlotBook(held)
+    return [
+        Displaced(
+            ask=book.ask_for(
+                slot,
+                takes=ResourceVector(
+                    memory_bytes=row.blocked_memory_bytes, vcpus=row.blocked_vcpus
+                ),
+            ),
+            ends_at=row.commitment.end_time if row.commitment is not None else None,
         )
-        for vm in Instance.objects.filter(host__in=host_ids).order_by("-memory_bytes", "pk")
+        for slot, row in zip(held, rows, strict=True)
     ]
-    return (*slots, *vms)
 
 
 def _slots_on(host_ids: Sequence[int]) -> QuerySet[Reservation]:
     return Reservation.objects.filter(
         kind=ReservationKind.COMMITTED, target_host__in=host_ids, blocked_memory_bytes__gt=0
     )
-
-
-def _unknown_flavor(name: str) -> FlavorSpec:
-    return FlavorSpec(name=name, vcpus=0, memory_bytes=0)

@@ -16,6 +16,7 @@ from django.db.models import Q, Sum
 from capacity.models import GroupCapacity, Reservation
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
+from capacity.selectors.slot_requests import domain_hints, slot_pipelines
 from capacity.selectors.zone_sums import running_vcpus_by_project
 from capacity.services.allocations import NO_VMS, SlotVmSums, slot_vm_sums
 from capacity.services.probe_pipelines import current_probes
@@ -29,7 +30,6 @@ from commitments.domain.slot_room import SlotRoom
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, ResourceType
 from commitments.selectors.payg import payg_candidates
-from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from scheduling.resources import ResourceVector
 
 

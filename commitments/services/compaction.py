@@ -17,18 +17,17 @@ from typing import Final
 import structlog
 from django.db import DatabaseError, transaction
 
+from capacity.domain.placing import place_slots
 from capacity.locks import LockSpace, session_lock, zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
+from capacity.selectors.slot_requests import HeldSlot, held_slots
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
-from commitments.domain.placing import SlotAsk, place_slots
 from commitments.metrics_compaction import count_release
 from commitments.models import CompactionOutcome, CompactionRun
 from commitments.selectors.compaction import (
     AskBook,
-    MovableSlot,
     movable_slots,
-    read_slots,
 )
 from commitments.services.apply import PlanSpoiled, decision_record
 from commitments.services.compaction_plans import Release, ZonePlan, plan_zone, refusal_of_facts
@@ -189,7 +188,7 @@ class _Run:
         )
         slots = {row.pk: row for row in chosen}
         _require(len(slots) == len(ids), "a slot is not empty, or not there any more")
-        decisions = self._decisions(release, read_slots(chosen))
+        decisions = self._decisions(release, held_slots(chosen))
         targets = {move.host_id for move in release.moves}
         lock_rooms({release.host_id, *targets})
         _require(_are_same(slots, lock_reservations(ids)), "a slot changed, or a VM came into it")
@@ -203,17 +202,16 @@ class _Run:
         _require(_is_free(release.host_id), "something else came to the host")
         note_release(self.row, slots_moved=len(ids))
 
-    def _decisions(self, release: Release, slots: Sequence[MovableSlot]) -> dict[int, Decision]:
+    def _decisions(self, release: Release, slots: Sequence[HeldSlot]) -> dict[int, Decision]:
         """Ask the scheduler about every move."""
         table = current_host_table()
-        book, target = AskBook(self.row.zone, slots, table), _targets(release)
+        book, target = AskBook(slots, table), _targets(release)
         wanted = []
         for slot in slots:
             ask = book.own_ask_for(slot)
             _require(ask is not None, "a slot must stay where it is now")
             if ask is not None:
                 wanted.append(replace(ask, only_hosts=frozenset({target[slot.slot_id]})))
-        wanted.sort(key=_pipeline_name)
         decisions: dict[int, Decision] = {}
         for ask, decision in zip(wanted, place_slots(table, wanted), strict=True):
             agrees = decision is not None and decision.host_name in (ask.only_hosts or ())
@@ -251,10 +249,6 @@ def _counts(plan: ZonePlan) -> dict[str, int]:
     counts = {use.value: count for use, count in plan.uses.items()}
     counts |= {"no_room": plan.no_room, "not_tried": plan.not_tried}
     return {name: count for name, count in sorted(counts.items()) if count}
-
-
-def _pipeline_name(ask: SlotAsk) -> str:
-    return ask.pipeline.name if ask.pipeline else ""
 
 
 def _are_same(slots: Mapping[int, Reservation], locked: Mapping[int, Reservation]) -> bool:

@@ -17,16 +17,14 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
-from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.domain.placing import place_slots
 from capacity.locks import zone_lock
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
+from capacity.selectors.slot_requests import SlotBook, held_slot
 from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
-from commitments.domain.names import slot_name, slot_name_prefix
-from commitments.domain.placing import NO_DOMAIN, SlotAsk, place_slots
 from commitments.metrics_slots import SLOTS_MOVED
-from commitments.selectors.slot_requests import domain_hints, slot_pipelines
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
@@ -72,7 +70,7 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
     if not waiting:
         return events
     try:
-        groups = load_group_definitions(include_retired=True)
+        load_group_definitions(include_retired=True)
     except NotReady as not_ready:
         log.info("relocation_not_ready", message=not_ready.message)
         return events
@@ -85,7 +83,7 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
                 .select_related("target_host", "commitment")
                 .order_by("-memory_bytes", "pk")
             )
-            found = _relocate(chunk, groups, now=now, actor=actor, request_id=request_id)
+            found = _relocate(chunk, now=now, actor=actor, request_id=request_id)
         for name, count in found.items():
             SLOTS_MOVED.labels(result=name.removeprefix("slots_")).inc(count)
         events.update(found)
@@ -152,13 +150,12 @@ def _empty_slots(zone: str, lost: Sequence[int]) -> QuerySet[Reservation]:
 
 def _relocate(
     slots: Sequence[Reservation],
-    groups: Mapping[str, FlavorGroupDef],
     *,
     now: datetime,
     actor: Actor,
     request_id: str,
 ) -> Counter[str]:
-    decisions = _places(slots, groups)
+    decisions = _places(slots)
     # Only what found a place, and what is worth nothing where it is, is written at all.
     leaving = _still_empty(
         [slot for slot in slots if slot.pk in decisions or _is_misplaced(slot)], decisions
@@ -182,39 +179,23 @@ def _relocate(
     return events
 
 
-def _places(
-    slots: Sequence[Reservation], groups: Mapping[str, FlavorGroupDef]
-) -> dict[int, Decision]:
-    """Return where slots can go, by slot; those that fit nowhere are left out."""
-    asks = []
-    domains = domain_hints(slot.domain_id for slot in slots)
-    pipelines = slot_pipelines(groups)
-    for slot in slots:
-        group = groups.get(slot.flavor_group_name)
-        if group is None or not group.flavors or slot.commitment is None:
-            continue
-        flavors = {flavor.name: flavor for flavor in group.flavors}
-        prefix = slot_name_prefix(slot.commitment.commitment_uuid)
-        asks.append(
-            SlotAsk(
-                slot_id=slot.pk,
-                slot_index=slot.slot_index or 0,
-                slot_name=slot_name(prefix, slot.slot_index or 0),
-                flavor=flavors.get(slot.resource_name, group.smallest),
-                slot=_size(slot),
-                zone=slot.zone,
-                project_id=slot.project_id,
-                ignore_hosts=frozenset({slot.target_host.name} if slot.target_host else ()),
-                domain=domains.get(slot.domain_id, NO_DOMAIN),
-                pipeline=pipelines.get(group.name),
-                names_flavor=bool(slot.resource_name),
-            )
-        )
+def _places(slots: Sequence[Reservation]) -> dict[int, Decision]:
+    """Return where slots can go, by slot; those that fit nowhere are left out.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+    """
+    held = [held_slot(slot) for slot in slots]
+    book = SlotBook(held)
+    asks = [
+        book.ask_for(one, ignore_hosts={slot.target_host.name} if slot.target_host else ())
+        for one, slot in zip(held, slots, strict=True)
+    ]
     found = place_slots(current_host_table(), asks)
     return {
-        ask.slot_id: decision
-        for ask, decision in zip(asks, found, strict=True)
-        if ask.slot_id is not None and decision is not None and decision.host_id is not None
+        slot.pk: decision
+        for slot, decision in zip(slots, found, strict=True)
+        if decision is not None and decision.host_id is not None
     }
 
 

@@ -189,7 +189,10 @@ def _host_changes(question: WhatIfQuestion) -> tuple[HostChange, ...]:
         **dict.fromkeys(question.hosts_failed, HostEdit.FAILED),
         **dict.fromkeys(question.hosts_drained, HostEdit.DRAINED),
     }
-    displaced = displaced_by([known[name] for name in going])
+    displaced = displaced_by(
+        [known[name] for name in going],
+        failed=[known[name] for name, edit in going.items() if edit is HostEdit.FAILED],
+    )
     for number, name in enumerate(sorted(going)):
         change = HostChange(edit=going[name], host_id=known[name])
         changes.append(change if number else replace(change, displaced=displaced))

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-import numpy as np
-
+from capacity.domain.placing import SlotPlacer
+from capacity.domain.slot_request import SlotAsk
 from failover.domain.drain_cover import CoverAfter, cover_after
 from failover.domain.drill_state import DrillState
 from scheduling.decision import Decision, explain_removals
-from scheduling.engine import SLOT_PIPELINE, Batch, Pipeline, schedule_many
-from scheduling.request import PlacementRequest
-from scheduling.resources import ResourceVector
+from scheduling.resources import ZERO
 from scheduling.table import HostTable
+
+NO_FLAVOR = "the slot does not say what flavor it is placed as"
 
 
 class Blocker(StrEnum):
@@ -43,14 +43,17 @@ class DrainVm:
     """A VM on a host that is to be drained.
 
     Attributes:
-        uuid: Its uuid.
         host: Its host.
-        request: What it asks of a new host; its key is the uuid.
+        ask: What it asks of a new host, by its uuid.
     """
 
-    uuid: str
     host: str
-    request: PlacementRequest
+    ask: SlotAsk
+
+    @property
+    def uuid(self) -> str:
+        """Its uuid."""
+        return self.ask.slot_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +64,14 @@ class DrainSlot:
         name: Its name.
         commitment: Uuid of the commitment.
         host: Its host.
-        request: What slot and VMs together ask of a new host.
-        vm_uuids: VMs in it; they move with it.
+        ask: What slot and VMs together ask of a new host.
+        vm_uuids: VMs in it; they move with it, to where each of them may run.
     """
 
     name: str
     commitment: str
     host: str
-    request: PlacementRequest
+    ask: SlotAsk
     vm_uuids: tuple[str, ...] = ()
 
 
@@ -79,10 +82,9 @@ class DrainInput:
     Attributes:
         hosts: Names of the hosts to drain.
         table: All hosts.
-        vm_pipeline: Filters and weighers for VMs and failover slots.
         vms: VMs on the hosts.
         slots: Committed slots on the hosts.
-        failover_requests: Failover slot on the hosts -> what it asks of a new host.
+        failover_asks: Failover slot on the hosts -> what it asks of a new host.
         state: Hosts, VMs and failover slots of the zones, for coverage.
         first: Those of the hosts that are drained before the others: of each kind, what is on them
             is placed first.
@@ -90,10 +92,9 @@ class DrainInput:
 
     hosts: tuple[str, ...]
     table: HostTable
-    vm_pipeline: Pipeline
     vms: tuple[DrainVm, ...] = ()
     slots: tuple[DrainSlot, ...] = ()
-    failover_requests: Mapping[str, PlacementRequest] = field(default_factory=dict)
+    failover_asks: Mapping[str, SlotAsk] = field(default_factory=dict)
     state: DrillState
     first: frozenset[str] = frozenset()
 
@@ -177,6 +178,14 @@ class DrainReport:
         return not self.blockers
 
 
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What was found so far; gone when the plan is made."""
+
+    moves: list[DrainMove] = field(default_factory=list)
+    stuck: list[Stuck] = field(default_factory=list)
+
+
 def plan_drain(ask: DrainInput) -> DrainReport:
     """Return whether hosts may be drained, and what would move where.
 
@@ -187,39 +196,25 @@ def plan_drain(ask: DrainInput) -> DrainReport:
         Moves and what has none; the largest go first, ties by key.
     """
     gone = frozenset(ask.hosts)
-    moves: list[DrainMove] = []
-    stuck: list[Stuck] = []
-    groups = sorted(
-        _moving_together(ask.slots),
-        key=lambda slots: (slots[0].host not in ask.first, _rank(_asked(slots), slots[0].name)),
-    )
-    placed = _placed(ask.table, map(_asked, groups), SLOT_PIPELINE, gone)
-    table = _with_blocks(ask.table, placed)
-    travelling: dict[str, str] = {}
-    for slot, decision in ((s, d) for slots, d in zip(groups, placed, strict=True) for s in slots):
-        row = (MoveKind.COMMITTED_SLOT, slot.name, slot.host)
-        if decision.host_name is None:
-            stuck.append(_stuck(row, decision, commitment=slot.commitment))
-            continue
-        moves.append(_move(row, decision))
-        travelling.update(dict.fromkeys(slot.vm_uuids, decision.host_name))
-    vms = sorted(ask.vms, key=lambda vm: (vm.host not in ask.first, _rank(vm.request, vm.uuid)))
-    alone = [vm for vm in vms if vm.uuid not in travelling]
-    placed = _placed(table, [vm.request for vm in alone], ask.vm_pipeline, gone)
-    table = _with_blocks(table, placed)
-    moves.extend(
+    found = _Found()
+    placer = SlotPlacer(ask.table)
+    travelling = _slots(ask, placer, found)
+    vms = sorted(ask.vms, key=lambda vm: (vm.host not in ask.first, _rank(vm.ask, vm.uuid)))
+    found.moves.extend(
         DrainMove(kind=MoveKind.VM, key=vm.uuid, from_host=vm.host, to_host=travelling[vm.uuid])
         for vm in vms
         if vm.uuid in travelling
     )
-    for vm, decision in zip(alone, placed, strict=True):
-        _note((MoveKind.VM, vm.uuid, vm.host), decision, moves, stuck)
-    destinations = {move.key: move.to_host for move in moves if move.kind is MoveKind.VM}
-    recreated = _failover(ask, table, destinations, moves, stuck)
+    for vm in vms:
+        if vm.uuid not in travelling:
+            row = (MoveKind.VM, vm.uuid, vm.host)
+            _settle(row, replace(vm.ask, ignore_hosts=gone), placer, found)
+    destinations = {move.key: move.to_host for move in found.moves if move.kind is MoveKind.VM}
+    recreated = _failover(ask, placer, destinations, found)
     return DrainReport(
         hosts=tuple(sorted(gone)),
-        moves=tuple(moves),
-        stuck=tuple(stuck),
+        moves=tuple(found.moves),
+        stuck=tuple(found.stuck),
         weakened=cover_after(ask.state, gone, destinations, recreated),
     )
 
@@ -239,13 +234,9 @@ def _moving_together(slots: Iterable[DrainSlot]) -> list[tuple[DrainSlot, ...]]:
     return [tuple(group) for group in unique.values()]
 
 
-def _asked(slots: Sequence[DrainSlot]) -> PlacementRequest:
+def _asked(slots: Sequence[DrainSlot]) -> SlotAsk:
     """Return what slots that move together ask of a new host."""
-    return replace(
-        slots[0].request,
-        memory_bytes=sum(slot.request.memory_bytes for slot in slots),
-        vcpus=sum(slot.request.vcpus for slot in slots),
-    )
+    return replace(slots[0].ask, slot=sum((slot.ask.slot for slot in slots), ZERO))
 
 
 def blockers_for(
@@ -276,31 +267,58 @@ def _blockers(kinds: Collection[MoveKind], *, is_bare: bool) -> tuple[Blocker, .
     return tuple(blocker for blocker, is_found in found if is_found)
 
 
+def _slots(ask: DrainInput, placer: SlotPlacer, found: _Found) -> dict[str, str]:
+    """Find new hosts for the committed slots; return where the VMs in them go."""
+    gone = frozenset(ask.hosts)
+    vm_asks = {vm.uuid: vm.ask for vm in ask.vms}
+    travelling: dict[str, str] = {}
+    for slots in sorted(
+        _moving_together(ask.slots),
+        key=lambda slots: (slots[0].host not in ask.first, _rank(_asked(slots), slots[0].name)),
+    ):
+        inside = {uuid: vm_asks[uuid] for s in slots for uuid in s.vm_uuids if uuid in vm_asks}
+        wanted = replace(_asked(slots), ignore_hosts=gone)
+        others = [*inside.values(), *(slot.ask for slot in slots[1:])]
+        if others:
+            allowed = placer.passing(others)
+            before = wanted.only_hosts
+            wanted = replace(wanted, only_hosts=allowed if before is None else allowed & before)
+        decision = placer.place(wanted)
+        for slot in slots:
+            row = (MoveKind.COMMITTED_SLOT, slot.name, slot.host)
+            _note(row, slot.ask, decision, found, commitment=slot.commitment)
+        if decision is not None and decision.host_name is not None:
+            travelling.update(
+                (uuid, decision.host_name) for slot in slots for uuid in slot.vm_uuids
+            )
+            for vm_ask in inside.values():
+                placer.note(vm_ask, decision.host_name)
+    return travelling
+
+
 def _failover(
     ask: DrainInput,
-    table: HostTable,
+    placer: SlotPlacer,
     destinations: Mapping[str, str],
-    moves: list[DrainMove],
-    stuck: list[Stuck],
+    found: _Found,
 ) -> Mapping[str, str]:
     """Find new hosts for the failover slots, where the rules allow them to stand."""
     gone = frozenset(ask.hosts)
-    batch = Batch(table, ask.vm_pipeline)
     recreated: dict[str, str] = {}
     names = sorted(
-        ask.failover_requests,
+        ask.failover_asks,
         key=lambda name: (
             ask.state.slots[name].host not in ask.first,
-            _rank(ask.failover_requests[name], name),
+            _rank(ask.failover_asks[name], name),
         ),
     )
     for name in names:
         taken = _hosts_in_use(ask.state, name, destinations, recreated)
-        request = replace(ask.failover_requests[name], ignore_hosts=gone | taken)
-        decision = batch.decide(request, 1)
-        _note((MoveKind.FAILOVER_SLOT, name, ask.state.slots[name].host), decision, moves, stuck)
-        if decision.host_name is not None:
-            recreated[name] = decision.host_name
+        wanted = replace(ask.failover_asks[name], ignore_hosts=gone | taken)
+        row = (MoveKind.FAILOVER_SLOT, name, ask.state.slots[name].host)
+        host = _settle(row, wanted, placer, found)
+        if host is not None:
+            recreated[name] = host
     return recreated
 
 
@@ -318,64 +336,40 @@ def _hosts_in_use(
     return frozenset(hosts)
 
 
-def _rank(request: PlacementRequest, key: str) -> tuple[int, int, str]:
-    return (-request.memory_bytes, -request.vcpus, key)
+def _rank(ask: SlotAsk, key: str) -> tuple[int, int, str]:
+    return (-ask.slot.memory_bytes, -ask.slot.vcpus, key)
 
 
-def _placed(
-    table: HostTable,
-    requests: Iterable[PlacementRequest],
-    pipeline: Pipeline,
-    gone: Collection[str],
-) -> tuple[Decision, ...]:
-    hosts = frozenset(gone)
-    return schedule_many(
-        table, [replace(request, ignore_hosts=hosts) for request in requests], pipeline
-    )
+def _settle(
+    row: tuple[MoveKind, str, str], ask: SlotAsk, placer: SlotPlacer, found: _Found
+) -> str | None:
+    """Look for a host, note what was found, and return it; None where nothing fits."""
+    decision = placer.place(ask)
+    _note(row, ask, decision, found)
+    return None if decision is None else decision.host_name
 
 
 def _note(
-    row: tuple[MoveKind, str, str], decision: Decision, moves: list[DrainMove], stuck: list[Stuck]
+    row: tuple[MoveKind, str, str],
+    ask: SlotAsk,
+    decision: Decision | None,
+    found: _Found,
+    *,
+    commitment: str = "",
 ) -> None:
-    if decision.host_name is None:
-        stuck.append(_stuck(row, decision))
-    else:
-        moves.append(_move(row, decision))
-
-
-def _move(row: tuple[MoveKind, str, str], decision: Decision) -> DrainMove:
     kind, key, host = row
-    return DrainMove(kind=kind, key=key, from_host=host, to_host=str(decision.host_name))
-
-
-def _stuck(row: tuple[MoveKind, str, str], decision: Decision, commitment: str = "") -> Stuck:
-    kind, key, host = row
-    return Stuck(
-        kind=kind,
-        key=key,
-        from_host=host,
-        memory_bytes=decision.request.memory_bytes,
-        reason=explain_removals(decision),
-        commitment=commitment,
-    )
-
-
-def _with_blocks(table: HostTable, decisions: Sequence[Decision]) -> HostTable:
-    """Return the table with what was placed counted as blocks."""
-    rows: dict[int, ResourceVector] = {}
-    for decision in decisions:
-        if decision.host_name is not None:
-            row = table.row_of[decision.host_name]
-            rows[row] = rows.get(row, ResourceVector()) + decision.request.asked
-    if not rows:
-        return table
-    index = np.array(sorted(rows), dtype=np.int64)
-    return table.replace_columns(
-        index,
-        {
-            "in_flight_memory_bytes": table.in_flight_memory_bytes[index]
-            + np.array([rows[row].memory_bytes for row in index.tolist()], dtype=np.int64),
-            "in_flight_vcpus": table.in_flight_vcpus[index]
-            + np.array([rows[row].vcpus for row in index.tolist()], dtype=np.int64),
-        },
+    if decision is not None and decision.host_name is not None:
+        found.moves.append(
+            DrainMove(kind=kind, key=key, from_host=host, to_host=decision.host_name)
+        )
+        return
+    found.stuck.append(
+        Stuck(
+            kind=kind,
+            key=key,
+            from_host=host,
+            memory_bytes=ask.slot.memory_bytes,
+            reason=NO_FLAVOR if decision is None else explain_removals(decision),
+            commitment=commitment,
+        )
     )

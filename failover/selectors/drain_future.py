@@ -138,9 +138,9 @@ class _Future:
                 for key, slot in self._slots.items()
                 if key not in ended_keys and slot.host in gone
             ),
-            failover_requests={
-                name: request
-                for name, request in ask.failover_requests.items()
+            failover_asks={
+                name: wanted
+                for name, wanted in ask.failover_asks.items()
                 if ask.state.slots[name].host in gone
             },
         )

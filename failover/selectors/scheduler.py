@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 from django.db import connection
 
-from capacity.domain.nova_call import HANA_TRAIT_KEY
+from capacity.domain.flavor_groups import FlavorSpec
+from capacity.domain.nova_call import kvm_pipeline
+from capacity.domain.placing import without_room
+from capacity.domain.slot_request import NO_DOMAIN, SlotAsk, VmFacts, slot_request
 from capacity.selectors.host_table import current_host_table
-from capacity.services.pipelines import active_pipelines
-from failover.constants import PIPELINE_GENERAL, PIPELINE_HANA
+from capacity.selectors.vm_requests import domain_hint, instance_group, texts
+from capacity.services.pipelines import usable_pipeline
 from failover.domain.plan import BoolColumn, FloatColumn
 from failover.domain.zone_columns import Int64Column, ZoneSnapshot
 from failover.selectors.fetching import Row
@@ -26,23 +29,11 @@ from failover.selectors.zone import ClassKey
 from hosts.models import Instance, ServerGroup
 from scheduling.engine import Batch, Pipeline, PipelineRunError, passing_hosts
 from scheduling.intents import Intent
-from scheduling.pipelines import compile_pipeline
-from scheduling.request import (
-    HYPERVISOR_TYPE_KEY,
-    InstanceGroup,
-    PlacementRequest,
-    max_per_host_from_rule,
-)
-from scheduling.shipped_pipelines import SHIPPED
+from scheduling.request import InstanceGroup, PlacementRequest
+from scheduling.resources import ZERO
 from scheduling.table import HostTable
 
-DEFAULT_HYPERVISOR = "qemu"
 SLOT_KEY = "failover-reservation"
-_IMAGE_PROPERTIES: Mapping[str, Mapping[str, object]] = {
-    **{name: {"img_hv_type": "kvm"} for name in ("QEMU", "qemu", "CH", "ch")},
-    "VMware vCenter Server": {"hypervisor_type": "vmware"},
-    "Ironic": {"hypervisor_type": "baremetal"},
-}
 
 SELECT_DOMAINS = """
 SELECT project.openstack_id, domain.name
@@ -50,35 +41,6 @@ SELECT project.openstack_id, domain.name
   LEFT JOIN hosts_domain AS domain ON domain.openstack_id = project.domain_id
  WHERE project.openstack_id = ANY(%s)
 """
-
-
-def pipeline_name(extra_specs: Mapping[str, str]) -> str:
-    """Return the pipeline of a flavor: HANA's packs, the other spreads.
-
-    Source: spec failover, 11.2 "HANA rule".
-    """
-    is_hana = extra_specs.get(HANA_TRAIT_KEY, "").lower() == "required"
-    return PIPELINE_HANA if is_hana else PIPELINE_GENERAL
-
-
-def image_properties(hypervisor_type: str) -> Mapping[str, object] | None:
-    """Return what stands for an image, so that the image filter knows the hypervisor type.
-
-    Source: spec failover, 11.2 "synthesised image property".
-    """
-    return _IMAGE_PROPERTIES.get(hypervisor_type)
-
-
-def usable_pipeline(name: str) -> Pipeline:
-    """Return a pipeline as its row defines it, as it was shipped if there is no usable row."""
-    active = active_pipelines().get(name)
-    return compile_pipeline(SHIPPED[name]) if active is None else active.pipeline
-
-
-def without_room(pipeline: Pipeline) -> Pipeline:
-    """Return the filters of a pipeline that do not look at room, and no weighers."""
-    filters = tuple(step for step in pipeline.filters if not step.measures_room)
-    return replace(pipeline, filters=filters, weighers=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +83,7 @@ SELECT project.openstack_id, domain.name
 def class_rows(specs: Iterable[Row], domains: Iterable[Row]) -> ClassRows:
     """Return rows of (VM key, extra specs) and of (project, name of its domain)."""
     return ClassRows(
-        specs={
-            key: {str(name): str(word) for name, word in _loaded(found).items()}
-            for key, found in specs
-        },
+        specs={key: texts(_loaded(found)) for key, found in specs},
         domains={project: name for project, name in domains if name is not None},
     )
 
@@ -161,26 +120,20 @@ def class_facts(
     facts = []
     for code, key in enumerate(keys):
         own = specs.get(int(snapshot.vms.ids[first_vm[code]]), {})
-        hypervisor = own.get(HYPERVISOR_TYPE_KEY) or key.hypervisor_type or DEFAULT_HYPERVISOR
-        facts.append(
-            ClassFacts(
-                request=PlacementRequest(
-                    request_key=snapshot.vms.uuids[first_vm[code]],
-                    memory_bytes=0,
-                    vcpus=0,
-                    zone=snapshot.zone,
-                    project_id=key.project_id,
-                    flavor_name=key.flavor_name,
-                    extra_specs={**own, HYPERVISOR_TYPE_KEY: hypervisor},
-                    domain_name=domains.get(key.project_id),
-                    instance_group=groups.get(key.server_group),
-                    lock_reservations=True,
-                    image_properties=image_properties(hypervisor),
-                    intent=intent,
-                ),
-                pipeline_name=pipeline_name(own),
-            )
+        ask = SlotAsk(
+            slot_name=snapshot.vms.uuids[first_vm[code]],
+            flavor=FlavorSpec(name=key.flavor_name, vcpus=0, memory_bytes=0, extra_specs=own),
+            slot=ZERO,
+            zone=snapshot.zone,
+            project_id=key.project_id,
+            domain=domain_hint(domains.get(key.project_id)) if key.project_id else NO_DOMAIN,
+            intent=intent,
+            vm=VmFacts(
+                hypervisor_type=key.hypervisor_type,
+                instance_group=groups.get(key.server_group),
+            ),
         )
+        facts.append(ClassFacts(request=slot_request(ask), pipeline_name=kvm_pipeline(own)))
     return facts
 
 
@@ -190,12 +143,7 @@ def _server_groups(ids: Collection[str], table: HostTable) -> Mapping[str, Insta
     groups = {}
     for row in ServerGroup.objects.filter(openstack_id__in=ids):
         rows = {at for member in row.members for at in table.instance_index.rows_of(member)}
-        groups[row.openstack_id] = InstanceGroup(
-            policy=row.policy,
-            hosts=frozenset(table.names[at] for at in rows),
-            members=frozenset(row.members),
-            max_per_host=max_per_host_from_rule(row.rules.get("max_server_per_host")),
-        )
+        groups[row.openstack_id] = instance_group(row, (table.names[at] for at in rows))
     return groups
 
 

@@ -14,7 +14,14 @@ from capacity.models import Reservation
 from commitments.models import Commitment
 from hosts.models import Host, PlannedHostChange
 from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
-from tests.factories import make_group, make_group_capacity, make_host, make_vm
+from tests.factories import (
+    make_domain,
+    make_group,
+    make_group_capacity,
+    make_host,
+    make_project,
+    make_vm,
+)
 from tests.ledger import database_fingerprint
 
 pytestmark = pytest.mark.django_db
@@ -157,6 +164,8 @@ class TestAnswers:
         slot = Reservation.objects.select_related("target_host").first()
         assert slot is not None
         assert slot.target_host is not None
+        make_project()
+        make_domain()
         for _ in range(7):
             make_vm(host=slot.target_host, flavor_name="small", memory_gib=1, vcpus=1)
         document = answer(

@@ -350,7 +350,7 @@ def test_a_failed_probe_keeps_the_numbers_and_takes_readiness_from_that_group_al
     after = capacity_of()
     assert not after.is_ready
     assert after.ready_reason == "ReconcileFailed"
-    assert "AttributeError" in after.ready_message
+    assert "filter_has_requested_traits" in after.ready_message
     assert after.total_memory_bytes == before.total_memory_bytes
     assert after.exclusively_free_slots == before.exclusively_free_slots
     other = capacity_of("other")

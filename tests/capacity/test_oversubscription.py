@@ -368,8 +368,19 @@ class TestEviction:
 
         assert guard().evicted == 1
 
-    def test_a_slot_whose_flavor_is_gone_is_evicted(self, slot: Reservation) -> None:
+    def test_a_slot_whose_flavor_is_gone_moves_as_the_smallest_of_its_group(
+        self, slot: Reservation
+    ) -> None:
         Reservation.objects.update(resource_name="vanished")
+        factories.make_host("other")
+
+        assert guard().moved == 1
+
+    @pytest.mark.parametrize("column", ["resource_name", "flavor_group_name"])
+    def test_a_slot_that_admission_would_not_place_is_evicted(
+        self, slot: Reservation, column: str
+    ) -> None:
+        Reservation.objects.update(**{column: "" if column == "resource_name" else "vanished"})
         factories.make_host("other")
 
         assert guard().evicted == 1

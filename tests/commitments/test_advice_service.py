@@ -178,8 +178,8 @@ class TestKnownTimeline:
         vms = [make_vm(host=host, flavor_name=name) for name in ("small", "big")]
         slot, *rest = displaced_by([host.pk])
         assert [(one.ask.slot_name, one.ends_at) for one in rest] == [
-            (f"VM {vm.openstack_id}", None) for vm in sorted(vms, key=lambda vm: -vm.memory_bytes)
+            (vm.openstack_id, None) for vm in sorted(vms, key=lambda vm: -vm.memory_bytes)
         ]
-        assert slot.ask.slot_name.startswith("slot ")
+        assert slot.ask.slot_name == f"commitment-{A}-0"
         assert slot.ends_at == Commitment.objects.get().end_time
         assert HostCapacity.objects.get(host=host).committed_memory_bytes == GIB

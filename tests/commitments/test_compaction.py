@@ -18,6 +18,7 @@ from prometheus_client import REGISTRY
 
 from capacity.locks import LockSpace, session_lock
 from capacity.models import HostCapacity, Reservation, ReservationKind
+from capacity.selectors import slot_requests
 from capacity.services.allocations import expect_in_slot
 from capacity.services.ledger import lock_rooms, rebuild_host_capacity
 from commitments import tasks
@@ -30,7 +31,6 @@ from commitments.models import (
     SyncOutcome,
     SyncRun,
 )
-from commitments.selectors import compaction
 from commitments.services.compaction import LOCK_NAME, Compaction, compact_zone
 from commitments.services.compaction_plans import ZonePlan, plan_zone
 from commitments.services.import_runs import SOURCE
@@ -263,7 +263,9 @@ def test_group_whose_pipeline_spreads_stays_and_one_that_packs_moves(
             filters=SLOT_PIPELINE.filters,
             weighers=(kvm_binpack(multiplier=multiplier, count_reservations=True),),
         )
-        monkeypatch.setattr(compaction, "slot_pipelines", lambda _, judge=judge: {"hana_1": judge})
+        monkeypatch.setattr(
+            slot_requests, "slot_pipelines", lambda _, judge=judge: {"hana_1": judge}
+        )
         assert plan().moves == moves
 
 

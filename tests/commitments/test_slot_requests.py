@@ -8,10 +8,12 @@ import pytest
 from prometheus_client import REGISTRY
 
 from capacity.domain.flavor_groups import FlavorSpec
+from capacity.domain.placing import place_slots
+from capacity.domain.slot_request import NO_DOMAIN, DomainHint, SlotAsk
 from capacity.models import Reservation, SchedulingDecision
-from commitments.domain.placing import NO_DOMAIN, DomainHint, SlotAsk, place_slots
+from capacity.selectors.slot_requests import domain_hints
 from commitments.models import Commitment
-from commitments.selectors.slot_requests import domain_hints
+from hosts.models import Domain
 from scheduling.engine import SLOT_PIPELINE, Pipeline
 from scheduling.request import Intent
 from scheduling.resources import GIB, ResourceVector
@@ -139,6 +141,7 @@ class TestPipelines:
 
     def test_unknown_domain_waits_where_customers_are_kept_apart(self, settings: Any) -> None:
         """Fail closed: without its name a slot might land on a host it must not use."""
+        Domain.objects.all().delete()
         use_pipelines(settings, {"*": "kvm-general-purpose-load-balancing"})
         outcome = decide_ram("alpha", change(A, 1))
         assert "insufficient capacity: 0/1" in outcome.rejection_reason

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.domain.placing import place_slots, table_with_released
+from capacity.domain.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
@@ -18,7 +20,6 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.cores_account import CoresLedger
-from commitments.domain.placing import SlotAsk, place_slots, table_with_released
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.domain.placing import place_slots
+from capacity.domain.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
     plan_admission,
 )
 from commitments.domain.first_fit import first_fit
-from commitments.domain.placing import SlotAsk, place_slots
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom
 from commitments.domain.statuses import ResourceType

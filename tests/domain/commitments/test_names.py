@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.domain.slot_request import slot_name, slot_name_prefix
 from commitments.domain.names import (
     InvalidResourceName,
     commitment_uuid_from_slot_name,
@@ -16,8 +17,6 @@ from commitments.domain.names import (
     resource_name_instances,
     resource_name_ram,
     slot_index_from_name,
-    slot_name,
-    slot_name_prefix,
 )
 from commitments.domain.statuses import ResourceType
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.domain.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,
@@ -20,7 +21,6 @@ from commitments.domain.admission import (
 from commitments.domain.advice import Advice, advice_lines, advise, largest_fitting_units
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.first_fit import first_fit
-from commitments.domain.placing import SlotAsk
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.domain.timeline import (

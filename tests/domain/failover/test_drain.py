@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.domain.flavor_groups import FlavorSpec
+from capacity.domain.slot_request import SlotAsk
 from failover.domain.drain import (
     Blocker,
     DrainInput,
@@ -20,8 +22,6 @@ from failover.domain.drain import (
 from failover.domain.drain_cover import cover_after
 from failover.domain.drain_window import MOST_STRETCHES, SafeWindow, next_safe_window
 from failover.domain.drill_state import DrillState, DrillVm
-from scheduling.engine import SLOT_PIPELINE
-from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
 from scheduling.table import HostRow, HostTable
 from tests.domain.failover.drill_worlds import gib, rules_hold, states, world
@@ -36,12 +36,18 @@ def table(**free_gib: int) -> HostTable:
     )
 
 
-def ask(key: str, memory_gib: int) -> PlacementRequest:
-    return PlacementRequest(request_key=key, memory_bytes=memory_gib * GIB, vcpus=1)
+def ask(key: str, memory_gib: int) -> SlotAsk:
+    return SlotAsk(
+        slot_name=key,
+        flavor=FlavorSpec(name="f", vcpus=1, memory_bytes=GIB),
+        slot=gib(memory_gib, 1),
+        zone="",
+        project_id="",
+    )
 
 
 def vm(uuid: str, memory_gib: int, host: str = "a") -> DrainVm:
-    return DrainVm(uuid=uuid, host=host, request=ask(uuid, memory_gib))
+    return DrainVm(host=host, ask=ask(uuid, memory_gib))
 
 
 def slot(name: str, memory_gib: int, *vm_uuids: str, commitment: str = "c") -> DrainSlot:
@@ -49,7 +55,7 @@ def slot(name: str, memory_gib: int, *vm_uuids: str, commitment: str = "c") -> D
         name=name,
         commitment=commitment,
         host="a",
-        request=ask(name, memory_gib),
+        ask=ask(name, memory_gib),
         vm_uuids=vm_uuids,
     )
 
@@ -60,17 +66,16 @@ def drained(
     vms: tuple[DrainVm, ...] = (),
     slots: tuple[DrainSlot, ...] = (),
     state: DrillState | None = None,
-    failover: dict[str, PlacementRequest] | None = None,
+    failover: dict[str, SlotAsk] | None = None,
     gone: tuple[str, ...] = ("a",),
 ) -> DrainReport:
     return plan_drain(
         DrainInput(
             hosts=gone,
             table=hosts,
-            vm_pipeline=SLOT_PIPELINE,
             vms=vms,
             slots=slots,
-            failover_requests=failover or {},
+            failover_asks=failover or {},
             state=state or DrillState.of((), (), ()),
         )
     )
@@ -399,7 +404,6 @@ def test_what_drains_before_takes_room_first_and_counts_for_itself_alone() -> No
     asked = DrainInput(
         hosts=("a", "b"),
         table=table(a=0, b=0, c=4),
-        vm_pipeline=SLOT_PIPELINE,
         vms=(vm("large", 4, "a"), vm("small", 2, "b")),
         state=hosts,
     )

@@ -12,6 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from capacity.domain.flavor_groups import FlavorSpec
+from capacity.domain.nova_call import kvm_pipeline
+from capacity.domain.slot_request import SlotAsk, VmFacts, slot_request
 from failover.domain.cleaning import stale_members
 from failover.domain.covering import largest_first
 from failover.domain.drill_columns import best_bound, coverage_costs
@@ -21,7 +24,7 @@ from failover.domain.patterns import required_counts
 from failover.domain.shelf import share_limit
 from failover.domain.slots import SlotUser
 from failover.eligibility import find_eligible_reservations
-from failover.selectors.scheduler import image_properties, pipeline_name
+from scheduling.resources import ZERO
 from tests.domain.failover.oracle import slots_of, vm_at
 from tests.domain.failover.zones import zone_of
 
@@ -188,14 +191,22 @@ def test_joining_leaves_the_original_untouched(before: str, vm: str, after: dict
         pytest.param("ch", {"img_hv_type": "kvm"}, id="ch"),
         pytest.param("VMware vCenter Server", {"hypervisor_type": "vmware"}, id="VMware"),
         pytest.param("Ironic", {"hypervisor_type": "baremetal"}, id="Ironic"),
-        pytest.param("", None, id="missing"),
+        pytest.param("", {"img_hv_type": "kvm"}, id="missing"),
         pytest.param("Xen", None, id="anything else"),
     ],
 )
 def test_image_is_made_up_from_the_hypervisor_type(
     hypervisor: str, expected: dict[str, str] | None
 ) -> None:
-    assert image_properties(hypervisor) == expected
+    ask = SlotAsk(
+        slot_name="vm",
+        flavor=FlavorSpec(name="f", vcpus=1, memory_bytes=1),
+        slot=ZERO,
+        zone="",
+        project_id="",
+        vm=VmFacts(hypervisor_type=hypervisor),
+    )
+    assert slot_request(ask).image_properties == expected
 
 
 @pytest.mark.parametrize(
@@ -218,7 +229,7 @@ def test_image_is_made_up_from_the_hypervisor_type(
     ],
 )
 def test_hana_flavors_are_packed_and_others_spread(specs: dict[str, str], expected: str) -> None:
-    assert pipeline_name(specs) == expected
+    assert kvm_pipeline(specs) == expected
 
 
 def test_leaving_what_one_is_not_in_changes_nothing() -> None:

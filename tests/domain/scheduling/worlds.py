@@ -12,10 +12,12 @@ from scheduling.engine import Pipeline, schedule
 from scheduling.filters import FreeColumns
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
+from scheduling.rows import HostAggregate
 from scheduling.table import FloatColumn, HostRow, HostTable, text_hash
 from scheduling.weighers import Weigher, kvm_binpack
 
 TRAITS = tuple(f"T{number}" for number in range(70))  # more than one 64-bit word
+EXTERNAL, ACCELERATORS = "CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE", "COMPUTE_ACCELERATORS"
 WORD_64 = 2**64 - 1
 
 
@@ -56,7 +58,12 @@ def readable(value: object) -> str:
 
 
 vectors = st.builds(gib, st.integers(0, 6), st.integers(0, 6))
-trait_sets = st.frozensets(st.sampled_from((*TRAITS[:3], TRAITS[-1])), max_size=3)
+trait_sets = st.frozensets(
+    st.sampled_from((*TRAITS[:3], TRAITS[-1], EXTERNAL, ACCELERATORS)), max_size=4
+)
+tenant_aggregates = st.sampled_from(["", "p1", "p2"]).map(
+    lambda tenant: HostAggregate(uuid=f"of-{tenant}", metadata={"filter_tenant_id": tenant})
+)
 host_rows = st.builds(
     HostRow,
     name=st.sampled_from([f"host-{number}" for number in range(9)]),
@@ -71,6 +78,7 @@ host_rows = st.builds(
     committed=vectors,
     failover=st.sampled_from([ZERO, gib(2, 1)]),
     in_flight=st.sampled_from([ZERO, gib(1, 1)]),
+    aggregates=st.lists(tenant_aggregates, max_size=2).map(tuple),
 )
 host_of_all_traits = HostRow(name="all-traits", host_id=100, traits=TRAITS, effective=gib(9, 9))
 worlds = st.builds(
@@ -97,6 +105,8 @@ requests = st.builds(
     force_hosts=st.none() | st.none() | maybe_hosts,
     ignored_kinds=st.frozensets(st.sampled_from(["committed", "failover", "in_flight"])),
     assume_empty_hosts=st.booleans(),
+    domain_name=st.sampled_from([None, None, "monsoon3", "iaas-1"]),
+    extra_specs=st.sampled_from([{}, {}, {"accel:device_profile": "gpu"}]),
 )
 """Requests of every kind; hosts of a world often refuse them, which is the point."""
 
@@ -154,6 +164,19 @@ def is_open_to(row: HostRow, request: PlacementRequest) -> bool:
     )
 
 
+def is_for_domain(row: HostRow, request: PlacementRequest) -> bool:
+    return not (request.domain_name or "").startswith("iaas-") or EXTERNAL in row.traits
+
+
+def has_accelerators(row: HostRow, request: PlacementRequest) -> bool:
+    return "accel:device_profile" not in request.extra_specs or ACCELERATORS in row.traits
+
+
+def is_in_its_aggregates(row: HostRow, request: PlacementRequest) -> bool:
+    tenants = [name for one in row.aggregates for name in one.metadata["filter_tenant_id"].split()]
+    return not tenants or request.project_id in tenants
+
+
 def verdict(step: str, row: HostRow, request: PlacementRequest, blocked: ResourceVector) -> bool:
     if step == "filter_has_enough_capacity":
         free = free_of(row, request) - blocked
@@ -166,7 +189,10 @@ def verdict(step: str, row: HostRow, request: PlacementRequest, blocked: Resourc
         "filter_host_instructions": obeys_instructions,
         "filter_capabilities": has_requested_type,
         "filter_has_requested_traits": has_requested_traits,
+        "filter_external_customer": is_for_domain,
+        "filter_has_accelerators": has_accelerators,
         "filter_allowed_projects": is_open_to,
+        "filter_aggregate_metadata": is_in_its_aggregates,
     }
     return static[step](row, request)
 
