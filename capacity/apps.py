@@ -14,6 +14,7 @@ class CapacityConfig(AppConfig):
     def ready(self) -> None:
         """Register the sections of region files of this app, and what it tells at a scrape."""
         from capacity import (  # noqa: PLC0415 - models first
+            checks,
             metrics,
             metrics_allocation,
             metrics_oversubscription,
@@ -25,6 +26,7 @@ class CapacityConfig(AppConfig):
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
+        del checks  # they register themselves
         register_rules(RULES)
         region.register(registry)
         metrics.register()

@@ -22,6 +22,7 @@ from capacity.services.pipelines import (
     remove_pipeline,
     save_pipeline,
     spec_of,
+    stored_pipeline_warnings,
 )
 from journal.admin_base import (
     BaseAdmin,
@@ -225,8 +226,11 @@ class PipelineAdmin(BaseAdmin[Pipeline]):
     ) -> HttpResponse:
         """Show what restoring would change; nothing is written before the form is saved."""
         row = self.get_object(request, object_id)
-        if row is not None and request.method == "GET" and RESTORE in request.GET:
-            self._announce_restore(request, row)
+        if row is not None and request.method == "GET":
+            for line in stored_pipeline_warnings().get(row.name, ()):
+                messages.warning(request, f"{row.name}: {line}.")
+            if RESTORE in request.GET:
+                self._announce_restore(request, row)
         return super().change_view(request, object_id, form_url, extra_context)
 
     def _announce_restore(self, request: HttpRequest, row: Pipeline) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 
 from capacity.domain.pipeline_document import (
     Document,
@@ -18,6 +20,7 @@ from capacity.domain.pipeline_document import (
     document_from_spec,
     spec_from_document,
 )
+from capacity.domain.pipeline_safety import pipeline_warnings
 from capacity.locks import LockSpace, take_lock
 from capacity.models import Pipeline, PipelineKind, PipelineVersion
 from capacity.selectors.process_cache import ROWS_MARK, ProcessCache
@@ -220,17 +223,23 @@ def remove_pipeline(*, name: str, actor: Actor, request_id: str, reason: str = "
 def ensure_shipped_pipelines(*, request_id: str) -> tuple[str, ...]:
     """Create the pipelines of the product that are missing and were never removed.
 
-    What exists is left as it is, edited or not.
+    What nobody edited follows the product as a new version; what somebody did stays as it is, see
+    :func:`stored_pipeline_warnings`.
 
     Returns:
-        Names of those created.
+        Names of those created or changed.
 
     Source: spec scheduling, 9.
     """
     known = set(Pipeline.objects.values_list("name", flat=True))
+    followed = [
+        spec.name
+        for spec in (SHIPPED[name] for name in sorted(known & _unedited()))
+        if _follow(spec, request_id=request_id)
+    ]
     missing = [spec for name, spec in SHIPPED.items() if name not in known]
     if not missing:
-        return ()
+        return tuple(followed)
     removed = set(
         AuditEntry.objects.filter(
             object_type=OBJECT_TYPE,
@@ -241,7 +250,46 @@ def ensure_shipped_pipelines(*, request_id: str) -> tuple[str, ...]:
     wanted = [spec for spec in missing if spec.name not in removed]
     for spec in wanted:
         save_pipeline(spec, actor=SHIPPED_ACTOR, request_id=request_id, reason="shipped")
-    return tuple(spec.name for spec in wanted)
+    return (*followed, *(spec.name for spec in wanted))
+
+
+def _unedited() -> set[str]:
+    """Return the shipped pipelines of which the product wrote the version in force."""
+    written = PipelineVersion.objects.filter(
+        pipeline__name__in=list(SHIPPED), version=F("pipeline__version"), actor=SHIPPED_ACTOR.name
+    )
+    return set(written.values_list("pipeline__name", flat=True))
+
+
+def _follow(spec: PipelineSpec, *, request_id: str) -> bool:
+    """Bring an unedited pipeline to its shipped definition; False where it has it already."""
+    plan = plan_pipeline(spec)
+    if plan.verb == "keep":
+        return False
+    try:
+        save_pipeline(
+            spec,
+            actor=SHIPPED_ACTOR,
+            request_id=request_id,
+            reason="shipped",
+            expected_version=plan.version - 1,
+        )
+    except StalePipeline:
+        return False  # somebody edited it just now
+    return True
+
+
+def stored_pipeline_warnings() -> Mapping[str, tuple[str, ...]]:
+    """Return what stored pipelines lack that slots and VMs need to be safe, by name."""
+    chosen = settings.HEADROOM.slots.group_pipelines
+    rows = Pipeline.objects.filter(kind=PipelineKind.FILTER_WEIGHER).order_by("name")
+    specs = []
+    for row in rows:
+        try:
+            specs.append(spec_of(row))
+        except InvalidPipelineError:
+            continue  # not among the usable ones either
+    return pipeline_warnings(specs, set(chosen.values()), judges_all="*" in chosen)
 
 
 def _plan(spec: PipelineSpec, row: Pipeline | None) -> PipelinePlan:

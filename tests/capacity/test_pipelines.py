@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.bootstrap import create_shipped_pipelines
+from capacity.checks import check_pipelines
 from capacity.domain.pipeline_document import (
     document_changes,
     document_from_spec,
@@ -20,6 +22,7 @@ from capacity.domain.pipeline_document import (
 )
 from capacity.models import Pipeline, PipelineVersion
 from capacity.services.pipelines import (
+    SHIPPED_ACTOR,
     StalePipeline,
     active_pipelines,
     ensure_shipped_pipelines,
@@ -36,6 +39,7 @@ from scheduling.pipelines import InvalidPipelineError, PipelineSpec, StepParam, 
 from scheduling.shipped_pipelines import SHIPPED
 
 OPERATOR = Actor(name="operator")
+ADVICE = "choose it for them with HEADROOM_SLOTS__GROUP_PIPELINES"
 ZONE = StepSpec(name="filter_correct_az")
 STATUS = StepSpec(name="filter_status_conditions")
 
@@ -91,6 +95,41 @@ def test_migrating_again_neither_undoes_edits_nor_brings_back_what_was_removed()
     assert not Pipeline.objects.filter(name="kvm-descheduler").exists()
     assert Pipeline.objects.filter(name="kvm-hana-bin-packing").exists()
     assert ensure_shipped_pipelines(request_id="req-2") == ()
+
+
+@pytest.mark.django_db
+def test_pipelines_that_nobody_edited_follow_the_product() -> None:
+    old, edited = "kvm-general-purpose-load-balancing", "kvm-hana-bin-packing"
+    for name in (old, edited):
+        earlier = replace(SHIPPED[name], filters=SHIPPED[name].filters[:6])
+        save_pipeline(earlier, actor=SHIPPED_ACTOR, request_id="earlier release")
+    save(replace(SHIPPED[edited], filters=SHIPPED[edited].filters[:5]))
+    assert ensure_shipped_pipelines(request_id="req-1") == (old,)
+    assert spec_of(Pipeline.objects.get(name=old)).filters == SHIPPED[old].filters
+    assert Pipeline.objects.get(name=old).version == 3
+    assert len(Pipeline.objects.get(name=edited).filters) == 5
+    assert ensure_shipped_pipelines(request_id="req-2") == ()
+
+
+@pytest.mark.django_db
+def test_what_edited_pipelines_lack_is_told(settings: Any) -> None:
+    assert check_pipelines(["default"]) == []
+    assert check_pipelines() == []
+    name = "kvm-general-purpose-load-balancing"
+    own = StepSpec(
+        name="filter_exclude_hosts", params=(StepParam(key="excludedHosts", strings=("h1",)),)
+    )
+    kept = tuple(step for step in SHIPPED[name].filters if step.name != "filter_external_customer")
+    save(replace(SHIPPED[name], filters=(*kept, own)))
+    slots = settings.HEADROOM.slots.model_copy(update={"group_pipelines": {"g": name}})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"slots": slots})
+    told = [message.msg.split(": ", 1) for message in check_pipelines(["default"])]
+    assert {subject for subject, _ in told} == {f"pipeline {name}"}
+    assert [line for _, line in told] == [
+        "it was edited and lacks filters that it is shipped with: filter_external_customer",
+        "it judges slots and lacks filters of VMs: filter_external_customer",
+        f"slots do not pass its own filters (filter_exclude_hosts): {ADVICE}",
+    ]
 
 
 # -- saving
