@@ -8,7 +8,6 @@ from datetime import timedelta
 import structlog
 from celery import shared_task
 from django.conf import settings
-from django.utils import timezone
 
 from capacity.services.decisions import prune_decisions as prune
 from capacity.services.flavor_groups import refresh_flavor_groups as refresh
@@ -16,6 +15,7 @@ from capacity.services.group_capacity import refresh_group_capacity as refresh_c
 from capacity.services.in_flight import after_vm_changes, end_expired
 from capacity.services.oversubscription import check_oversubscription as guard
 from journal.actors import task_actor
+from journal.clock import database_now
 from journal.errors import NotReady
 from journal.tracing import with_new_global_request_id
 
@@ -76,7 +76,7 @@ def end_in_flight() -> dict[str, int]:
 def prune_decisions() -> dict[str, int]:
     """Forget scheduling decisions past their retention."""
     with with_new_global_request_id():
-        report = prune(now=timezone.now())
+        report = prune(now=database_now())
     return {"decisions": report.decisions, "listings": report.listings}
 
 

@@ -13,7 +13,6 @@ from django.conf import settings
 from django.db.models import Case, Count, F, Q, Sum, When
 from django.db.models.functions import Greatest
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from capacity.models import FlavorGroupSnapshot, GroupCapacity, HostCapacity
@@ -30,6 +29,7 @@ from hosts.admin_columns import with_project_name
 from hosts.admin_filters import READY_HOST
 from journal.admin_base import badge, list_url, row_url
 from journal.charts import Segment, stacked_bar
+from journal.clock import database_now
 from journal.formatting import (
     NOTHING,
     count_text,
@@ -121,7 +121,7 @@ class Dashboard:
 def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the dashboard to the index page of the admin (``UNFOLD["DASHBOARD_CALLBACK"]``)."""
     context["title"] = "Dashboard"
-    context["dashboard"] = build_dashboard(timezone.now())
+    context["dashboard"] = build_dashboard(database_now())
     return context
 
 

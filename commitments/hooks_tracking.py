@@ -12,7 +12,6 @@ from datetime import datetime
 
 import structlog
 from django.db.models import Q
-from django.utils import timezone
 
 from capacity.hooks import TrackedPlacement
 from capacity.models import (
@@ -36,6 +35,7 @@ from commitments.domain.classify import (
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment
 from commitments.services.quota_usage import count_payg
+from journal.clock import database_now
 from scheduling.quota import CommitmentFact
 
 log = structlog.get_logger(__name__)
@@ -124,7 +124,7 @@ def _commitments(vm: TrackedVM) -> tuple[TrackedCommitment, ...]:
 
 
 def _active_commitments(project_id: str, group: str, zone: str) -> tuple[TrackedCommitment, ...]:
-    now = timezone.now()
+    now = database_now()
     rows = Commitment.objects.filter(
         Q(start_time__isnull=True) | Q(start_time__lte=now),
         Q(end_time__isnull=True) | Q(end_time__gt=now),

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from django.db import connection
-from django.utils import timezone
 
 from commitments.models import ResourceType
+from journal.clock import database_now
 
 EVERY_OTHER_GROUP = "*"
 
@@ -46,7 +46,7 @@ def count_broken_amounts(group_name: str, excepted: Collection[str], unit_bytes:
             BROKEN_AMOUNTS,
             {
                 "memory": ResourceType.MEMORY.value,
-                "kept_since": timezone.now() - KEPT_BY_LIMES,
+                "kept_since": database_now() - KEPT_BY_LIMES,
                 "unit_bytes": unit_bytes,
                 "is_every_other": group_name == EVERY_OTHER_GROUP,
                 "excepted": list(excepted),

@@ -8,7 +8,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Mod, Now
 from django.db.models.lookups import Exact
 
-from journal.models import CurrentTransactionID, TrackedModel
+from journal.models import CurrentTransactionID, TouchedField, TrackedModel
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import MIB
 
@@ -119,6 +119,16 @@ class Commitment(TrackedModel):
                 name="commitments_due_idx",
             ),
             models.Index(fields=["zone", "state"], name="commitments_zone_state_idx"),
+            models.Index(
+                fields=["next_reconcile_at"],
+                condition=Q(ready_reason="Reserving"),
+                name="commitments_waiting_idx",
+            ),
+            models.Index(
+                fields=["end_time"],
+                condition=Q(ready_reason="Expired", next_reconcile_at__isnull=True),
+                name="commitments_ended_idx",
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -438,7 +448,7 @@ class ServiceInfoVersion(models.Model):
     singleton = models.BooleanField(default=True, unique=True, editable=False)
     content_hash = models.CharField(max_length=64)
     version = models.BigIntegerField()
-    changed_at = models.DateTimeField(auto_now=True)
+    changed_at = TouchedField()
 
     class Meta:
         constraints = [

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef
-from django.utils import timezone
 
 from capacity.domain.units import declared_units_to_gib, gib_to_declared_units
 from capacity.models import ProjectQuota, Reservation
@@ -42,6 +41,7 @@ from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_j
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
+from journal.clock import database_now
 from journal.errors import NotReady
 from journal.models import Outbox
 
@@ -230,7 +230,7 @@ def _dump_commitments(options: DumpOptions) -> Iterator[Json]:
     ended = (CommitmentStatus.SUPERSEDED.value, CommitmentStatus.EXPIRED.value)
     rows = Commitment.objects.order_by("commitment_uuid")
     if not options.with_ended:
-        rows = rows.exclude(state__in=ended).exclude(end_time__lte=timezone.now())
+        rows = rows.exclude(state__in=ended).exclude(end_time__lte=database_now())
     for row in rows.iterator(chunk_size=2000):
         state = CommitmentState(
             commitment_uuid=row.commitment_uuid,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from celery import current_app, shared_task
 from django.conf import settings
-from django.utils import timezone
 
 from commitments.selectors.compaction import zones_with_slots
 from commitments.services.compaction import compact_zone
@@ -16,6 +15,7 @@ from commitments.services.usage import reconcile_all_usage
 from commitments.services.usage_history import prune_periods
 from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
+from journal.clock import database_now
 from journal.tracing import with_new_global_request_id
 
 DISPATCH_DUE = "commitments.dispatch_due"
@@ -67,7 +67,7 @@ def compact_one_zone(zone: str) -> dict[str, object]:
     """Free hosts of a zone by moving empty slots."""
     with with_new_global_request_id() as request_id:
         done = compact_zone(
-            zone, actor=task_actor(COMPACT_ZONE), request_id=request_id, now=timezone.now()
+            zone, actor=task_actor(COMPACT_ZONE), request_id=request_id, now=database_now()
         )
     if done.run is None:
         return {"outcome": "skipped"}
@@ -100,7 +100,7 @@ def reconcile_changed_usage() -> dict[str, int]:
 def prune_usage_history() -> dict[str, int]:
     """Forget which commitments covered which VMs long ago, and what was refused long ago."""
     with with_new_global_request_id():
-        now = timezone.now()
+        now = database_now()
         return {"periods": prune_periods(now=now), "refusals": prune_refusals(now=now)}
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 
-from celery import Celery
 from celery.signals import beat_init, setup_logging
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
 
-app = Celery("headroom")
+from journal.task_clock import ClockedCelery, beat_may_send
+
+app = ClockedCelery("headroom")
 app.conf.update(settings.CELERY)
 app.autodiscover_tasks()
 app.autodiscover_tasks(related_name="drill_tasks")
@@ -25,6 +26,8 @@ def keep_our_logging(**_: object) -> None:
 @beat_init.connect
 def beat_at_once(**_: object) -> None:
     """Send the first sign of life, look at hosts and ask Limes now, not one interval later."""
+    if not beat_may_send():
+        return
     app.send_task("journal.beat", expires=60)
     app.send_task("placement.reconcile_hosts", expires=60)
     sync = app.conf.beat_schedule.get("sync")

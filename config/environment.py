@@ -114,6 +114,15 @@ class Environment(BaseSettings):
     beat_max_age_seconds: int = Field(
         120, ge=10, description="Age of the last beat after which /readyz fails."
     )
+    clock_warn_seconds: float = Field(
+        5.0, gt=0, le=3600, description="Deviation from the database's clock that is logged."
+    )
+    clock_refuse_seconds: float = Field(
+        30.0,
+        gt=0,
+        le=3600,
+        description="Deviation from the database's clock above which a process does no tasks.",
+    )
     journal: JournalSettings = Field(default_factory=JournalSettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
     sync: SyncSettings = Field(default_factory=SyncSettings)

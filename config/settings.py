@@ -297,6 +297,7 @@ CELERY: dict[str, Any] = {
     "worker_hijack_root_logger": False,
     "worker_prefetch_multiplier": 1,
     "timezone": "UTC",
+    "beat_scheduler": "journal.task_clock:ClockedScheduler",
     "beat_schedule": {
         "heartbeat": {
             "task": "journal.beat",

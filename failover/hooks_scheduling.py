@@ -6,12 +6,12 @@ from typing import Final
 
 import structlog
 from django.db import DatabaseError
-from django.utils import timezone
 
 from capacity.hooks import add_evacuation_guide
 from capacity.models import ReservationAllocation
 from failover.services.evacuation import is_unplanned, plan_evacuation, start_move
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import HeadroomError
 
 log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ class PlannedEvacuations:
         plan knows is the signal to plan for all its VMs. A zone that is locked by others does not
         hold up the answer for longer than the lock timeout.
         """
-        now = timezone.now()
+        now = database_now()
         try:
             planned = start_move(vm_uuid, now=now)
             unplanned = None if planned else is_unplanned(vm_uuid)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from celery import current_app, shared_task
 from django.conf import settings
-from django.utils import timezone
 
 from failover.log import new_global_request_id
 from failover.services.housekeeping import forget_old
 from failover.services.loop import ZoneRun, due_zones, reconcile_zone
 from failover.services.replanning import replan_due, replan_vm
 from failover.services.validation import due_validation_zones, validate_zone
+from journal.clock import database_now
 
 RECONCILE = "failover.reconcile_periodic"
 RECONCILE_ZONE = "failover.reconcile_zone"
@@ -46,7 +46,7 @@ def reconcile_one_zone(zone: str) -> dict[str, object]:
 def _come_back(run: ZoneRun) -> None:
     if run.next_run_at is None or not run.hit_limit:
         return
-    wait = (run.next_run_at - timezone.now()).total_seconds()
+    wait = (run.next_run_at - database_now()).total_seconds()
     if wait < SOON_SECONDS:
         current_app.send_task(
             RECONCILE_ZONE, args=[run.zone], countdown=max(0.0, wait), expires=60, retry=False
@@ -58,7 +58,7 @@ def validate_due() -> dict[str, int]:
     """Start validation in every zone that has due reservations; one task each."""
     if not settings.HEADROOM.failover.enabled:
         return {}
-    zones = due_validation_zones(now=timezone.now())
+    zones = due_validation_zones(now=database_now())
     for zone in zones:
         current_app.send_task(VALIDATE_ZONE, args=[zone], expires=60, retry=False)
     return {"zones": len(zones)}
@@ -103,4 +103,4 @@ def replan_one_vm(vm_uuid: str) -> dict[str, object]:
 @shared_task(name=FORGET, time_limit=300, soft_time_limit=270)
 def forget() -> dict[str, int]:
     """Forget old runs and events, and cooldowns that are over."""
-    return forget_old(now=timezone.now())
+    return forget_old(now=database_now())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from failover.domain.plan import RemovalReason
 from failover.selectors.troubles import TroubledMember, TroubledSlot, ZoneTroubles
 from journal.admin_base import find_url, list_url, time_tag
+from journal.clock import database_now
 from journal.formatting import time_text
 
 WHY = {
@@ -112,7 +112,7 @@ def _sentence(troubles: ZoneTroubles, count: int) -> str:
         )
     if not count:
         return f"All rules hold in {troubles.zone}, and every user is where it was recorded."
-    when, now = troubles.next_run_at, timezone.now()
+    when, now = troubles.next_run_at, database_now()
     words = "due" if when is None or when <= now else time_text(when, now)
     return f"The next run of the loop is {words}."
 

@@ -8,9 +8,10 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from hosts.domain.readiness import hindering_conditions
-from journal.models import TrackedModel
+from journal.models import TouchedField, TrackedModel
 
 
 def ratio_field() -> models.DecimalField[Decimal, Decimal]:
@@ -268,8 +269,8 @@ class PlannedHostChange(models.Model):
     )
     host_count = models.PositiveIntegerField(default=1, help_text="new hosts; 1 for a drain")
     note = models.TextField(blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = TouchedField()
 
     class Meta:
         verbose_name = "planned host change"

@@ -10,7 +10,6 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpRequest, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from journal.admin_base import (
@@ -25,6 +24,7 @@ from journal.admin_base import (
     row_url,
     time_tag,
 )
+from journal.clock import database_now
 from journal.models import AuditEntry, Heartbeat, Outbox
 
 admin.site.unregister(User)
@@ -139,7 +139,7 @@ class HeartbeatAdmin(SystemOwnedAdmin[Heartbeat]):
     @admin.display(description="health")
     def health(self, row: Heartbeat) -> SafeString:
         """Say whether the job is alive."""
-        age_seconds = int((timezone.now() - row.beaten_at).total_seconds())
+        age_seconds = int((database_now() - row.beaten_at).total_seconds())
         limit_seconds = settings.HEADROOM.beat_max_age_seconds
         if age_seconds <= limit_seconds:
             return badge("ok", "alive")

@@ -36,7 +36,6 @@ from django.core.paginator import Paginator
 from django.db import connection, models
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -46,6 +45,7 @@ from unfold.admin import TabularInline as UnfoldTabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.formatting import NOTHING, count_text, memory_text, moment_text, relative_text
 from journal.json_node import shortened
 
@@ -438,7 +438,7 @@ def time_tag(moment: datetime | None) -> SafeString | str:
         '<time datetime="{}" class="hr-time">{} <span class="hr-ago">({})</span></time>',
         moment.isoformat(),
         moment_text(moment),
-        relative_text(moment, timezone.now()),
+        relative_text(moment, database_now()),
     )
 
 

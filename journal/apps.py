@@ -13,9 +13,12 @@ class JournalConfig(AppConfig):
     def ready(self) -> None:
         """Carry request ids across the broker, and register the rules that others build on."""
         from journal.auth import BASE_RULES  # noqa: PLC0415 - apps first
+        from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
+        from journal.metrics_clock import ClockCollector  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
         from journal.task_tracing import connect_task_tracing  # noqa: PLC0415 - apps first
 
         register_rules(BASE_RULES)
 
         connect_task_tracing()
+        at_scrape(ClockCollector())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.db import models
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
@@ -16,20 +19,37 @@ class CurrentTransactionID(models.Func):
     output_field = models.BigIntegerField()
 
 
+class TouchedField(models.DateTimeField):  # type: ignore[type-arg]  # not generic when it runs
+    """When a row of a table without trigger was last saved, by the database's clock."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: what a field takes
+        super().__init__(*args, **{"db_default": Now(), "editable": False, **kwargs})
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        """Be a plain field in migrations: the rest is not the table's business."""
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.DateTimeField", args, kwargs
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: FBT001 - Django's
+        """Let the database say the time of an update; of an insert its default does."""
+        return super().pre_save(model_instance, add) if add else Now()
+
+
 class TrackedModel(models.Model):
     """A row whose changes are followed by readers in other processes.
 
     ``changed_xid`` is the id of the last writing transaction, set by a database trigger on every
     insert and update (design, "Concurrency"). A reader remembers ``pg_snapshot_xmin`` of its last
     read and re-reads rows with ``changed_xid`` at or above it; this cannot miss a late commit.
+    ``updated_at`` is set by the same trigger, so that both come from the database.
     Deletions of tracked rows appear in :class:`DeletedRow`.
     """
 
     changed_xid = models.BigIntegerField(
         db_default=CurrentTransactionID(), editable=False, db_index=True
     )
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         abstract = True
@@ -137,6 +157,23 @@ class PrunedLog(models.Model):
 
     def __str__(self) -> str:
         return f"{self.log} up to {self.pruned_xid}"
+
+
+class ProcessClock(models.Model):
+    """How far the clock of a process was from the database's at its last look.
+
+    Writers: :mod:`journal.clock`, every few seconds for each process that sends or runs tasks.
+    """
+
+    process = models.CharField(max_length=255, unique=True)
+    deviation_seconds = models.FloatField(help_text="positive when it is ahead")
+    looked_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("process",)
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.deviation_seconds:+.3f} s"
 
 
 class Heartbeat(models.Model):

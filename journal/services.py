@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.models import AuditEntry, Heartbeat, Outbox
 
 
@@ -84,4 +84,4 @@ def record_changes(changes: Iterable[Change], *, actor: Actor, request_id: str) 
 def record_heartbeat(name: str) -> None:
     """Note that the periodic job ``name`` is alive now."""
     with transaction.atomic(durable=True):
-        Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": timezone.now()})
+        Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": database_now()})

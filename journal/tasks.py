@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from celery import shared_task
-from django.utils import timezone
 
+from journal.clock import database_now
 from journal.pruning import prune_logs
 from journal.services import record_heartbeat
 from journal.tracing import with_new_global_request_id
@@ -22,4 +22,4 @@ def beat() -> None:
 def prune() -> dict[str, int]:
     """Forget entries of the deletion log and the outbox past their retention."""
     with with_new_global_request_id():
-        return prune_logs(now=timezone.now())
+        return prune_logs(now=database_now())

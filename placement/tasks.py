@@ -5,10 +5,10 @@ from __future__ import annotations
 import structlog
 from celery import shared_task
 from django.conf import settings
-from django.utils import timezone
 
 from capacity.services.allocated import drift_from
 from capacity.services.ledger import rebuild_host_capacity
+from journal.clock import database_now
 from journal.tracing import with_new_global_request_id
 from placement import metrics
 from placement.selectors.allocated import NAME
@@ -89,4 +89,4 @@ def audit_usage() -> dict[str, int]:
 def keep_history() -> dict[str, int]:
     """Make room for coming events and forget old ones."""
     with with_new_global_request_id():
-        return keep(timezone.now())
+        return keep(database_now())

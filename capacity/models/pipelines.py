@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from journal.models import TrackedModel
 
@@ -58,7 +59,7 @@ class PipelineVersion(models.Model):
     version = models.PositiveIntegerField()
     definition = models.JSONField()
     actor = models.CharField(max_length=255)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         ordering = ("pipeline", "-version")
@@ -111,7 +112,7 @@ class HostListing(models.Model):
 
     digest = models.CharField(max_length=64, unique=True)
     names = models.BinaryField(help_text="zlib-compressed names, one per line, in row order")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     def __str__(self) -> str:
         return self.digest[:12]
@@ -124,7 +125,7 @@ class SchedulingDecision(models.Model):
     are pruned by age (spec scheduling, 10.5).
     """
 
-    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
     vm_uuid = models.CharField(max_length=64, blank=True)
     project_id = models.CharField(max_length=64, blank=True)
     request_id = models.CharField(max_length=255, blank=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
 
 from capacity.hooks import ZonePosition, zones_with_changed_commitments
 from capacity.models import CapacityComputation
+from journal.clock import TOLERANCE, database_now
 from journal.models import deletions_forgotten_since
 from journal.tracking import not_in_snapshot
 
@@ -54,7 +54,8 @@ SELECT wanted.zone
  WHERE CASE WHEN done.zone IS NULL
             THEN EXISTS (SELECT FROM hosts_host WHERE hosts_host.zone = wanted.zone)
             ELSE %(has_written)s OR done.inputs <> %(inputs)s
-                 OR done.computed_at < now() - %(max_age)s OR {HAS_CHANGED}
+                 OR done.computed_at < now() - %(max_age)s
+                 OR done.computed_at > clock_timestamp() + %(tolerance)s OR {HAS_CHANGED}
        END
 """  # noqa: S608 - constants only
 
@@ -159,8 +160,9 @@ def has_stale_totals(zone: str, *, inputs: str) -> bool:
 
 def zones_computed_within(zones: Collection[str], age: timedelta) -> set[str]:
     """Return those zones that were computed no longer ago than ``age``."""
+    now = database_now()
     recent = CapacityComputation.objects.filter(
-        zone__in=set(zones), computed_at__gt=timezone.now() - age
+        zone__in=set(zones), computed_at__gt=now - age, computed_at__lte=now + TOLERANCE
     )
     return set(recent.values_list("zone", flat=True))
 
@@ -180,6 +182,7 @@ def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
         "zones": sorted(set(zones)),
         "inputs": inputs,
         "max_age": max_age(),
+        "tolerance": TOLERANCE,
         "has_written": has_written(),
     }
     with connection.cursor() as cursor:

@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 import structlog
 from django.db import transaction
-from django.utils import timezone
 
 from capacity.domain.flavor_groups import (
     GROUP_EXTRA_SPEC,
@@ -33,6 +32,7 @@ from capacity.models import (
 )
 from hosts.models import Flavor
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.services import Change, record_changes
 
 TOPIC = "flavor_groups"
@@ -105,7 +105,7 @@ def refresh_flavor_groups(
             (_spec_of(flavor) for flavor in rows.flavors.values()), load_rules()
         )
         result = _apply(rows, build)
-        now = timezone.now()
+        now = database_now()
         resized = _note_sizes(rows, build, now)
         has_changed = _write_snapshot(build)
         record_changes(rows.changes, actor=actor, request_id=request_id)
@@ -339,7 +339,7 @@ def _record_of(rows: _Rows, group: FlavorGroup) -> dict[str, Any]:
 
 def _write_snapshot(build: FlavorGroupBuild) -> bool:
     digest = content_hash(build.groups)
-    now = timezone.now()
+    now = database_now()
     snapshot = FlavorGroupSnapshot.objects.select_for_update().first() or FlavorGroupSnapshot()
     has_changed = snapshot.content_hash != digest
     if has_changed:

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 from django.db import transaction
-from django.utils import timezone
 
 from capacity.domain.zone_capacity import GroupFigures, ZoneFigures, zone_figures
 from capacity.hooks import committed_slots
@@ -33,6 +32,7 @@ from capacity.selectors.host_table import current_host_table
 from capacity.selectors.zone_sums import RunningVMs, ZoneUse, reserved_unused, running_vms
 from capacity.services.probe_pipelines import current_probes, probes_fingerprint
 from hosts.models import Host
+from journal.clock import database_now
 from journal.errors import Busy
 from scheduling.resources import ZERO, ResourceVector
 
@@ -233,7 +233,7 @@ def _refresh_zone(zone: str, *, is_forced: bool) -> ZoneRefresh:
                 "host_count": state.read.host_count,
                 "misplaced_vms": state.use.misplaced_vms,
                 "ungrouped_vms": state.use.ungrouped_vms,
-                "computed_at": timezone.now(),
+                "computed_at": database_now(),
             },
         )
     for group, message in state.figures.failed.items():
@@ -308,7 +308,7 @@ def _without_room(figures: ZoneFigures) -> Mapping[str, GroupFigures]:
 
 def _write_rows(zone: str, state: _ZoneState) -> tuple[str, ...]:
     """Write what differs; return the names of the groups whose row changed."""
-    now = timezone.now()
+    now = database_now()
     existing = {row.group_name: row for row in GroupCapacity.objects.filter(zone=zone)}
     created: list[GroupCapacity] = []
     updated: list[GroupCapacity] = []

@@ -13,13 +13,12 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
 from django.conf import settings
 from django.db import connection, models, transaction
-from django.utils import timezone
 
 from capacity.domain.in_flight import (
     InFlightPlacement,
@@ -36,6 +35,7 @@ from capacity.models import Reservation, ReservationKind
 from capacity.services.allocations import refresh_slots_expecting
 from capacity.services.ledger import EXPECTED_UNHELD, lock_rooms, shift_blocks
 from hosts.models import Host, Instance
+from journal.clock import TOLERANCE, database_now
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -351,7 +351,7 @@ def end_failed_vms(vm_uuids: Collection[str] | None = None, *, now: datetime | N
 
     Source: spec commitments, 12.3 rule 4; scheduling, 16.3.
     """
-    now = now or timezone.now()
+    now = now or database_now()
     ended: list[int] = []
     is_list_known: bool | None = None
     for vm in _placed_vms(vm_uuids):
@@ -374,6 +374,8 @@ def end_failed_vms(vm_uuids: Collection[str] | None = None, *, now: datetime | N
 def end_expired(now: datetime | None = None) -> int:
     """End the in-flight rows past their end and count them by intent.
 
+    An end further ahead than a row can live is a wrong clock's, and counts as past.
+
     Args:
         now: The present; the clock's when left out.
 
@@ -382,9 +384,15 @@ def end_expired(now: datetime | None = None) -> int:
 
     Source: spec commitments, 12.3 rule 2.
     """
-    expired = Reservation.objects.filter(
-        kind=ReservationKind.IN_FLIGHT, end_time__lte=now or timezone.now()
-    ).order_by("vm_uuid", "pk")
+    moment, chosen = now or database_now(), settings.HEADROOM.in_flight
+    longest = timedelta(seconds=max(chosen.ttl_seconds, chosen.slow_ttl_seconds))
+    expired = (
+        Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
+        .filter(
+            models.Q(end_time__lte=moment) | models.Q(end_time__gt=moment + longest + TOLERANCE)
+        )
+        .order_by("vm_uuid", "pk")
+    )
     return _end(list(expired.values_list("pk", flat=True)), cause="expired")
 
 

@@ -16,7 +16,6 @@ from typing import Self
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
-from django.utils import timezone
 
 from capacity.domain.eviction import plan_eviction
 from capacity.locks import zone_lock
@@ -32,6 +31,7 @@ from capacity.services.slot_eviction import (
     place_elsewhere,
 )
 from journal.actors import Actor
+from journal.clock import TOLERANCE, database_now, is_ahead
 from journal.errors import Busy, NotReady
 from scheduling.resources import ZERO, ResourceVector
 
@@ -58,7 +58,8 @@ UPDATE capacity_hostcapacity SET oversubscribed_since = NULL WHERE id IN (
 DUE_HOSTS = f"""
 SELECT room.host_id FROM capacity_hostcapacity AS room
  WHERE {HAS_CAPACITY} AND {LACKS}
-   AND (room.oversubscription_checked_at IS NULL OR room.oversubscription_checked_at <= %s)
+   AND (room.oversubscription_checked_at IS NULL OR room.oversubscription_checked_at <= %s
+        OR room.oversubscription_checked_at > %s)
  ORDER BY room.zone, room.host_id
 """  # noqa: S608 - constants only
 
@@ -154,7 +155,7 @@ def check_oversubscription(
     run = _Run(
         actor=actor,
         request_id=request_id,
-        now=now or timezone.now(),
+        now=now or database_now(),
         policy=policy or GuardPolicy.from_settings(),
     )
     counts = Counter({HostOutcome.RESOLVED: _forget_resolved()})
@@ -179,7 +180,7 @@ def _forget_resolved() -> int:
 
 def _due_hosts(run: _Run) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(DUE_HOSTS, [run.now - run.policy.min_check_interval])
+        cursor.execute(DUE_HOSTS, [run.now - run.policy.min_check_interval, run.now + TOLERANCE])
         return [row[0] for row in cursor.fetchall()]
 
 
@@ -258,7 +259,9 @@ def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
 
 def _is_too_soon(room: HostCapacity, run: _Run) -> bool:
     checked_at = room.oversubscription_checked_at
-    return checked_at is not None and run.now < checked_at + run.policy.min_check_interval
+    if checked_at is None or is_ahead(checked_at, run.now):
+        return False
+    return run.now < checked_at + run.policy.min_check_interval
 
 
 def _is_ready(host_name: str) -> bool:

@@ -17,12 +17,12 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, transaction
-from django.utils import timezone
 
 from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
 from capacity.locks import LockSpace, take_lock
 from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import Busy
 from journal.outages import RETRYABLE, sqlstate_of
 from scheduling.intents import Intent
@@ -144,7 +144,7 @@ def place_vm(
     if not holds_in_flight(ask.intent):
         return PlacementOutcome(placement_id=None, held=choice.host_names[: max_held or None])
     attempt = _Attempt(
-        ask=ask, max_held=max_held, book=book, request_id=request_id, now=now or timezone.now()
+        ask=ask, max_held=max_held, book=book, request_id=request_id, now=now or database_now()
     )
     outcome = _in_rounds(attempt, choice, choose_again)
     if outcome.placement_id is None:

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.utils import timezone
 
 from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
@@ -28,6 +27,7 @@ from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_
 from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
 from capacity.services.step_metrics import observe_steps
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.evaluation import PipelineRunError, check_gatherable
 from scheduling.intents import Intent
@@ -303,7 +303,7 @@ def _track_held(run: _Run) -> None:
             run.tracked,
             is_group_known=run.is_group_known,
             candidates=run.host_names,
-            now=timezone.now(),
+            now=database_now(),
         )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -29,6 +28,7 @@ from journal.admin_base import (
     text_link,
     time_tag,
 )
+from journal.clock import database_now
 from journal.formatting import NOTHING, count_text, memory_text
 
 register_findable("commitment", Commitment, "commitment_uuid")
@@ -49,7 +49,7 @@ class FulfilledFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep commitments by whether they are held."""
         if self.value() == "no":
-            return queryset.filter(unfulfilled_filter(timezone.now()))
+            return queryset.filter(unfulfilled_filter(database_now()))
         return queryset.filter(ready_status=True) if self.value() == "yes" else queryset
 
 
@@ -125,7 +125,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
     ) -> HttpResponse:
         """Show the page with condition, slots, hosts and events."""
         row = self.get_object(request, object_id)
-        page = commitment_page(row, timezone.now()) if row is not None else None
+        page = commitment_page(row, database_now()) if row is not None else None
         context = {**(extra_context or {}), "page": page}
         return super().change_view(request, object_id, form_url, context)
 

@@ -9,7 +9,6 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from commitments.models import CompactionOutcome, CompactionRun, SlotCheck
@@ -26,6 +25,7 @@ from journal.admin_base import (
     request_actor,
     time_tag,
 )
+from journal.clock import database_now
 from journal.errors import NotReady
 from journal.formatting import NOTHING, count_text, duration_text, memory_short, plural
 from journal.middleware import request_id_of
@@ -64,7 +64,7 @@ def free_hosts_action(
             _run(request, zone)
         return None
     try:
-        plans = [plan_zone(zone, now=timezone.now()) for zone in zones]
+        plans = [plan_zone(zone, now=database_now()) for zone in zones]
     except NotReady as error:
         messages.error(request, error.message)
         return None
@@ -88,7 +88,7 @@ def _run(request: HttpRequest, zone: str) -> None:
         zone,
         actor=request_actor(request),
         request_id=request_id_of(request),
-        now=timezone.now(),
+        now=database_now(),
     )
     is_good = done.run is not None and TONES[done.run.outcome] == "ok"
     (messages.success if is_good else messages.warning)(request, f"{zone}: {_words_of(done)}")

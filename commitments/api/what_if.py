@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 from django.http import HttpResponse
-from django.utils import timezone
 from rest_framework.request import Request
 
 from capacity.api.problems import problem_response
@@ -22,6 +21,7 @@ from commitments.domain.what_if import WhatIfAnswer
 from commitments.policies import WHAT_IF
 from commitments.services.advice import whole_second_at_or_after
 from commitments.services.what_if import AddedHosts, WhatIfQuestion, answer_what_if
+from journal.clock import database_now
 from journal.json_node import JSONNode, parse_json
 
 MOST_NEW_HOSTS = 1_000
@@ -49,7 +49,7 @@ class WhatIfView(SchedulerView):
     def post(self, request: Request) -> HttpResponse:
         """Return the decisions, and for a refusal what would fit."""
         del request
-        answer = answer_what_if(parse_question(self.body()), now=timezone.now())
+        answer = answer_what_if(parse_question(self.body()), now=database_now())
         content = orjson.dumps(answer_document(answer))
         return HttpResponse(content, content_type="application/json")
 

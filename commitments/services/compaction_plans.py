@@ -13,6 +13,7 @@ from commitments.domain.compaction import HostRelease, plan_compaction
 from commitments.models import SlotCheck, SyncOutcome
 from commitments.selectors.compaction import HostUse, ZoneToCompact, zone_to_compact
 from commitments.services.import_runs import last_import
+from journal.clock import is_ahead
 from scheduling.resources import ResourceVector
 
 LOOKS_MISSED: Final = 3
@@ -113,7 +114,7 @@ def refusal_of_facts(zone: str, now: datetime) -> str:
     believed, nothing moves. Moving can always wait.
     """
     check = SlotCheck.objects.filter(zone=zone).first()
-    if check is None or check.fully_checked_at is None:
+    if check is None or check.fully_checked_at is None or is_ahead(check.fully_checked_at, now):
         return "nobody has looked at every slot of the zone yet"
     age = now - check.fully_checked_at
     if age > timedelta(seconds=LOOKS_MISSED * settings.HEADROOM.slots.full_check_seconds):

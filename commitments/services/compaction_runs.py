@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from commitments.metrics_compaction import RUNS
 from commitments.models import CompactionOutcome, CompactionRun
 from journal.actors import Actor
+from journal.clock import database_now
 
 KEPT = timedelta(days=90)
 
@@ -52,7 +52,7 @@ def finish_run(
 ) -> CompactionRun:
     """Write how a run ended, and return it as it is stored."""
     CompactionRun.objects.filter(pk=run.pk).update(
-        finished_at=timezone.now(),
+        finished_at=database_now(),
         outcome=outcome,
         message=message,
         hosts_planned=hosts_planned,

@@ -20,7 +20,6 @@ from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.group_settings import GroupSettings, settings_for_group
@@ -37,6 +36,7 @@ from commitments.domain.service_info import (
     resource_terms,
 )
 from commitments.models import CommitmentState, PublishedServiceInfo, ServiceInfoVersion
+from journal.clock import database_now
 from journal.errors import HeadroomError, NotReady
 
 log = structlog.get_logger(__name__)
@@ -224,7 +224,7 @@ def _publish(version: int, content: _Content) -> None:
 
 def _next_version(stored_version: int | None) -> int:
     if stored_version is not None:
-        return max(stored_version + 1, int(timezone.now().timestamp()))
+        return max(stored_version + 1, int(database_now().timestamp()))
     changed_at: datetime | None = FlavorGroupSnapshot.objects.values_list(
         "last_content_change_at", flat=True
     ).first()
@@ -237,7 +237,7 @@ def _read_stored() -> _Stored:
             STORED_VERSION,
             {
                 "unfinished": [state.value for state in UNFINISHED_STATES],
-                "ended_before": timezone.now() - EXPIRY_GRACE,
+                "ended_before": database_now() - EXPIRY_GRACE,
             },
         )
         row = cursor.fetchone()

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import structlog
+from django.conf import settings
 from django.db import connection
 from django.db.models import F
 
 from capacity.models import Reservation
 from commitments.domain.conditions import MAX_RESERVING_AGE_FOR_SLOWDOWN
+from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, Condition
 from commitments.selectors.outdated_slots import OUTDATED
+from journal.clock import TOLERANCE
+
+log = structlog.get_logger(__name__)
+
+LOGGED_UUIDS = 20
 
 # Accepted, or rejected and rolled back: then the slots must add up to what was accepted, placed.
 # Pending and never accepted: then nothing is held; it holds all from the moment it is accepted.
@@ -111,6 +119,33 @@ def nudge_outdated(zone: str, now: datetime) -> int:
     with connection.cursor() as cursor:
         cursor.execute(statement, {"zone": zone, "now": now})
         return int(cursor.rowcount)
+
+
+def nudge_misdated(now: datetime) -> int:
+    """Make commitments due whose times only a wrong clock can have written.
+
+    They expired although their end is to come, or wait longer than any delay lasts.
+
+    Returns:
+        How many.
+    """
+    cap = timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
+    ended_early = Commitment.objects.filter(
+        ready_reason=Condition.EXPIRED,
+        next_reconcile_at__isnull=True,
+        end_time__gt=now,
+        state__in=LIVE_STATUSES,
+    )
+    put_off = Commitment.objects.filter(
+        ready_reason=Condition.RESERVING, next_reconcile_at__gt=now + cap + TOLERANCE
+    )
+    nudged = 0
+    for rows in (ended_early, put_off):
+        nudged += len(found := list(rows.order_by("pk").values_list("commitment_uuid", flat=True)))
+        if found:
+            log.warning("commitments_misdated", commitments=found[:LOGGED_UUIDS], count=len(found))
+            rows.update(next_reconcile_at=now)
+    return nudged
 
 
 def nudge_broken(zone: str, now: datetime) -> int:

@@ -17,7 +17,6 @@ from datetime import datetime
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
-from django.utils import timezone
 
 from capacity.domain.group_settings import settings_for_group
 from capacity.locks import set_lock_timeout
@@ -33,6 +32,7 @@ from commitments.domain.names import (
 from commitments.domain.quota_usage import QuotaUsage, quota_usage
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment
+from journal.clock import database_now
 from journal.models import deletions_forgotten_since
 from journal.outages import RETRYABLE, sqlstate_of
 from scheduling.resources import GIB
@@ -145,7 +145,7 @@ def reconcile_changed(*, now: datetime | None = None) -> QuotaRun:
     with connection.cursor() as cursor:
         cursor.execute(CHANGED_PROJECTS, {"follows_vms": settings.HEADROOM.quota.follow_vms})
         projects = [project_id for (project_id,) in cursor.fetchall()]
-    return _count_projects(projects, now=now or timezone.now(), is_full=False)
+    return _count_projects(projects, now=now or database_now(), is_full=False)
 
 
 def count_payg(project_id: str, zone: str) -> Mapping[str, int]:
@@ -173,7 +173,7 @@ def _counted_run(projects: Sequence[str], *, now: datetime | None) -> QuotaRun:
     started = time.monotonic()
     result = "failure"
     try:
-        run = _count_projects(projects, now=now or timezone.now(), is_full=True)
+        run = _count_projects(projects, now=now or database_now(), is_full=True)
         result = "success"
     except Exception as error:
         log.warning("quota_reconcile_failed", error=type(error).__name__)

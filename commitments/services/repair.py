@@ -14,7 +14,6 @@ import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from capacity.locks import LockSpace, try_lock, zone_lock
 from capacity.selectors.groups import load_group_definitions
@@ -37,6 +36,7 @@ from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
+from commitments.services.nudges import nudge_misdated
 from commitments.services.renewal import plan_renewing
 from commitments.services.rollback import may_be_rejected, plan_rejectable
 from commitments.services.rows import (
@@ -47,6 +47,7 @@ from commitments.services.rows import (
     summary_of,
 )
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.statistics import analyze_grown_tables
 
@@ -111,7 +112,7 @@ class _Run:
 
 def count_due_commitments(now: datetime | None = None) -> int:
     """Return how many commitments are due for repair."""
-    return Commitment.objects.filter(next_reconcile_at__lte=now or timezone.now()).count()
+    return Commitment.objects.filter(next_reconcile_at__lte=now or database_now()).count()
 
 
 def repair_due_commitments(
@@ -133,7 +134,8 @@ def repair_due_commitments(
         limit: Most commitments to handle; all when left out.
         progress: Called with the number of commitments handled by each chunk.
     """
-    moment = now or timezone.now()
+    moment = now or database_now()
+    nudge_misdated(moment)
     run = _Run(actor=actor, request_id=request_id, now=moment)
     left = limit
     zones = (

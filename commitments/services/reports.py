@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
@@ -37,6 +36,7 @@ from commitments.selectors.usage import (
     quota_by_zone,
 )
 from commitments.services.info import ServiceInfo, current_service_info
+from journal.clock import database_now
 from journal.errors import NotReady
 from scheduling.resources import MIB
 
@@ -125,7 +125,7 @@ def report_usage(project_id: str, zones: Sequence[str]) -> dict[str, object]:
     """
     info = current_service_info()
     vms = list_project_vms(project_id, info.groups)
-    covered = commitments_by_vm(project_id, timezone.now()) if vms else {}
+    covered = commitments_by_vm(project_id, database_now()) if vms else {}
     quotas = quota_by_zone(project_id, zones)
     by_place = _vms_by_place(vms, zones)
     resources: dict[str, object] = {}

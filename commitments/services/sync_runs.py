@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import transaction
-from django.utils import timezone
 
 from commitments.models import SyncOutcome, SyncRun
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
 from journal.services import Change, record_changes
 
@@ -61,7 +61,7 @@ def finish_run(
     message: str = "",
 ) -> None:
     """Write how a run ended."""
-    run.finished_at = timezone.now()
+    run.finished_at = database_now()
     run.outcome, run.counts = outcome.value, dict(counts)
     run.error_code, run.message = error_code, message
     run.save(update_fields=["finished_at", "outcome", "counts", "error_code", "message"])
@@ -112,7 +112,7 @@ def accept_shrink(run_id: int, *, actor: Actor, request_id: str) -> SyncRun:
         problem = why_not_acceptable(run)
         if problem:
             raise InvalidInput(problem, code="shrink_not_acceptable")
-        run.shrink_accepted_by, run.shrink_accepted_at = actor.name, timezone.now()
+        run.shrink_accepted_by, run.shrink_accepted_at = actor.name, database_now()
         run.save(update_fields=["shrink_accepted_by", "shrink_accepted_at"])
         record_changes(
             [

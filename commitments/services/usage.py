@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import DatabaseError, connection, transaction
-from django.utils import timezone
 
 from capacity.locks import LockSpace, session_lock, take_lock
 from capacity.selectors.groups import definitions_fingerprint
@@ -56,6 +55,7 @@ from commitments.services.usage_rows import (
 )
 from commitments.services.vm_list import unbelieved_zones
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.outages import RETRYABLE, sqlstate_of
 
@@ -153,7 +153,7 @@ def reconcile_all_usage(
         How many projects were looked at; none when a VM list is not believed, since its VMs would
         lose their commitments.
     """
-    now = now or timezone.now()
+    now = now or database_now()
     with session_lock(LockSpace.TASK, RUN_LOCK) as is_ours:
         if not is_ours:
             log.info("usage_run_skipped", reason="another run is under way")
@@ -227,7 +227,7 @@ def reconcile_project_usage(
 
     Source: spec commitments, 14.
     """
-    now = now or timezone.now()
+    now = now or database_now()
     group_of = groups_by_flavor() if group_of is None else group_of
     started = time.monotonic()
     result = "error"

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from capacity.locks import LockSpace, try_lock, zone_lock
 from commitments.domain.verification import Patience
@@ -36,6 +35,7 @@ from commitments.services.slot_chunk import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from hosts.models import Host
 from journal.actors import Actor
+from journal.clock import database_now, is_ahead
 from journal.errors import Busy
 
 log = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ def verify_slots(
     run = _Run(
         actor=actor,
         request_id=request_id,
-        now=now or timezone.now(),
+        now=now or database_now(),
         is_full=is_full or believes_list or believes_hosts,
         believes_list=believes_list,
         believes_hosts=believes_hosts,
@@ -177,7 +177,7 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
 def _is_full_due(check: SlotCheck, now: datetime) -> bool:
     interval = timedelta(seconds=settings.HEADROOM.slots.full_check_seconds)
     last = check.fully_checked_at
-    return last is None or now - last >= interval
+    return last is None or is_ahead(last, now) or now - last >= interval
 
 
 def _suspects(

@@ -10,7 +10,6 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -28,6 +27,7 @@ from journal.admin_base import (
     text_link,
     time_tag,
 )
+from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.formatting import count_text, memory_short, percent_text
 
@@ -96,7 +96,7 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
             **self.admin_site.each_context(request),
             "title": f"Broken rules and stale users in {row.zone}",
             "opts": self.opts,
-            "page": trouble_page(zone_troubles(row.zone, now=timezone.now())),
+            "page": trouble_page(zone_troubles(row.zone, now=database_now())),
             "back_url": row_url(row),
         }
         return TemplateResponse(request, "admin/trouble_page.html", context)

@@ -8,13 +8,13 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils import timezone
 
 from capacity.hooks import add_host_action
 from failover.domain.drain_window import SafeWindow
 from failover.selectors.drain import DrainAnswer, check_drain
 from hosts.models import Host
 from journal.admin_base import find_url
+from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.formatting import memory_short, time_text
 
@@ -33,7 +33,7 @@ def check_drain_action(
     """Show what would move, what cannot, and when it is safe; nothing is changed."""
     names = list(queryset.values_list("name", flat=True))
     try:
-        answer = check_drain(names, now=timezone.now())
+        answer = check_drain(names, now=database_now())
     except HeadroomError as error:
         model_admin.message_user(request, error.message, messages.ERROR)
         return None
@@ -100,7 +100,7 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
 def _when(window: SafeWindow | None, *, is_safe: bool) -> str:
     if window is None:
         return "Not before something changes: no end of a commitment and no planned host helps."
-    now = timezone.now()
+    now = database_now()
     if is_safe:
         start = "Now, as far as is known"
     else:

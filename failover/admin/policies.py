@@ -9,7 +9,6 @@ from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from failover.domain.patterns import pattern_problem
@@ -17,6 +16,7 @@ from failover.models import FailoverPolicy, FailoverZone
 from failover.services.brakes import NoBrake, confirm_removal
 from failover.services.policies import preview_pattern, remove_policy, save_policy
 from journal.admin_base import BaseAdmin, SystemOwnedAdmin, badge, request_actor, time_tag
+from journal.clock import database_now
 from journal.formatting import NOTHING
 from journal.middleware import request_id_of
 
@@ -102,7 +102,7 @@ def confirm_brakes(
                 row.zone,
                 actor=request_actor(request),
                 request_id=request_id_of(request),
-                now=timezone.now(),
+                now=database_now(),
             )
         except NoBrake as refused:
             messages.warning(request, refused.message)

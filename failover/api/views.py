@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import orjson
 from django.http import HttpResponse
-from django.utils import timezone
 from rest_framework.request import Request
 
 from capacity.api.problems import problem_response
@@ -32,6 +31,7 @@ from failover.services.rebalancing import NoShadowPlan, rebalance_zone
 from failover.services.replanning import replan_vm
 from failover.services.shadow_plans import compute_shadow_plan
 from journal.auth import RULE_API_READ, RULE_API_WRITE, RULE_READ_ONLY
+from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.json_node import JSONNode, check_text, parse_json
 from journal.middleware import request_id_of
@@ -70,7 +70,7 @@ class SimulationView(FailoverView):
         node = parse_json(self.body())
         policy, failure = _policy(node), _failure(node.member("failed"))
         explain = node.member("explain")
-        state = drill_state(failover_zones(), now=timezone.now())
+        state = drill_state(failover_zones(), now=database_now())
         try:
             failed = state.expand(failure)
         except UnknownFailureDomainError as error:
@@ -91,7 +91,7 @@ class DrainCheckView(FailoverView):
         """Return whether hosts may be drained together; writes nothing."""
         del request
         names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
-        document = drain_document(check_drain(names, now=timezone.now()))
+        document = drain_document(check_drain(names, now=database_now()))
         return HttpResponse(orjson.dumps(document), content_type="application/json")
 
 
@@ -143,7 +143,7 @@ class RebalancesView(FailoverView):
         if node.member("apply").flag():
             start_rebalancing(zone, steps)
             return _answer({"zone": zone, "started": True}, status=202)
-        now = timezone.now()
+        now = database_now()
         plan = compute_shadow_plan(zone, request_id=request_id, now=now)
         try:
             would = rebalance_zone(

@@ -19,6 +19,7 @@ from failover.conf import FailoverConfig
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
 from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
+from failover.selectors.due_times import latest_cooldown
 from failover.selectors.fetching import fetch_rows, fetch_together
 from failover.selectors.reports import ZoneReports
 from failover.selectors.scheduler import (
@@ -68,7 +69,8 @@ NEAR_HOSTS = f"""
 """  # noqa: S608 - constants only
 SELECT_HOSTS = HOST_COLUMNS + NEAR_HOSTS
 SELECT_BARRED = """
-SELECT host_id FROM failover_failovercooldown WHERE vm_uuid = %(uuid)s AND until > %(now)s
+SELECT host_id FROM failover_failovercooldown WHERE vm_uuid = %(uuid)s
+   AND until > %(now)s AND until <= %(latest)s
 """
 # Whether the zone's brake is on, and whether the VM is known to lack reservations.
 SELECT_NOTES = f"""
@@ -185,6 +187,7 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
             "trusts": trusts,
             "listed": json.dumps([{"id": vm_uuid}]),
             "now": now,
+            "latest": latest_cooldown(now),
             **READY_WORDS,
         },
     )

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import structlog
 from django.db import DatabaseError, transaction
-from django.utils import timezone
 
 from capacity.locks import LockSpace, try_lock
 from failover.domain.drill import DrillResult
@@ -25,6 +24,7 @@ from failover.drill_models import DrillScope, FailureDrill
 from failover.selectors.drills import zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.coverage import note_lower_bound
+from journal.clock import database_now
 
 log = structlog.get_logger(__name__)
 
@@ -82,14 +82,14 @@ def drill_zone(zone: str, *, request_id: str, now: datetime) -> list[FailureDril
     owed = sum(vm.required_count > 0 for vm in state.vms.values())
     rows = []
     for drill in (drill_hosts, drill_racks, drill_pairs):
-        started_at = timezone.now()
+        started_at = database_now()
         report = drill(state)
         rows.append(
             FailureDrill(
                 zone=zone,
                 scope=report.scope.value,
                 started_at=started_at,
-                finished_at=timezone.now(),
+                finished_at=database_now(),
                 request_id=request_id,
                 cases=report.cases,
                 simulated=report.simulated,

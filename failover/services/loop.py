@@ -16,7 +16,6 @@ from typing import Protocol
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, RunOutcome
@@ -29,11 +28,13 @@ from failover.domain.rhythm import RunResult, next_interval_seconds
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.metrics import observe_run
 from failover.models import FailoverCooldown, FailoverRun, FailoverZone
+from failover.selectors.due_times import latest_cooldown, waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, failover_zones, load_zone
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
 from failover.services.events import EventWriter, Happening, record_events
+from journal.clock import database_now
 from journal.collector import paused_collector
 from journal.errors import HeadroomError
 from journal.tracing import with_global_request_id
@@ -142,7 +143,7 @@ def reconcile_zone(
             state=_next_state(zone, is_dry_run=is_dry_run),
             config=config or current_config(failover_requirements()),
             request_id=request_id,
-            now=now or timezone.now(),
+            now=now or database_now(),
             is_dry_run=is_dry_run,
             chooser=chooser,
             draw=draw,
@@ -171,10 +172,7 @@ def reconcile_zones(
 
 def due_zones(now: datetime | None = None) -> list[str]:
     """Return the zones whose next run is due; a zone that never ran is."""
-    moment = now or timezone.now()
-    waiting = set(
-        FailoverZone.objects.filter(next_run_at__gt=moment).values_list("zone", flat=True)
-    )
+    waiting = set(waiting_zones(now or database_now()).values_list("zone", flat=True))
     return [zone for zone in failover_zones() if zone not in waiting]
 
 
@@ -274,7 +272,7 @@ def _barred(run: _Run, snapshot: ZoneSnapshot) -> Mapping[int, int]:
     barred: dict[int, int] = {}
     host_row = {key: row for row, key in enumerate(snapshot.hosts.ids.tolist())}
     rows = FailoverCooldown.objects.filter(
-        until__gt=run.now, host_id__in=list(host_row)
+        until__gt=run.now, until__lte=latest_cooldown(run.now), host_id__in=list(host_row)
     ).values_list("vm_uuid", "host_id")
     for vm_uuid, host_id in rows:
         vm = snapshot.vm_row.get(vm_uuid)
@@ -288,11 +286,11 @@ def _failed(run: _Run, row: FailoverRun, error: Exception) -> None:
     code = error.code if isinstance(error, HeadroomError) else type(error).__name__
     with transaction.atomic():
         row.outcome, row.error_code, row.message = RunOutcome.FAILED, code[:64], str(error)
-        row.finished_at = timezone.now()
+        row.finished_at = database_now()
         row.counts = {"created": run.applied.created, "joined": run.applied.joined}
         row.save()
         FailoverZone.objects.filter(pk=run.state.pk).update(
-            next_run_at=timezone.now() + _interval(run.config, None)
+            next_run_at=database_now() + _interval(run.config, None)
         )
 
 
@@ -341,7 +339,7 @@ def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
         succeeded=figures.created + figures.reused,
         failed=figures.failed,
     )
-    ended = timezone.now()
+    ended = database_now()
     next_run_at = ended + _interval(run.config, result)
     outcome = RunOutcome.DONE if brake is None else RunOutcome.HALTED
     with transaction.atomic(durable=True):

@@ -17,7 +17,6 @@ import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import connection, transaction
-from django.utils import timezone
 
 from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, Uncovered
@@ -27,6 +26,7 @@ from failover.domain.one_vm import OneVmPlan, SlotsAround, plan_one_vm
 from failover.domain.plan import CleaningPlan, CoverPlan, PlanOptions, ReuseOrder, ZonePlan
 from failover.domain.zone_columns import VmColumns, ZoneSnapshot
 from failover.models import DueVM, FailoverDecision, FailoverZone
+from failover.selectors.due_times import waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.table_around import TableSlotsAround
 from failover.selectors.vicinity import (
@@ -39,6 +39,7 @@ from failover.selectors.zone import failover_requirements
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.loop import TASK_LOCK, ChooserFactory
+from journal.clock import database_now
 from journal.errors import Busy
 from journal.tracing import with_global_request_id
 
@@ -159,7 +160,7 @@ def replan_vm(
         zone=zone,
         config=config or current_config(failover_requirements()),
         request_id=request_id,
-        now=now or timezone.now(),
+        now=now or database_now(),
         is_dry_run=is_dry_run,
         chooser=chooser,
         events=events,
@@ -365,7 +366,7 @@ def replan_due(*, request_id: str, now: datetime | None = None) -> Mapping[str, 
     A zone with very many is left to its loop, which is made due. A zone whose loop is due or runs
     keeps its notes for the next pass. A VM that cannot be planned is left to the loop as well.
     """
-    moment = now or timezone.now()
+    moment = now or database_now()
     notes, zones = _due()
     counts: dict[str, int] = {}
     waiting = _zones_of_the_loop(zones, moment)
@@ -424,7 +425,7 @@ def _due() -> tuple[dict[str, list[int]], dict[str, list[str]]]:
 
 def _zones_of_the_loop(zones: Collection[str], now: datetime) -> frozenset[str]:
     """Return the zones whose loop is due now, or has never run."""
-    idle = FailoverZone.objects.filter(zone__in=zones, next_run_at__gt=now)
+    idle = waiting_zones(now).filter(zone__in=zones)
     return frozenset(zones) - frozenset(idle.values_list("zone", flat=True)) - {""}
 
 

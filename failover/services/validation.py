@@ -17,7 +17,6 @@ import numpy as np
 import structlog
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
 
 from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, SlotState
@@ -25,12 +24,14 @@ from failover.conf import current_config
 from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
 from failover.metrics import VALIDATION_FAILURES, VALIDATION_SECONDS
 from failover.models import FailoverReservation
+from failover.selectors.due_times import latest_validation
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, load_zone
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.replanning import note_due
 from failover.services.steps import in_step
 from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
+from journal.clock import database_now
 from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
 from scheduling.intents import Intent
@@ -47,14 +48,16 @@ SELECT_DUE = """
 SELECT held.id FROM failover_failoverreservation AS known
   JOIN capacity_reservation AS held ON held.id = known.reservation_id
  WHERE held.zone = %(zone)s AND known.state = 'active'
-   AND coalesce(known.next_validation_at, '-infinity') <= %(now)s
+   AND (coalesce(known.next_validation_at, '-infinity') <= %(now)s
+        OR known.next_validation_at > %(latest)s)
  ORDER BY known.next_validation_at NULLS FIRST, held.id LIMIT %(limit)s
 """
 
 SELECT_DUE_ZONES = """
 SELECT DISTINCT held.zone FROM failover_failoverreservation AS known
   JOIN capacity_reservation AS held ON held.id = known.reservation_id
- WHERE known.state = 'active' AND coalesce(known.next_validation_at, '-infinity') <= %s
+ WHERE known.state = 'active'
+   AND (coalesce(known.next_validation_at, '-infinity') <= %s OR known.next_validation_at > %s)
  ORDER BY held.zone
 """
 
@@ -127,7 +130,7 @@ class _Verdicts:
 def due_validation_zones(*, now: datetime) -> list[str]:
     """Return the zones that have due reservations, sorted."""
     with connection.cursor() as cursor:
-        cursor.execute(SELECT_DUE_ZONES, [now])
+        cursor.execute(SELECT_DUE_ZONES, [now, latest_validation(now)])
         return [row[0] for row in cursor.fetchall()]
 
 
@@ -153,7 +156,7 @@ def validate_zone(
 
     Source: spec failover, 13.2, 13.5.
     """
-    moment = now or timezone.now()
+    moment = now or database_now()
     with (
         with_global_request_id(request_id),
         session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
@@ -178,7 +181,10 @@ def validate_zone(
 
 def _due(zone: str, now: datetime) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(SELECT_DUE, {"zone": zone, "now": now, "limit": SLOTS_PER_RUN})
+        latest = latest_validation(now)
+        cursor.execute(
+            SELECT_DUE, {"zone": zone, "now": now, "latest": latest, "limit": SLOTS_PER_RUN}
+        )
         return [row[0] for row in cursor.fetchall()]
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from hosts.region.parse import RegionFileParser
 from hosts.region.registry import Registry, Shape, Step, registry
 from hosts.region.run import ImportOptions, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.services import Change, record_changes
 from journal.statistics import analyze_grown_tables
 
@@ -67,7 +67,7 @@ def import_region(
     Raises:
         RegionFileError: A file is malformed; nothing was written.
     """
-    run = ImportRun(actor=actor, request_id=request_id, now=timezone.now(), options=options)
+    run = ImportRun(actor=actor, request_id=request_id, now=database_now(), options=options)
     with ExitStack() as stack:
         for witness in sections.witnesses():
             stack.enter_context(witness(run))

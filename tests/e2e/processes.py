@@ -211,15 +211,20 @@ class Worker(Process):
     processes: int = 1
     role: str = "worker"
     name: str = field(default_factory=lambda: f"e2e-{uuid4()}")
+    queue: str = ""  # of its own if empty
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        self.start_unasked()
+        assert wait_until(self.answers, PATIENCE_SECONDS), self.log()
+
+    def start_unasked(self) -> None:
+        """Start it."""
         self.arguments = [
-            *("--hostname", f"{self.name}@test", "--queues", self.name),
+            *("--hostname", f"{self.name}@test", "--queues", self.queue or self.name),
             *("--concurrency", str(self.processes), "--without-mingle", "--without-gossip"),
         ]
         Process.start(self)
-        assert wait_until(self.answers, PATIENCE_SECONDS), self.log()
 
     def answers(self) -> bool:
         """Return whether it takes tasks now."""
@@ -228,11 +233,13 @@ class Worker(Process):
 
     def send(self, task: str, *arguments: object) -> None:
         """Send a task to it."""
-        app.send_task(task, args=list(arguments), queue=self.name)
+        app.send_task(task, args=list(arguments), queue=self.queue or self.name)
 
     def forget(self) -> None:
         """Kill it if it still runs, and drop its queue."""
         if self.child is not None and self.child.process.poll() is None:
             self.kill()
+        if self.queue:
+            return
         with app.connection() as link:
             Queue(self.name)(link.default_channel).delete()

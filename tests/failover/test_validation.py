@@ -194,9 +194,17 @@ def test_scheduler_that_cannot_judge_changes_nothing(monkeypatch: pytest.MonkeyP
 
 def test_only_due_reservations_are_looked_at() -> None:
     covered()
-    FailoverReservation.objects.update(next_validation_at=timezone.now() + timedelta(hours=1))
+    FailoverReservation.objects.update(next_validation_at=timezone.now() + timedelta(seconds=60))
     assert due_validation_zones(now=timezone.now()) == []
     assert validate_zone("az-a", request_id="r") == ValidationReport()
+
+
+def test_a_validation_further_ahead_than_the_interval_is_due() -> None:
+    covered()
+    FailoverReservation.objects.update(next_validation_at=timezone.now() + timedelta(days=1))
+    assert due_validation_zones(now=timezone.now()) == ["az-a"]
+    assert validate_zone("az-a", request_id="r") == ValidationReport(valid=1)
+    assert due_validation_zones(now=timezone.now()) == []
 
 
 def test_reservation_of_an_evacuation_is_left_alone() -> None:

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from capacity.services.knowledge import replace_knowledge
 from journal.actors import command_actor
+from journal.clock import database_now
 from journal.errors import InvalidInput
 
 EXIT_MALFORMED = 2
@@ -76,7 +76,7 @@ def _expiry(seconds: int | None) -> datetime | None:
         return None
     if not 0 < seconds <= MAX_SECONDS:
         raise InvalidInput(f"--valid-for: must be from 1 to {MAX_SECONDS}")
-    return timezone.now() + timedelta(seconds=seconds)
+    return database_now() + timedelta(seconds=seconds)
 
 
 def _read_all(file_names: list[str]) -> dict[str, object]:

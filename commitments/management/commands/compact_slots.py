@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from commitments.models import CompactionOutcome
 from commitments.selectors.compaction import HostUse, zones_with_slots
 from commitments.services.compaction import Compaction, compact_zone
 from commitments.services.compaction_plans import ZonePlan, plan_zone
 from journal.actors import command_actor
+from journal.clock import database_now
 from journal.errors import NotReady
 from journal.formatting import count_text, memory_short, plural
 from journal.tracing import with_new_global_request_id
@@ -79,7 +79,7 @@ class Command(BaseCommand):
     ) -> tuple[list[dict[str, object]], list[str]]:
         records: list[dict[str, object]] = []
         for zone in zones:
-            plan = plan_zone(zone, now=timezone.now(), most_moves=most_moves)
+            plan = plan_zone(zone, now=database_now(), most_moves=most_moves)
             records.append(plan_record(plan))
             if not self._is_json:
                 self._print_plan(plan)
@@ -121,7 +121,7 @@ class Command(BaseCommand):
                     zone,
                     actor=command_actor("compact_slots"),
                     request_id=request_id,
-                    now=timezone.now(),
+                    now=database_now(),
                     most_moves=most_moves,
                     on_step=self._tell,
                 )

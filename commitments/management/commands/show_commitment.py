@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from capacity.models import Reservation, ReservationAllocation
 from capacity.page_data import decision_sentences
 from commitments.models import Commitment, CommitmentEvent
 from commitments.presentation import amount_text, change_lines, condition_title, why_text
 from hosts.models import Project
+from journal.clock import database_now
 from journal.formatting import count_text, memory_text, moment_text, plural, time_text
 
 EXIT_UNKNOWN = 1
@@ -46,11 +46,11 @@ class Command(BaseCommand):
                 last = events[-1]
                 message += f": {last.action} at {moment_text(last.created_at)} by {last.actor}"
             raise CommandError(message, returncode=EXIT_UNKNOWN)
-        shown = commitment_record(row, events, timezone.now())
+        shown = commitment_record(row, events, database_now())
         if options["json"]:
             self.stdout.write(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())
             return
-        for line in _lines(row, shown, timezone.now()):
+        for line in _lines(row, shown, database_now()):
             self.stdout.write(line)
 
 

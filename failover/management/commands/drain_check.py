@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from failover.api.rendering import drain_document
 from failover.selectors.drain import DrainAnswer, check_drain
+from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.formatting import memory_short, moment_text
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             CommandError: A host is unknown, or the hosts may not be drained.
         """
         try:
-            answer = check_drain(options["hosts"], now=timezone.now())
+            answer = check_drain(options["hosts"], now=database_now())
         except HeadroomError as error:
             raise CommandError(error.message) from None
         if options["json"]:

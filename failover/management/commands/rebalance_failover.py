@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from failover.selectors.zone import failover_zones
 from failover.services.rebalancing import rebalance_zone
 from failover.services.shadow_plans import compute_shadow_plan
 from journal.actors import command_actor
+from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.formatting import memory_short, percent_text
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         Raises:
             CommandError: The zone is unknown or busy.
         """
-        zone, now, request_id = options["zone"], timezone.now(), str(uuid.uuid4())
+        zone, now, request_id = options["zone"], database_now(), str(uuid.uuid4())
         if zone not in failover_zones():
             raise CommandError(f"no such zone: {zone}")
         try:

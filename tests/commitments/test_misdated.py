@@ -1,0 +1,102 @@
+"""What a clock that was ahead has written is due, and made good by the ordinary looks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+
+from capacity.models import CapacityComputation, Reservation
+from capacity.selectors.capacity_freshness import zones_computed_within
+from commitments.models import Commitment, Condition
+from commitments.services.nudges import nudge_misdated
+from commitments.services.repair import repair_due_commitments
+from failover.models import FailoverZone
+from failover.services.loop import due_zones
+from journal.actors import Actor
+from journal.clock import TOLERANCE, database_now
+from tests.factories import make_commitment, make_group, make_host
+from tests.ledger import assert_ledger_holds
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DAY = timedelta(days=1)
+OPERATOR = Actor(name="operator")
+
+
+def repair(ahead: timedelta = timedelta()) -> None:
+    repair_due_commitments(actor=OPERATOR, request_id="req-1", now=database_now() + ahead)
+
+
+@pytest.fixture
+def accepted() -> Commitment:
+    """A commitment of three slots that ends in twelve hours."""
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_host("h1", memory_gib=64, vcpus=64)
+    now = database_now()
+    row = make_commitment(
+        amount_gib=3,
+        state="confirmed",
+        end_time=now + timedelta(hours=12),
+        next_reconcile_at=now,
+    )
+    repair()
+    return row
+
+
+def condition(row: Commitment) -> tuple[str, int]:
+    row.refresh_from_db()
+    return row.ready_reason, Reservation.objects.filter(commitment=row).count()
+
+
+def test_a_commitment_that_expired_before_its_end_is_accepted_again(accepted: Commitment) -> None:
+    assert condition(accepted) == (Condition.ACCEPTED, 3)
+    repair(DAY)
+    assert condition(accepted) == (Condition.EXPIRED, 0)
+    repair()
+    assert condition(accepted) == (Condition.ACCEPTED, 3)
+    assert accepted.next_reconcile_at == accepted.end_time
+    assert_ledger_holds()
+
+
+def test_a_commitment_that_ended_in_time_stays_ended(accepted: Commitment) -> None:
+    Commitment.objects.update(end_time=database_now() - TOLERANCE, next_reconcile_at=database_now())
+    for _ in range(2):
+        repair()
+        assert condition(accepted) == (Condition.EXPIRED, 0)
+    assert nudge_misdated(database_now()) == 0
+
+
+def test_a_retry_further_ahead_than_the_longest_delay_is_due(accepted: Commitment) -> None:
+    cap = timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
+    now = database_now()
+    for ahead, is_due in ((cap, False), (DAY, True)):
+        Commitment.objects.update(ready_reason=Condition.RESERVING, next_reconcile_at=now + ahead)
+        assert nudge_misdated(now) == int(is_due)
+        accepted.refresh_from_db()
+        assert accepted.next_reconcile_at == (now if is_due else now + ahead)
+
+
+def test_a_run_of_the_failover_loop_further_ahead_than_its_interval_is_due() -> None:
+    make_host("h1", zone="az-a")
+    now = database_now()
+    state = FailoverZone.objects.create(zone="az-a")
+    for ahead, due in ((timedelta(seconds=1), []), (DAY, ["az-a"]), (-DAY, ["az-a"])):
+        state.next_run_at = now + ahead
+        state.save()
+        assert due_zones(now) == due
+
+
+def test_capacity_that_was_computed_tomorrow_is_not_recent() -> None:
+    done = CapacityComputation.objects.create(
+        zone="az-a",
+        snapshot="1:1:",
+        snapshot_xmin=1,
+        computed_at=database_now(),
+        host_count=0,
+    )
+    assert zones_computed_within(["az-a"], DAY) == {"az-a"}
+    done.computed_at += DAY
+    done.save()
+    assert zones_computed_within(["az-a"], DAY) == set()
