@@ -20,8 +20,8 @@ from placement.domain.errors import (
     Conflict,
     PayloadTooLarge,
     PlacementError,
+    ServiceUnavailable,
     Unauthorized,
-    Unavailable,
     error_body,
 )
 
@@ -73,7 +73,7 @@ def as_placement_error(error: Exception, *, request_id: str) -> PlacementError:
         return error
     away = as_unavailable(error)
     if away is not None:
-        return Unavailable(away.message, headers=away.headers)
+        return ServiceUnavailable(away.message, headers=away.headers)
     told = _told_by_kind(error)
     if told is not None:
         return told
@@ -84,7 +84,7 @@ def as_placement_error(error: Exception, *, request_id: str) -> PlacementError:
 def _told_by_kind(error: Exception) -> PlacementError | None:
     told: PlacementError | None = None
     if isinstance(error, NotReady):
-        told = Unavailable(error.message)
+        told = ServiceUnavailable(error.message)
     elif isinstance(error, DataError | UnicodeError):
         told = BadRequest("A value cannot be stored: it has characters or a size not allowed.")
     elif isinstance(error, RequestDataTooBig):

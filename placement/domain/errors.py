@@ -161,7 +161,7 @@ class UnsupportedMediaType(PlacementError):  # noqa: N818 - named as its status
     status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
-class Unavailable(PlacementError):  # noqa: N818 - named as its status
+class ServiceUnavailable(PlacementError):  # noqa: N818 - named as its status
     """The server cannot answer now; the same request may succeed a little later."""
 
     code = "placement_unavailable"
