@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models import F
 
-from capacity.models import HostCapacity
+from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment
 from hosts.models import Host
 from hosts.region.generator.plan import GeneratorOptions
@@ -99,6 +99,10 @@ def test_a_generated_region_imports_without_skips_and_mostly_fits(tmp_path: Path
     reasons = Counter(Commitment.objects.values_list("ready_reason", flat=True))
     assert reasons["Accepted"] > 40
     assert 1 <= reasons["Reserving"] <= 6
+    waiting = Commitment.objects.exclude(ready_reason="Accepted")
+    assert not Reservation.objects.filter(
+        commitment__in=waiting, target_host__isnull=False
+    ).exists()
     over = HostCapacity.objects.filter(
         effective_memory_bytes__lt=F("allocated_memory_bytes") + F("committed_memory_bytes")
     )

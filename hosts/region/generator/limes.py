@@ -24,6 +24,9 @@ STATE_CYCLE: Final = (
     "expired",
 )
 MOST_UNFIT: Final = 6
+# States that hold nothing unless all fits: a guaranteed one would fill its zone, and leave no room
+# for the other commitments and for failover.
+UNFIT_STATES: Final = ("pending", "planned")
 CORES_PER_COMMITMENT: Final = 16
 
 Item = dict[str, Any]  # JSON of a commitment or quota
@@ -75,7 +78,7 @@ def commitments(plan: RegionPlan) -> Iterator[Item]:
         status = STATE_CYCLE[index % len(STATE_CYCLE)]
         is_unfit = index % unfit_every == unfit_every - 1
         if is_unfit:
-            status = ("pending", "guaranteed")[index // unfit_every % 2]
+            status = UNFIT_STATES[index // unfit_every % 2]
         project = plan.projects[min(rng.randrange(len(plan.projects)) for _ in range(2))]
         item: Item = {
             "id": index + 1,
