@@ -33,9 +33,9 @@ from commitments.services.limes import (
     referenced_groups,
     take_in_commitments,
 )
-from commitments.services.repair import repair_due_commitments
+from commitments.services.repair import count_due_commitments, repair_due_commitments
 from commitments.services.rows import spec_record
-from commitments.services.verification import verify_slots
+from commitments.services.verification import verify_slots, zones_with_slots
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
@@ -381,7 +381,10 @@ def _dump_quotas(_: DumpOptions) -> Iterator[Json]:
 def _place(run: ImportRun) -> None:
     if not run.options.place or COMMITMENTS not in run.sections_seen:
         return
-    report = repair_due_commitments(actor=run.actor, request_id=run.request_id)
+    run.progress.step_sized(count_due_commitments())
+    report = repair_due_commitments(
+        actor=run.actor, request_id=run.request_id, progress=run.progress.step_grown
+    )
     counted = {name: count for name, count in asdict(report).items() if isinstance(count, int)}
     run.report.placement |= {name: count for name, count in counted.items() if count}
     if report.skipped:
@@ -394,7 +397,13 @@ def _verify_slots(run: ImportRun) -> None:
     if not run.options.place:
         return
     # At every slot: whether the lists are believed is to be known here, whatever changed.
-    report = verify_slots(actor=run.actor, request_id=run.request_id, is_full=True)
+    run.progress.step_sized(len(zones_with_slots()))
+    report = verify_slots(
+        actor=run.actor,
+        request_id=run.request_id,
+        is_full=True,
+        progress=run.progress.step_grown,
+    )
     run.report.placement |= {f"slot VMs {name}": count for name, count in report.events.items()}
     run.report.refusals |= {
         f"slots of {zone}": f"{zone}: {reason}" for zone, reason in report.refused.items()

@@ -34,6 +34,7 @@ from capacity.services.probe_pipelines import current_probes, probes_fingerprint
 from hosts.models import Host
 from journal.clock import database_now
 from journal.errors import Busy
+from journal.progress import Advance, unwatched
 from scheduling.resources import ZERO, ResourceVector
 
 ALGORITHM_VERSION = 2
@@ -146,6 +147,7 @@ def refresh_group_capacity(
     zones: Collection[str] | None = None,
     is_forced: bool = False,
     min_age: timedelta = timedelta(0),
+    progress: Advance = unwatched,
 ) -> tuple[ZoneRefresh, ...]:
     """Compute the capacity of zones that are not fresh.
 
@@ -153,6 +155,7 @@ def refresh_group_capacity(
         zones: Zones to look at; every zone that has hosts or rows when left out.
         is_forced: Compute fresh zones too.
         min_age: Put off zones that were computed less long ago; their changes are one later run.
+        progress: Called with 1 after each zone that was looked at.
 
     Returns:
         What happened, by zone. A zone that is busy is reported, not waited for again.
@@ -169,16 +172,20 @@ def refresh_group_capacity(
     for zone in wanted:
         if zone in early:
             refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_POSTPONED))
-            continue
-        if not is_forced and zone not in stale:
+        elif not is_forced and zone not in stale:
             refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_FRESH))
-            continue
-        try:
-            refreshed.append(_refresh_zone(zone, is_forced=is_forced))
-        except Busy as error:
-            log.warning("capacity_zone_busy", zone=zone, error=error.message)
-            refreshed.append(ZoneRefresh(zone=zone, outcome=OUTCOME_BUSY))
+        else:
+            refreshed.append(_refresh_unless_busy(zone, is_forced=is_forced))
+        progress(1)
     return tuple(refreshed)
+
+
+def _refresh_unless_busy(zone: str, *, is_forced: bool) -> ZoneRefresh:
+    try:
+        return _refresh_zone(zone, is_forced=is_forced)
+    except Busy as error:
+        log.warning("capacity_zone_busy", zone=zone, error=error.message)
+        return ZoneRefresh(zone=zone, outcome=OUTCOME_BUSY)
 
 
 def known_zones() -> set[str]:

@@ -49,6 +49,7 @@ from commitments.services.rows import (
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
+from journal.progress import Advance, unwatched
 from journal.statistics import analyze_grown_tables
 
 log = structlog.get_logger(__name__)
@@ -121,7 +122,7 @@ def repair_due_commitments(
     request_id: str,
     now: datetime | None = None,
     limit: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Advance = unwatched,
 ) -> RepairReport:
     """Bring every due commitment in line with its row, zone by zone, in chunks.
 
@@ -155,8 +156,7 @@ def repair_due_commitments(
             handled = _repair_chunk(run, zone, size)
             if handled >= MANY_ROWS:
                 analyze_grown_tables()
-            if progress is not None and handled:
-                progress(handled)
+            progress(handled)
             left = None if left is None else left - handled
             if handled < size:
                 break

@@ -37,6 +37,7 @@ from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now, is_ahead
 from journal.errors import Busy
+from journal.progress import Advance, unwatched
 
 log = structlog.get_logger(__name__)
 
@@ -86,6 +87,7 @@ def verify_slots(
     is_full: bool = False,
     believes_list: bool = False,
     believes_hosts: bool = False,
+    progress: Advance = unwatched,
 ) -> VerificationReport:
     """Bring slots in line with where VMs and hosts are.
 
@@ -97,6 +99,7 @@ def verify_slots(
         is_full: Look at every slot, not only at what changed.
         believes_list: Believe the VM list however much it shrank (an operator said so).
         believes_hosts: Believe that however many hosts are lost at once, likewise.
+        progress: Called with 1 after each zone.
     """
     run = _Run(
         actor=actor,
@@ -110,13 +113,15 @@ def verify_slots(
     skipped: list[str] = []
     refused: dict[str, str] = {}
     nudged = 0
-    for zone in sorted(_zones() if zones is None else zones):
+    for zone in sorted(zones_with_slots() if zones is None else zones):
         try:
             done = _verify_zone(zone, run)
         except (Busy, _ZoneTaken) as busy:
             log.info("slot_check_skipped", zone=zone, message=str(busy))
             skipped.append(zone)
             continue
+        finally:
+            progress(1)
         events.update(done.events)
         nudged += done.nudged
         if reasons := [reason for reason in (done.refusal, done.host_refusal) if reason]:
@@ -129,7 +134,7 @@ def verify_slots(
     )
 
 
-def _zones() -> set[str]:
+def zones_with_slots() -> set[str]:
     """Return the zones of hosts, and those that were looked at before."""
     of_hosts = Host.objects.exclude(zone="").order_by("zone").values_list("zone", flat=True)
     return {*of_hosts.distinct(), *SlotCheck.objects.values_list("zone", flat=True)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from hosts.region.node import Node
 from journal.actors import Actor
+from journal.progress import Advance, unwatched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,24 @@ class ImportReport:
         )
 
 
-Progress = Callable[[str, int], None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportProgress:
+    """What is told while an import runs; the command draws bars with it.
+
+    Attributes:
+        bytes_read: Called with the number of bytes read since the last call.
+        step_begun: Called with the name of each step.
+        step_sized: Called with how much there is to do in this step, by steps that know.
+        step_grown: Called by such steps with how much of it was done since the last call.
+    """
+
+    bytes_read: Advance = unwatched
+    step_begun: Callable[[str], None] = lambda _: None
+    step_sized: Callable[[int], None] = lambda _: None
+    step_grown: Advance = unwatched
+
+
+SILENT: Final = ImportProgress()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,6 +133,7 @@ class ImportRun:
         request_id: Correlation id of the run.
         now: Time of the run.
         options: What was asked for.
+        progress: Told how far the import is.
         report: The result so far.
         sections_seen: Paths of the sections that the files hold.
         stash: What readers collected, by section path.
@@ -124,6 +143,7 @@ class ImportRun:
     request_id: str
     now: datetime
     options: ImportOptions
+    progress: ImportProgress = SILENT
     report: ImportReport = field(default_factory=ImportReport)
     sections_seen: set[str] = field(default_factory=set)
     stash: dict[str, Any] = field(default_factory=dict)  # each section knows its own type

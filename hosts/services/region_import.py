@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from hosts.region.parse import RegionFileParser
 from hosts.region.registry import Registry, Shape, Step, registry
-from hosts.region.run import ImportOptions, ImportReport, ImportRun
+from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from journal.actors import Actor
 from journal.clock import database_now
@@ -21,22 +21,6 @@ from journal.statistics import analyze_grown_tables
 
 Sink = Callable[..., None]
 NO_OPTIONS: Final = ImportOptions()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportProgress:
-    """What is told while an import runs; the command draws bars with it.
-
-    Attributes:
-        bytes_read: Called with the number of bytes read since the last call.
-        step_begun: Called with the name of each step.
-    """
-
-    bytes_read: Callable[[int], None] = lambda _: None
-    step_begun: Callable[[str], None] = lambda _: None
-
-
-SILENT: Final = ImportProgress()
 
 
 def import_region(
@@ -67,21 +51,25 @@ def import_region(
     Raises:
         RegionFileError: A file is malformed; nothing was written.
     """
-    run = ImportRun(actor=actor, request_id=request_id, now=database_now(), options=options)
+    run = ImportRun(
+        actor=actor,
+        request_id=request_id,
+        now=database_now(),
+        options=options,
+        progress=progress,
+    )
     with ExitStack() as stack:
         for witness in sections.witnesses():
             stack.enter_context(witness(run))
-        _import(run, files, progress, sections)
+        _import(run, files, sections)
     return run.report
 
 
-def _import(
-    run: ImportRun, files: Sequence[Path], progress: ImportProgress, sections: Registry
-) -> None:
+def _import(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
     try:
-        _parse(run, files, progress, sections)
+        _parse(run, files, sections)
         with transaction.atomic(durable=True):
-            _write(run, progress, sections)
+            _write(run, sections)
             if run.options.is_dry_run:
                 transaction.set_rollback(True)
     finally:
@@ -89,24 +77,22 @@ def _import(
             close()
     if not run.options.is_dry_run:
         for step in sections.follow_ups():
-            _run_step(run, step, progress)
+            _run_step(run, step)
 
 
-def _run_step(run: ImportRun, step: Step, progress: ImportProgress) -> None:
+def _run_step(run: ImportRun, step: Step) -> None:
     """Do a step; what it filled is looked at before the next one reads it."""
-    progress.step_begun(step.name)
+    run.progress.step_begun(step.name)
     step.run(run)
     analyze_grown_tables()
 
 
-def _parse(
-    run: ImportRun, files: Sequence[Path], progress: ImportProgress, sections: Registry
-) -> None:
+def _parse(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
     sinks: dict[str, tuple[Shape, Sink]] = {
         section.path: (section.shape, section.reader(run)) for section in sections.sections()
     }
     for path in files:
-        parser = RegionFileParser(path, sinks, progress=progress.bytes_read)
+        parser = RegionFileParser(path, sinks, progress=run.progress.bytes_read)
         parser.run()
         run.sections_seen |= parser.sections_seen
     for staged in run.stash.values():
@@ -114,15 +100,15 @@ def _parse(
             staged.finish()
 
 
-def _write(run: ImportRun, progress: ImportProgress, sections: Registry) -> None:
+def _write(run: ImportRun, sections: Registry) -> None:
     with connection.cursor() as cursor:
         cursor.execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
     for step in sections.writers():
-        _run_step(run, step, progress)
+        _run_step(run, step)
     for step in sections.pruners():
-        _run_step(run, replace(step, name=f"prune {step.name}"), progress)
+        _run_step(run, replace(step, name=f"prune {step.name}"))
     for step in sections.finishers():
-        _run_step(run, step, progress)
+        _run_step(run, step)
     record_changes(
         [
             Change(

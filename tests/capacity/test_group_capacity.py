@@ -71,6 +71,16 @@ def test_one_host_of_one_slot_gives_a_row_with_one_of_everything() -> None:
     assert row.computed_at is not None
 
 
+def test_every_zone_that_was_looked_at_is_told() -> None:
+    make_group(flavors=ONE_FLAVOR)
+    make_host("h1", zone="az-a", memory_gib=4, vcpus=2)
+    make_host("h2", zone="az-b", memory_gib=4, vcpus=2)
+    told: list[int] = []
+    refresh_group_capacity(progress=told.append)
+    refresh_group_capacity(progress=told.append)
+    assert told == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("hosts_gib", "allocated_gib", "blocked_gib", "total", "placeable"),
     [

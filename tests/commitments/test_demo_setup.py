@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ class Calls:
         return [call[0] for call in self.made]
 
 
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     recorded = Calls()
@@ -51,6 +57,19 @@ def test_an_empty_database_gets_a_generated_region(calls: Calls, tmp_path: Path)
     generated = calls.made[0][2]
     assert (generated["profile"], generated["hosts"], generated["seed"]) == ("demo", 5, 7)
     assert calls.made[1][1] == (generated["output"], "--with-ended")
+
+
+def test_steps_are_told_on_the_terminal_that_shows_their_bars(
+    calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    lines = run(tmp_path)
+
+    assert "  generating a region of 5 hosts\n" in terminal.getvalue()
+    assert "generating a region of 5 hosts" in lines
+    assert not [line for line in lines if line.startswith(demo_setup.PROGRESS_MARK)]
 
 
 def test_a_loaded_region_is_kept(calls: Calls, tmp_path: Path) -> None:

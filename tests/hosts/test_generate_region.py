@@ -40,6 +40,13 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert generate(30, 200, 20) == generate(30, 200, 20)
 
 
+def test_every_vm_that_is_written_is_told() -> None:
+    told: list[int] = []
+    options = GeneratorOptions(hosts=30, vms=200, commitments=20, seed=1, taken_at=TAKEN_AT)
+    generate_region(BytesIO(), options, told.append)
+    assert sum(told) == 200
+
+
 def test_another_seed_gives_another_region() -> None:
     assert generate(30, 200, 20) != generate(30, 200, 20, seed=2)
 

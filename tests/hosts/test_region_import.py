@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from capacity.models import FlavorGroup, HostCapacity, ProjectQuota, Reservation
 from commitments.models import Commitment, CommitmentEvent
 from failover.models import FailoverPolicy
 from hosts.models import Aggregate, Domain, Flavor, Host, Image, Instance, Project, ServerGroup
+from hosts.region.run import ImportProgress
+from hosts.services.region_import import import_region
+from journal.actors import Actor
 from journal.models import AuditEntry
 from scheduling.resources import GIB, MIB
 from tests.hosts.region_files import (
@@ -158,6 +162,26 @@ def test_commitments_are_placed_after_the_import() -> None:
     report = load(REGION, LIMES, place=True)
     assert report.placement["accepted"] >= 5
     assert Reservation.objects.filter(target_host__isnull=False).exists()
+
+
+def test_steps_that_know_how_much_there_is_to_do_tell_how_much_is_done() -> None:
+    sizes: dict[str, int] = {}
+    done: Counter[str] = Counter()
+    begun: list[str] = []
+    import_region(
+        files=[REGION, LIMES],
+        actor=Actor(name="test"),
+        request_id="req-test",
+        progress=ImportProgress(
+            step_begun=begun.append,
+            step_sized=lambda total: sizes.update({begun[-1]: total}),
+            step_grown=lambda count: done.update({begun[-1]: count}),
+        ),
+    )
+
+    assert sizes["slots"] == Commitment.objects.exclude(last_reconcile_at=None).count() > 0
+    assert sizes["VMs in slots"] == Host.objects.values("zone").distinct().count() > 0
+    assert done == sizes
 
 
 def test_ended_commitments_become_history_when_asked_for() -> None:

@@ -20,6 +20,7 @@ from capacity.services.group_capacity import (
     refresh_group_capacity,
 )
 from journal.errors import NotReady
+from journal.progress import progress_bar
 from scheduling.resources import GIB
 
 OUTPUT_COLUMNS = 200
@@ -56,8 +57,12 @@ class Command(BaseCommand):
                 f"no hosts in zone {', '.join(unknown)}; known: {', '.join(sorted(known_zones()))}"
             )
             raise CommandError(message, returncode=EXIT_USAGE)
+        wanted = set(options["zone"] or known_zones())
         try:
-            refreshed = refresh_group_capacity(zones=options["zone"], is_forced=options["force"])
+            with progress_bar("computing capacity of zones", len(wanted)) as advance:
+                refreshed = refresh_group_capacity(
+                    zones=wanted, is_forced=options["force"], progress=advance
+                )
         except NotReady as error:
             raise CommandError(error.message, returncode=EXIT_NOT_READY) from None
         zones = [entry.zone for entry in refreshed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from argparse import ArgumentParser
 from pathlib import Path
@@ -107,7 +108,12 @@ class Command(BaseCommand):
         return True
 
     def _say(self, text: str) -> None:
-        self.stdout.write(f"{PROGRESS_MARK}{text}")
+        """Say what is being done; where bars are shown, in front of these, by the same writer."""
+        if sys.stderr.isatty() and not sys.stdout.isatty():
+            self.stdout.write(text)
+            sys.stderr.write(f"  {text}\n")
+        else:
+            self.stdout.write(f"{PROGRESS_MARK}{text}")
         self.stdout.flush()
 
 

@@ -13,6 +13,7 @@ from failover.log import new_global_request_id
 from failover.selectors.zone import failover_zones
 from failover.services.loop import ZoneRun, reconcile_zone
 from journal.errors import HeadroomError
+from journal.progress import progress_bar
 
 
 class Command(BaseCommand):
@@ -36,11 +37,13 @@ class Command(BaseCommand):
         unknown = sorted(set(options["zone"]) - set(known))
         if unknown:
             raise CommandError(f"no such zone: {', '.join(unknown)}")
-        for zone in options["zone"] or known:
+        zones = options["zone"] or known
+        for number, zone in enumerate(zones):
             try:
-                run = reconcile_zone(
-                    zone, request_id=new_global_request_id(), is_dry_run=options["dry_run"]
-                )
+                with progress_bar(f"covering VMs of {zone}", len(zones), done=number):
+                    run = reconcile_zone(
+                        zone, request_id=new_global_request_id(), is_dry_run=options["dry_run"]
+                    )
             except HeadroomError as error:
                 raise CommandError(error.message) from error
             self.stdout.write(_as_json(run) if options["json"] else _as_text(run))

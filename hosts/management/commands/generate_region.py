@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from hosts.region.generator.plan import GeneratorOptions
 from hosts.region.generator.write import generate_region
+from journal.progress import progress_bar
 
 TAKEN_AT: Final = "2026-11-20T10:00:00Z"
 MAX_HOSTS: Final = 100_000
@@ -73,8 +74,11 @@ class Command(BaseCommand):
             sys.stdout.buffer.flush()
             return
         try:
-            with Path(output).open("wb") as stream:
-                generate_region(stream, chosen)
+            with (
+                Path(output).open("wb") as stream,
+                progress_bar("generating VMs", chosen.vms) as advance,
+            ):
+                generate_region(stream, chosen, advance)
         except OSError as error:
             message = f"{output}: cannot be written: {error.strerror}"
             raise CommandError(message, returncode=EXIT_USAGE) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from collections import Counter
 from dataclasses import asdict
@@ -13,14 +12,15 @@ from uuid import uuid4
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from hosts.region.errors import RegionFileError
-from hosts.region.run import ImportOptions, ImportReport
-from hosts.services.region_import import ImportProgress, import_region
+from hosts.region.run import ImportOptions, ImportProgress, ImportReport
+from hosts.services.region_import import import_region
 from journal.actors import command_actor
 from journal.errors import HeadroomError
+from journal.progress import progress_bars
 
 EXIT_MALFORMED = 2
 OUTPUT_COLUMNS = 200
@@ -79,29 +79,20 @@ class Command(BaseCommand):
             self._print(report, chosen)
 
     def _import(self, files: list[Path], options: ImportOptions) -> ImportReport:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-        )
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bars:
+        with progress_bars() as bars:
             total_bytes = sum(path.stat().st_size for path in files if path.is_file())
             reading = bars.add_task("reading", total=max(1, total_bytes))
-            writing = bars.add_task("writing", total=None, start=False)
-
-            def begin(step: str) -> None:
-                bars.start_task(writing)
-                bars.update(writing, description=f"writing {step}")
-
+            step = _StepBar(bars)
             return import_region(
                 files=files,
                 actor=command_actor("import_region"),
                 request_id=f"req-{uuid4()}",
                 options=options,
                 progress=ImportProgress(
-                    bytes_read=lambda count: bars.advance(reading, count), step_begun=begin
+                    bytes_read=lambda count: bars.advance(reading, count),
+                    step_begun=step.begin,
+                    step_sized=step.size,
+                    step_grown=step.grow,
                 ),
             )
 
@@ -125,6 +116,27 @@ class Command(BaseCommand):
             console.print(f"slots: {listed}", soft_wrap=True)
         if options.is_dry_run:
             console.print("dry run: nothing was changed")
+
+
+class _StepBar:
+    """The bar of the step under way; it moves to and fro until the step says how much there is."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._shown = bars.add_task("writing", total=None, start=False)
+
+    def begin(self, name: str) -> None:
+        """Show the next step in place of the last."""
+        self._bars.remove_task(self._shown)
+        self._shown = self._bars.add_task(name, total=None)
+
+    def size(self, total: int) -> None:
+        """Say how much there is to do."""
+        self._bars.update(self._shown, total=total)
+
+    def grow(self, count: int) -> None:
+        """Say how much more was done."""
+        self._bars.advance(self._shown, count)
 
 
 def _counts_table(report: ImportReport, options: ImportOptions) -> Table:

@@ -25,6 +25,7 @@ from hosts.region.generator.plan import (
 )
 from hosts.region.generator.servers import servers
 from hosts.region.registry import Shape
+from journal.progress import Advance, unwatched
 
 MIB_PER_GIB: Final = 1024
 COMMON_TRAITS: Final = ("COMPUTE_NODE", "COMPUTE_VOLUME_MULTI_ATTACH", "HW_ARCH_X86_64")
@@ -33,12 +34,15 @@ SERVER_GROUPS: Final = 8
 Item = dict[str, Any]  # JSON of one element
 
 
-def generate_region(stream: BinaryIO, options: GeneratorOptions) -> None:
+def generate_region(
+    stream: BinaryIO, options: GeneratorOptions, progress: Advance = unwatched
+) -> None:
     """Write a plausible region: the same options give the same bytes.
 
     Args:
         stream: Where to.
         options: Size and seed.
+        progress: Called with 1 for each VM that was written; they are most of a region.
     """
     plan = plan_region(options)
     writer = RegionFileWriter(stream)
@@ -50,7 +54,7 @@ def generate_region(stream: BinaryIO, options: GeneratorOptions) -> None:
         ("compute.aggregates", _aggregates(plan)),
         ("compute.services", _services(plan)),
         ("compute.hypervisors", _hypervisors(plan)),
-        ("compute.servers", servers(plan)),
+        ("compute.servers", _counted(servers(plan), progress)),
         ("compute.server_groups", _server_groups(plan)),
         ("image.images", _images(plan)),
         ("placement.resource_providers", _providers(plan)),
@@ -61,6 +65,12 @@ def generate_region(stream: BinaryIO, options: GeneratorOptions) -> None:
     writer.write("headroom.flavor_groups", Shape.MAP, _group_settings())
     writer.write("headroom.failover_policies", Shape.LIST, _failover_policies())
     writer.finish()
+
+
+def _counted(elements: Iterator[Item], progress: Advance) -> Iterator[Item]:
+    for element in elements:
+        yield element
+        progress(1)
 
 
 def _about(options: GeneratorOptions) -> list[tuple[str, object]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +15,12 @@ from keystoneauth1.adapter import Adapter as KeystoneAdapter
 from keystoneauth1.session import Session
 from keystoneauth1.token_endpoint import Token
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID
 from rich.table import Table
 
 from journal.actors import command_actor
 from journal.errors import HeadroomError
+from journal.progress import progress_bars
 from placement.clients.reference_api import Adapter, read_api
 from placement.clients.reference_database import read_database
 from placement.domain.transfer import Contents, CopyPlan
@@ -110,9 +110,7 @@ def _read(options: dict[str, Any]) -> Contents:  # Any: Django's options
         return read_database(options["from_database"])
     if options["from_file"]:
         return _read_file(options["from_file"])
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bars:
+    with progress_bars() as bars:
         tasks: dict[str, TaskID] = {}
 
         def seen(step: str, total: int | None, done: int) -> None:

@@ -1,0 +1,47 @@
+"""Progress bars of management commands: on standard error, and only where somebody watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+Advance = Callable[[int], None]
+"""Called with how much was done since the last call."""
+
+
+def unwatched(_: int) -> None:
+    """Take how much was done, for nobody."""
+
+
+def progress_bars() -> Progress:
+    """Return bars that are gone when they are closed; they show nothing but on a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None = None, *, done: int = 0) -> Iterator[Advance]:
+    """Show one bar.
+
+    Args:
+        title: What is being done.
+        total: How much there is to do; None if nobody knows.
+        done: How much of it was done before.
+
+    Yields:
+        What is to be called with how much was done.
+    """
+    with progress_bars() as bars:
+        task = bars.add_task(title, total=total, completed=done)
+        yield lambda count: bars.advance(task, count)
