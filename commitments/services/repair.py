@@ -36,6 +36,7 @@ from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
+from commitments.services.heirs import family_of, has_expired, with_inheritance
 from commitments.services.nudges import nudge_misdated
 from commitments.services.renewal import plan_renewing
 from commitments.services.rollback import may_be_rejected, plan_rejectable
@@ -168,10 +169,13 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
 
     Those that may be rejected are decided one by one: what a no plans must not be in the way of
     the next. So are those that hold slots of old sizes: each is renewed as a whole or not at all.
+    Those that end are decided with those that take over from them, so that nobody comes between.
     """
     due = _due_rows(zone, size, run.now)
-    alone = {row.pk for row in due if may_be_rejected(row)}
-    alone |= commitments_with_outdated_slots([row.pk for row in due])
+    due += family_of(due, run.now)
+    lasting = [row for row in due if not has_expired(row, run.now)]
+    alone = {row.pk for row in lasting if may_be_rejected(row)}
+    alone |= commitments_with_outdated_slots([row.pk for row in lasting])
     together = [row.pk for row in due if row.pk not in alone]
     handled = _repair_safely(run, zone, together) if together else 0
     if zone in run.skipped:
@@ -315,7 +319,11 @@ def _apply(pairs: Planned, run: _Run, plan_them: Plan) -> list[str]:
     now = run.now
     rows = [row for row, _ in pairs]
     slots = read_slots(rows)
-    targets = tuple(make_target(item, row, slots.by_commitment, now) for row, item in pairs)
+    ended = [row for row in rows if has_expired(row, now)]
+    targets = tuple(
+        with_inheritance(make_target(item, row, slots.by_commitment, now), row, ended, now)
+        for row, item in pairs
+    )
     keys = cores_keys(targets) | {
         (str(row.accepted_spec["flavorGroupName"]), str(row.accepted_spec["availabilityZone"]))
         for row in rows
