@@ -28,7 +28,13 @@ def complain(text: str) -> None:
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
-    """Say the title of a step and how long it took, once it is done."""
+    """Say the title of a step and how long it took, once it is done; to a terminal before, too.
+
+    What is said next takes the place of what stands there until then.
+    """
+    if sys.stdout.isatty():
+        sys.stdout.write(f"{title} ...\r")
+        sys.stdout.flush()
     started = time.monotonic()
     yield
     say(f"{title:.<48} {time.monotonic() - started:5.1f} s")
