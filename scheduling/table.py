@@ -96,7 +96,8 @@ class HostTable:
         instance_index: The same inverted.
         reservations: Side tables of the reservations; their sums are in the blocked columns.
         mask_cache: Masks of static filters by (filter name, key); filled by the engine.
-        slot_cache: Reservations as columns of row numbers; filled by the engine.
+        slot_cache: Reservations, and the names looked up last, as columns of row numbers; filled
+            by the engine.
     """
 
     names: tuple[str, ...]
@@ -256,9 +257,20 @@ class HostTable:
         return replace(self, reservations=reservations)
 
     def rows_of(self, names: Collection[str]) -> Int64Column:
-        """Return int64[K], the row of each name in its place, -1 for a name without row."""
+        """Return int64[K], the row of each name in its place, -1 for a name without row.
+
+        Names in a tuple are looked up once, however many ask, and also when the next caller
+        brings the same ones.
+        """
+        if isinstance(names, tuple):
+            known: tuple[tuple[str, ...], Int64Column] | None = self.slot_cache.get(_LAST_NAMES)
+            if known is not None and known[0] == names:
+                return known[1]
         rows = map(self.row_of.get, names, repeat(-1))
-        return np.fromiter(rows, dtype=np.int64, count=len(names))
+        found = np.fromiter(rows, dtype=np.int64, count=len(names))
+        if isinstance(names, tuple):
+            self.slot_cache[_LAST_NAMES] = (names, frozen(found))
+        return found
 
     def with_unknown(self, names: Collection[str]) -> HostTable:
         """Return a table that also has rows for hosts that no loader knows.
@@ -274,6 +286,7 @@ class HostTable:
         return _with_encoded(table, target_rows, (_UNKNOWN_HOST,), names=new_names)
 
 
+_LAST_NAMES = "last names"
 _UNKNOWN_HOST = HostRow(name="", host_id=0, is_ready=False, hypervisor_type="", is_known=False)
 
 

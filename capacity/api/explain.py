@@ -58,12 +58,13 @@ class ExplainView(SchedulerView):
             hosts=offered,
             restrict_to_hosts=None if offered is None else frozenset(offered),
         )
-        known, pipeline = prepared_request(
-            wanted, pipeline_name=call.pipeline_name, options=options
-        )
+        prepared = prepared_request(wanted, pipeline_name=call.pipeline_name, options=options)
         try:
             explanation = explain(
-                known, pipeline.pipeline, options=options, host_names=_detailed_hosts(body)
+                prepared.request,
+                prepared.pipeline.pipeline,
+                options=options,
+                host_names=_detailed_hosts(body),
             )
         except UnplaceableRequestError as error:
             raise InvalidInput(str(error), code="unplaceable_request") from None

@@ -33,6 +33,12 @@ SELECT held.id,
  GROUP BY held.id
 """  # noqa: S608 - constants only
 
+SLOTS_EXPECTING = """
+SELECT DISTINCT held.id
+  FROM capacity_reservationallocation AS vm
+  JOIN capacity_reservation AS held ON held.id = vm.reservation_id
+ WHERE vm.vm_uuid = ANY(%s) AND vm.state = 'expected' AND held.kind = 'committed'
+"""
 
 HELD_IN_FLIGHT = f"""
 SELECT held.id, vm.vm_uuid
@@ -245,12 +251,10 @@ def forget_in_slots(
 
 def refresh_slots_expecting(vm_uuids: Iterable[str]) -> None:
     """Recompute what the slots block in which VMs are expected whose in-flight rows changed."""
-    slots = ReservationAllocation.objects.filter(
-        vm_uuid__in=set(vm_uuids),
-        state=AllocationState.EXPECTED,
-        reservation__kind=ReservationKind.COMMITTED,
-    ).values_list("reservation_id", flat=True)
-    refresh_blocks(set(slots))
+    with connection.cursor() as cursor:
+        cursor.execute(SLOTS_EXPECTING, [sorted(set(vm_uuids))])
+        slots = [slot_id for (slot_id,) in cursor.fetchall()]
+    refresh_blocks(slots)
 
 
 def _slots_listing(

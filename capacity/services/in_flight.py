@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 from django.conf import settings
@@ -120,6 +121,13 @@ ROOM_FOR = """
 
 PARTS = ("memory_bytes", "vcpus")
 
+HOSTS_AND_ROWS = """
+SELECT NULL::bigint, id, name, zone FROM hosts_host WHERE name = ANY(%s)
+ UNION ALL
+SELECT id, target_host_id, '', '' FROM capacity_reservation
+ WHERE kind = 'in_flight' AND vm_uuid = %s
+"""
+
 DELETE_ROWS = """
 DELETE FROM capacity_reservation
  WHERE id = ANY(%s) AND kind = 'in_flight'
@@ -207,21 +215,21 @@ def hold_in_flight(
 
     Source: spec commitments, 12.1; scheduling, 16.2 and 16.3.
     """
-    hosts = Host.objects.filter(name__in=candidates).in_bulk(field_name="name")
-    host_ids = [hosts[name].pk for name in candidates if name in hosts]
-    previous = list(_rows_of([ask.vm_uuid]).values_list("pk", "target_host_id"))
-    lock_rooms({*host_ids, *(host_id for _, host_id in previous if host_id is not None)})
-    _delete([row_id for row_id, _ in previous])
+    found, previous = _hosts_and_rows(ask.vm_uuid, candidates)
+    hosts = {host.name: host for host in found}
+    host_ids = [hosts[name].host_id for name in candidates if name in hosts]
+    lock_rooms({*host_ids, *(row.host_id for row in previous if row.host_id is not None)})
+    _delete([row.row_id for row in previous])
     taken = _take_room(ask, host_ids, max_held=max_held, snapshot=snapshot)
     if not taken:
         return None
-    held = [hosts[name] for name in candidates if name in hosts and hosts[name].pk in taken]
+    held = [hosts[name] for name in candidates if name in hosts and hosts[name].host_id in taken]
     hold = InFlightHold(
         placement_id=uuid.uuid4(),
         vm_uuid=ask.vm_uuid,
         resources=ask.resources,
         host_names=tuple(host.name for host in held),
-        host_ids=tuple(host.pk for host in held),
+        host_ids=tuple(host.host_id for host in held),
         end_time=in_flight_end(
             ask.intent,
             now,
@@ -235,6 +243,32 @@ def hold_in_flight(
     )
     refresh_slots_expecting([ask.vm_uuid])
     return hold
+
+
+class _Candidate(NamedTuple):
+    host_id: int
+    name: str
+    zone: str
+
+
+class _PreviousRow(NamedTuple):
+    row_id: int
+    host_id: int | None
+
+
+def _hosts_and_rows(
+    vm_uuid: str, candidates: Sequence[str]
+) -> tuple[list[_Candidate], list[_PreviousRow]]:
+    """Return the candidates that exist, and the in-flight rows of the VM."""
+    hosts, rows = [], []
+    with connection.cursor() as cursor:
+        cursor.execute(HOSTS_AND_ROWS, [list(candidates), vm_uuid])
+        for row_id, host_id, name, zone in cursor.fetchall():
+            if row_id is None:
+                hosts.append(_Candidate(host_id=host_id, name=name, zone=zone))
+            else:
+                rows.append(_PreviousRow(row_id=row_id, host_id=host_id))
+    return hosts, rows
 
 
 def _take_room(
@@ -287,7 +321,7 @@ def _source_host_id(ask: InFlightAsk) -> int | None:
 def _row(
     ask: InFlightAsk,
     hold: InFlightHold,
-    host: Host,
+    host: _Candidate,
     *,
     source_id: int | None,
     request_id: str,
@@ -304,7 +338,7 @@ def _row(
         vcpus=ask.resources.vcpus,
         blocked_memory_bytes=ask.resources.memory_bytes,
         blocked_vcpus=ask.resources.vcpus,
-        target_host=host,
+        target_host_id=host.host_id,
         start_time=now,
         end_time=hold.end_time,
         creator=CREATOR,

@@ -193,8 +193,10 @@ def _rebuild_rooms_statement() -> str:
 
 def lock_rooms(host_ids: Iterable[int]) -> None:
     """Lock the rooms of hosts in primary key order, until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_ROOMS, [sorted(set(host_ids))])
+    wanted = sorted(set(host_ids))
+    if wanted:
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_ROOMS, [wanted])
 
 
 def lock_reservations(reservation_ids: Iterable[int]) -> dict[int, Reservation]:
@@ -204,6 +206,8 @@ def lock_reservations(reservation_ids: Iterable[int]) -> dict[int, Reservation]:
         The reservations that still exist, by primary key, as they are under the lock.
     """
     ids = sorted(set(reservation_ids))
+    if not ids:
+        return {}
     chosen = Reservation.objects.filter(pk__in=ids)
     locked_hosts = _hosts_of(chosen)
     lock_rooms(locked_hosts)

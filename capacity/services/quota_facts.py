@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 
 from capacity.hooks import commitment_tracker
 from capacity.models import ProjectQuota
@@ -26,7 +27,8 @@ def with_quota_facts(request: PlacementRequest, pipeline: Pipeline) -> Placement
     if not (asks and request.project_id and request.zone and group):
         return request
     try:
-        with transaction.atomic():
+        # Alone, a statement that fails leaves nothing to undo.
+        with transaction.atomic() if connection.in_atomic_block else nullcontext():
             facts = _facts(request.project_id, request.zone, group)
     except DatabaseError as error:
         facts = QuotaFacts(lookup_error=str(error))

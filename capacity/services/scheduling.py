@@ -178,15 +178,16 @@ def run_scheduling(
 
     Source: spec scheduling, 5, 12, 16.2.
     """
-    known, pipeline = prepared_request(request, pipeline_name=pipeline_name, options=options)
+    prepared = prepared_request(request, pipeline_name=pipeline_name, options=options)
+    known = prepared.request
     run = _Run(
         request=known,
-        pipeline=pipeline,
+        pipeline=prepared.pipeline,
         options=options,
         actor=actor,
         request_id=request_id,
         group=known.flavor_group,
-        is_group_known=bool(known.flavor_group) or resolved_group(known) is not None,
+        is_group_known=prepared.is_group_known,
     )
     if run.concerns_vm and known.intent is Intent.EVACUATE and known.request_key:
         run.planned_host = planned_evacuation_host(known.request_key)
@@ -214,9 +215,24 @@ def run_scheduling(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest:
+    """A request with what only rows know, and the pipeline that it names.
+
+    Attributes:
+        request: With its flavor group, if it is in one, and quota facts.
+        pipeline: What runs.
+        is_group_known: Whether flavor groups could be looked up.
+    """
+
+    request: PlacementRequest
+    pipeline: ActivePipeline
+    is_group_known: bool
+
+
 def prepared_request(
     request: PlacementRequest, *, pipeline_name: str, options: CallOptions
-) -> tuple[PlacementRequest, ActivePipeline]:
+) -> PreparedRequest:
     """Return a request with what only rows know, and the pipeline that it names.
 
     Flavor group and quota facts are looked up; nothing is written.
@@ -236,8 +252,13 @@ def prepared_request(
             check_gatherable(request)
         except PipelineRunError as error:
             raise InvalidInput(f"candidates cannot be gathered: {error}") from None
-    known = replace(request, flavor_group=resolved_group(request) or "")
-    return with_quota_facts(known, pipeline.pipeline), pipeline
+    group = resolved_group(request)
+    known = replace(request, flavor_group=group or "")
+    return PreparedRequest(
+        request=with_quota_facts(known, pipeline.pipeline),
+        pipeline=pipeline,
+        is_group_known=group is not None,
+    )
 
 
 def _choose(run: _Run) -> DecisionRecord:

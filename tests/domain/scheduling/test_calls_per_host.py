@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
+from dataclasses import replace
 
 import orjson
 
@@ -15,26 +13,11 @@ from scheduling.request import CallOptions
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
 from tests.api.scheduler_client import NovaClient
+from tests.calls import calls_of
 
 from .worlds import roomy
 
 PIPELINE = "kvm-general-purpose-load-balancing"
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """Return how often Python functions and generators were entered."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def calls_with(hosts: int) -> int:
@@ -56,3 +39,37 @@ def calls_with(hosts: int) -> int:
 
 def test_call_with_many_hosts_runs_as_many_functions_as_one_with_few() -> None:
     assert calls_with(2000) - calls_with(200) < 200
+
+
+class CountedRows(dict[str, int]):
+    """Rows by name that count how often one is looked up."""
+
+    asked = 0
+
+    def get(self, name: str, default: int | None = None) -> int | None:  # type: ignore[override]  # narrower
+        self.asked += 1
+        return super().get(name, default)
+
+
+def test_names_that_nova_sends_again_are_looked_up_once() -> None:
+    names = [f"node{number:05d}" for number in range(100)]
+    table = HostTable.from_rows([roomy(name) for name in names])
+    rows = CountedRows(table.row_of)
+    table = replace(table, row_of=rows)
+    pipeline = compile_pipeline(SHIPPED[PIPELINE])
+
+    def started_with(offered: list[str]) -> int:
+        body = orjson.dumps(
+            NovaClient(tuple(offered)).body(availability_zone="", pipeline=PIPELINE)
+        )
+        request = parse_nova_call(body).request
+        limited = replace(request, restrict_to_hosts=request.hosts)
+        record = record_run(table, limited, pipeline)
+        return len(record.candidates.rows())
+
+    assert started_with(names) == 100
+    assert rows.asked == 100
+    assert started_with(names) == 100
+    assert rows.asked == 100
+    assert started_with(names[:50]) == 50
+    assert rows.asked == 150
