@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from failover.domain.graph import DependencyGraph
+from failover.domain.rules import rule_breakers
 from failover.domain.slots import FailoverSlot, SlotUser
 
 Membership = tuple[str, str]
@@ -61,9 +62,14 @@ def _without(
 
 
 def _resolve(slots: Sequence[FailoverSlot], judged: frozenset[str]) -> list[Membership]:
+    conflicts = [
+        suspects
+        for everybody in _conflicts(slots)
+        if (suspects := frozenset(one for one in everybody if one[1] in judged))
+    ]
+    if not conflicts:
+        return []
     users = {(slot.name, user.vm_uuid): user for slot in slots for user in slot.users}
-    conflicts = [suspects & _judged(users, judged) for suspects in _conflicts(slots)]
-    conflicts = [suspects for suspects in conflicts if suspects]
     removed: list[Membership] = []
     while conflicts:
         counts = Counter(membership for suspects in conflicts for membership in suspects)
@@ -71,10 +77,6 @@ def _resolve(slots: Sequence[FailoverSlot], judged: frozenset[str]) -> list[Memb
         removed.append(guilty)
         conflicts = [suspects for suspects in conflicts if guilty not in suspects]
     return removed
-
-
-def _judged(users: Mapping[Membership, SlotUser], judged: frozenset[str]) -> frozenset[Membership]:
-    return frozenset(membership for membership in users if membership[1] in judged)
 
 
 def _youth(membership: Membership, users: Mapping[Membership, SlotUser]) -> tuple[float, str, str]:
@@ -85,6 +87,9 @@ def _youth(membership: Membership, users: Mapping[Membership, SlotUser]) -> tupl
 
 def _conflicts(slots: Sequence[FailoverSlot]) -> list[frozenset[Membership]]:
     """Return the suspects of every repetition in any ``L(v)``, each of which resolves it."""
+    breakers = rule_breakers(slots)
+    if not breakers:
+        return []
     by_vm: dict[str, list[FailoverSlot]] = {}
     hosts: dict[str, str] = {}
     for slot in slots:
@@ -92,7 +97,7 @@ def _conflicts(slots: Sequence[FailoverSlot]) -> list[frozenset[Membership]]:
             by_vm.setdefault(user.vm_uuid, []).append(slot)
             hosts[user.vm_uuid] = user.host
     conflicts = []
-    for vm_uuid in sorted(by_vm):
+    for vm_uuid in sorted(breakers):
         entries = _entries(vm_uuid, hosts, by_vm[vm_uuid])
         repeated = {host for host, n in Counter(one.host for one in entries).items() if n > 1}
         conflicts += [
@@ -118,6 +123,8 @@ def _entries(vm_uuid: str, hosts: Mapping[str, str], slots: Iterable[FailoverSlo
 
 def _needed(slots: Sequence[FailoverSlot], removed: Sequence[Membership]) -> list[Membership]:
     """Return the removals that are needed: in reverse order each is undone if the rules allow."""
+    if not removed:
+        return []
     graph = DependencyGraph.build(_without(slots, removed))
     slot_hosts = {slot.name: slot.host for slot in slots}
     hosts = {(slot.name, user.vm_uuid): user.host for slot in slots for user in slot.users}

@@ -2,16 +2,17 @@
 
 All five rules together say one thing: for each VM the list of its own host, the hosts of its
 reservations and the hosts of everybody it shares one with names no host twice (7.3). This module is
-the plain form, over values; :mod:`failover.domain.engine` answers the same questions for a zone.
+the form over values, with hosts as sets; :mod:`failover.domain.engine` answers the same questions
+for a zone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from failover.domain.graph import DependencyGraph
-from failover.domain.slots import FailoverSlot
+from failover.domain.slots import FailoverSlot, SlotUser
 from hosts.domain.vm import VM
 
 
@@ -38,10 +39,59 @@ def repeated_hosts(listed: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(host for host, count in Counter(listed).items() if count > 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSets:
+    """Reservations as sets of hosts: the own one and those of the users.
+
+    The rules hold for a VM if no two of its sets have a host in common but its own, and none was
+    named twice.
+
+    Attributes:
+        of_vm: VM -> the set of each of its reservations.
+        breakers: Users whose ``L(v)`` names a host twice.
+    """
+
+    of_vm: Mapping[str, Sequence[frozenset[str]]]
+    breakers: frozenset[str]
+
+    @classmethod
+    def build(cls, slots: Iterable[FailoverSlot], hosts: Mapping[str, str]) -> HostSets:
+        """Return the sets of some reservations.
+
+        Args:
+            slots: Reservations.
+            hosts: VM -> host it runs on, for all users.
+        """
+        of_vm: dict[str, list[frozenset[str]]] = {}
+        breakers: set[str] = set()
+        for slot in slots:
+            users = [user.vm_uuid for user in slot.users]
+            named = frozenset([slot.host, *map(hosts.__getitem__, users)])
+            if len(named) <= len(users):
+                breakers.update(users)
+            for vm_uuid in users:
+                of_vm.setdefault(vm_uuid, []).append(named)
+        for vm_uuid, sets in of_vm.items():
+            if len(sets) > 1:
+                different = sum(map(len, sets)) - len(sets) + 1
+                if len(frozenset().union(*sets)) != different:
+                    breakers.add(vm_uuid)
+        return cls(of_vm=of_vm, breakers=frozenset(breakers))
+
+
+def _hosts_of(slots: Iterable[FailoverSlot]) -> dict[str, str]:
+    """Return where the users run; of a VM's recorded hosts the last one read wins."""
+    return {user.vm_uuid: user.host for slot in slots for user in slot.users}
+
+
+def rule_breakers(slots: Sequence[FailoverSlot]) -> frozenset[str]:
+    """Return the users whose ``L(v)`` names a host twice."""
+    return HostSets.build(slots, _hosts_of(slots)).breakers
+
+
 def rules_hold(slots: Sequence[FailoverSlot]) -> bool:
     """Return whether every user of the reservations has an all-different ``L(v)``."""
-    graph = DependencyGraph.build(slots)
-    return all(graph.is_fine(vm_uuid) for vm_uuid in graph.vm_hosts)
+    return not rule_breakers(slots)
 
 
 def fits(vm: VM, slot: FailoverSlot) -> bool:
@@ -70,13 +120,18 @@ def is_vm_eligible_for_reservation(
     """
     if reservation.host_of(vm.vm_uuid) is not None:
         return False
-    known = list(all_reservations)
-    if all(slot.name != reservation.name for slot in known):
-        known.append(reservation)
-    graph = DependencyGraph.build(known)
-    host = graph.slot_hosts[reservation.name]
-    graph.add(vm.vm_uuid, vm.host, reservation.name, host)
-    return graph.is_slot_fine(reservation.name)
+    known = {slot.name: slot for slot in all_reservations}
+    target = known.get(reservation.name, reservation)
+    newcomer = SlotUser(vm_uuid=vm.vm_uuid, host=vm.host)
+    known[target.name] = target = target.left([vm.vm_uuid]).joined(newcomer)
+    hosts = _hosts_of(known.values()) | {vm.vm_uuid: vm.host}
+    judged = {user.vm_uuid for user in target.users}
+    near = [
+        slot
+        for slot in known.values()
+        if not judged.isdisjoint([user.vm_uuid for user in slot.users])
+    ]
+    return judged.isdisjoint(HostSets.build(near, hosts).breakers)
 
 
 def find_eligible_reservations(vm: VM, reservations: Sequence[FailoverSlot]) -> list[FailoverSlot]:
@@ -84,19 +139,23 @@ def find_eligible_reservations(vm: VM, reservations: Sequence[FailoverSlot]) -> 
 
     Source: spec failover, 7.6.
     """
-    graph = DependencyGraph.build(reservations)
-    eligible = []
-    for slot in reservations:
-        if not fits(vm, slot) or slot.host_of(vm.vm_uuid) is not None:
-            continue
-        before = graph.vm_hosts.get(vm.vm_uuid)
-        graph.add(vm.vm_uuid, vm.host, slot.name, slot.host)
-        if graph.is_slot_fine(slot.name):
-            eligible.append(slot)
-        graph.remove(vm.vm_uuid, slot.name, slot.host)
-        if before is not None:
-            graph.vm_hosts[vm.vm_uuid] = before
-    return eligible
+    hosts = _hosts_of(reservations) | {vm.vm_uuid: vm.host}
+    sets = HostSets.build(reservations, hosts)
+    if vm.vm_uuid in sets.breakers:
+        return []
+    listed = frozenset([vm.host]).union(*sets.of_vm.get(vm.vm_uuid, ()))
+
+    def may_join(slot: FailoverSlot) -> bool:
+        users = [user.vm_uuid for user in slot.users]
+        return (
+            vm.vm_uuid not in users
+            and slot.host not in listed
+            and sets.breakers.isdisjoint(users)
+            and listed.isdisjoint([hosts[user] for user in users])
+            and not any(vm.host in named for user in users for named in sets.of_vm[user])
+        )
+
+    return [slot for slot in reservations if fits(vm, slot) and may_join(slot)]
 
 
 def check_vms_still_eligible(

@@ -19,6 +19,7 @@ from failover.eligibility import (
     rules_hold,
 )
 from hosts.domain.vm import VM
+from tests.calls import calls_of
 from tests.domain.failover.oracle import five_rules_hold, may_join, slots_of, vm_at
 
 GIB = 1 << 30
@@ -305,3 +306,45 @@ def test_finding_equals_testing_each_reservation_alone(
     found = find_eligible_reservations(newcomer, valid)
     alone = [slot for slot in valid if may_join(newcomer, slot, valid)]
     assert found == alone
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations(), hosts, st.integers(0, 6))
+def test_one_pair_is_judged_as_the_five_rules_do(
+    slots: list[FailoverSlot], host: str, number: int
+) -> None:
+    vm = VM(vm_uuid=f"v{number}", host=host)
+    moved = [
+        replace(
+            slot,
+            users=tuple(
+                replace(user, host=host) if user.vm_uuid == vm.vm_uuid else user
+                for user in slot.users
+            ),
+        )
+        for slot in slots
+    ]
+    allowed = [slot for slot in moved if may_join(vm, slot, moved)]
+
+    assert [s for s in moved if is_vm_eligible_for_reservation(vm, s, moved)] == allowed
+    assert find_eligible_reservations(vm, moved) == allowed
+
+
+def test_judging_a_zone_calls_no_function_for_each_vm_or_pair() -> None:
+    slots = [
+        FailoverSlot(
+            name=f"r{number}",
+            host=f"h{number}",
+            users=tuple(
+                SlotUser(vm_uuid=f"v{number * 8 + place}", host=f"h{number + 1 + place}")
+                for place in range(8)
+            ),
+        )
+        for number in range(50)
+    ]
+    vms = [VM(vm_uuid=user.vm_uuid, host=user.host) for slot in slots for user in slot.users]
+    newcomer = VM(vm_uuid="new", host="elsewhere")
+
+    assert calls_of(lambda: check_vms_still_eligible(vms, slots)) < len(vms)
+    assert calls_of(lambda: rules_hold(slots)) < len(vms)
+    assert calls_of(lambda: is_vm_eligible_for_reservation(newcomer, slots[0], slots)) < len(vms)
