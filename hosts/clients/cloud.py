@@ -27,6 +27,9 @@ VERSIONS: Final = {IDENTITY: "v3", IMAGE: "v2", LIMES: "v1"}
 _VERSION_AT_END: Final = re.compile(r"/v\d+(\.\d+)?$")
 NOT_FOUND: Final = 404
 CLIENT_ERRORS: Final = 400
+BUSY: Final = [429, 502, 503, 504]
+"""Answers of a service that is asked again, after its ``Retry-After`` or a growing delay."""
+RETRIES: Final = 4
 
 
 class CloudUnreachable(HeadroomError):  # noqa: N818 - says what happened
@@ -73,6 +76,9 @@ class OpenStackCloud:
                 microversion=MICROVERSIONS.get(service),
                 microversion_service_type=service,
                 raise_exc=False,
+                connect_retries=RETRIES,
+                status_code_retries=RETRIES,
+                retriable_status_codes=BUSY,
             )
         except (SDKException, ClientException) as error:
             message = f"{service} {path}: {error}"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 Json = Any
+BUSY = 503
 
 
 class PretendedCloud(Protocol):
@@ -35,7 +36,8 @@ def served_cloud(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send(*fake.answer(self.path))
+            status, body = fake.answer(self.path)
+            self.send(status, body, {"Retry-After": "0"} if status == BUSY else None)
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))

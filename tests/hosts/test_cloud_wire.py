@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from tests.hosts.region_files import DATA
-from tests.hosts.served_cloud import served_cloud
+from tests.hosts.served_cloud import BUSY, served_cloud
 
 Json = Any
 WIRE = DATA / "mini-cloud-wire.json"
@@ -22,13 +22,15 @@ ELSEWHERE = ".mini-cloud.invalid"
 class RecordedCloud:
     """Replays recorded answers; any other request gets 404, as from the real services.
 
-    ``identity`` is what the catalog says of Keystone.
+    ``identity`` is what the catalog says of Keystone; ``busy`` says how often a path is refused
+    first.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.identity = "/v3/"
         self.lost: set[str] = set()
+        self.busy: dict[str, int] = {}
         self.truncated = False
         self._exchanges: list[Json] = json.loads(WIRE.read_text())["exchanges"]
 
@@ -36,6 +38,9 @@ class RecordedCloud:
         asked = urlsplit(target)
         if asked.path in self.lost:
             return 404, {}
+        if self.busy.get(asked.path, 0) > 0:
+            self.busy[asked.path] -= 1
+            return BUSY, {}
         for exchange in self._exchanges:
             parts = urlsplit(exchange["url"])
             path = f"/{str(parts.hostname).removesuffix(ELSEWHERE)}{parts.path}"
@@ -121,4 +126,21 @@ def test_a_list_that_keystone_cuts_short_without_a_next_page_is_an_error(
 ) -> None:
     cloud.truncated = True
     with pytest.raises(CommandError, match="list_limit"):
+        dumped(tmp_path)
+
+
+def test_a_service_that_is_busy_for_a_moment_is_asked_again(
+    cloud: RecordedCloud, tmp_path: Path
+) -> None:
+    whole = dumped(tmp_path)
+    listed = "/placement/resource_providers"
+    one = whole["placement"]["resource_providers"][0]["uuid"]
+    cloud.busy = {listed: 2, f"{listed}/{one}/inventories": 4}
+    assert dumped(tmp_path)["placement"] == whole["placement"]
+    assert not any(cloud.busy.values())
+
+
+def test_a_service_that_stays_busy_is_an_error(cloud: RecordedCloud, tmp_path: Path) -> None:
+    cloud.busy = {"/placement/resource_providers": 1000}
+    with pytest.raises(CommandError, match="resource_providers: status 503"):
         dumped(tmp_path)
