@@ -41,6 +41,18 @@ class DomainHint:
 NO_DOMAIN = DomainHint()
 
 
+def with_told_names(
+    hints: Mapping[str, DomainHint], names: Mapping[str, str]
+) -> dict[str, DomainHint]:
+    """Return hints by domain id, unresolved ones resolved by the names that a caller tells."""
+    return {
+        domain_id: DomainHint(name=names[domain_id])
+        if hint.is_unresolved and names.get(domain_id)
+        else hint
+        for domain_id, hint in hints.items()
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmFacts:
     """What a request for a VM is judged by, and one for a slot is not.

@@ -16,8 +16,9 @@ from capacity.domain.slot_request import (
     SlotAsk,
     slot_name,
     slot_name_prefix,
+    with_told_names,
 )
-from capacity.models import Reservation
+from capacity.models import ProjectQuota, Reservation
 from capacity.selectors.groups import load_group_definitions
 from capacity.services.pipelines import active_pipelines
 from hosts.models import Domain
@@ -157,15 +158,23 @@ def _flavor_of(group: FlavorGroupDef, name: str) -> FlavorSpec | None:
 
 
 def domain_hints(domain_ids: Iterable[str]) -> dict[str, DomainHint]:
-    """Return what is known of domains, by id; one that is not listed counts as unresolved."""
+    """Return what is known of domains, by id; one that nobody named counts as unresolved.
+
+    Domains that no list of the cloud has named yet have the name that Limes told with a quota.
+    """
     wanted = {domain_id for domain_id in domain_ids if domain_id}
     if not wanted:
         return {}
     names = dict(Domain.objects.filter(openstack_id__in=wanted).values_list("openstack_id", "name"))
-    return {
+    hints = {
         domain_id: DomainHint(name=names.get(domain_id), is_unresolved=domain_id not in names)
         for domain_id in sorted(wanted)
     }
+    unlisted = wanted - names.keys()
+    if not unlisted:
+        return hints
+    told = ProjectQuota.objects.filter(domain_id__in=unlisted).exclude(domain_name="")
+    return with_told_names(hints, dict(told.order_by("pk").values_list("domain_id", "domain_name")))
 
 
 def slot_pipelines(groups: Collection[str]) -> Mapping[str, Pipeline]:

@@ -128,6 +128,7 @@ def _project_changes(node: JSONNode, project_id: str) -> ProjectChanges:
     resources = node.member("byResource").members(max_key_length=MAX_NAME_LENGTH)
     return ProjectChanges(
         domain_id=domain.member("uuid").text(max_length=MAX_PROJECT_ID_LENGTH),
+        domain_name=domain.member("name").text(max_length=MAX_NAME_LENGTH),
         by_resource={name: _changeset(entry) for name, entry in resources},
     )
 

@@ -76,10 +76,12 @@ class ProjectChanges:
 
     Attributes:
         domain_id: Keystone domain of the project, empty if Limes sent no metadata.
+        domain_name: Its name, empty likewise.
         by_resource: Mapping resource name -> changeset.
     """
 
     domain_id: str = ""
+    domain_name: str = ""
     by_resource: Mapping[str, ResourceChangeset] = field(default_factory=dict)
 
 
@@ -98,6 +100,15 @@ class ChangeRequest:
     info_version: int = 0
     is_dry_run: bool = False
     by_project: Mapping[str, ProjectChanges] = field(default_factory=dict)
+
+    @property
+    def domain_names(self) -> Mapping[str, str]:
+        """Names of the domains that the request tells, by id."""
+        return {
+            project.domain_id: project.domain_name
+            for project in self.by_project.values()
+            if project.domain_id and project.domain_name
+        }
 
     def places(self) -> Iterator[tuple[str, str, tuple[ChangeEntry, ...]]]:
         """Yield project, resource and its changes in processing order: projects, then resources."""

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from capacity.domain.group_settings import settings_for_group
+from capacity.domain.slot_request import with_told_names
 from capacity.domain.units import UnitError, declared_units_to_bytes
 from capacity.locks import zone_lock
 from capacity.selectors.groups import load_group_definitions, load_group_settings
@@ -256,6 +257,9 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
         cores=read_cores(cores_keys(targets), outside=uuids, now=context.now),
         max_slots=settings.HEADROOM.liquid.max_slots_per_commitment if context.may_reject else 0,
         targets=targets,
+    )
+    snapshot = replace(
+        snapshot, domains=with_told_names(snapshot.domains, context.request.domain_names)
     )
     if context.request.is_dry_run:
         snapshot = replace(snapshot, cores=counted_cores(snapshot, only_unknown=True))

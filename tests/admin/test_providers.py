@@ -130,7 +130,7 @@ def test_a_provider_is_found_by_its_uuid(admin_client: Client, host: ResourcePro
         pytest.param(f"q={VM}", 1, id="uuid"),
         pytest.param("q=project-1", 1, id="project"),
         pytest.param("provider=0", 0, id="another provider"),
-        pytest.param("provider=nonsense", 1, id="no number"),
+        pytest.param("provider=nonsense", 0, id="no number"),
     ],
 )
 def test_consumers_are_found(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,16 +11,17 @@ from prometheus_client import REGISTRY
 from capacity.domain.flavor_groups import FlavorSpec
 from capacity.domain.placing import place_slots
 from capacity.domain.slot_request import NO_DOMAIN, DomainHint, SlotAsk
-from capacity.models import Reservation, SchedulingDecision
+from capacity.models import ProjectQuota, Reservation, SchedulingDecision
 from capacity.selectors.slot_requests import domain_hints
 from commitments.models import Commitment
+from commitments.services.change import change_commitments
 from hosts.models import Domain
 from scheduling.engine import SLOT_PIPELINE, Pipeline
 from scheduling.request import Intent
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
-from tests.commitments.change_requests import change, decide_ram
-from tests.factories import make_domain, make_group, make_host
+from tests.commitments.change_requests import ACTOR, NOW, RAM, change, decide_ram, request
+from tests.factories import make_domain, make_group, make_host, make_quota
 
 A = "aaaaaaaa-0000-4000-8000-000000000001"
 B = "bbbbbbbb-0000-4000-8000-000000000002"
@@ -96,6 +98,22 @@ def test_domain_is_told_by_name(domain_id: str, hint: DomainHint) -> None:
     assert domain_hints([domain_id]).get(domain_id, NO_DOMAIN) == hint
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        pytest.param("monsoon3", DomainHint(name="monsoon3"), id="told"),
+        pytest.param("", DomainHint(is_unresolved=True), id="not told"),
+    ],
+)
+def test_domain_that_no_list_names_has_the_name_told_with_a_quota(
+    told: str, hint: DomainHint
+) -> None:
+    row = make_quota("alpha")
+    ProjectQuota.objects.filter(pk=row.pk).update(domain_id="not-listed", domain_name=told)
+    assert domain_hints(["not-listed"]) == {"not-listed": hint}
+
+
 def use_pipelines(settings: Any, pipelines: dict[str, str]) -> None:
     slots = settings.HEADROOM.slots.model_copy(update={"group_pipelines": pipelines})
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"slots": slots})
@@ -138,6 +156,20 @@ class TestPipelines:
         assert not SchedulingDecision.objects.exists()
         assert REGISTRY.get_sample_value("cortex_nova_placement_total", LABELS) == placed
         assert not Reservation.objects.get().allocations.exists()
+
+    @pytest.mark.parametrize(("told", "is_accepted"), [("monsoon3", True), ("", False)])
+    def test_domain_that_no_list_names_has_the_name_that_limes_tells(
+        self, told: str, is_accepted: bool
+    ) -> None:
+        Domain.objects.all().delete()
+        asked = request({"alpha": {RAM: [change(A, 1)]}})
+        projects = {
+            name: replace(project, domain_name=told) for name, project in asked.by_project.items()
+        }
+        outcome = change_commitments(
+            replace(asked, by_project=projects), actor=ACTOR, request_id="req-1", now=NOW
+        )
+        assert (outcome.rejection_reason == "") is is_accepted
 
     def test_unknown_domain_waits_where_customers_are_kept_apart(self, settings: Any) -> None:
         """Fail closed: without its name a slot might land on a host it must not use."""

@@ -19,6 +19,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RULES = SyncRules(
     stale_threshold=3,
     stale_grace=timedelta(hours=6),
+    unlisted_grace=timedelta(minutes=10),
     max_drop_ratio=0.2,
     max_drop_count=5,
     expired_retention=timedelta(days=1),
