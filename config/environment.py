@@ -140,7 +140,13 @@ class Environment(BaseSettings):
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
 
-    @field_validator("lock_timeout_seconds", "beat_max_age_seconds", mode="before")
+    @field_validator(
+        "lock_timeout_seconds",
+        "beat_max_age_seconds",
+        "clock_warn_seconds",
+        "clock_refuse_seconds",
+        mode="before",
+    )
     @classmethod
     def _durations(cls, raw: Any, info: ValidationInfo) -> Any:  # Any: what the environment holds
         return with_duration(raw, info)

@@ -14,6 +14,7 @@ def test_entries_expire_with_their_interval() -> None:
         assert entry["options"]["expires"], name
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("is_synced", [True, False], ids=["with a login", "without a login"])
 def test_syncer_runs_once_at_the_start(monkeypatch: pytest.MonkeyPatch, *, is_synced: bool) -> None:
     """Spec commitments, 1.4: every interval, plus once at start."""

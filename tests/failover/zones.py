@@ -20,8 +20,10 @@ from hosts.models import Flavor, Host, Instance
 from tests.domain.failover.oracle import SLOT, five_rules_hold, private_survivors
 from tests.factories import (
     make_allocation,
+    make_domain,
     make_flavor,
     make_host,
+    make_project,
     make_reservation,
     make_vm,
 )
@@ -41,7 +43,10 @@ def require(**patterns: int) -> None:
 
 
 def hosts(names: str, *, zone: str = "az-a", vcpus: int = 16, gib: int = 32, **fields: Any) -> None:
-    """Make hosts of some names."""
+    """Make hosts of some names; the domain and the projects of their VMs are known."""
+    make_domain()
+    make_project()
+    make_project("p")
     for name in names.split():
         make_host(name, zone=zone, vcpus=vcpus, memory_gib=gib, **fields)
 
