@@ -5,21 +5,14 @@ import pytest
 from hypothesis import given
 
 from scheduling.capacity_count import placeable, slots_per_host
+from scheduling.engine import SLOT_PIPELINE
 from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.resources import GIB, ZERO
 from scheduling.table import HostRow, HostTable
 
 from .worlds import ask, free_of, gib, requests, roomy, verdict, worlds
 
-STEPS = (
-    "filter_status_conditions",
-    "filter_correct_az",
-    "filter_host_instructions",
-    "filter_capabilities",
-    "filter_has_requested_traits",
-    "filter_allowed_projects",
-    "filter_has_enough_capacity",
-)
+STEPS = tuple(step.name for step in SLOT_PIPELINE.filters)
 
 
 @pytest.mark.parametrize(
