@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Answer = TypeVar("Answer")
+
+
+YOUNG_SECONDS = 1.0
+"""While no question is open for longer than this, the other side counts as quick."""
+PATIENCE_SECONDS = 0.5
+"""Longest wait for a place among the waiting, while the other side is quick."""
 
 
 class TooManyWaitError(Exception):
@@ -23,6 +30,7 @@ class NoAnswerInTimeError(Exception):
 @dataclass(slots=True)
 class _Flight(Generic[Answer]):
     future: Future[Answer]
+    began: float
     waiting: int = 0
 
 
@@ -30,7 +38,9 @@ class TokenFlights(Generic[Answer]):
     """Questions under way: one for each key, asked by threads of their own.
 
     So a caller waits for a bounded time, whatever the other side does, and a question that was
-    answered too late for its caller is answered for the next one.
+    answered too late for its caller is answered for the next one. When as many wait as may, others
+    are patient for a moment if the other side is quick, as a burst is soon over, and give up at
+    once if it is not.
 
     Args:
         most_waiting: Callers that may wait at once, and questions that are asked at once.
@@ -40,7 +50,7 @@ class TokenFlights(Generic[Answer]):
     def __init__(self, *, most_waiting: int, seconds: float) -> None:
         self._most_waiting = most_waiting
         self._seconds = seconds
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._flights: dict[bytes, _Flight[Answer]] = {}
         self._waiting = 0
         self._threads = ThreadPoolExecutor(most_waiting, thread_name_prefix="token")
@@ -49,12 +59,11 @@ class TokenFlights(Generic[Answer]):
         """Return the answer to a question, asked anew unless one with the same key is under way.
 
         Raises:
-            TooManyWaitError: as many callers wait as may.
+            TooManyWaitError: as many callers wait as may, and it is not over in a moment.
             NoAnswerInTimeError: there was no answer in time.
         """
         with self._lock:
-            if self._waiting >= self._most_waiting:
-                raise TooManyWaitError
+            self._find_place()
             flight = self._flights.get(key)
             if flight is None:
                 flight = self._flights[key] = self._start(key, question)
@@ -67,6 +76,15 @@ class TokenFlights(Generic[Answer]):
         finally:
             self._leave(key, flight)
 
+    def _find_place(self) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._waiting >= self._most_waiting:
+            oldest = min((flight.began for flight in self._flights.values()), default=deadline)
+            seconds = min(deadline, oldest + YOUNG_SECONDS) - time.monotonic()
+            if seconds <= 0:
+                raise TooManyWaitError
+            self._lock.wait(seconds)
+
     def _start(self, key: bytes, question: Callable[[], Answer]) -> _Flight[Answer]:
         context = contextvars.copy_context()
 
@@ -76,7 +94,7 @@ class TokenFlights(Generic[Answer]):
             finally:
                 self._end(key)
 
-        return _Flight(self._threads.submit(run))
+        return _Flight(self._threads.submit(run), began=time.monotonic())
 
     def _end(self, key: bytes) -> None:
         with self._lock:
@@ -85,6 +103,7 @@ class TokenFlights(Generic[Answer]):
     def _leave(self, key: bytes, flight: _Flight[Answer]) -> None:
         with self._lock:
             self._waiting -= 1
+            self._lock.notify()
             flight.waiting -= 1
             if not flight.waiting and flight.future.cancel():  # it had not begun
                 self._flights.pop(key, None)
