@@ -92,7 +92,7 @@ def _xid() -> object:
 
 
 def _times() -> dict[str, object]:
-    return HostCapacity.objects.values("updated_at").get()
+    return dict(HostCapacity.objects.values("updated_at").get())
 
 
 def test_a_renewal_takes_the_slot_with_its_vm(host: Host) -> None:

@@ -344,7 +344,11 @@ def test_a_vm_of_a_host_that_goes_keeps_its_server_group(settings: Any) -> None:
     World(hosts=(Room(), Room())).make(settings)
     source = Host.objects.get(name=SOURCE)
     Reservation.objects.all().delete()
-    fields = {"project_id": PROJECT, "flavor_extra_specs": QEMU, "memory_gib": 1}
+    fields: dict[str, Any] = {
+        "project_id": PROJECT,
+        "flavor_extra_specs": QEMU,
+        "memory_gib": 1,
+    }
     moving = make_vm("a", source, **fields)
     make_server_group(moving, make_vm("b", Host.objects.get(name="h0"), **fields))
     assert displaced(Reservation()) == {"h1"}
