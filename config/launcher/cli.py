@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from config.launcher.checks import run_lint
+from config.launcher.cloud import run_cloud
 from config.launcher.conformance import run_conformance
 from config.launcher.demo import parse_demo, run_demo
 from config.launcher.environment import ensure_environment, require_environment
@@ -22,11 +23,12 @@ from config.launcher.terminal import LauncherError, complain, say
 
 USAGE = """usage: ./run COMMAND ...
 
-  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--fresh]
+  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--fresh] [--verbose]
   test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
   lint                           every static check
   bench  NAME [--quick] [--only PATTERN]   results in .local/bench/NAME.json
   conformance [--only PATTERN]   the public Placement tests against a served Headroom
+  cloud  [--hosts N] [--servers N] [--keep]   a real Nova with Headroom as its Placement
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
   install                        what serve needs, with hashes; serve itself installs nothing
   serve  [web|worker|beat] ...   production: DATABASE_URL and REDIS_URL given
@@ -149,6 +151,7 @@ COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {
     "manage": _manage,
     "serve": _serve,
     "conformance": _conformance,
+    "cloud": run_cloud,
     "install": _install,
     "lock": _lock,
 }

@@ -96,10 +96,10 @@ def run_conformance(
         services = held.enter_context(start_services(checkout, "test", environ, database=DATABASE))
         held.callback(ignore_stop)
         variables = dict(services.variables)
-        variables["DATABASE_URL"] = _fresh_database(checkout, variables["DATABASE_URL"])
+        variables["DATABASE_URL"] = fresh_database(checkout, variables["DATABASE_URL"])
         env = {**tool_environment(environ, variables), "PYTHONUNBUFFERED": "1"}
         with step("database migrations"):
-            _migrate(checkout, env)
+            migrate(checkout, env)
         with step("servers"):
             urls = _start_servers(checkout, env, held)
         return _run_programs(checkout, peer, options, urls)
@@ -117,22 +117,28 @@ with psycopg.connect(address, dbname="postgres", autocommit=True) as connection:
 """
 
 
-def database_beside(address: str) -> tuple[str, str]:
+def database_beside(address: str, ours: str = DATABASE) -> tuple[str, str]:
     """Return name and address of a database of our own on the server of another.
 
     Args:
         address: A ``DATABASE_URL``; its own database is never touched, unless it is one of ours.
+        ours: What the names of ours begin with.
     """
     parts = urlsplit(address)
     given = parts.path.lstrip("/")
-    name = given if given.startswith(DATABASE) else f"{given}_conformance"
+    name = given if given.startswith(ours) else f"{given}_{ours.removeprefix('headroom_')}"
     before, _, query = address.partition("?")
     own = f"{before.removesuffix(parts.path)}/{name}"
     return name, f"{own}?{query}" if query else own
 
 
-def _fresh_database(checkout: Checkout, address: str) -> str:
-    name, own = database_beside(address)
+def fresh_database(checkout: Checkout, address: str, ours: str = DATABASE) -> str:
+    """Create a database of our own beside another, anew if it is there, and return its address.
+
+    Raises:
+        LauncherError: it failed.
+    """
+    name, own = database_beside(address, ours)
     command = [str(checkout.python), "-c", _RECREATE, address, name]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:
@@ -141,7 +147,12 @@ def _fresh_database(checkout: Checkout, address: str) -> str:
     return own
 
 
-def _migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
+def migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
+    """Bring a database up to date.
+
+    Raises:
+        LauncherError: it failed.
+    """
     command = [str(checkout.python), "manage.py", "migrate", "--no-input", "--verbosity", "0"]
     done = subprocess.run(
         command, env=dict(env), cwd=checkout.root, capture_output=True, text=True, check=False

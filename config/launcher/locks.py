@@ -20,6 +20,7 @@ REQUIREMENTS = (
     "requirements-dev.txt",
     "requirements-services.txt",
     "requirements-placement-peer.txt",
+    "requirements-cloud.txt",
     "tests/peers/requirements-keystone.txt",
 )
 OLDEST_PYTHON = "3.11"

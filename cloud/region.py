@@ -1,0 +1,55 @@
+"""The running cloud as a region file, and back into Headroom."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from cloud.api import CallError
+from cloud.layout import Layout, openstack_variables
+
+
+def dump_and_import(layout: Layout, environ: Mapping[str, str]) -> str:
+    """Dump the cloud, import the file, and return what is in it.
+
+    Raises:
+        CallError: A command failed, or something is missing in the file.
+    """
+    region = layout.state / "region.json"
+    _manage(layout, environ, "dump_region", "--output", str(region))
+    content = json.loads(region.read_bytes())
+    said = json.loads(_manage(layout, environ, "import_region", str(region), "--json"))
+    counts = {
+        name: len(content[section][name])
+        for section, name in (
+            ("identity", "projects"),
+            ("compute", "hypervisors"),
+            ("compute", "servers"),
+            ("compute", "server_groups"),
+            ("placement", "resource_providers"),
+        )
+    }
+    empty = [name for name, count in counts.items() if not count]
+    skipped = [remark for remark in said["remarks"] if not remark["is_kept"]]
+    if empty or skipped:
+        message = f"nothing in {empty}, skipped {skipped[:3]}"
+        raise CallError(message)
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _manage(layout: Layout, environ: Mapping[str, str], *words: str) -> str:
+    done = subprocess.run(  # noqa: S603 - our own commands
+        [sys.executable, str(layout.root / "manage.py"), *words],
+        env={**environ, **openstack_variables(layout), "HEADROOM_LOG_LEVEL": "WARNING"},
+        cwd=layout.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        message = f"manage.py {words[0]} failed: {problem}"
+        raise CallError(message)
+    return done.stdout
