@@ -83,6 +83,7 @@ def _rabbit(layout: Layout, processes: Processes) -> None:
 
 def _mysql(layout: Layout, processes: Processes) -> None:
     data, socket = layout.state / "mysql", layout.home / "mysql.sock"
+    socket.unlink(missing_ok=True)  # of a run that was killed: nobody listens there
     processes.run(
         *("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root"),
         *("--skip-test-db", "--auth-root-authentication-method=normal"),
