@@ -16,6 +16,7 @@ APPS = (
     "placement",
     "bridge",
     "config",
+    "cloud",
 )
 ROOT_CLASS = "HeadroomError"
 PAGE = ROOT / "docs" / "errors.md"
