@@ -15,5 +15,4 @@ def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     server = WebServer(directory=tmp_path)
     server.start()
     yield server
-    if server.child is not None and server.child.process.poll() is None:
-        server.kill()
+    server.end()

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,21 @@ def process_environment(directory: Path, **overrides: str) -> dict[str, str]:
     )
 
 
+def manage(directory: Path, *arguments: str, **overrides: str) -> str:
+    """Run ``manage.py`` with the environment of a production process; return what it printed."""
+    checkout = this_checkout()
+    made = subprocess.run(  # noqa: S603 - ours
+        [str(checkout.python), "manage.py", *arguments],
+        cwd=checkout.root,
+        env=process_environment(directory, **overrides),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     status: int
@@ -118,6 +134,11 @@ class Process:
         assert self.child is not None
         stop_children([self.child], ((signal.SIGTERM, PATIENCE_SECONDS),))
         return self.child.process.wait()
+
+    def end(self) -> None:
+        """Kill what is left of it."""
+        if self.child is not None and self.child.process.poll() is None:
+            self.kill()
 
     def log(self) -> str:
         return (self.directory / f"{self.role}.log").read_text(errors="replace")[-4000:]

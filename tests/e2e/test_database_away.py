@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from config.launcher.places import this_checkout
 from config.launcher.processes import wait_until
 from tests.api.scheduler_client import RECORDED
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
-from tests.e2e.processes import ADMIN, Answer, WebServer, process_environment
+from tests.e2e.processes import ADMIN, Answer, WebServer, manage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
@@ -95,18 +93,8 @@ def web(postgres: OwnPostgres, tmp_path: Path) -> Iterator[WebServer]:
         "GRANIAN_WORKERS": "1",
         "HEADROOM_TOKENS": json.dumps(tokens),
     }
-    environment = process_environment(tmp_path, **overrides)
-    checkout = this_checkout()
-    for command in (["migrate", "--verbosity", "0"], ["import_region", str(REGION)]):
-        made = subprocess.run(  # noqa: S603 - ours
-            [str(checkout.python), "manage.py", *command],
-            cwd=checkout.root,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert made.returncode == 0, made.stderr
+    for command in (("migrate", "--verbosity", "0"), ("import_region", str(REGION))):
+        manage(tmp_path, *command, **overrides)
     server = WebServer(directory=tmp_path, overrides=overrides)
     server.start()
     yield server
