@@ -1,16 +1,20 @@
 """From the body that Nova sends to the engine's request (spec scheduling, 2.1-2.3, 2.7, 3).
 
-The JSON is decoded once. Of the host list, which is most of a large body, only the names are taken,
-in one pass; the engine turns them into a row mask, and pipelines that ignore the caller's choice
-use them for nothing but to cut the answer. Missing fields and ``null`` are zero values, unknown
-fields are ignored.
+The JSON is decoded once, by a typed decoder that makes of the host list, which is most of a large
+body, nothing but the names; the engine turns them into a row mask, and pipelines that ignore the
+caller's choice use them for nothing but to cut the answer. What does not have the types that Nova
+sends is decoded again without any, and checked field by field. Missing fields and ``null`` are zero
+values, unknown fields are ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+
+import msgspec
+import orjson
 
 from capacity.api import errors
 from capacity.domain.nova_call import PipelineNotInferredError, inferred_pipeline
@@ -52,6 +56,29 @@ _KIND_OF_WORD: Mapping[str, str] = {
 }
 _HOST = itemgetter("host")
 _NUMBER_TYPES = frozenset({int, float, type(None)})
+_NULL = msgspec.Raw(b"null")
+
+
+class _ListedHost(msgspec.Struct, gc=False):
+    """An entry of the host list; its hypervisor's name is not looked at."""
+
+    host: str
+
+
+class _Body(msgspec.Struct, gc=False):
+    """A call as Nova sends it: what is large with its types, what is small as its text."""
+
+    hosts: list[_ListedHost]
+    weights: dict[str, float]
+    spec: msgspec.Raw = _NULL
+    context: msgspec.Raw = _NULL
+    pipeline: msgspec.Raw = _NULL
+    options: msgspec.Raw = _NULL
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_NAME = attrgetter("host")
+_SMALL_FIELDS = ("spec", "context", "pipeline", "options")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +114,14 @@ def parse_nova_call(body: bytes) -> NovaCall:
 
 def _parsed(body: bytes) -> NovaCall:
     try:
-        top = parse_json(body)
+        top, listed = _decoded(body)
         spec = top.member("spec").member(DATA)
         context = top.member("context")
         extra_specs = _extra_specs(spec.member("flavor").member(DATA).member("extra_specs"))
-        hosts = _host_names(top.member("hosts"))
-        weights = _weights(top.member("weights"))
+        if listed is None:
+            hosts, weights = _host_names(top.member("hosts")), _weights(top.member("weights"))
+        else:
+            hosts, weights = listed
         request = _request(spec, extra_specs, hosts, weights)
         pipeline_name = top.member("pipeline").text(max_length=MAX_NAME_LENGTH)
         options = _options(top.member("options"))
@@ -152,6 +181,22 @@ def _inferred(extra_specs: Mapping[str, str]) -> str:
         raise errors.InvalidCall(
             f"failed to determine {error.subject}", shortened(error.problem, MAX_NAME_LENGTH)
         ) from None
+
+
+def _decoded(body: bytes) -> tuple[JSONNode, tuple[tuple[str, ...], Mapping[str, float]] | None]:
+    """Return the body's fields, and its hosts and weights if they have the types Nova sends.
+
+    Raises:
+        InvalidInput: not JSON.
+    """
+    try:
+        if not body.isascii():
+            body.decode()  # the typed decoder does not look into texts that nobody asked for
+        call = _BODY.decode(body)
+        top = {name: orjson.loads(memoryview(getattr(call, name))) for name in _SMALL_FIELDS}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return parse_json(body), None
+    return JSONNode("", top), (tuple(map(_NAME, call.hosts)), call.weights)
 
 
 def _host_names(node: JSONNode) -> tuple[str, ...]:

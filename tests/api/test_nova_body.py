@@ -1,0 +1,75 @@
+"""Which hosts and weights are read of a body, however it is written (spec scheduling, 2.3)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.api.errors import InvalidCall
+from capacity.api.nova_request import parse_nova_call
+from tests.api.scheduler_client import NovaClient
+
+NAMES = st.text(max_size=8) | st.sampled_from(["node1", "nöde", "\x00", '"', "\\", "💾"])
+NUMBERS = (
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-(2**70), 2**70)
+    | st.none()
+    | st.sampled_from([-0.0, 0, 5e-324, 1.7976931348623157e308])
+)
+LISTED = st.dictionaries(NAMES, NUMBERS, max_size=6)
+
+
+def body_of(weights: dict[str, Any], *, is_ascii: bool, indent: int | None, **more: Any) -> bytes:
+    body = NovaClient().body()
+    body["hosts"] = [{"x": [1], "host": name, "hypervisor_hostname": name} for name in weights]
+    body["weights"] = weights
+    return json.dumps({**body, **more}, ensure_ascii=is_ascii, indent=indent).encode()
+
+
+@given(weights=LISTED, is_ascii=st.booleans(), indent=st.none() | st.just(1))
+def test_hosts_and_weights_are_those_of_the_text(
+    weights: dict[str, Any], is_ascii: bool, indent: int | None
+) -> None:
+    request = parse_nova_call(body_of(weights, is_ascii=is_ascii, indent=indent)).request
+    assert request.hosts == tuple(weights)
+    assert request.weights == {name: float(weight or 0) for name, weight in weights.items()}
+
+
+@given(weights=LISTED, place=st.integers(0), byte=st.binary(min_size=1, max_size=1))
+def test_damaged_text_is_refused_or_says_what_a_plain_decoder_reads(
+    weights: dict[str, Any], place: int, byte: bytes
+) -> None:
+    body = body_of(weights, is_ascii=False, indent=None)
+    place %= len(body)
+    body = body[:place] + byte + body[place + 1 :]
+    try:
+        request = parse_nova_call(body).request
+    except InvalidCall:
+        return
+    plain = json.loads(body)
+    assert request.hosts == tuple(entry.get("host") or "" for entry in plain["hosts"] or ())
+    read = {name: float(weight or 0) for name, weight in (plain["weights"] or {}).items()}
+    assert request.weights == read
+
+
+def test_number_that_no_float_holds_is_ignored_where_nobody_reads_it() -> None:
+    body = body_of({"h1": 0.5}, is_ascii=True, indent=None, unread=1)
+    body = body.replace(b'"unread": 1', b'"unread": 1e999')
+    assert parse_nova_call(body).request.hosts == ("h1",)
+
+
+def test_unread_text_that_is_not_utf8_is_refused() -> None:
+    body = body_of({"h1": 0.5}, is_ascii=True, indent=None, unread="x").replace(b'"x"', b'"\xff"')
+    with pytest.raises(InvalidCall, match="not valid JSON"):
+        parse_nova_call(body)
+
+
+def test_repeated_fields_count_as_they_stand_last() -> None:
+    body = body_of({"h1": 0.5}, is_ascii=True, indent=None)
+    body = body[:-1] + b', "hosts": [{"host": "a", "host": "h2"}], "weights": {"h2": 1, "h2": 2}}'
+    request = parse_nova_call(body).request
+    assert (request.hosts, request.weights) == (("h2",), {"h2": 2.0})
