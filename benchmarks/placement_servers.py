@@ -31,6 +31,8 @@ THREADS = 4
 READY_SECONDS = 90.0
 REQUEST_SECONDS = 300.0
 REFERENCE_DATABASE = "headroom_bench_reference"
+#: User ``admin`` of a project, as the reference reads it, which authenticates nobody.
+TOKEN = "admin:benchmark-project"  # noqa: S105 - for servers on this machine
 STOP = ((signal.SIGTERM, 10.0),)
 CPUCLOCK_SCHED = 2
 
@@ -152,7 +154,7 @@ def encode(target: Target, method: str, path: str, body: Any = None, *, minor: i
     lines = [
         f"{method} {target.prefix}{path} HTTP/1.1",
         f"Host: {ADDRESS}:{target.port}",
-        "X-Auth-Token: admin",
+        f"X-Auth-Token: {TOKEN}",
         "Accept: application/json",
         f"OpenStack-API-Version: placement 1.{minor}",
     ]
@@ -205,7 +207,8 @@ def served_headroom() -> Iterator[Target]:
         port = choose_port(0)
         checkout = this_checkout()
         settings = {
-            "HEADROOM_AUTH": "noauth",
+            "HEADROOM_AUTH": "token",
+            "HEADROOM_TOKENS": json.dumps([{"token": TOKEN, "name": "admin", "roles": ["admin"]}]),
             "HEADROOM_LISTEN_ADDRESS": ADDRESS,
             "HEADROOM_LOG_LEVEL": "WARNING",
             "GRANIAN_PORT": str(port),

@@ -169,10 +169,10 @@ class Environment(BaseSettings):
         elif len(self.secret_key.get_secret_value()) < 32 and not self.debug:  # noqa: PLR2004
             message = "secret_key: needs at least 32 characters"
             raise ValueError(message)
-        if self.auth == "noauth" and not (self.debug or self.listen_address in LOOPBACK_ADDRESSES):
+        if self.auth == "noauth" and not (self.debug and self.listen_address in LOOPBACK_ADDRESSES):
             message = (
-                "auth: noauth is for development: turn HEADROOM_DEBUG on "
-                "or listen on a loopback address"
+                "auth: noauth is for development: it needs HEADROOM_DEBUG "
+                "and a loopback address to listen on"
             )
             raise ValueError(message)
         if self.auth == "keystone" and not self.keystone.is_complete:

@@ -10,8 +10,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 django_application = get_wsgi_application()
 
-from placement.warming import warm_up  # noqa: E402 - needs the settings
+from django.conf import settings  # noqa: E402 - needs the settings
+
+from config.listening import guarded  # noqa: E402 - likewise
+from placement.warming import warm_up  # noqa: E402 - likewise
 from placement.wsgi import placement_first  # noqa: E402 - likewise
 
-application = placement_first(django_application)
+application = guarded(placement_first(django_application), settings.HEADROOM)
 warm_up()

@@ -34,13 +34,3 @@ def check_policy_file(**kwargs: Any) -> list[CheckMessage]:  # Any: Django's own
         message = f"{name} has rules that nothing asks for: {', '.join(unknown)}"
         return [Warning(message, id="placement.W002")]
     return []
-
-
-@register(TAG)
-def check_open_server(**kwargs: Any) -> list[CheckMessage]:  # Any: Django's own signature
-    """Warn of an open Placement API outside development."""
-    del kwargs
-    if settings.HEADROOM.auth != "noauth" or settings.DEBUG:
-        return []
-    message = "HEADROOM_AUTH=noauth: whoever can reach the Placement API may change all of it"
-    return [Warning(message, id="placement.W001")]

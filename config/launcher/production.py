@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from config.launcher.places import Checkout
@@ -33,8 +34,11 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     return [*celery, *extra]
 
 
-def serve_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def serve_environment(environ: Mapping[str, str], extra: Sequence[str] = ()) -> dict[str, str]:
     """Return the environment of production: the given one, with server defaults filled in.
+
+    Our address is the one that the web server binds, whichever way it was given: its option in
+    ``extra``, our setting, its own variable.
 
     Raises:
         LauncherError: the database or the broker is not given.
@@ -42,8 +46,23 @@ def serve_environment(environ: Mapping[str, str]) -> dict[str, str]:
     missing = [name for name in ("DATABASE_URL", "REDIS_URL") if not environ.get(name)]
     if missing:
         raise LauncherError(f"./run serve needs {' and '.join(missing)} (./run demo does not)")
-    address = environ.get("HEADROOM_LISTEN_ADDRESS", "127.0.0.1")
-    return {**_WEB_DEFAULTS, "GRANIAN_HOST": address, **environ}
+    ours = environ.get("HEADROOM_LISTEN_ADDRESS", "")
+    address = ours or environ.get("GRANIAN_HOST", "") or "127.0.0.1"
+    return {
+        **_WEB_DEFAULTS,
+        **environ,
+        "GRANIAN_HOST": address,
+        "HEADROOM_LISTEN_ADDRESS": _host_option(extra) or address,
+    }
+
+
+def _host_option(extra: Sequence[str]) -> str:
+    given = ""
+    for option, following in itertools.pairwise([*extra, ""]):
+        name, _, joined = option.partition("=")
+        if name == "--host":
+            given = joined or following
+    return given
 
 
 def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str, str]) -> NoReturn:
@@ -52,7 +71,7 @@ def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str,
     Raises:
         LauncherError: something is not given, or migrations are missing.
     """
-    env = serve_environment(environ)
+    env = serve_environment(environ, extra if role == "web" else ())
     check = [str(checkout.python), "manage.py", "migrate", "--check"]
     if subprocess.run(check, env=env, cwd=checkout.root, check=False).returncode != 0:
         raise LauncherError(

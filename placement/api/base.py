@@ -25,6 +25,8 @@ from placement.api.rendering import (
     JSON_TYPE,
     absolute_url,
     empty_answer,
+    host_of,
+    is_served_host,
     json_answer,
     prefix_of,
     put_cache_headers,
@@ -187,6 +189,8 @@ class PlacementView(APIView):
 
     def _admit(self) -> None:
         meta = self.http_request.META
+        if not is_served_host(host_of(self.http_request)):
+            raise BadRequest("The Host header names a host that is not served here.")
         if not self.is_public:
             self.caller = caller_of(self.http_request)
         self.minor = negotiated_minor(meta.get("HTTP_OPENSTACK_API_VERSION"))

@@ -9,7 +9,9 @@ from functools import lru_cache
 from typing import Final
 
 import orjson
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.http.request import split_domain_port, validate_host
 
 from placement.conf import headroom
 
@@ -35,13 +37,24 @@ def absolute_url(request: HttpRequest, path: str) -> str:
         request: Whose scheme and host are taken; those of a proxy if it is trusted.
         path: Path below the mount point.
     """
-    meta = request.META
     scheme = request.scheme or "http"
+    if headroom().placement.trusted_proxy_headers:
+        scheme = request.META.get("HTTP_X_FORWARDED_PROTO", scheme)
+    return f"{scheme}://{host_of(request)}{prefix_of(request)}{path}"
+
+
+def host_of(request: HttpRequest) -> str:
+    """Return the host that a request asks for; that of a proxy if it is trusted."""
+    meta = request.META
     host = meta.get("HTTP_HOST") or _own_host(request)
     if headroom().placement.trusted_proxy_headers:
-        scheme = meta.get("HTTP_X_FORWARDED_PROTO", scheme)
         host = meta.get("HTTP_X_FORWARDED_HOST", host)
-    return f"{scheme}://{host}{prefix_of(request)}{path}"
+    return str(host)
+
+
+def is_served_host(host: str) -> bool:
+    """Return whether a host, with or without port, is among the allowed ones."""
+    return validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS)
 
 
 def _own_host(request: HttpRequest) -> str:

@@ -32,6 +32,7 @@ TOKENS = [
     {"token": VIEWER, "name": "viewer", "roles": ["cloud_resource_viewer"]},
     {"token": MEMBER, "name": "member", "roles": ["member"]},
 ]
+OPEN = {"HEADROOM_AUTH": "noauth", "HEADROOM_DEBUG": "true"}
 PATIENCE_SECONDS = 60.0
 REQUEST_SECONDS = 30.0
 PING_SECONDS = 1.0

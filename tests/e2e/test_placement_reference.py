@@ -33,14 +33,14 @@ from tests.e2e.placement_peers import (
     without_prefix,
 )
 from tests.e2e.placement_requests import Step, sequences, worlds
-from tests.e2e.processes import PATIENCE_SECONDS, WebServer
+from tests.e2e.processes import OPEN, PATIENCE_SECONDS, WebServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 SEED = int(os.environ.get("PLACEMENT_SEED", "20260115"))
 EXAMPLES = int(os.environ.get("PLACEMENT_EXAMPLES", "25"))
 PHASES = (Phase.explicit, Phase.generate)  # shrinking takes minutes of requests
-OVERRIDES = {"HEADROOM_AUTH": "noauth", "HEADROOM_PLACEMENT__ENFORCE_NEW_DEFAULTS": "false"}
+OVERRIDES = {**OPEN, "HEADROOM_PLACEMENT__ENFORCE_NEW_DEFAULTS": "false"}
 SHARING = "MISC_SHARES_VIA_AGGREGATE"
 COMPARED_HEADERS = ("openstack-api-version", "cache-control", "content-type")
 

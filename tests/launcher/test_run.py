@@ -24,6 +24,7 @@ from config.launcher.terminal import LauncherError
 from tests.launcher.conftest import processes_of
 
 PATIENCE_SECONDS = 30.0
+ANYWHERE = "0.0.0.0"  # noqa: S104 - never bound
 
 MANAGE = """
 import os, sys
@@ -371,3 +372,26 @@ def test_production_settings_of_the_operator_win() -> None:
     given = {"DATABASE_URL": "d", "REDIS_URL": "r", "HEADROOM_LISTEN_ADDRESS": "10.0.0.1"}
     env = serve_environment({**given, "GRANIAN_WORKERS": "9"})
     assert (env["GRANIAN_WORKERS"], env["GRANIAN_HOST"]) == ("9", "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("given", "extra", "expected"),
+    [
+        pytest.param({}, [], "127.0.0.1", id="nothing"),
+        pytest.param({"GRANIAN_HOST": ANYWHERE}, [], ANYWHERE, id="granian's own"),
+        pytest.param(
+            {"GRANIAN_HOST": ANYWHERE, "HEADROOM_LISTEN_ADDRESS": "127.0.0.1"},
+            [],
+            "127.0.0.1",
+            id="ours wins",
+        ),
+        pytest.param({}, ["--host", "10.0.0.2"], "10.0.0.2", id="an option"),
+        pytest.param({"GRANIAN_HOST": "x"}, ["--host=10.0.0.2"], "10.0.0.2", id="joined option"),
+    ],
+)
+def test_our_address_is_the_one_that_is_bound(
+    given: dict[str, str], extra: list[str], expected: str
+) -> None:
+    env = serve_environment({"DATABASE_URL": "d", "REDIS_URL": "r", **given}, extra)
+
+    assert env["HEADROOM_LISTEN_ADDRESS"] == expected

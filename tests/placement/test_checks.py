@@ -15,11 +15,11 @@ from placement.models import Inventory, Trait
 from tests.placement.rows import allocate, make_provider
 
 
-def configure(settings: Any, *, auth: str = "token", **placement: object) -> None:
+def configure(settings: Any, **placement: object) -> None:
     """Change settings of the deployment for one test."""
     known = django_settings.HEADROOM
     changed = known.placement.model_copy(update=placement)
-    settings.HEADROOM = known.model_copy(update={"placement": changed, "auth": auth})
+    settings.HEADROOM = known.model_copy(update={"placement": changed})
 
 
 def ids() -> list[str | None]:
@@ -50,23 +50,6 @@ def test_a_missing_policy_file_is_an_error(settings: Any) -> None:
     configure(settings, policy_file="/gone/policy.yaml")
 
     assert ids() == ["placement.E001"]
-
-
-@pytest.mark.parametrize(
-    ("auth", "debug", "expected"),
-    [
-        pytest.param("noauth", False, ["placement.W001"], id="open in production"),
-        pytest.param("noauth", True, [], id="open in development"),
-        pytest.param("token", False, [], id="closed"),
-    ],
-)
-def test_an_open_server_is_warned_of(
-    settings: Any, auth: str, debug: bool, expected: list[str]
-) -> None:
-    configure(settings, auth=auth)
-    settings.DEBUG = debug
-
-    assert ids() == expected
 
 
 def run_check(*arguments: str) -> str:
@@ -103,9 +86,10 @@ class TestCommand:
         assert out.getvalue() == "1 names were new\n"
         assert run_check() == "ok, 0 warnings\n"
 
-    def test_warnings_fail_when_asked_to(self, settings: Any) -> None:
-        configure(settings, auth="noauth")
-        settings.DEBUG = False
+    def test_warnings_fail_when_asked_to(self, settings: Any, tmp_path: Path) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text('"placement:dance": "@"')
+        configure(settings, policy_file=str(path))
 
         assert run_check().endswith("ok, 1 warnings\n")
         with pytest.raises(CommandError, match="0 errors, 1 warnings"):

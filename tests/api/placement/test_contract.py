@@ -124,8 +124,21 @@ def test_proxies_are_believed_when_trusted(placement: PlacementClient, settings:
     answer = placement.put("/traits/CUSTOM_A", **sent)
     assert answer.headers["location"].startswith("http://testserver/")
     placement_settings(settings, trusted_proxy_headers=True)
+    assert placement.put("/traits/CUSTOM_A", **sent).status == 400
+    settings.ALLOWED_HOSTS = ["cloud"]
     answer = placement.put("/traits/CUSTOM_A", **sent)
     assert answer.headers["location"] == "https://cloud/placement/traits/CUSTOM_A"
+
+
+@pytest.mark.parametrize("path", ["", "/", "/traits", "/nowhere"])
+@pytest.mark.parametrize("host", ["evil.example", "testserver.evil.example:80", "a b", "a/b", "é"])
+def test_other_hosts_are_not_served(placement: PlacementClient, path: str, host: str) -> None:
+    assert placement.get(path, HOST="testserver:8000").status in {200, 404}
+
+    answer = placement.get(path, HOST=host)
+
+    assert answer.status == 400
+    assert "Host header" in answer.error["detail"]
 
 
 def test_a_version_out_of_range_names_the_range(placement: PlacementClient) -> None:
