@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -93,24 +94,30 @@ NO_HOST_FOUND = Counter(
 )
 
 
+@lru_cache(maxsize=4096)
+def _histogram(metric: Histogram, *labels: str) -> Histogram:
+    """Return a metric of some labels; a call asks for a hundred, each of which takes a lock."""
+    return metric.labels(*labels)
+
+
 def observe_run(pipeline: str, *, seconds: float, hosts_in: int, hosts_out: int) -> None:
     """Count a run of a pipeline."""
     PIPELINE_REQUESTS.labels(pipeline=pipeline).inc()
-    PIPELINE_DURATION_SECONDS.labels(pipeline=pipeline).observe(seconds)
-    HOSTS_IN.labels(pipeline=pipeline).observe(hosts_in)
-    HOSTS_OUT.labels(pipeline=pipeline).observe(hosts_out)
+    _histogram(PIPELINE_DURATION_SECONDS, pipeline).observe(seconds)
+    _histogram(HOSTS_IN, pipeline).observe(hosts_in)
+    _histogram(HOSTS_OUT, pipeline).observe(hosts_out)
 
 
 def observe_removals(pipeline: str, removals: Iterable[tuple[str, int]]) -> None:
     """Count what each filter removed: pairs of step and number of hosts."""
     for step, removed in removals:
-        STEP_REMOVED.labels(pipeline=pipeline, step=step).observe(removed)
+        _histogram(STEP_REMOVED, pipeline, step).observe(removed)
 
 
 def observe_durations(pipeline: str, durations: Iterable[tuple[str, float]]) -> None:
     """Count how long steps took: pairs of step and seconds."""
     for step, seconds in durations:
-        STEP_DURATION_SECONDS.labels(pipeline=pipeline, step=step).observe(seconds)
+        _histogram(STEP_DURATION_SECONDS, pipeline, step).observe(seconds)
 
 
 def add_weight_modifications(
@@ -148,6 +155,6 @@ def observe_shift(
         impacts: (statistic, unit) -> impact.
     """
     for place, origin in enumerate(origins):
-        STEP_SHIFT.labels(pipeline=pipeline, step=step, outidx=str(place)).observe(origin)
+        _histogram(STEP_SHIFT, pipeline, step, str(place)).observe(origin)
     for (stat, unit), impact in impacts.items():
-        STEP_IMPACT.labels(pipeline=pipeline, step=step, stat=stat, unit=unit).observe(impact)
+        _histogram(STEP_IMPACT, pipeline, step, stat, unit).observe(impact)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
+from django.db import connection
 from django.db.models import Q
 
 from capacity.hooks import TrackedPlacement
@@ -33,10 +34,20 @@ from commitments.domain.classify import (
     slots_to_record,
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
-from commitments.models import Commitment
 from commitments.services.quota_usage import count_payg
-from journal.clock import database_now
 from scheduling.quota import CommitmentFact
+
+# As text: every call of the scheduler asks.
+SELECT_ACTIVE = """
+SELECT zone, state, coalesce(accepted_amount, requested_amount), used_memory_bytes
+  FROM commitments_commitment
+ WHERE project_id = %(project_id)s AND flavor_group_name = %(group)s
+   AND resource_type = %(resource_type)s AND state = ANY(%(states)s)
+   AND (%(zone)s = '' OR zone = %(zone)s)
+   AND (start_time IS NULL OR start_time <= clock_timestamp())
+   AND (end_time IS NULL OR end_time > clock_timestamp())
+ ORDER BY id
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -124,29 +135,28 @@ def _commitments(vm: TrackedVM) -> tuple[TrackedCommitment, ...]:
 
 
 def _active_commitments(project_id: str, group: str, zone: str) -> tuple[TrackedCommitment, ...]:
-    now = database_now()
-    rows = Commitment.objects.filter(
-        Q(start_time__isnull=True) | Q(start_time__lte=now),
-        Q(end_time__isnull=True) | Q(end_time__gt=now),
-        project_id=project_id,
-        flavor_group_name=group,
-        resource_type=ResourceType.MEMORY.value,
-        state__in=[status.value for status in ACTIVE_STATUSES],
-    ).order_by("pk")
-    if zone:
-        rows = rows.filter(zone=zone)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            SELECT_ACTIVE,
+            {
+                "project_id": project_id,
+                "group": group,
+                "zone": zone,
+                "resource_type": ResourceType.MEMORY.value,
+                "states": [status.value for status in ACTIVE_STATUSES],
+            },
+        )
+        rows = cursor.fetchall()
     return tuple(
         TrackedCommitment(
             project_id=project_id,
             group=group,
             zone=row_zone,
             state=CommitmentStatus(state),
-            amount_bytes=requested if accepted is None else accepted,
-            used_bytes=used,
+            amount_bytes=amount_bytes,
+            used_bytes=used_bytes,
         )
-        for row_zone, state, requested, accepted, used in rows.values_list(
-            "zone", "state", "requested_amount", "accepted_amount", "used_memory_bytes"
-        )
+        for row_zone, state, amount_bytes, used_bytes in rows
     )
 
 

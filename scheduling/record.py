@@ -48,6 +48,10 @@ class PackedMask:
         """Pack bool[N]."""
         return cls(bits=np.packbits(mask).tobytes(), hosts=len(mask))
 
+    def count(self) -> int:
+        """Return how many hosts are in the set."""
+        return int.from_bytes(self.bits, "big").bit_count()
+
     def rows(self) -> Int64Column:
         """Return the rows of the hosts in the set, ascending."""
         unpacked = np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=self.hosts)
@@ -219,8 +223,12 @@ class DecisionRecord:
         """Return the explanation (spec scheduling, 10.3 and 10.4)."""
         ordered = self.ordered_hosts
         text = _explanation(
-            started=len(self.candidates.rows()),
-            removals=[(trace.step, _packed_names(trace.removed, self)) for trace in self.filters],
+            started=self.candidates.count(),
+            removals=[
+                (trace.step, _packed_names(trace.removed, self))
+                for trace in self.filters
+                if trace.removed_count
+            ],
             remaining=_packed_names(self.survivors, self),
             target=self.target_host,
             has_steps=bool(self.filters or self.weighers),
@@ -291,6 +299,7 @@ def _recorded(
 ) -> DecisionRecord:
     rows = evaluation.best_rows(request.request_key, max_candidates)
     notes = evaluation.notes
+    nobody = PackedMask(bits=bytes(-(-len(table) // 8)), hosts=len(table))
     before = [
         evaluation.candidates,
         *(evaluation.passed_after(index) for index in range(len(pipeline.filters))),
@@ -305,7 +314,11 @@ def _recorded(
         filters=tuple(
             FilterTrace(
                 step=removal.step,
-                removed=PackedMask.pack(before[index] & ~before[index + 1]),
+                removed=(
+                    PackedMask.pack(before[index] & ~before[index + 1])
+                    if removal.removed
+                    else nobody
+                ),
                 removed_count=removal.removed,
                 remaining=removal.remaining,
                 skipped_because=notes.skipped.get(removal.step, ""),
@@ -453,9 +466,21 @@ def _packed_names(packed: PackedMask, record: DecisionRecord) -> _Named:
     return _Named(count=len(rows), first=names)
 
 
-@lru_cache(maxsize=4)
+_last_places: tuple[tuple[str, ...], Int64Column] = ((), np.zeros(0, dtype=np.int64))
+
+
 def _alphabetical_places(names: tuple[str, ...]) -> Int64Column:
     """Return int64[N], the place of each host among all by name; kept while hosts stay the same."""
+    global _last_places  # noqa: PLW0603 - to hash thousands of names takes longer than all else
+    known, places = _last_places
+    if known is not names:
+        places = _sorted_places(names)
+        _last_places = (names, places)
+    return places
+
+
+@lru_cache(maxsize=4)
+def _sorted_places(names: tuple[str, ...]) -> Int64Column:
     places = np.empty(len(names), dtype=np.int64)
     places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return places

@@ -64,9 +64,13 @@ def weighing_text(hosts: Sequence[WeighedHost], *, preferred: int = 0) -> str:
 
 def _counterfactual(hosts: Sequence[WeighedHost]) -> str:
     first = hosts[0]
+    scores = [host.score for host in hosts]
     for index, (name, part) in enumerate(first.contributions):
-        rest = first.score - part
-        others = [(host.score - host.contributions[index][1], host.name) for host in hosts[1:]]
+        rest = scores[0] - part
+        others = [
+            (score - host.contributions[index][1], host.name)
+            for score, host in zip(scores[1:], hosts[1:], strict=True)
+        ]
         best_score, best_name = max(others, key=lambda other: other[0])
         if best_score > rest + 1e-12:  # sums of floats differ in the last digits
             return f"Without {name}, {best_name} would be first."

@@ -30,8 +30,12 @@ def pack_masks(masks: Sequence[BoolColumn]) -> bytes:
     Args:
         masks: bool[N] each.
     """
-    bits = b"".join(np.packbits(mask).tobytes() for mask in masks)
-    return zlib.compress(bits, _COMPRESSION_LEVEL)
+    return compress_masks([np.packbits(mask).tobytes() for mask in masks])
+
+
+def compress_masks(masks: Sequence[bytes]) -> bytes:
+    """Return what :func:`pack_masks` does of masks that are bits already, eight hosts a byte."""
+    return zlib.compress(b"".join(masks), _COMPRESSION_LEVEL)
 
 
 def unpack_masks(packed: bytes, *, mask_count: int, host_count: int) -> tuple[BoolColumn, ...]:

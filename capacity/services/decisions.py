@@ -14,14 +14,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import orjson
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from capacity.domain.decision_masks import BoolColumn, names_digest, pack_masks, pack_names
+from capacity.domain.decision_masks import compress_masks, names_digest, pack_names
 from capacity.metrics_decisions import DECISIONS_LOST
-from capacity.models import SchedulingDecision
 from scheduling.decision import Candidate
+from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest
 
 log = structlog.get_logger(__name__)
@@ -32,16 +33,29 @@ UNKNOWN_INTENT = "Unknown"
 PRUNE_CHUNK_ROWS = 5000
 LISTING_CHUNK_ROWS = 100
 LISTING_MIN_AGE = timedelta(hours=1)
+LISTING_ROUNDS = 3
 _DIGESTS_KEPT = 16
 
 INSERT_LISTING = """
 INSERT INTO capacity_hostlisting (digest, names, created_at) VALUES (%s, %s, now())
 ON CONFLICT (digest) DO NOTHING
 """
-# The lock keeps the row until the decision that refers to it is committed.
-SELECT_LISTINGS = """
-SELECT digest, id FROM capacity_hostlisting WHERE digest = ANY(%s) ORDER BY id FOR KEY SHARE
+COLUMNS = (
+    "vm_uuid", "project_id", "request_id", "pipeline_name", "pipeline_version", "intent", "zone",
+    "flavor_name", "flavor_group_name", "memory_bytes", "vcpus", "is_successful", "outcome_class",
+    "message", "hosts_in", "hosts_out", "target_host_name", "top_hosts", "removals", "masks",
+    "duration_microseconds",
+)  # fmt: skip
+INSERT_DECISION = f"""
+INSERT INTO capacity_schedulingdecision ({", ".join(COLUMNS)}, listing_id)
+SELECT {", ".join(f"%({name})s" for name in COLUMNS)}, {{listing}}
 """
+# The lock keeps the listing until the decision that refers to it is committed.
+INSERT_WITH_LISTING = INSERT_DECISION.format(
+    listing="""id
+  FROM capacity_hostlisting WHERE digest = %(digest)s FOR KEY SHARE"""
+)
+INSERT_ALONE = INSERT_DECISION.format(listing="NULL")
 DELETE_DECISIONS = """
 DELETE FROM capacity_schedulingdecision WHERE id IN (
     SELECT id FROM capacity_schedulingdecision WHERE created_at < %s
@@ -67,13 +81,13 @@ class StepRecord:
 
     Attributes:
         step: Its name.
-        removed: bool[N] over the listing, the hosts it removed; None when it removed none.
+        removed: Hosts of the listing that it removed; None when it removed none.
         remaining: Hosts left after it.
         note: Why it did nothing, as when it failed and its policy is to skip; empty otherwise.
     """
 
     step: str
-    removed: BoolColumn | None
+    removed: PackedMask | None
     remaining: int
     note: str = ""
 
@@ -88,7 +102,7 @@ class DecisionRecord:
         pipeline_version: Version of its definition; 0 when it is not a row.
         host_names: Names that the masks refer to, in row order; pass the host table's own tuple,
             which is recognised and hashed once.
-        candidates: bool[N], hosts at the start; None means all of ``host_names``.
+        candidates: Hosts at the start; None means all of ``host_names``.
         steps: The filters in order.
         top: Best hosts with their contributions, best first.
         hosts_out: How many hosts were left.
@@ -105,7 +119,7 @@ class DecisionRecord:
     pipeline_name: str
     pipeline_version: int = 0
     host_names: tuple[str, ...] = ()
-    candidates: BoolColumn | None = None
+    candidates: PackedMask | None = None
     steps: Sequence[StepRecord] = ()
     top: Sequence[Candidate] = ()
     hosts_out: int = 0
@@ -127,29 +141,20 @@ class PruneReport:
 
 
 def record_decision(record: DecisionRecord) -> None:
-    """Keep one decision; see :func:`record_decisions`."""
-    record_decisions([record])
-
-
-def record_decisions(records: Sequence[DecisionRecord]) -> None:
-    """Keep decisions in one transaction of their own. Never raises.
+    """Keep one decision. Never raises.
 
     Inside a transaction the write waits for its commit, and is left out when it rolls back.
 
     Args:
-        records: What was decided, in order.
+        record: What was decided.
     """
-    listed = list(records)
-    if not listed:
-        return
 
     def write() -> None:
         try:
-            with transaction.atomic(durable=True):
-                _write(listed)
+            _write(record)
         except Exception:
-            DECISIONS_LOST.inc(len(listed))
-            log.exception("decisions_not_recorded", decisions=len(listed))
+            DECISIONS_LOST.inc()
+            log.exception("decisions_not_recorded", decisions=1)
 
     _after_commit(write)
 
@@ -178,75 +183,59 @@ def _after_commit(write: Callable[[], None]) -> None:
         write()
 
 
-def _write(records: Sequence[DecisionRecord]) -> None:
-    names_of: dict[str, tuple[str, ...]] = {}
-    digests = []
-    for record in records:
-        digest = _digests.of(record.host_names) if record.host_names else ""
-        digests.append(digest)
-        names_of[digest] = record.host_names
-    names_of.pop("", None)
-    listing_ids = _listing_ids(names_of)
-    SchedulingDecision.objects.bulk_create(
-        [
-            _row(record, listing_ids.get(digest))
-            for record, digest in zip(records, digests, strict=True)
-        ],
-        batch_size=200,
-    )
+def _write(record: DecisionRecord) -> None:
+    """Insert a decision, by one statement where its listing is there already."""
+    digest = _digests.of(record.host_names) if record.host_names else ""
+    row = _row(record, has_listing=bool(digest))
+    if _insert(row, digest):
+        return
+    for _ in range(LISTING_ROUNDS):  # one that another made may be forgotten before it is locked
+        with transaction.atomic(durable=True):
+            with connection.cursor() as cursor:
+                cursor.execute(INSERT_LISTING, [digest, pack_names(record.host_names)])
+            if _insert(row, digest):
+                return
+    message = f"the listing {digest} was forgotten again and again"
+    raise RuntimeError(message)
 
 
-def _listing_ids(names_of: dict[str, tuple[str, ...]]) -> dict[str, int]:
-    """Return the listing of each digest, made where there is none yet."""
-    if not names_of:
-        return {}
-    found = _locked_listings(sorted(names_of))
-    missing = sorted(set(names_of) - set(found))
-    if missing:
-        with connection.cursor() as cursor:
-            for digest in missing:
-                cursor.execute(INSERT_LISTING, [digest, pack_names(names_of[digest])])
-        found.update(_locked_listings(missing))
-    return found
-
-
-def _locked_listings(digests: list[str]) -> dict[str, int]:
+def _insert(row: dict[str, Any], digest: str) -> bool:
+    """Return whether the row was inserted; it was not if its listing is missing."""
     with connection.cursor() as cursor:
-        cursor.execute(SELECT_LISTINGS, [digests])
-        return dict(cursor.fetchall())
+        cursor.execute(INSERT_WITH_LISTING if digest else INSERT_ALONE, {**row, "digest": digest})
+        return bool(cursor.rowcount)
 
 
-def _row(record: DecisionRecord, listing_id: int | None) -> SchedulingDecision:
+def _row(record: DecisionRecord, *, has_listing: bool) -> dict[str, Any]:
     request = record.request
-    hosts_in = (
-        len(record.host_names)
-        if record.candidates is None
-        else int(record.candidates.sum(dtype=int))
-    )
-    return SchedulingDecision(
-        vm_uuid=request.request_key[:64],
-        project_id=request.project_id[:64],
-        request_id=record.request_id[:255],
-        pipeline_name=record.pipeline_name,
-        pipeline_version=record.pipeline_version,
-        intent=request.intent.value if request.intent is not None else UNKNOWN_INTENT,
-        zone=request.zone[:255],
-        flavor_name=request.flavor_name[:255],
-        flavor_group_name=(record.flavor_group_name or request.commitment_group)[:255],
-        memory_bytes=request.memory_bytes,
-        vcpus=request.vcpus,
-        is_successful=record.is_successful,
-        outcome_class=record.outcome_class,
-        message=record.message,
-        hosts_in=hosts_in,
-        hosts_out=record.hosts_out,
-        target_host_name=record.target_host_name,
-        top_hosts=[_top_host(candidate) for candidate in record.top[:TOP_HOSTS_KEPT]],
-        removals=[_removal(step) for step in record.steps],
-        listing_id=listing_id,
-        masks=_masks(record) if listing_id is not None else None,
-        duration_microseconds=record.duration_microseconds,
-    )
+    hosts_in = len(record.host_names) if record.candidates is None else record.candidates.count()
+    return {
+        "vm_uuid": request.request_key[:64],
+        "project_id": request.project_id[:64],
+        "request_id": record.request_id[:255],
+        "pipeline_name": record.pipeline_name,
+        "pipeline_version": record.pipeline_version,
+        "intent": request.intent.value if request.intent is not None else UNKNOWN_INTENT,
+        "zone": request.zone[:255],
+        "flavor_name": request.flavor_name[:255],
+        "flavor_group_name": (record.flavor_group_name or request.commitment_group)[:255],
+        "memory_bytes": request.memory_bytes,
+        "vcpus": request.vcpus,
+        "is_successful": record.is_successful,
+        "outcome_class": record.outcome_class,
+        "message": record.message,
+        "hosts_in": hosts_in,
+        "hosts_out": record.hosts_out,
+        "target_host_name": record.target_host_name,
+        "top_hosts": _json([_top_host(candidate) for candidate in record.top[:TOP_HOSTS_KEPT]]),
+        "removals": _json([_removal(step) for step in record.steps]),
+        "masks": _masks(record) if has_listing else None,
+        "duration_microseconds": record.duration_microseconds,
+    }
+
+
+def _json(content: object) -> str:
+    return orjson.dumps(content).decode()
 
 
 def _top_host(candidate: Candidate) -> dict[str, Any]:
@@ -262,7 +251,7 @@ def _top_host(candidate: Candidate) -> dict[str, Any]:
 
 
 def _removal(step: StepRecord) -> dict[str, Any]:
-    removed = 0 if step.removed is None else int(step.removed.sum(dtype=int))
+    removed = 0 if step.removed is None else step.removed.count()
     entry = {"step": step.step, "removed": removed, "remaining": step.remaining}
     return {**entry, "note": step.note} if step.note else entry
 
@@ -271,11 +260,9 @@ def _masks(record: DecisionRecord) -> bytes:
     """Pack the candidates and one mask for each step that removed any host, in order."""
     candidates = record.candidates
     if candidates is None:
-        candidates = np.ones(len(record.host_names), dtype=np.bool_)
-    removing = [
-        step.removed for step in record.steps if step.removed is not None and step.removed.any()
-    ]
-    return pack_masks([candidates, *removing])
+        candidates = PackedMask.pack(np.ones(len(record.host_names), dtype=np.bool_))
+    removing = [step.removed for step in record.steps if step.removed and step.removed.count()]
+    return compress_masks([mask.bits for mask in (candidates, *removing)])
 
 
 def _in_chunks(work: Callable[[], int], chunk_rows: int) -> int:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import NamedTuple
+from functools import cache, partial
 
 import structlog
 from django.conf import settings
@@ -49,7 +48,7 @@ ROWS_PER_TRANSACTION = 1000
 # twice is added to what is free, and taken from what the slots give. The room comes from the locked
 # row. A host that changed since the snapshot, or one of its aggregates, was filtered by facts that
 # may not hold now (16.2).
-TAKE_ROOM = """
+HOLD_ROOM = """
 WITH released AS (
     SELECT asked.host_id,
            {released_columns}
@@ -74,7 +73,7 @@ WITH released AS (
                          WHERE vm.reservation_id = held.id AND vm.vm_uuid = %(vm_uuid)s))
      GROUP BY asked.host_id
 ), fitting AS (
-    SELECT asked.host_id
+    SELECT asked.host_id, host.zone
       FROM unnest(%(host_ids)s::bigint[]) WITH ORDINALITY AS asked(host_id, position)
       JOIN capacity_hostcapacity AS room ON room.host_id = asked.host_id
       JOIN hosts_host AS host ON host.id = asked.host_id
@@ -92,13 +91,31 @@ WITH released AS (
                               nullif(%(snapshot)s, '')::pg_snapshot)))
      ORDER BY asked.position
      LIMIT %(max_held)s
+), taken AS (
+    UPDATE capacity_hostcapacity AS room
+       SET in_flight_memory_bytes = room.in_flight_memory_bytes + %(memory_bytes)s,
+           in_flight_vcpus = room.in_flight_vcpus + %(vcpus)s
+      FROM fitting
+     WHERE room.host_id = fitting.host_id
+    RETURNING room.host_id, fitting.zone
+), made AS (
+    INSERT INTO capacity_reservation (
+        uuid, kind, scheduling_domain, zone, flavor_group_name, resource_name, project_id,
+        domain_id, memory_bytes, vcpus, blocked_memory_bytes, blocked_vcpus, target_host_id,
+        start_time, end_time, creator, creator_request_id, parent_generation,
+        observed_parent_generation, generation, ready_reason, ready_message, vm_uuid, user_id,
+        intent, source_host_id, placement_id)
+    SELECT gen_random_uuid(), 'in_flight', 'nova', taken.zone, %(group)s, %(flavor_name)s,
+           %(project_id)s, %(domain_id)s, %(memory_bytes)s, %(vcpus)s, %(memory_bytes)s, %(vcpus)s,
+           taken.host_id, %(now)s, %(end_time)s, %(creator)s, %(request_id)s, 0, 0, 1, '', '',
+           %(vm_uuid)s, %(user_id)s, %(intent)s, %(source_host_id)s::bigint, %(placement_id)s
+      FROM taken
+    RETURNING target_host_id
 )
-UPDATE capacity_hostcapacity AS room
-   SET in_flight_memory_bytes = room.in_flight_memory_bytes + %(memory_bytes)s,
-       in_flight_vcpus = room.in_flight_vcpus + %(vcpus)s
-  FROM fitting
- WHERE room.host_id = fitting.host_id
-RETURNING room.host_id
+SELECT target_host_id,
+       EXISTS (SELECT FROM capacity_reservationallocation AS vm
+                WHERE vm.vm_uuid = %(vm_uuid)s AND vm.state = 'expected')
+  FROM made
 """
 
 RELEASED_COLUMNS = """
@@ -121,11 +138,19 @@ ROOM_FOR = """
 
 PARTS = ("memory_bytes", "vcpus")
 
-HOSTS_AND_ROWS = """
-SELECT NULL::bigint, id, name, zone FROM hosts_host WHERE name = ANY(%s)
- UNION ALL
-SELECT id, target_host_id, '', '' FROM capacity_reservation
- WHERE kind = 'in_flight' AND vm_uuid = %s
+# Rooms are locked by primary key: those of the candidates, and those the VM held before.
+LOCK_HOSTS = """
+SELECT clock_timestamp(), host.id, host.name,
+       ARRAY(SELECT held.id FROM capacity_reservation AS held
+              WHERE held.kind = 'in_flight' AND held.vm_uuid = %(vm_uuid)s
+                AND held.target_host_id = room.host_id)
+  FROM capacity_hostcapacity AS room JOIN hosts_host AS host ON host.id = room.host_id
+ WHERE room.host_id = ANY(ARRAY(
+           SELECT id FROM hosts_host WHERE name = ANY(%(names)s)
+            UNION ALL
+           SELECT target_host_id FROM capacity_reservation
+            WHERE kind = 'in_flight' AND vm_uuid = %(vm_uuid)s))
+ ORDER BY room.id FOR NO KEY UPDATE OF room
 """
 
 DELETE_ROWS = """
@@ -176,6 +201,7 @@ class InFlightHold:
         resources: What each host holds.
         host_names: Hosts that hold room, in the order of the candidates; the first is the target.
         host_ids: Their primary keys, in the same order.
+        start_time: When they were made.
         end_time: When the rows expire.
     """
 
@@ -184,6 +210,7 @@ class InFlightHold:
     resources: ResourceVector
     host_names: tuple[str, ...]
     host_ids: tuple[int, ...]
+    start_time: datetime
     end_time: datetime
 
 
@@ -192,7 +219,7 @@ def hold_in_flight(
     *,
     candidates: Sequence[str],
     request_id: str,
-    now: datetime,
+    now: datetime | None = None,
     max_held: int = 0,
     snapshot: str = "",
 ) -> InFlightHold | None:
@@ -205,7 +232,7 @@ def hold_in_flight(
         ask: The VM.
         candidates: Host names, best first, each once.
         request_id: Correlation id.
-        now: Time of the placement.
+        now: Time of the placement; when the rooms were locked if left out.
         max_held: Most hosts to hold; 0 is no limit.
         snapshot: Text of the ``pg_snapshot`` the candidates were chosen on; hosts that changed
             since are passed over. Empty skips this.
@@ -215,78 +242,75 @@ def hold_in_flight(
 
     Source: spec commitments, 12.1; scheduling, 16.2 and 16.3.
     """
-    found, previous = _hosts_and_rows(ask.vm_uuid, candidates)
-    hosts = {host.name: host for host in found}
-    host_ids = [hosts[name].host_id for name in candidates if name in hosts]
-    lock_rooms({*host_ids, *(row.host_id for row in previous if row.host_id is not None)})
-    _delete([row.row_id for row in previous])
-    taken = _take_room(ask, host_ids, max_held=max_held, snapshot=snapshot)
-    if not taken:
-        return None
-    held = [hosts[name] for name in candidates if name in hosts and hosts[name].host_id in taken]
+    locked = _lock_hosts(ask.vm_uuid, candidates)
+    _delete(locked.previous_rows)
+    names = [name for name in candidates if name in locked.host_ids]
+    start_time = now or locked.at
     hold = InFlightHold(
         placement_id=uuid.uuid4(),
         vm_uuid=ask.vm_uuid,
         resources=ask.resources,
-        host_names=tuple(host.name for host in held),
-        host_ids=tuple(host.host_id for host in held),
+        host_names=tuple(names),
+        host_ids=tuple(locked.host_ids[name] for name in names),
+        start_time=start_time,
         end_time=in_flight_end(
             ask.intent,
-            now,
+            start_time,
             ttl_seconds=settings.HEADROOM.in_flight.ttl_seconds,
             slow_ttl_seconds=settings.HEADROOM.in_flight.slow_ttl_seconds,
         ),
     )
-    source_id = _source_host_id(ask)
-    Reservation.objects.bulk_create(
-        _row(ask, hold, host, source_id=source_id, request_id=request_id, now=now) for host in held
+    taken, is_expected = _hold_room(
+        ask, hold, request_id=request_id, max_held=max_held, snapshot=snapshot
     )
-    refresh_slots_expecting([ask.vm_uuid])
-    return hold
+    if not taken:
+        return None
+    if is_expected:
+        refresh_slots_expecting([ask.vm_uuid])
+    held = [name for name in names if locked.host_ids[name] in taken]
+    return replace(
+        hold,
+        host_names=tuple(held),
+        host_ids=tuple(locked.host_ids[name] for name in held),
+    )
 
 
-class _Candidate(NamedTuple):
-    host_id: int
-    name: str
-    zone: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LockedHosts:
+    """Hosts whose rooms are locked.
+
+    Attributes:
+        at: When they were.
+        host_ids: Their keys by name.
+        previous_rows: Keys of the VM's in-flight rows on them.
+    """
+
+    at: datetime
+    host_ids: Mapping[str, int]
+    previous_rows: Sequence[int]
 
 
-class _PreviousRow(NamedTuple):
-    row_id: int
-    host_id: int | None
-
-
-def _hosts_and_rows(
-    vm_uuid: str, candidates: Sequence[str]
-) -> tuple[list[_Candidate], list[_PreviousRow]]:
-    """Return the candidates that exist, and the in-flight rows of the VM."""
-    hosts, rows = [], []
+def _lock_hosts(vm_uuid: str, candidates: Sequence[str]) -> _LockedHosts:
+    """Lock the rooms of candidates that exist, and of hosts that the VM holds."""
     with connection.cursor() as cursor:
-        cursor.execute(HOSTS_AND_ROWS, [list(candidates), vm_uuid])
-        for row_id, host_id, name, zone in cursor.fetchall():
-            if row_id is None:
-                hosts.append(_Candidate(host_id=host_id, name=name, zone=zone))
-            else:
-                rows.append(_PreviousRow(row_id=row_id, host_id=host_id))
-    return hosts, rows
-
-
-def _take_room(
-    ask: InFlightAsk, host_ids: Sequence[int], *, max_held: int, snapshot: str
-) -> set[int]:
-    statement = TAKE_ROOM.format(
-        expected_unheld=EXPECTED_UNHELD,
-        released_columns=", ".join(RELEASED_COLUMNS.format(part=part) for part in PARTS),
-        **{
-            f"room_for_{part}": ROOM_FOR.format(part=part, free=_free(part, ask.ignored_kinds))
-            for part in PARTS
-        },
+        cursor.execute(LOCK_HOSTS, {"vm_uuid": vm_uuid, "names": list(candidates)})
+        rows = cursor.fetchall()
+    return _LockedHosts(
+        at=rows[-1][0] if rows else database_now(),
+        host_ids={name: host_id for _, host_id, name, _ in rows},
+        previous_rows=[row_id for *_, row_ids in rows for row_id in row_ids],
     )
+
+
+def _hold_room(
+    ask: InFlightAsk, wanted: InFlightHold, *, request_id: str, max_held: int, snapshot: str
+) -> tuple[set[int], bool]:
+    """Take room and make rows; return the hosts, and whether slots expect the VM."""
     with connection.cursor() as cursor:
         cursor.execute(
-            statement,
+            _hold_room_statement(ask.ignored_kinds),
             {
-                "host_ids": list(host_ids),
+                "host_ids": list(wanted.host_ids),
                 "vm_uuid": ask.vm_uuid,
                 "memory_bytes": ask.resources.memory_bytes,
                 "vcpus": ask.resources.vcpus,
@@ -297,9 +321,31 @@ def _take_room(
                 "intent": ask.intent,
                 "snapshot": snapshot,
                 "max_held": max_held or None,
+                "flavor_name": ask.flavor_name,
+                "domain_id": ask.domain_id,
+                "user_id": ask.user_id,
+                "now": wanted.start_time,
+                "end_time": wanted.end_time,
+                "creator": CREATOR,
+                "request_id": request_id,
+                "source_host_id": _source_host_id(ask),
+                "placement_id": wanted.placement_id,
             },
         )
-        return {row[0] for row in cursor.fetchall()}
+        rows = cursor.fetchall()
+    return {row[0] for row in rows}, bool(rows and rows[0][1])
+
+
+@cache
+def _hold_room_statement(ignored_kinds: frozenset[str]) -> str:
+    return HOLD_ROOM.format(
+        expected_unheld=EXPECTED_UNHELD,
+        released_columns=", ".join(RELEASED_COLUMNS.format(part=part) for part in PARTS),
+        **{
+            f"room_for_{part}": ROOM_FOR.format(part=part, free=_free(part, ignored_kinds))
+            for part in PARTS
+        },
+    )
 
 
 def _free(part: str, ignored_kinds: Collection[str]) -> str:
@@ -316,39 +362,6 @@ def _source_host_id(ask: InFlightAsk) -> int | None:
     if found is None and ask.source_host:
         return Host.objects.filter(name=ask.source_host).values_list("pk", flat=True).first()
     return found
-
-
-def _row(
-    ask: InFlightAsk,
-    hold: InFlightHold,
-    host: _Candidate,
-    *,
-    source_id: int | None,
-    request_id: str,
-    now: datetime,
-) -> Reservation:
-    return Reservation(
-        kind=ReservationKind.IN_FLIGHT,
-        zone=host.zone,
-        flavor_group_name=ask.flavor_group_name,
-        resource_name=ask.flavor_name,
-        project_id=ask.project_id,
-        domain_id=ask.domain_id,
-        memory_bytes=ask.resources.memory_bytes,
-        vcpus=ask.resources.vcpus,
-        blocked_memory_bytes=ask.resources.memory_bytes,
-        blocked_vcpus=ask.resources.vcpus,
-        target_host_id=host.host_id,
-        start_time=now,
-        end_time=hold.end_time,
-        creator=CREATOR,
-        creator_request_id=request_id,
-        vm_uuid=ask.vm_uuid,
-        user_id=ask.user_id,
-        intent=ask.intent,
-        source_host_id=source_id,
-        placement_id=hold.placement_id,
-    )
 
 
 def end_landed(vm_uuids: Collection[str] | None = None) -> int:

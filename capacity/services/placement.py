@@ -22,7 +22,6 @@ from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
 from capacity.locks import LockSpace, take_lock
 from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
 from journal.actors import Actor
-from journal.clock import database_now
 from journal.errors import Busy
 from journal.outages import RETRYABLE, sqlstate_of
 from scheduling.intents import Intent
@@ -130,7 +129,7 @@ def place_vm(
         max_held: Most hosts to hold and return; 0 holds all candidates.
         book: Called with the hold inside the transaction, to book the VM into its slot; raises to
             undo the placement.
-        now: Time of the placement; the clock's when left out.
+        now: Time of the placement; the database's when left out.
 
     Returns:
         The hosts that hold the VM, or none.
@@ -143,9 +142,7 @@ def place_vm(
     choice = _choice(candidates)
     if not holds_in_flight(ask.intent):
         return PlacementOutcome(placement_id=None, held=choice.host_names[: max_held or None])
-    attempt = _Attempt(
-        ask=ask, max_held=max_held, book=book, request_id=request_id, now=now or database_now()
-    )
+    attempt = _Attempt(ask=ask, max_held=max_held, book=book, request_id=request_id, now=now)
     outcome = _in_rounds(attempt, choice, choose_again)
     if outcome.placement_id is None:
         log.info(
@@ -164,7 +161,7 @@ class _Attempt:
     max_held: int
     book: Book | None
     request_id: str
-    now: datetime
+    now: datetime | None
 
 
 def _in_rounds(

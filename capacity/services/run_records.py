@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from capacity.services.decisions import (
     TOP_HOSTS_KEPT,
     DecisionRecord,
@@ -13,7 +11,6 @@ from capacity.services.decisions import (
     record_decision,
 )
 from scheduling import record as engine
-from scheduling.columns import BoolColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +46,11 @@ def keep_run(outcome: RunOutcome) -> None:
             pipeline_name=record.pipeline,
             pipeline_version=record.pipeline_version,
             host_names=record.names,
-            candidates=_mask(record.candidates),
+            candidates=record.candidates,
             steps=tuple(
                 StepRecord(
                     step=trace.step,
-                    removed=_mask(trace.removed) if trace.removed_count else None,
+                    removed=trace.removed if trace.removed_count else None,
                     remaining=trace.remaining,
                     note=trace.skipped_because,
                 )
@@ -74,14 +71,9 @@ def keep_run(outcome: RunOutcome) -> None:
 
 def hosts_in(record: engine.DecisionRecord) -> int:
     """Return how many hosts a run started with."""
-    return int.from_bytes(record.candidates.bits, "big").bit_count()
+    return record.candidates.count()
 
 
 def hosts_out(record: engine.DecisionRecord) -> int:
     """Return how many hosts passed every filter."""
-    return int.from_bytes(record.survivors.bits, "big").bit_count()
-
-
-def _mask(packed: engine.PackedMask) -> BoolColumn:
-    bits = np.unpackbits(np.frombuffer(packed.bits, dtype=np.uint8), count=packed.hosts)
-    return bits.astype(np.bool_)
+    return record.survivors.count()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from uuid import UUID
 
 import structlog
@@ -298,7 +299,7 @@ def _place(run: _Run) -> str:
 
     def book(hold: InFlightHold) -> None:
         run.host_names = run.answer(hold.host_names)
-        _track_held(run)
+        _track_held(run, now=hold.start_time)
 
     outcome = place_vm(
         ask_of(run.request, flavor_group=run.group),
@@ -318,20 +319,20 @@ def _place(run: _Run) -> str:
     return f"{count} hosts passed every filter but were taken by others or changed meanwhile"
 
 
-def _track_held(run: _Run) -> None:
+def _track_held(run: _Run, *, now: datetime) -> None:
     if run.is_tracked and not run.options.skip_committed_resource_tracking:
         run.outcome_class = track_placement(
             run.tracked,
             is_group_known=run.is_group_known,
             candidates=run.host_names,
-            now=database_now(),
+            now=now,
         )
 
 
 def _track_unheld(run: _Run) -> None:
     """Book the slot of a VM that no in-flight row holds, in a transaction of its own."""
     if run.host_names and not run.options.read_only:
-        _track_held(run)
+        _track_held(run, now=database_now())
 
 
 def _refuse(run: _Run) -> None:

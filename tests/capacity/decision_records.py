@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from capacity.domain.decision_masks import BoolColumn
 from capacity.models import SchedulingDecision
 from capacity.services import decisions
 from capacity.services.decisions import DecisionRecord, StepRecord, record_decision
 from scheduling.decision import Candidate
+from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
 
@@ -16,8 +16,8 @@ HOSTS = ("h1", "h2", "h3", "h4", "h5")
 VM = "00000000-0000-4000-8000-0000000000aa"
 
 
-def mask(*hosts: str, of: tuple[str, ...] = HOSTS) -> BoolColumn:
-    return np.array([name in hosts for name in of], dtype=np.bool_)
+def mask(*hosts: str, of: tuple[str, ...] = HOSTS) -> PackedMask:
+    return PackedMask.pack(np.array([name in hosts for name in of], dtype=np.bool_))
 
 
 def candidate(name: str, start: float = 0.0, **contributions: float) -> Candidate:
@@ -75,5 +75,5 @@ def make_decision(**fields: Any) -> SchedulingDecision:
 
 def store_decision(**fields: Any) -> SchedulingDecision:
     """Store a decision at once, also in a test that is one transaction."""
-    decisions._write([make_record(**fields)])
+    decisions._write(make_record(**fields))
     return SchedulingDecision.objects.latest("id")

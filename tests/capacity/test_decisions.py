@@ -22,8 +22,8 @@ from capacity.services.decisions import (
     StepRecord,
     prune_decisions,
     record_decision,
-    record_decisions,
 )
+from scheduling.record import PackedMask
 from tests.capacity.decision_records import HOSTS, VM, make_decision, make_record, mask
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,7 +86,7 @@ def test_nothing_is_cut_to_the_first_few_hosts() -> None:
     row = make_decision(
         host_names=names,
         candidates=None,
-        steps=(StepRecord(step="filter_traits", removed=removed, remaining=6666),),
+        steps=(StepRecord(step="filter_traits", removed=PackedMask.pack(removed), remaining=6666),),
         top=(),
     )
 
@@ -101,7 +101,8 @@ def test_nothing_is_cut_to_the_first_few_hosts() -> None:
 
 
 def test_decisions_over_the_same_hosts_share_one_listing() -> None:
-    record_decisions([make_record(), make_record()])
+    record_decision(make_record())
+    record_decision(make_record())
     record_decision(make_record(host_names=tuple("".join(name) for name in HOSTS)))
     other = ("x1", *HOSTS)
     record_decision(make_record(host_names=other, candidates=mask("x1", of=other), steps=()))
@@ -123,9 +124,9 @@ def test_a_decision_without_hosts_keeps_its_message() -> None:
 def test_a_failure_to_write_is_counted_and_does_not_reach_the_caller() -> None:
     before = lost()
 
-    record_decisions([make_record(pipeline_name="x" * 300), make_record()])
+    record_decision(make_record(pipeline_name="x" * 300))
 
-    assert lost() == before + 2
+    assert lost() == before + 1
     assert not SchedulingDecision.objects.exists()
 
 
