@@ -17,6 +17,7 @@ from pydantic import (
     BaseModel,
     Field,
     SecretStr,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -49,6 +50,8 @@ from config.sections_placement import PlacementSettings
 PREFIX = "HEADROOM_"
 NESTING = "__"
 WEB_THREADS = "GRANIAN_BLOCKING_THREADS"
+_FILES_THEMSELVES = frozenset({f"{PREFIX}TOKENS_FILE"})
+_TOKENS = TypeAdapter(tuple[AccessToken, ...])
 LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -84,8 +87,13 @@ class Environment(BaseSettings):
     )
     tokens: tuple[AccessToken, ...] = Field(
         (),
-        description='JSON list of {"token", "name", "roles", "project_id"} for '
-        "HEADROOM_AUTH=token; project_id is what Placement's rules compare.",
+        description='JSON list of {"token" or "token_sha256", "name", "roles", "project_id"} for '
+        "HEADROOM_AUTH=token; project_id is what Placement's rules compare. For development: "
+        "readable tokens belong in no environment, and changing them needs a restart.",
+    )
+    tokens_file: Path | None = Field(
+        None,
+        description="File with such a list, besides the one above; read again when it changes.",
     )
     policy_file: Path | None = Field(
         None, description="oslo.policy rules (YAML) that replace defaults; see running.md."
@@ -160,6 +168,41 @@ class Environment(BaseSettings):
                     raw[name] = tuple(part.strip() for part in raw[name].split(",") if part.strip())
         return raw
 
+    @property
+    def plain_tokens(self) -> tuple[AccessToken, ...]:
+        """Tokens of the variable that are not hashed."""
+        return tuple(known for known in self.tokens if known.token is not None)
+
+    @staticmethod
+    def read_tokens(path: Path) -> tuple[AccessToken, ...]:
+        """Return the tokens of a file.
+
+        Raises:
+            ValueError: it is no such list; the message does not show what is in it.
+            OSError: it cannot be read.
+        """
+        text = path.read_text(encoding="utf-8")
+        try:
+            return _TOKENS.validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            message = f"{path}: {where}: {first['msg']}"
+            raise ValueError(message) from None
+
+    @model_validator(mode="after")
+    def _has_readable_tokens(self) -> Self:
+        if self.tokens_file is not None:
+            try:
+                self.read_tokens(self.tokens_file)
+            except OSError as error:
+                message = f"tokens_file: cannot read {self.tokens_file}: {error.strerror}"
+                raise ValueError(message) from None
+            except ValueError as error:
+                message = f"tokens_file: {error}"
+                raise ValueError(message) from None
+        return self
+
     @model_validator(mode="after")
     def _safe(self) -> Self:
         if self.secret_key is None:
@@ -197,8 +240,16 @@ def setting_names(model: type[BaseModel] = Environment, prefix: str = PREFIX) ->
         yield full
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from setting_names(field.annotation, full + NESTING)
-        elif name == "tokens" or _is_secret(field):
+        elif _is_secret(field):
             yield f"{full}_FILE"
+
+
+def secret_files() -> set[str]:
+    """Return the names that may stand for others, as files with a secret in them."""
+    known = set(setting_names())
+    ending = "_FILE"
+    named = {name for name in known if name.endswith(ending) and name[: -len(ending)] in known}
+    return named - _FILES_THEMSELVES
 
 
 def _is_secret(field: FieldInfo) -> bool:
@@ -216,6 +267,7 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
     """
     variables = dict(os.environ if environ is None else environ)
     known = set(setting_names())
+    files = secret_files()
     for name in sorted(variables):
         if name.startswith(PREFIX) and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -224,7 +276,7 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             raise ConfigurationError(message)
     for name in sorted(known & variables.keys()):
         target = name.removesuffix("_FILE")
-        if target != name and target in known:  # others are files themselves, such as POLICY_FILE
+        if name in files:
             path = variables.pop(name)
             try:
                 variables[target] = Path(path).read_text(encoding="utf-8").strip()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
-from config.environment import NESTING, PREFIX, Environment, setting_names
+from config.environment import NESTING, PREFIX, Environment, secret_files
 from config.sections import AccessToken
 
 HEAD = """\
@@ -107,7 +107,7 @@ def _connections() -> Iterator[Variable]:
 
 
 def _variables(model: type[BaseModel], prefix: str) -> Iterator[Variable]:
-    files = {name for name in setting_names() if name.endswith("_FILE")}
+    files = secret_files()
     for name, field in model.model_fields.items():
         if _nested(field) is not None:
             continue
@@ -137,20 +137,13 @@ def _section(title: str, variables: Iterator[Variable]) -> str:
 
 def _tokens_section() -> str:
     fields = ", ".join(f"`{name}`" for name in AccessToken.model_fields)
-    example = json.dumps(
-        [
-            {
-                "token": "at least sixteen characters",
-                "name": "limes",
-                "roles": ["cloud_resource_admin"],
-            }
-        ]
-    )
     return (
-        f"\n## Tokens\n\nAn entry of `{PREFIX}TOKENS` has the keys {fields}. The role "
-        "`cloud_resource_viewer` may read (info, report-capacity, report-usage), "
-        "`cloud_resource_admin` may also write (quota, change-commitments).\n\n"
-        f"```bash\n{PREFIX}TOKENS='{example}'\n```\n"
+        f"\n## Tokens\n\nAn entry of `{PREFIX}TOKENS` or of the file of `{PREFIX}TOKENS_FILE` "
+        f"has the keys {fields}; `token_sha256` instead of `token` keeps who reads the file from "
+        "using it. The role `cloud_resource_viewer` may read (info, report-capacity, "
+        "report-usage), `cloud_resource_admin` may also write (quota, change-commitments). "
+        "How tokens are made and rotated: [operations](operations.md#static-tokens).\n\n"
+        "```bash\n./run manage make_token limes --role cloud_resource_admin\n```\n"
     )
 
 

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from hashlib import sha256
 from typing import Literal, Self
 
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from config.section_base import Section
 
+LEAST_TOKEN_CHARACTERS = 16
 
-class AccessToken(BaseModel, extra="forbid"):
-    """A static bearer token of ``HEADROOM_AUTH=token``: who it is and what it may do."""
 
-    token: SecretStr = Field(min_length=16)
+class AccessToken(BaseModel, extra="forbid", frozen=True):
+    """A static bearer token of ``HEADROOM_AUTH=token``: who it is and what it may do.
+
+    Attributes:
+        token: The token itself; or instead of it
+        token_sha256: its hash, in hexadecimal. Enough for random tokens, not for chosen words.
+    """
+
+    token: SecretStr | None = Field(None, min_length=LEAST_TOKEN_CHARACTERS)
+    token_sha256: str = Field("", pattern=r"^([0-9a-f]{64})?$")
     name: str = Field(min_length=1)
     roles: tuple[str, ...] = ()
     project_id: str = ""
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.token is None) == (not self.token_sha256):
+            message = "needs either token or token_sha256"
+            raise ValueError(message)
+        return self
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the token."""
+        if self.token is None:
+            return bytes.fromhex(self.token_sha256)
+        return sha256(self.token.get_secret_value().encode()).digest()
 
 
 class KeystoneSettings(Section):

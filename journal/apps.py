@@ -12,6 +12,7 @@ class JournalConfig(AppConfig):
 
     def ready(self) -> None:
         """Carry request ids across the broker, and register the rules that others build on."""
+        from journal import checks  # noqa: F401, PLC0415 - apps first
         from journal.auth import BASE_RULES  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.metrics_clock import ClockCollector  # noqa: PLC0415 - apps first

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from django.conf import settings
 from django.http import HttpRequest
-from pydantic import SecretStr
 
 from journal.actors import Actor
 from journal.errors import HeadroomError
+from journal.metrics_doors import count_refused_token
 from journal.policy import (
     ROLE_ADMIN,
     ROLE_SCHEDULER,
@@ -25,6 +25,7 @@ from journal.policy import (
     PolicyRule,
     current_policy,
 )
+from journal.static_tokens import AccessToken, current_tokens
 
 RULE_READ_ONLY = "readonly"
 RULE_READ_WRITE = "readwrite"
@@ -91,15 +92,6 @@ class Forbidden(HeadroomError):  # noqa: N818 - a state of the caller, not a def
     code = "forbidden"
 
 
-class AccessToken(Protocol):
-    """A static token of the settings: who it is and what it may do."""
-
-    token: SecretStr
-    name: str
-    roles: tuple[str, ...]
-    project_id: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """What a request says of its sender.
@@ -132,7 +124,7 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenAuthenticator:
-    """Static bearer tokens from the settings (``HEADROOM_AUTH=token``)."""
+    """Static bearer tokens (``HEADROOM_AUTH=token``)."""
 
     tokens: Sequence[AccessToken]
 
@@ -145,7 +137,7 @@ class TokenAuthenticator:
         offered = _digest(credentials.token)
         found: AccessToken | None = None
         for known in self.tokens:
-            if hmac.compare_digest(_digest(known.token.get_secret_value()), offered):
+            if hmac.compare_digest(known.digest, offered):
                 found = known
         if not credentials.token or found is None:
             raise Unauthenticated("Unauthorized")
@@ -171,7 +163,7 @@ def configured_authenticator() -> Authenticator:
         return current_authenticator()
     if settings.HEADROOM.auth == "noauth":
         return NoAuthenticator()
-    return TokenAuthenticator(tokens=settings.HEADROOM.tokens)
+    return TokenAuthenticator(tokens=current_tokens())
 
 
 def token_of(request: HttpRequest) -> str:
@@ -200,7 +192,12 @@ def authenticate(request: HttpRequest) -> Actor:
         Unauthenticated: it carries no token, or an unknown one.
         NotReady: the identity service cannot be asked now.
     """
-    return configured_authenticator().authenticate(credentials_of_request(request))
+    credentials = credentials_of_request(request)
+    try:
+        return configured_authenticator().authenticate(credentials)
+    except Unauthenticated:
+        count_refused_token(credentials.token)
+        raise
 
 
 def authorise(actor: Actor, rule: str, target: Mapping[str, object] = NO_TARGET) -> None:

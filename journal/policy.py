@@ -20,10 +20,9 @@ from oslo_config import cfg
 from oslo_policy import policy as oslo
 
 from journal.actors import Actor
+from journal.watched_file import LOOK_SECONDS, WatchedFile
 
 log = structlog.get_logger(__name__)
-
-LOOK_SECONDS = 1.0
 
 ROLE_ADMIN = "cloud_resource_admin"
 ROLE_VIEWER = "cloud_resource_viewer"
@@ -74,12 +73,10 @@ class Policy:
     ) -> None:
         self._defaults = dict(defaults)
         self._path = path
-        self._look_seconds = look_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._stamp = self._file_stamp()
+        self._file = (
+            None if path is None else WatchedFile(path, look_seconds=look_seconds, clock=clock)
+        )
         self._enforcer = self._load()
-        self._look_at = clock() + look_seconds
 
     def allows(self, actor: Actor, rule: str, target: Mapping[str, object]) -> bool:
         """Return whether a rule lets an actor pass.
@@ -89,34 +86,17 @@ class Policy:
             rule: Name of a registered rule, or of one that the operator's file adds.
             target: What the request is about, for checks such as ``project_id:%(project_id)s``.
         """
-        if self._path is not None and self._clock() >= self._look_at:
-            self._look_again()
+        if self._file is not None and self._file.has_changed():
+            self._load_again()
         return bool(self._enforcer.enforce(rule, dict(target), credentials_of(actor)))
 
-    def _look_again(self) -> None:
-        with self._lock:
-            if self._clock() < self._look_at:
-                return
-            self._look_at = self._clock() + self._look_seconds
-            stamp = self._file_stamp()
-            if stamp == self._stamp:
-                return
-            self._stamp = stamp
-            try:
-                self._enforcer = self._load()
-            except UnusablePolicyError as error:
-                log.error("policy_file_ignored", problem=str(error))  # noqa: TRY400 - one line
-            else:
-                log.info("policy_file_loaded", path=str(self._path))
-
-    def _file_stamp(self) -> tuple[int, int, int] | None:
-        if self._path is None:
-            return None
+    def _load_again(self) -> None:
         try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+            self._enforcer = self._load()
+        except UnusablePolicyError as error:
+            log.error("policy_file_ignored", problem=str(error))  # noqa: TRY400 - one line
+        else:
+            log.info("policy_file_loaded", path=str(self._path))
 
     def _load(self) -> oslo.Enforcer:
         replaced = self._file_rules()

@@ -20,6 +20,7 @@ from journal.auth import (
     authenticate,
     credentials_of_request,
 )
+from journal.metrics_doors import count_refused_token
 from placement.conf import headroom
 from placement.domain.errors import Unauthorized
 
@@ -115,9 +116,11 @@ def caller_of_keystone_token(request: HttpRequest) -> Caller:
 
     Source: spec placement, section 7.2.
     """
+    credentials = _credentials(request)
     try:
-        return Caller(_keystone_authenticator().authenticate(_credentials(request)))
+        return Caller(_keystone_authenticator().authenticate(credentials))
     except Unauthenticated as error:
+        count_refused_token(credentials.token)
         raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error
 
 

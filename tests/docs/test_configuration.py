@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from config.environment import load_environment, setting_names
+from config.environment import load_environment, secret_files, setting_names
 from config.reference import configuration_page
 from tests.docs.tour import ROOT
 
@@ -38,7 +38,7 @@ def test_every_setting_is_on_the_page_with_a_meaning() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \|(.*)\|$", page, re.MULTILINE))
     names = set(setting_names())
     groups = {name for name in names if any(other.startswith(f"{name}__") for other in names)}
-    secrets = {name for name in names if name.removesuffix("_FILE") in names - {name}}
+    secrets = secret_files()
     wanted = names - groups - secrets
     assert wanted | {"DATABASE_URL", "REDIS_URL", "PROMETHEUS_MULTIPROC_DIR"} == set(rows)
     for name in set(setting_names()) - wanted:
