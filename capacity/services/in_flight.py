@@ -14,7 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
+from typing import Any
 
 import structlog
 from django.conf import settings
@@ -33,7 +34,8 @@ from capacity.domain.in_flight import (
 from capacity.metrics_in_flight import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from capacity.services.allocations import refresh_slots_expecting
-from capacity.services.ledger import EXPECTED_UNHELD, lock_rooms, shift_blocks
+from capacity.services.in_flight_statements import DELETE_ROWS, LOCK_HOSTS, hold_room_statements
+from capacity.services.ledger import lock_rooms, shift_blocks
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
 from scheduling.resources import ZERO, ResourceVector
@@ -42,122 +44,6 @@ log = structlog.get_logger(__name__)
 
 CREATOR = "placement"
 ROWS_PER_TRANSACTION = 1000
-
-# What the VM's own slots give it, per slot at most its size (spec scheduling, 7.11 step B, 15.17,
-# 15.18). VMs of its project in flight to the host use that room too: what they and the slots block
-# twice is added to what is free, and taken from what the slots give. The room comes from the locked
-# row. A host that changed since the snapshot, or one of its aggregates, was filtered by facts that
-# may not hold now (16.2).
-HOLD_ROOM = """
-WITH released AS (
-    SELECT asked.host_id,
-           {released_columns}
-      FROM unnest(%(host_ids)s::bigint[]) AS asked(host_id)
-      JOIN capacity_reservation AS held
-        ON held.target_host_id = asked.host_id OR held.confirmed_host_id = asked.host_id
-     CROSS JOIN LATERAL (
-           SELECT coalesce(sum(vm.memory_bytes), 0) AS memory_bytes,
-                  coalesce(sum(vm.vcpus), 0) AS vcpus
-             FROM capacity_reservationallocation AS vm
-            WHERE vm.reservation_id = held.id AND held.kind = 'committed'
-              AND vm.vm_uuid <> %(vm_uuid)s AND {expected_unheld}
-           ) AS due
-     WHERE held.kind <> ALL(%(ignored)s)
-       AND (held.kind = 'committed' AND held.is_ready AND NOT %(is_locked)s
-            AND held.flavor_group_name <> ''
-            AND held.project_id = %(project_id)s AND held.flavor_group_name = %(group)s
-            OR held.kind = 'in_flight'
-            AND held.project_id = %(project_id)s AND held.flavor_group_name = %(group)s
-            OR held.kind = 'failover' AND held.is_ready AND %(intent)s = 'evacuate'
-            AND EXISTS (SELECT FROM capacity_reservationallocation AS vm
-                         WHERE vm.reservation_id = held.id AND vm.vm_uuid = %(vm_uuid)s))
-     GROUP BY asked.host_id
-), fitting AS (
-    SELECT asked.host_id, host.zone
-      FROM unnest(%(host_ids)s::bigint[]) WITH ORDINALITY AS asked(host_id, position)
-      JOIN capacity_hostcapacity AS room ON room.host_id = asked.host_id
-      JOIN hosts_host AS host ON host.id = asked.host_id
-      LEFT JOIN released ON released.host_id = asked.host_id
-     WHERE {room_for_memory_bytes} >= %(memory_bytes)s
-       AND {room_for_vcpus} >= %(vcpus)s
-       AND (%(snapshot)s = ''
-            OR pg_visible_in_snapshot(
-                   host.changed_xid::text::xid8, nullif(%(snapshot)s, '')::pg_snapshot)
-               AND NOT EXISTS (
-                   SELECT FROM hosts_aggregate AS joined
-                    WHERE joined.uuid = ANY(host.aggregate_uuids)
-                      AND NOT pg_visible_in_snapshot(
-                              joined.changed_xid::text::xid8,
-                              nullif(%(snapshot)s, '')::pg_snapshot)))
-     ORDER BY asked.position
-     LIMIT %(max_held)s
-), taken AS (
-    UPDATE capacity_hostcapacity AS room
-       SET in_flight_memory_bytes = room.in_flight_memory_bytes + %(memory_bytes)s,
-           in_flight_vcpus = room.in_flight_vcpus + %(vcpus)s
-      FROM fitting
-     WHERE room.host_id = fitting.host_id
-    RETURNING room.host_id, fitting.zone
-), made AS (
-    INSERT INTO capacity_reservation (
-        uuid, kind, scheduling_domain, zone, flavor_group_name, resource_name, project_id,
-        domain_id, memory_bytes, vcpus, blocked_memory_bytes, blocked_vcpus, target_host_id,
-        start_time, end_time, creator, creator_request_id, parent_generation,
-        observed_parent_generation, generation, ready_reason, ready_message, vm_uuid, user_id,
-        intent, source_host_id, placement_id)
-    SELECT gen_random_uuid(), 'in_flight', 'nova', taken.zone, %(group)s, %(flavor_name)s,
-           %(project_id)s, %(domain_id)s, %(memory_bytes)s, %(vcpus)s, %(memory_bytes)s, %(vcpus)s,
-           taken.host_id, %(now)s, %(end_time)s, %(creator)s, %(request_id)s, 0, 0, 1, '', '',
-           %(vm_uuid)s, %(user_id)s, %(intent)s, %(source_host_id)s::bigint, %(placement_id)s
-      FROM taken
-    RETURNING target_host_id
-)
-SELECT target_host_id,
-       EXISTS (SELECT FROM capacity_reservationallocation AS vm
-                WHERE vm.vm_uuid = %(vm_uuid)s AND vm.state = 'expected')
-  FROM made
-"""
-
-RELEASED_COLUMNS = """
-coalesce(sum(held.blocked_{part} - due.{part}) FILTER (WHERE held.kind = 'committed'), 0)
-    AS slots_{part},
-coalesce(sum(least(held.blocked_{part} - due.{part}, %({part})s))
-         FILTER (WHERE held.kind = 'committed'), 0) AS given_{part},
-coalesce(sum(least(held.blocked_{part}, %({part})s)) FILTER (WHERE held.kind = 'failover'), 0)
-    AS spare_{part},
-coalesce(sum(held.blocked_{part}) FILTER (WHERE held.kind = 'in_flight'), 0) AS flying_{part}
-"""
-
-ROOM_FOR = """
-{free}
-+ least(coalesce(slots_{part}, 0), coalesce(flying_{part}, 0))
-+ least(coalesce(given_{part}, 0),
-        coalesce(slots_{part}, 0) - least(coalesce(slots_{part}, 0), coalesce(flying_{part}, 0)))
-+ coalesce(spare_{part}, 0)
-"""
-
-PARTS = ("memory_bytes", "vcpus")
-
-# Rooms are locked by primary key: those of the candidates, and those the VM held before.
-LOCK_HOSTS = """
-SELECT clock_timestamp(), host.id, host.name,
-       ARRAY(SELECT held.id FROM capacity_reservation AS held
-              WHERE held.kind = 'in_flight' AND held.vm_uuid = %(vm_uuid)s
-                AND held.target_host_id = room.host_id)
-  FROM capacity_hostcapacity AS room JOIN hosts_host AS host ON host.id = room.host_id
- WHERE room.host_id = ANY(ARRAY(
-           SELECT id FROM hosts_host WHERE name = ANY(%(names)s)
-            UNION ALL
-           SELECT target_host_id FROM capacity_reservation
-            WHERE kind = 'in_flight' AND vm_uuid = %(vm_uuid)s))
- ORDER BY room.id FOR NO KEY UPDATE OF room
-"""
-
-DELETE_ROWS = """
-DELETE FROM capacity_reservation
- WHERE id = ANY(%s) AND kind = 'in_flight'
-RETURNING vm_uuid, intent, target_host_id, blocked_memory_bytes, blocked_vcpus
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +168,7 @@ class _LockedHosts:
     Attributes:
         at: When they were.
         host_ids: Their keys by name.
-        previous_rows: Keys of the VM's in-flight rows on them.
+        previous_rows: Keys of the VM's in-flight rows.
     """
 
     at: datetime
@@ -298,7 +184,7 @@ def _lock_hosts(vm_uuid: str, candidates: Sequence[str]) -> _LockedHosts:
     return _LockedHosts(
         at=rows[-1][0] if rows else database_now(),
         host_ids={name: host_id for _, host_id, name, _ in rows},
-        previous_rows=[row_id for *_, row_ids in rows for row_id in row_ids],
+        previous_rows=rows[0][-1] if rows else (),
     )
 
 
@@ -306,51 +192,36 @@ def _hold_room(
     ask: InFlightAsk, wanted: InFlightHold, *, request_id: str, max_held: int, snapshot: str
 ) -> tuple[set[int], bool]:
     """Take room and make rows; return the hosts, and whether slots expect the VM."""
+    parameters: dict[str, Any] = {  # Any: parameters of several types
+        "host_ids": list(wanted.host_ids),
+        "vm_uuid": ask.vm_uuid,
+        "memory_bytes": ask.resources.memory_bytes,
+        "vcpus": ask.resources.vcpus,
+        "ignored": sorted(ask.ignored_kinds),
+        "is_locked": ask.lock_reservations,
+        "project_id": ask.project_id,
+        "group": ask.flavor_group_name,
+        "intent": ask.intent,
+        "snapshot": snapshot,
+        "max_held": max_held or None,
+        "flavor_name": ask.flavor_name,
+        "domain_id": ask.domain_id,
+        "user_id": ask.user_id,
+        "now": wanted.start_time,
+        "end_time": wanted.end_time,
+        "creator": CREATOR,
+        "request_id": request_id,
+        "source_host_id": _source_host_id(ask),
+        "placement_id": wanted.placement_id,
+    }
+    rows: list[tuple[int, bool]] = []
     with connection.cursor() as cursor:
-        cursor.execute(
-            _hold_room_statement(ask.ignored_kinds),
-            {
-                "host_ids": list(wanted.host_ids),
-                "vm_uuid": ask.vm_uuid,
-                "memory_bytes": ask.resources.memory_bytes,
-                "vcpus": ask.resources.vcpus,
-                "ignored": sorted(ask.ignored_kinds),
-                "is_locked": ask.lock_reservations,
-                "project_id": ask.project_id,
-                "group": ask.flavor_group_name,
-                "intent": ask.intent,
-                "snapshot": snapshot,
-                "max_held": max_held or None,
-                "flavor_name": ask.flavor_name,
-                "domain_id": ask.domain_id,
-                "user_id": ask.user_id,
-                "now": wanted.start_time,
-                "end_time": wanted.end_time,
-                "creator": CREATOR,
-                "request_id": request_id,
-                "source_host_id": _source_host_id(ask),
-                "placement_id": wanted.placement_id,
-            },
-        )
-        rows = cursor.fetchall()
-    return {row[0] for row in rows}, bool(rows and rows[0][1])
-
-
-@cache
-def _hold_room_statement(ignored_kinds: frozenset[str]) -> str:
-    return HOLD_ROOM.format(
-        expected_unheld=EXPECTED_UNHELD,
-        released_columns=", ".join(RELEASED_COLUMNS.format(part=part) for part in PARTS),
-        **{
-            f"room_for_{part}": ROOM_FOR.format(part=part, free=_free(part, ignored_kinds))
-            for part in PARTS
-        },
-    )
-
-
-def _free(part: str, ignored_kinds: Collection[str]) -> str:
-    counted = ("allocated", *(k for k in ReservationKind.values if k not in ignored_kinds))
-    return " - ".join([f"room.effective_{part}", *(f"room.{name}_{part}" for name in counted)])
+        for statement in hold_room_statements(ask.ignored_kinds):
+            cursor.execute(statement, parameters)
+            rows = cursor.fetchall()
+            if rows:
+                break
+    return {host_id for host_id, _ in rows}, bool(rows and rows[0][1])
 
 
 def _source_host_id(ask: InFlightAsk) -> int | None:

@@ -9,26 +9,28 @@ from typing import Any
 from django.db import connection
 
 from journal.models import deletions_forgotten_since
-from journal.tracking import UNSEEN
+from journal.tracking import LATER, UNSEEN
 
 NOW = """
 SELECT 'now', (pg_current_xact_id_if_assigned() IS NOT NULL)::int::bigint, NULL::bigint,
        pg_current_snapshot()::text
 """
 
-CHANGES = f"""
+_CHANGES = f"""
 {NOW}
-UNION ALL SELECT 'host', id, NULL, NULL FROM hosts_host WHERE {UNSEEN}
-UNION ALL SELECT 'host', host_id, NULL, NULL FROM capacity_hostcapacity WHERE {UNSEEN}
-UNION ALL SELECT 'vm', id, host_id, openstack_id FROM hosts_instance WHERE {UNSEEN}
-UNION ALL SELECT 'aggregate', id, NULL, NULL FROM hosts_aggregate WHERE {UNSEEN}
-UNION ALL SELECT 'reservation', id, NULL, NULL FROM capacity_reservation WHERE {UNSEEN}
+UNION ALL SELECT 'host', id, NULL, NULL FROM hosts_host WHERE {{unseen}}
+UNION ALL SELECT 'room', host_id, NULL, NULL FROM capacity_hostcapacity WHERE {{unseen}}
+UNION ALL SELECT 'vm', id, host_id, openstack_id FROM hosts_instance WHERE {{unseen}}
+UNION ALL SELECT 'aggregate', id, NULL, NULL FROM hosts_aggregate WHERE {{unseen}}
+UNION ALL SELECT 'reservation', id, NULL, NULL FROM capacity_reservation WHERE {{unseen}}
 UNION ALL SELECT 'allocation', id, reservation_id, NULL
-            FROM capacity_reservationallocation WHERE {UNSEEN}
+            FROM capacity_reservationallocation WHERE {{unseen}}
 UNION ALL SELECT 'deleted', row_id, NULL, table_name FROM journal_deletedrow
-           WHERE table_name = ANY(%(tables)s) AND {UNSEEN}
+           WHERE table_name = ANY(%(tables)s) AND {{unseen}}
 UNION ALL SELECT 'forgotten', NULL, NULL, NULL WHERE {deletions_forgotten_since("%(xmin)s")}
 """  # noqa: S608 - constants only
+CHANGES = _CHANGES.format(unseen=UNSEEN)
+CHANGES_WITHOUT_RUNNING = _CHANGES.format(unseen=LATER)
 
 HOSTS = "hosts_host"
 VMS = "hosts_instance"
@@ -57,12 +59,13 @@ class Changes:
 
     Attributes:
         moment: Of this read.
-        hosts: Changed and deleted hosts, also those whose room changed.
+        hosts: Changed and deleted hosts.
         aggregates: Changed and deleted aggregates.
         reservations: Changed and deleted reservations.
         vm_hosts: Changed VM -> its host, None if it has none or is gone.
         vm_uuids: Changed VM -> its uuid, without those that are gone.
         allocation_owners: Changed allocation -> its reservation, None if it is gone.
+        rooms: Hosts whose room changed.
         are_all: False where deletions since then may be forgotten: only a table that is built anew
             is right then.
     """
@@ -74,12 +77,14 @@ class Changes:
     vm_hosts: Mapping[int, int | None] = field(default_factory=dict)
     vm_uuids: Mapping[int, str] = field(default_factory=dict)
     allocation_owners: Mapping[int, int | None] = field(default_factory=dict)
+    rooms: frozenset[int] = frozenset()
     are_all: bool = True
 
     def is_empty(self) -> bool:
         """Return whether nothing changed that the host table shows."""
         return not (
             self.hosts
+            or self.rooms
             or self.aggregates
             or self.reservations
             or self.vm_hosts
@@ -109,14 +114,16 @@ def read_changes(since: str) -> Changes:
         "running": [int(xid) for xid in running.split(",") if xid],
         "tables": _TABLES,
     }
-    found: dict[str, set[int]] = {name: set() for name in ("host", "aggregate", "reservation")}
+    found: dict[str, set[int]] = {
+        name: set() for name in ("host", "room", "aggregate", "reservation")
+    }
     owners: dict[str, dict[int, int | None]] = {"vm": {}, "allocation": {}}
     vm_uuids: dict[int, str] = {}
     gone: dict[str, set[int]] = {name: set() for name in _TABLES}
     moment = Moment(snapshot=since, has_written=False)
     are_all = True
     with connection.cursor() as cursor:
-        cursor.execute(CHANGES, parameters)
+        cursor.execute(CHANGES if running else CHANGES_WITHOUT_RUNNING, parameters)
         for kind, key, owner, word in cursor.fetchall():
             if kind == "now":
                 moment = Moment(snapshot=word, has_written=bool(key))
@@ -138,5 +145,6 @@ def read_changes(since: str) -> Changes:
         vm_hosts={**owners["vm"], **dict.fromkeys(gone[VMS])},
         vm_uuids=vm_uuids,
         allocation_owners={**owners["allocation"], **dict.fromkeys(gone[ALLOCATIONS])},
+        rooms=frozenset(found["room"]),
         are_all=are_all,
     )

@@ -19,8 +19,10 @@ from capacity.selectors.host_table.rows import (
     read_aggregates,
     read_hosts,
     read_reservations,
+    read_rooms,
 )
 from journal.collector import paused_collector
+from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.reservations import ReservationIndex
 from scheduling.rows import HostAggregate, HostRow, ReservationRow
 from scheduling.table import HostTable
@@ -101,8 +103,10 @@ def _with_hosts(
     """Return the following position with its hosts, and those that are new, renamed or gone."""
     aggregates, aggregate_uuids = _new_aggregates(position, changes.aggregates)
     touched = changes.hosts | _hosts_of_vms(position, changes) | position.hosts_ahead
+    table, unknown = _with_rooms(position, changes.rooms - touched)
+    touched |= unknown
     if not touched and not aggregate_uuids:
-        return replace(following, aggregates=aggregates), frozenset()
+        return replace(following, table=table, aggregates=aggregates), frozenset()
     hosts, vm_pairs = read_hosts(_by_uuid(aggregates), ids=touched, aggregate_uuids=aggregate_uuids)
     touched |= {row.host_id for row in hosts}
     removed = _removed_names(position, touched, hosts)
@@ -110,11 +114,22 @@ def _with_hosts(
     hosts_ahead = following.vm_hosts.owners_elsewhere(vm_pairs)
     return replace(
         following,
-        table=position.table.replace_rows(hosts, removed=removed),
+        table=table.replace_rows(hosts, removed=removed),
         aggregates=aggregates,
         host_names=host_names,
         hosts_ahead=hosts_ahead,
     ), renamed
+
+
+def _with_rooms(position: Position, ids: Collection[int]) -> tuple[HostTable, frozenset[int]]:
+    """Return the table with new figures of room, and the hosts of which more must be read."""
+    table, names = position.table, position.host_names
+    rows = {key: table.row_of[names[key]] for key in sorted(ids) if key in names}
+    figures = read_rooms([key for key, row in rows.items() if table.host_ids[row] == key])
+    if figures:
+        columns = dict(zip(CAPACITY_COLUMNS, zip(*figures.values(), strict=True), strict=True))
+        table = table.replace_columns([rows[key] for key in figures], columns)
+    return table, frozenset(ids) - figures.keys()
 
 
 def _with_reservations(

@@ -30,6 +30,12 @@ SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.cu
        room.in_flight_memory_bytes, room.in_flight_vcpus
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
+SELECT_ROOMS = """
+SELECT host_id, effective_memory_bytes, effective_vcpus, allocated_memory_bytes, allocated_vcpus,
+       committed_memory_bytes, committed_vcpus, failover_memory_bytes, failover_vcpus,
+       in_flight_memory_bytes, in_flight_vcpus
+  FROM capacity_hostcapacity WHERE host_id = ANY(%(ids)s)
+"""
 TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s)"
 # Apart, since it has to look at every host.
 HOSTS_OF_AGGREGATES = "SELECT id FROM hosts_host WHERE aggregate_uuids && %(uuids)s::varchar[]"
@@ -48,23 +54,26 @@ SELECT_ALLOCATIONS = """
 SELECT id, reservation_id, vm_uuid, memory_bytes, vcpus, state = 'expected'
   FROM capacity_reservationallocation
 """
-# Whatever an in-flight row says of a VM decides how the slots that expect it count it.
-TOUCHED_RESERVATIONS = """
- WHERE held.id IN (
-       SELECT unnest(%(ids)s::bigint[])
-        UNION
-       SELECT id FROM capacity_reservation WHERE target_host_id = ANY(%(host_ids)s)
-        UNION
-       SELECT id FROM capacity_reservation WHERE confirmed_host_id = ANY(%(host_ids)s)
-        UNION
-       SELECT reservation_id FROM capacity_reservationallocation
-        WHERE vm_uuid = ANY(%(vm_uuids)s)
-        UNION
-       SELECT vm.reservation_id
-         FROM capacity_reservation AS moving
-         JOIN capacity_reservationallocation AS vm ON vm.vm_uuid = moving.vm_uuid
-        WHERE moving.id = ANY(%(ids)s) AND moving.kind = 'in_flight')
-"""
+# Which reservations are read, by what changed; what did not change is not planned either. Whatever
+# an in-flight row says of a VM decides how the slots that expect it count it.
+TOUCHED_RESERVATIONS = {
+    "ids": """
+SELECT unnest(%(ids)s::bigint[])
+ UNION
+SELECT vm.reservation_id
+  FROM capacity_reservation AS moving
+  JOIN capacity_reservationallocation AS vm ON vm.vm_uuid = moving.vm_uuid
+ WHERE moving.id = ANY(%(ids)s) AND moving.kind = 'in_flight'
+""",
+    "host_ids": """
+SELECT id FROM capacity_reservation WHERE target_host_id = ANY(%(host_ids)s)
+ UNION
+SELECT id FROM capacity_reservation WHERE confirmed_host_id = ANY(%(host_ids)s)
+""",
+    "vm_uuids": """
+SELECT reservation_id FROM capacity_reservationallocation WHERE vm_uuid = ANY(%(vm_uuids)s)
+""",
+}
 
 IN_FLIGHT = "in_flight"
 COMMITTED = "committed"
@@ -193,6 +202,12 @@ def read_hosts(
     return [_host_row(row, aggregates, sorted(vm_uuids.get(row[0], ()))) for row in rows], pairs
 
 
+def read_rooms(ids: Collection[int]) -> dict[int, list[int]]:
+    """Read the room of hosts, by key: the figures of ``CAPACITY_COLUMNS`` in their order."""
+    rows = _fetch(SELECT_ROOMS, {"ids": sorted(ids)}) if ids else []
+    return {host_id: figures for host_id, *figures in rows}
+
+
 def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggregate]:
     """Read aggregates by key; all when ``ids`` is left out."""
     statement = SELECT_AGGREGATES + ("" if ids is None else " WHERE id = ANY(%(ids)s)")
@@ -223,12 +238,12 @@ def read_reservations(
     statement, vm_statement = SELECT_RESERVATIONS, SELECT_ALLOCATIONS
     parameters: dict[str, Any] = {}  # Any: parameters of several types
     if ids is not None:
-        statement += TOUCHED_RESERVATIONS
-        parameters = {
-            "ids": sorted(ids),
-            "host_ids": sorted(host_ids),
-            "vm_uuids": sorted(vm_uuids),
-        }
+        touched = {"ids": sorted(ids), "host_ids": sorted(host_ids), "vm_uuids": sorted(vm_uuids)}
+        parameters = {name: keys for name, keys in touched.items() if keys}
+        if not parameters:
+            return [], []
+        chosen = " UNION ".join(TOUCHED_RESERVATIONS[name] for name in parameters)
+        statement += f" WHERE held.id IN ({chosen})"
     rows = _fetch(statement + " ORDER BY held.id", parameters)
     if ids is not None:
         vm_statement += " WHERE reservation_id = ANY(%(read)s)"
