@@ -151,6 +151,8 @@ def _measured(reservation: ReservationRow, measure: str, vm_uuid: str) -> Resour
         return reservation.full - reservation.blocked
     base = reservation.blocked if measure == "releasable" else reservation.full
     kept = reservation.expected_only
+    if kept is ZERO:  # as in nearly every slot
+        return base
     if vm_uuid:
         kept -= sum((size for uuid, size in reservation.expected_vms if uuid == vm_uuid), ZERO)
     return (base - kept).clamped()

@@ -184,6 +184,9 @@ class PlacementRequest:
 
         Source: spec scheduling, 3.
         """
+        flags = options.assume_empty_hosts or options.lock_reservations
+        if not (flags or options.ignored_reservation_types):
+            return self
         return replace(
             self,
             assume_empty_hosts=self.assume_empty_hosts or options.assume_empty_hosts,

@@ -141,5 +141,7 @@ class ReservationRow:
 
     def hosts(self) -> tuple[str, ...]:
         """Return the hosts that it blocks, each once."""
-        wanted = (self.target_host, self.observed_host)
-        return tuple(dict.fromkeys(host for host in wanted if host))
+        target, observed = self.target_host, self.observed_host
+        if target and observed and target != observed:
+            return target, observed
+        return (target or observed,) if target or observed else ()

@@ -254,7 +254,7 @@ def prepared_request(
         except PipelineRunError as error:
             raise InvalidInput(f"candidates cannot be gathered: {error}") from None
     group = resolved_group(request)
-    known = replace(request, flavor_group=group or "")
+    known = request if group == request.flavor_group else replace(request, flavor_group=group or "")
     return PreparedRequest(
         request=with_quota_facts(known, pipeline.pipeline),
         pipeline=pipeline,
