@@ -46,6 +46,7 @@ from config.sections import (
 )
 from config.sections_failover import FailoverSettings
 from config.sections_placement import PlacementSettings
+from config.sections_web import WebSettings
 
 PREFIX = "HEADROOM_"
 NESTING = "__"
@@ -147,6 +148,7 @@ class Environment(BaseSettings):
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
+    web: WebSettings = Field(default_factory=WebSettings)
 
     @field_validator(
         "lock_timeout_seconds",

@@ -196,7 +196,13 @@ class LiquidSettings(Section):
     refusal_retention_days: int = Field(
         90, ge=0, description="Days for which refused change requests are kept; 0 keeps none."
     )
-    max_body_mib: int = Field(64, ge=1, le=1024, description="Largest accepted request body.")
+    max_body_mib: int = Field(
+        2,
+        ge=1,
+        le=1024,
+        description="Largest accepted request body; also of /api/v1, except where it names the "
+        "scheduler's or Placement's.",
+    )
 
 
 class RetrySettings(Section):

@@ -12,6 +12,7 @@ from rest_framework.exceptions import APIException, MethodNotAllowed
 
 from capacity.services.scheduling import UnknownPipeline
 from journal.auth import Forbidden, Unauthenticated
+from journal.bodies import LengthRequired
 from journal.errors import HeadroomError, InvalidInput, NotReady, Unavailable
 from journal.middleware import request_id_of
 from journal.outages import as_unavailable
@@ -34,8 +35,8 @@ class BodyTooLarge(HeadroomError):  # noqa: N818 - names the caller's mistake
 
     code = "body_too_large"
 
-    def __init__(self) -> None:
-        super().__init__(TOO_LARGE)
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"{TOO_LARGE}: {detail}")
 
 
 class InvalidCall(InvalidInput):
@@ -57,6 +58,7 @@ _ERRORS: tuple[tuple[type[HeadroomError], int, str], ...] = (
     (Forbidden, 403, "forbidden"),
     (UnknownPipeline, 404, "unknown pipeline"),
     (BodyTooLarge, 413, TOO_LARGE),
+    (LengthRequired, 411, "length required"),
     (InvalidInput, 400, DECISION),
     (NotReady, 503, "service temporarily unavailable"),
     (Unavailable, 503, "service temporarily unavailable"),

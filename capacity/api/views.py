@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import orjson
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
@@ -25,6 +26,7 @@ from capacity.policies import NOVA_EXTERNAL
 from capacity.services.scheduling import UNKNOWN_INTENT, run_scheduling
 from journal.actors import Actor
 from journal.auth import authenticate, authorise
+from journal.bodies import body_of
 from journal.middleware import request_id_of
 from journal.tracing import REQUEST_ID_PATTERN, with_global_request_id
 
@@ -34,6 +36,7 @@ class SchedulerView(APIView):
 
     rule: ClassVar[str] = NOVA_EXTERNAL
     path_label: ClassVar[str] = ""
+    limited_by: ClassVar[str] = "scheduler"  # the section with the longest body
     http_request: HttpRequest
     actor: Actor
     error_text: str = ""
@@ -50,15 +53,13 @@ class SchedulerView(APIView):
 
         Raises:
             BodyTooLarge: it is larger than the settings allow.
+            LengthRequired: it comes in chunks.
         """
-        limit_bytes = settings.HEADROOM.scheduler.max_body_mib << 20
-        announced = self.http_request.META.get("CONTENT_LENGTH") or "0"
-        if not announced.isdecimal() or int(announced) > limit_bytes:
-            raise errors.BodyTooLarge
-        body = self.http_request.body
-        if len(body) > limit_bytes:
-            raise errors.BodyTooLarge
-        return body
+        limits = getattr(settings.HEADROOM, self.limited_by)
+        try:
+            return body_of(self.http_request, limit_mib=limits.max_body_mib)
+        except RequestDataTooBig as error:
+            raise errors.BodyTooLarge(str(error)) from None
 
     def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
         """Answer errors in the scheduler's shape."""

@@ -11,6 +11,7 @@ from rest_framework.exceptions import APIException, MethodNotAllowed
 
 from commitments.services.info import StaleVersion
 from journal.auth import Forbidden, Unauthenticated
+from journal.bodies import LengthRequired
 from journal.errors import HeadroomError, InvalidInput, NotReady, Unavailable, one_line
 from journal.outages import as_unavailable
 
@@ -22,6 +23,7 @@ STATUS_OF: tuple[tuple[type[HeadroomError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
     (InvalidInput, 400),
+    (LengthRequired, 411),
     (StaleVersion, 409),
     (NotReady, 503),
     (Unavailable, 503),

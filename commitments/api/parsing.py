@@ -6,6 +6,12 @@ the services' business.
 
 from __future__ import annotations
 
+from commitments.api.unknown_fields import (
+    CHANGE_REQUEST,
+    QUOTA_REQUEST,
+    Known,
+    count_unknown_fields,
+)
 from commitments.domain.changeset import (
     ChangeRequest,
     CommitmentChange,
@@ -23,18 +29,20 @@ MAX_TEXT_LENGTH = 4096
 RESERVED_ZONES = frozenset({"any", "unknown", "total"})
 
 
-def parse_zones(body: bytes, *, is_lenient: bool) -> tuple[str, ...]:
+def parse_zones(body: bytes, *, is_lenient: bool, known: Known) -> tuple[str, ...]:
     """Return ``allAZs`` of a capacity or usage request, in the order given, once each.
 
     Args:
         body: The request body.
         is_lenient: Whether an empty or undecodable body counts as one without zones.
+        known: Fields of the request; others are logged.
 
     Raises:
         InvalidInput: the body is not a request, and leniency was not asked for.
     """
     try:
         node = parse_json(body)
+        count_unknown_fields(node.content, known)
         zones = [item.text(max_length=MAX_NAME_LENGTH) for item in node.member("allAZs").items()]
     except InvalidInput:
         if is_lenient:
@@ -65,6 +73,7 @@ def parse_quota_request(body: bytes, *, project_id: str) -> QuotaRequest:
         InvalidInput: not a quota request, or its metadata is that of another project.
     """
     node = parse_json(body)
+    count_unknown_fields(node.content, QUOTA_REQUEST)
     metadata = node.member("projectMetadata")
     uuid = metadata.member("uuid").text(max_length=MAX_TEXT_LENGTH)
     if uuid and uuid != project_id:
@@ -86,7 +95,9 @@ def parse_change_request(body: bytes) -> ChangeRequest:
     Raises:
         InvalidInput: not a change request, or its zone is empty or a reserved word.
     """
-    return change_request(parse_json(body))
+    node = parse_json(body)
+    count_unknown_fields(node.content, CHANGE_REQUEST)
+    return change_request(node)
 
 
 def change_request(node: JSONNode) -> ChangeRequest:

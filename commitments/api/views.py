@@ -27,13 +27,7 @@ from commitments.api.parsing import (
     parse_zones,
 )
 from commitments.api.rendering import change_response, json_response
-from commitments.api.unknown_fields import (
-    CAPACITY_REQUEST,
-    CHANGE_REQUEST,
-    QUOTA_REQUEST,
-    USAGE_REQUEST,
-    count_unknown_fields,
-)
+from commitments.api.unknown_fields import CAPACITY_REQUEST, USAGE_REQUEST
 from commitments.domain.changeset import ChangeRequest
 from commitments.policies import (
     CHANGE_COMMITMENTS,
@@ -48,6 +42,7 @@ from commitments.services.quota import set_project_quota
 from commitments.services.reports import report_capacity, report_usage
 from journal.actors import Actor
 from journal.auth import authenticate, authorise
+from journal.bodies import body_of
 from journal.middleware import request_id_of
 
 
@@ -73,6 +68,10 @@ class LiquidView(APIView):
             raise MethodNotAllowed(str(request.method))
         if self.switch and not getattr(settings.HEADROOM.liquid, self.switch):
             raise EndpointDisabled(f"{self.switch.removeprefix('enable_')} is switched off")
+
+    def body(self) -> bytes:
+        """Return the body; see :func:`journal.bodies.body_of`."""
+        return body_of(self.http_request, limit_mib=settings.HEADROOM.liquid.max_body_mib)
 
     def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
         """Answer errors in LIQUID's shape."""
@@ -114,8 +113,7 @@ class ReportCapacityView(LiquidView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return capacity and usage of every group in the zones asked for."""
-        zones = parse_zones(request.body, is_lenient=True)
-        count_unknown_fields(request.body, CAPACITY_REQUEST)
+        zones = parse_zones(self.body(), is_lenient=True, known=CAPACITY_REQUEST)
         return json_response(report_capacity(zones))
 
 
@@ -130,8 +128,7 @@ class ReportUsageView(LiquidView):
     def post(self, request: Request, project_id: str) -> HttpResponse:
         """Return what a project uses in the zones asked for."""
         project_id = parse_project_id(project_id)
-        zones = parse_zones(request.body, is_lenient=False)
-        count_unknown_fields(request.body, USAGE_REQUEST)
+        zones = parse_zones(self.body(), is_lenient=False, known=USAGE_REQUEST)
         return json_response(report_usage(project_id, zones))
 
 
@@ -146,8 +143,7 @@ class QuotaView(LiquidView):
 
     def put(self, request: Request, project_id: str) -> HttpResponse:
         """Replace a project's quota."""
-        quota = parse_quota_request(request.body, project_id=parse_project_id(project_id))
-        count_unknown_fields(request.body, QUOTA_REQUEST)
+        quota = parse_quota_request(self.body(), project_id=parse_project_id(project_id))
         set_project_quota(quota, actor=self.actor, request_id=request_id_of(self.http_request))
         return HttpResponse(status=204)
 
@@ -163,8 +159,7 @@ class ChangeCommitmentsView(LiquidView):
 
     def post(self, request: Request) -> HttpResponse:
         """Change commitments, all or none."""
-        self.change = parse_change_request(request.body)
-        count_unknown_fields(request.body, CHANGE_REQUEST)
+        self.change = parse_change_request(self.body())
         self.outcome = change_commitments(
             self.change,
             actor=self.actor,

@@ -32,6 +32,7 @@ MOST_NAMES = 10_000
 class WhatIfView(SchedulerView):
     """Decides a change request on the region as it would be."""
 
+    limited_by = "liquid"
     rule = WHAT_IF
     http_method_names = ["post"]
     path_label = "/api/v1/commitments/what-if"

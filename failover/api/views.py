@@ -45,6 +45,7 @@ MOST_NAMES = 20_000
 class FailoverView(SchedulerView):
     """What the endpoints share: readers may ask, errors are problem details."""
 
+    limited_by = "liquid"
     rule = RULE_READ_ONLY
     http_method_names = ["post"]
 

@@ -17,6 +17,7 @@ import structlog
 from django.http import HttpRequest, HttpResponse
 from rest_framework.views import APIView
 
+from journal.bodies import LengthRequired, body_of
 from placement import metrics
 from placement.access import Caller, caller_of
 from placement.api.errors import accepts_json, as_placement_error, error_answer
@@ -127,7 +128,7 @@ class PlacementView(APIView):
 
     def load(self, schema: Schema) -> Any:  # Any: shaped as the schema says
         """Return the body of the request, checked."""
-        self.body = self.http_request.body
+        self.body = body_of(self.http_request, limit_mib=headroom().placement.max_body_mib)
         return schema.load(self.body)
 
     def answer(
@@ -194,6 +195,12 @@ class PlacementView(APIView):
         if not self.is_public:
             self.caller = caller_of(self.http_request)
         self.minor = negotiated_minor(meta.get("HTTP_OPENSTACK_API_VERSION"))
+        self._check_body_head()
+
+    def _check_body_head(self) -> None:
+        meta = self.http_request.META
+        if "HTTP_TRANSFER_ENCODING" in meta:
+            raise LengthRequired
         length = meta.get("CONTENT_LENGTH")
         if length:
             self._check_length(str(length))

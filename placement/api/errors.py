@@ -11,12 +11,14 @@ from django.db import DataError, IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 
+from journal.bodies import LengthRequired
 from journal.errors import HeadroomError, NotReady
 from journal.outages import as_unavailable
 from placement.api.rendering import JSON_TYPE, json_answer
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
     BadRequest,
+    BodyInChunks,
     Conflict,
     PayloadTooLarge,
     PlacementError,
@@ -89,6 +91,8 @@ def _told_by_kind(error: Exception) -> PlacementError | None:
         told = BadRequest("A value cannot be stored: it has characters or a size not allowed.")
     elif isinstance(error, RequestDataTooBig):
         told = PayloadTooLarge(str(error))
+    elif isinstance(error, LengthRequired):
+        told = BodyInChunks(error.message)
     elif isinstance(error, UnreadablePostError):
         told = BadRequest("The body of the request ended early.")
     elif isinstance(error, IntegrityError):

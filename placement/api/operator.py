@@ -82,9 +82,7 @@ class OperatorView(PlacementView):
         self.caller = caller_of(self.http_request)
         header = self.http_request.META.get("HTTP_OPENSTACK_API_VERSION")
         self.minor = negotiated_minor(header) if header else MAX_MINOR
-        length = self.http_request.META.get("CONTENT_LENGTH")
-        if length:
-            self._check_length(str(length))
+        self._check_body_head()
 
 
 class ExplainCandidatesView(OperatorView):

@@ -154,6 +154,13 @@ class PayloadTooLarge(PlacementError):  # noqa: N818 - named as its status
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class BodyInChunks(PlacementError):  # noqa: N818 - named for what it refuses
+    """The body does not say how long it will be."""
+
+    code = "placement_length_required"
+    status = HTTPStatus.LENGTH_REQUIRED
+
+
 class UnsupportedMediaType(PlacementError):  # noqa: N818 - named as its status
     """The body is not JSON."""
 

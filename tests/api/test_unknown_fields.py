@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import orjson
 import pytest
 
 from commitments.api.unknown_fields import (
@@ -63,7 +62,7 @@ def test_unknown_fields_are_found_by_path(
     known: Known, content: object, unknown: list[str]
 ) -> None:
     assert list(unknown_fields(content, known)) == unknown
-    assert count_unknown_fields(orjson.dumps(content), known) == len(unknown)
+    assert count_unknown_fields(content, known) == len(unknown)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff"], ids=["empty", "cut off", "no text"])

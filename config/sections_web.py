@@ -1,0 +1,37 @@
+"""Settings of the web server."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from config.section_base import Section
+
+
+class WebSettings(Section):
+    """How the web server takes bodies in, and when a worker counts as stuck."""
+
+    stuck_seconds: float = Field(
+        120.0,
+        ge=1,
+        le=86_400,
+        description="A worker none of whose threads has finished or been idle for longer fails "
+        "/livez; above every deadline of web requests.",
+    )
+    body_grace_seconds: float = Field(
+        10.0, gt=0, le=3600, description="Time that every request body has, whatever its size."
+    )
+    body_min_kib_per_second: int = Field(
+        32, ge=1, le=1 << 20, description="Rate at which a longer body must come after that."
+    )
+    most_json_values: int = Field(
+        500_000,
+        ge=1000,
+        description="Most values in the JSON of a request body, about 100 bytes of memory each.",
+    )
+    bodies_mib: int = Field(
+        128,
+        ge=1,
+        le=1 << 20,
+        description="Memory of a process for bodies that come in or wait for a thread; beyond it "
+        "the oldest that is not whole gets 503.",
+    )
