@@ -29,6 +29,7 @@ class CommitmentsConfig(AppConfig):
             region,
             scrape,
             scrape_sync,
+            status,
         )
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
@@ -43,6 +44,7 @@ class CommitmentsConfig(AppConfig):
         region.register(registry)
         scrape.register()
         scrape_sync.register()
+        status.register()
         metrics_quota.register()
         metrics_compaction.register()
         del metrics_slots, metrics_sync  # their series are there, at 0, from the start

@@ -8,14 +8,16 @@ from django.views.generic import RedirectView
 
 from commitments.api.views import unknown_path
 from failover.api.views import SimulationView
-from journal.views import healthz, metrics, readyz
+from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/admin/"), name="home"),
     path("admin/", admin.site.urls),
-    path("healthz", healthz, name="healthz"),
+    path("livez", livez, name="livez"),
+    path("healthz", livez, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("statusz", statusz, name="statusz"),
     path("metrics", metrics, name="metrics"),
     path("commitments/", include("commitments.api.urls")),
     re_path(r"^commitments$", unknown_path),

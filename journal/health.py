@@ -1,11 +1,13 @@
-"""Liveness and readiness of a process: what it needs, and whether that works now."""
+"""Readiness of a process, and the state of everything it needs."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from typing import Any
 
 import redis
 import structlog
@@ -42,16 +44,44 @@ class CheckResult:
     detail: str = "ok"
 
 
-def check_readiness() -> tuple[CheckResult, ...]:
-    """Return the state of everything a request or a task needs; never raises."""
+#: What ``/statusz`` tells beyond what this module knows; apps add to it when they are ready.
+#: Each asks the database, and raises nothing else than its errors.
+status_checks: list[Callable[[], CheckResult]] = []
+
+
+def check_ready() -> tuple[CheckResult, ...]:
+    """Return what requests cannot do without: the database, migrated. Never raises."""
     database = check_database()
     if not database.is_ok:
-        unknown = tuple(
-            CheckResult(name=name, is_ok=False, detail=UNKNOWN_DATABASE_DOWN)
-            for name in ("migrations", BEAT)
-        )
-        return (database, check_broker(), *unknown)
-    return (database, check_broker(), check_migrations(), check_beat())
+        return (database, _unknown("migrations"))
+    return (database, check_migrations())
+
+
+def check_status() -> tuple[CheckResult, ...]:
+    """Return the state of everything, also of what only tasks need; never raises."""
+    database, migrations = check_ready()
+    if not database.is_ok:
+        return (database, migrations, check_broker(), _unknown(BEAT))
+    others = tuple(_tried(check) for check in status_checks)
+    return (database, migrations, check_broker(), check_beat(), *others)
+
+
+def shown_checks(checks: Iterable[CheckResult]) -> tuple[bool, dict[str, Any]]:  # Any: JSON
+    """Return whether all is well, and the page that says so."""
+    found = {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks}
+    is_ready = all(check["ok"] for check in found.values())
+    return is_ready, {"ready": is_ready, "checks": found}
+
+
+def _unknown(name: str) -> CheckResult:
+    return CheckResult(name=name, is_ok=False, detail=UNKNOWN_DATABASE_DOWN)
+
+
+def _tried(check: Callable[[], CheckResult]) -> CheckResult:
+    try:
+        return check()
+    except DatabaseError as error:
+        return _failed(check.__name__.removeprefix("check_"), error)
 
 
 def check_database() -> CheckResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import orjson
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from journal.auth import matches_secret, token_of
-from journal.health import check_readiness
+from journal.health import check_ready, check_status, shown_checks
 from journal.metrics import metrics_page
 from journal.outages import as_unavailable
 
@@ -21,8 +22,12 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 @require_safe
 @never_cache
-def healthz(request: HttpRequest) -> HttpResponse:
-    """Say that the process answers; nothing else is looked at."""
+def livez(request: HttpRequest) -> HttpResponse:
+    """Say that the process answers.
+
+    Our web server answers this and ``/readyz`` itself, from all that it knows of its workers; these
+    views are for other servers.
+    """
     del request
     return HttpResponse("ok", content_type=PLAIN_TEXT)
 
@@ -30,17 +35,23 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Say whether database, broker, migrations and beat work; 503 with what does not."""
+    """Say whether the database is there and migrated; 503 with what is not."""
     del request
-    checks = check_readiness()
-    is_ready = all(check.is_ok for check in checks)
-    page = {
-        "ready": is_ready,
-        "checks": {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks},
-    }
-    return HttpResponse(
-        orjson.dumps(page), content_type="application/json", status=200 if is_ready else 503
-    )
+    is_ready, page = shown_checks(check_ready())
+    return _json(page, status=200 if is_ready else 503)
+
+
+@require_safe
+@never_cache
+def statusz(request: HttpRequest) -> HttpResponse:
+    """Tell the state of everything that tasks need as well; for people, never a refusal."""
+    del request
+    is_well, page = shown_checks(check_status())
+    return _json({"ok": is_well, "checks": page["checks"]}, status=200)
+
+
+def _json(page: dict[str, Any], *, status: int) -> HttpResponse:  # Any: JSON
+    return HttpResponse(orjson.dumps(page), content_type="application/json", status=status)
 
 
 @require_safe

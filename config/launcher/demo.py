@@ -240,7 +240,7 @@ def _start_processes(
 def process_commands(checkout: Checkout, port: int) -> dict[str, list[str]]:
     """Return the module and arguments of each process of the demo."""
     celery = ["celery", "-A", "config.celery_app"]
-    web = ["granian", "--interface", "wsgi", "--host", ADDRESS, "--port", str(port)]
+    web = ["config.server", "--interface", "wsgi", "--host", ADDRESS, "--port", str(port)]
     web += ["--workers", "2", "--blocking-threads", "4", "--no-ws", "--respawn-failed-workers"]
     web += ["--workers-kill-timeout", "5", "--access-log", "config.wsgi:application"]
     schedule = checkout.local / "demo" / "beat-schedule"

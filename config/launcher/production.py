@@ -13,6 +13,7 @@ from config.launcher.places import Checkout
 from config.launcher.terminal import LauncherError
 
 ROLES = ("web", "worker", "beat")
+APPLICATION = "config.wsgi:application"
 _WEB_DEFAULTS = {
     "GRANIAN_PORT": "8000",
     "GRANIAN_WORKERS": "2",
@@ -21,6 +22,8 @@ _WEB_DEFAULTS = {
     "GRANIAN_WORKERS_KILL_TIMEOUT": "30",
     "GRANIAN_RESPAWN_FAILED_WORKERS": "true",
     "GRANIAN_WEBSOCKETS": "false",
+    "GRANIAN_HTTP": "1",  # whoever speaks HTTP/2 to clients is in front of us
+    "GRANIAN_BACKPRESSURE": "4096",  # connections of a process; a slow body holds nothing else
     "HEADROOM_PLACEMENT__WARM_UP": "true",
 }
 
@@ -29,7 +32,7 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     """Return the command line of a role; ``extra`` goes to granian or Celery unchanged."""
     python = str(checkout.python)
     if role == "web":
-        return [python, "-m", "granian", "--interface", "wsgi", *extra, "config.wsgi:application"]
+        return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
     return [*celery, *extra]
 

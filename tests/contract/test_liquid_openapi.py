@@ -14,7 +14,7 @@ from commitments.api.views import LiquidView, unknown_path
 from config import urls
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "liquid.openapi.yaml"
-OPERATION_PATHS = {"/healthz", "/readyz", "/metrics"}
+OPERATION_PATHS = {"/livez", "/healthz", "/readyz", "/statusz", "/metrics"}
 
 
 def document() -> dict[str, Any]:
@@ -50,7 +50,7 @@ def served_paths() -> dict[str, URLPattern]:
 
 def test_every_url_of_the_liquid_api_and_every_probe_is_documented_and_nothing_else() -> None:
     served = served_paths()
-    assert len(served) == 8
+    assert len(served) == 10
     assert set(document()["paths"]) == set(served)
 
 

@@ -30,8 +30,10 @@ ENDPOINTS = {
     "what-if": "/api/v1/commitments/what-if",
     "scheduler": "/scheduler/nova/external",
     "explain": "/api/v1/scheduling/explain",
+    "livez": "/livez",
     "healthz": "/healthz",
     "readyz": "/readyz",
+    "statusz": "/statusz",
     "metrics": "/metrics",
     "login": "/admin/login/",
 }

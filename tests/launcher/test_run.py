@@ -114,7 +114,7 @@ def test_an_unsupported_python_gets_the_version_message() -> None:
 
 @pytest.fixture
 def project(checkout: Checkout) -> Checkout:
-    """A checkout with the real launcher and stand-ins for Django, granian and Celery."""
+    """A checkout with the real launcher and stand-ins for Django, the web server and Celery."""
     shutil.copy(this_checkout().root / "run", checkout.root)
     (checkout.root / "config").mkdir()
     (checkout.root / "config" / "__init__.py").touch()
@@ -123,7 +123,7 @@ def project(checkout: Checkout) -> Checkout:
         checkout.root / "config" / "launcher",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    stand_ins = {"manage.py": MANAGE, "granian.py": GRANIAN, "celery.py": CELERY}
+    stand_ins = {"manage.py": MANAGE, "config/server.py": GRANIAN, "celery.py": CELERY}
     for name, text in {**stand_ins, "requirements.lock": "", "requirements-dev.lock": ""}.items():
         (checkout.root / name).write_text(text)
     stamp = {"dev": fingerprint(checkout, "dev")}

@@ -1,0 +1,39 @@
+"""What ``/statusz`` tells of where our data come from: region imports and Limes."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from commitments.services import import_runs, sync_runs
+from journal.clock import database_now
+from journal.health import CheckResult, status_checks
+
+LATE_INTERVALS = 3
+
+
+def check_feed() -> CheckResult:
+    """Tell the age of the last good region import; how old it may be only an operator knows."""
+    imported_at = sync_runs.last_success_at(import_runs.SOURCE)
+    if imported_at is None:
+        return CheckResult(name="feed", is_ok=True, detail="no region was imported yet")
+    seconds = int((database_now() - imported_at).total_seconds())
+    return CheckResult(name="feed", is_ok=True, detail=f"last good import {seconds} s ago")
+
+
+def check_limes() -> CheckResult:
+    """Compare the age of the last good sync with three times its interval."""
+    sync = settings.HEADROOM.sync
+    if not (sync.enabled and settings.HEADROOM.keystone.is_complete):
+        return CheckResult(name="limes", is_ok=True, detail="not synced periodically")
+    synced_at = sync_runs.last_success_at(sync_runs.SOURCE)
+    if synced_at is None:
+        return CheckResult(name="limes", is_ok=False, detail="no sync was good yet")
+    seconds = int((database_now() - synced_at).total_seconds())
+    limit = LATE_INTERVALS * sync.interval_seconds
+    detail = f"last good sync {seconds} s ago, limit {limit} s"
+    return CheckResult(name="limes", is_ok=seconds <= limit, detail=detail)
+
+
+def register() -> None:
+    """Tell them on the page."""
+    status_checks.extend((check_feed, check_limes))

@@ -1,0 +1,163 @@
+"""Who runs when: probes at once, requests while a thread is left, bodies when they are whole.
+
+Granian has one thread more than requests may run at once. Whoever gets a request beyond that puts
+it aside for the next thread that is done, and is free again; so there is always one to take a
+request in, to take a block of a body, and to answer a probe.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from config.server.board import Shown
+from config.server.bodies import Bodies, BodyRules, UnreadInput
+from config.server.environ import Environ, environ_of
+
+Application = Callable[..., Any]  # Any: as WSGI has it
+Probe = Callable[[Any], None]
+PLAIN_TEXT = ("Content-Type", "text/plain; charset=utf-8")
+CLOSE = ("Connection", "close")
+NO_LENGTH = (411, "Length Required: send the body with a Content-Length")
+TOO_LARGE = (413, "Content Too Large")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorRules:
+    """What the settings say.
+
+    Attributes:
+        most_running: Requests that run at once.
+        limit_bytes: Longest body of a path.
+        refuses_unread: Whether the application refuses bodies by their head, on a path.
+        bodies: How bodies may come.
+    """
+
+    most_running: int
+    limit_bytes: Callable[[str], int]
+    refuses_unread: Callable[[str], bool]
+    bodies: BodyRules
+
+
+def refuse(proto: Any, status: int, text: str) -> None:  # Any: granian's
+    """Answer a request that does not run."""
+    headers = [PLAIN_TEXT, CLOSE]
+    if status == 503:  # noqa: PLR2004 - come again
+        headers.append(("Retry-After", "1"))
+    proto.response_bytes(status, headers, text.encode())
+
+
+class _Head:
+    """What an application says of its answer before the answer."""
+
+    __slots__ = ("headers", "status")
+
+    def __init__(self) -> None:
+        self.status = 500
+        self.headers: list[tuple[str, str]] = []
+
+    def __call__(
+        self, status: str, headers: list[tuple[str, str]], exc_info: object = None
+    ) -> None:
+        del exc_info
+        self.status = int(status[:3])
+        self.headers = headers
+
+
+class Door:
+    """Takes granian's requests of one process to the application."""
+
+    def __init__(
+        self,
+        application: Application,
+        rules: DoorRules,
+        shown: Shown,
+        probes: Mapping[str, Probe],
+    ) -> None:
+        self._application = application
+        self._rules = rules
+        self._most_running = rules.most_running
+        self._shown = shown
+        self._probes = probes
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting: deque[tuple[Any, Environ, int]] = deque()
+        self.bodies = Bodies(rules.bodies, refuse)
+
+    def __call__(self, watcher: Any) -> None:  # Any: granian's
+        """Take a request in. Granian's thread must not see an exception."""
+        try:
+            self._admit(watcher.scope, watcher.proto)
+        except BaseException:  # noqa: BLE001 - see above
+            traceback.print_exc(file=sys.stderr)
+            watcher.proto.response_bytes(500, [PLAIN_TEXT, CLOSE], b"Internal server error")
+
+    def _admit(self, scope: Any, proto: Any) -> None:  # Any: granian's
+        probe = self._probes.get(scope.path)
+        if probe is not None and scope.method in {"GET", "HEAD"}:
+            probe(proto)
+            return
+        environ = environ_of(scope)
+        path = environ["PATH_INFO"]
+        is_chunked = "HTTP_TRANSFER_ENCODING" in environ
+        length_bytes = int(environ.get("CONTENT_LENGTH", "0"))
+        if not is_chunked and not length_bytes:
+            environ["wsgi.input"] = io.BytesIO()
+        elif not is_chunked and length_bytes <= self._rules.limit_bytes(path):
+            self._read(proto, environ, length_bytes)
+            return
+        elif self._rules.refuses_unread(path):  # each API in its own shape
+            environ["wsgi.input"] = UnreadInput()
+        else:
+            refuse(proto, *(NO_LENGTH if is_chunked else TOO_LARGE))
+            return
+        self._run_or_wait(proto, environ, 0)
+
+    def _read(self, proto: Any, environ: Environ, length_bytes: int) -> None:  # Any: granian's
+        def complete(body: bytes) -> None:
+            environ["wsgi.input"] = io.BytesIO(body)
+            self._run_or_wait(proto, environ, len(body))
+
+        self.bodies.read(proto, length_bytes, complete)
+
+    def _run_or_wait(self, proto: Any, environ: Environ, body_bytes: int) -> None:  # Any: granian's
+        with self._lock:
+            if self._running >= self._most_running:
+                self._waiting.append((proto, environ, body_bytes))
+                return
+            self._running += 1
+            if self._running == self._most_running:
+                self._shown.moved(self._running, time.monotonic())
+        while True:
+            self._run(proto, environ)
+            with self._lock:
+                if body_bytes:
+                    self.bodies.release(body_bytes)
+                now = time.monotonic()
+                if not self._waiting:
+                    self._running -= 1
+                    self._shown.moved(self._running, now)
+                    return
+                self._shown.moved(self._running, now)
+                proto, environ, body_bytes = self._waiting.popleft()
+
+    def _run(self, proto: Any, environ: Environ) -> None:  # Any: granian's
+        head = _Head()
+        try:
+            answer = self._application(environ, head)
+            try:
+                body = b"".join(answer)
+                proto.response_bytes(head.status, head.headers, body)
+            finally:
+                if hasattr(answer, "close"):
+                    answer.close()
+        except BaseException:  # noqa: BLE001 - the thread has others to serve
+            traceback.print_exc(file=sys.stderr)
+            proto.response_bytes(500, [PLAIN_TEXT], b"Internal server error")

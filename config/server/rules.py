@@ -1,0 +1,59 @@
+"""What the settings say to the server; the first module of it that needs Django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from config.server.bodies import BodyRules
+from config.server.door import DoorRules
+from journal.health import check_ready, shown_checks
+
+FAMILIES = ("/placement", "/commitments", "/scheduler/", "/api/v1/", "/failover/")
+
+
+def door_rules(most_running: int) -> DoorRules:
+    """Return what the settings say of requests and their bodies."""
+    web = settings.HEADROOM.web
+    return DoorRules(
+        most_running=most_running,
+        limit_bytes=_limits(),
+        refuses_unread=lambda path: path.startswith(FAMILIES),
+        bodies=BodyRules(
+            grace_seconds=web.body_grace_seconds,
+            bytes_per_second=web.body_min_kib_per_second << 10,
+            most_bytes=web.bodies_mib << 20,
+        ),
+    )
+
+
+def stuck_seconds() -> float:
+    """Return after how long a worker counts as stuck."""
+    seconds: float = settings.HEADROOM.web.stuck_seconds
+    return seconds
+
+
+def _limits() -> Callable[[str], int]:
+    """Return what says the longest body of a path, in bytes."""
+    headroom = settings.HEADROOM
+    larger = (
+        ("/placement/", headroom.placement.max_body_mib << 20),
+        ("/api/v1/placement/", headroom.placement.max_body_mib << 20),
+        ("/scheduler/", headroom.scheduler.max_body_mib << 20),
+        ("/api/v1/scheduling/", headroom.scheduler.max_body_mib << 20),
+    )
+    usual = headroom.liquid.max_body_mib << 20
+
+    def limit_bytes(path: str) -> int:
+        return next((limit for prefix, limit in larger if path.startswith(prefix)), usual)
+
+    return limit_bytes
+
+
+def readiness_checks() -> tuple[bool, dict[str, Any]]:  # Any: JSON
+    """Look whether this process is ready, on the connection of the calling thread."""
+    close_old_connections()
+    return shown_checks(check_ready())

@@ -1,0 +1,113 @@
+"""The supervisor: granian's, with one listening socket, workers bound to its life, calm reloads."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from granian.log import logger
+from granian.net import SocketSpec
+from granian.server.mp import MPServer, WorkerProcess
+
+from config.server.board import Board
+from config.server.worker import Berth, worker_main
+
+READY_SECONDS = 120.0
+_POLL_SECONDS = 0.05
+
+
+class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
+    """Starts, watches and replaces workers.
+
+    Each accepts from a queue that the supervisor holds, between which the kernel divides: a worker
+    that ends takes no connection with it, they wait for the one that comes. One queue for all
+    would be simpler; whoever wakes first then takes a whole burst (of 16 connections, 15).
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # Any: granian's
+        super().__init__(*arguments, **options)
+        self.board = Board()
+        self._queues: list[Any] = []  # granian's sockets, one for each place of a worker
+        self._rows: dict[int, int] = {}  # by id of the worker object
+
+    def _init_shared_socket(self) -> None:
+        if self.bind_uds:
+            super()._init_shared_socket()
+            return
+        self._sso = None
+        spec = SocketSpec(self.bind_addr, self.bind_port, self.backlog)
+        self._queues = [spec.build() for _ in range(self.workers)]
+
+    def _spawn_worker(
+        self,
+        idx: int,
+        target: Callable[..., None],
+        callback_loader: Any,  # Any: granian's
+    ) -> WorkerProcess:
+        del target
+        number = self.board.claim()
+        if not self.bind_uds:
+            self._shd = self._queues[idx]
+        berth = Berth(board=self.board, number=number, supervisor=os.getpid())
+        worker = super()._spawn_worker(
+            idx=idx, target=worker_main(berth), callback_loader=callback_loader
+        )
+        self._rows[id(worker)] = number
+        return worker
+
+    def _respawn_workers(
+        self,
+        workers: Sequence[int],
+        spawn_target: Callable[..., None],
+        target_loader: Any,  # Any: granian's
+        delay: float = 0,
+    ) -> None:
+        """Replace workers one by one: the new one serves before the old one is told to end."""
+        del delay
+        for idx in workers:
+            if self.interrupt_signal:
+                return
+            self.respawned_wrks[idx] = time.monotonic()
+            old = self.wrks[idx]
+            new = self._spawn_worker(idx=idx, target=spawn_target, callback_loader=target_loader)
+            new.start()
+            self.wrks[idx] = new
+            if old.is_alive() and not self._comes_up(new):
+                logger.error("worker-%d did not come up, the old one stays", idx + 1)
+                self.wrks[idx] = old
+                self._end(new, patience_seconds=0)
+                continue
+            self._end(old, self.workers_kill_timeout)
+        self._metrics.incr_spawn(len(workers))
+
+    def _comes_up(self, worker: WorkerProcess) -> bool:
+        deadline = time.monotonic() + READY_SECONDS
+        number = self._rows[id(worker)]
+        while not self.board.is_ready(number):
+            if not worker.is_alive() or self.interrupt_signal or time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def _end(self, worker: WorkerProcess, patience_seconds: float | None) -> None:
+        worker.terminate()
+        worker.join(patience_seconds)
+        if worker.is_alive():
+            logger.warning("Killing worker-%d: it did not end in time", worker.idx + 1)
+            worker.kill()
+            worker.join()
+        self.board.free(self._rows.pop(id(worker)))
+
+
+def main() -> None:
+    """Run the server with granian's own options and variables."""
+    import multiprocessing  # noqa: PLC0415 - before granian's command line looks at it
+
+    import granian.cli  # noqa: PLC0415 - likewise
+
+    multiprocessing.set_start_method("fork")
+    granian.cli.Server = Supervisor
+    sys.exit(granian.cli.entrypoint())
