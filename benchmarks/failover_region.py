@@ -58,7 +58,11 @@ UPDATE hosts_instance AS vm SET host_id = other.id, host_name = other.name
 RETURNING vm.openstack_id
 """
 ONE_IN_500 = "vm.id %% 500 = 0"
-SPREAD = "vm.id IN (SELECT id FROM hosts_instance WHERE id %% 997 = 1 ORDER BY id LIMIT %(count)s)"
+SPREAD = """
+vm.id IN (SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) AS place,
+                                 count(*) OVER () / %(count)s AS step FROM hosts_instance) AS listed
+           WHERE place %% step = 1 ORDER BY id LIMIT %(count)s)
+"""
 FIRST_ADDED = 10_000_000
 
 

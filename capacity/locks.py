@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import Error, OperationalError, connection
 
 from journal.errors import Busy
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
@@ -119,6 +119,6 @@ def session_lock(space: LockSpace, name: str) -> Iterator[bool]:
     try:
         yield is_ours
     finally:
-        if is_ours and connection.is_usable():
-            with connection.cursor() as cursor:
+        if is_ours:  # a session that ended has given it back
+            with suppress(Error), connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [key])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -324,6 +325,7 @@ class ServerGroup(TrackedModel):
 
     class Meta:
         ordering = ("name", "id")
+        indexes = [GinIndex(fields=["members"], name="hosts_servergroup_members")]
 
     def __str__(self) -> str:
         return self.name or self.openstack_id

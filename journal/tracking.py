@@ -22,10 +22,8 @@ def written_since(xid: str, column: str = "changed_xid") -> str:
 
 
 # What a snapshot does not show: later transactions, and those that were running. Both are looked up
-# by index, so that a long transaction anywhere in the server costs nothing. Where none was running
-# the first is all, and planned faster.
-LATER: Final = written_since("%(xmax)s")
-UNSEEN: Final = f"({LATER} OR changed_xid = ANY(%(running)s::bigint[]))"
+# by index, so that a long transaction anywhere in the server costs nothing.
+UNSEEN: Final = f"({written_since('%(xmax)s')} OR changed_xid = ANY(%(running)s::bigint[]))"
 
 
 def not_in_snapshot(alias: str, *, snapshot: str, xmin: str) -> str:

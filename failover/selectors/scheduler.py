@@ -69,17 +69,6 @@ class ClassRows:
     domains: Mapping[str, str]
 
 
-# Of one VM, for ``class_rows``.
-SELECT_SPECS = "SELECT id, flavor_extra_specs FROM hosts_instance WHERE openstack_id = %(uuid)s"
-SELECT_DOMAIN = """
-SELECT project.openstack_id, domain.name
-  FROM hosts_instance AS vm
-  JOIN hosts_project AS project ON project.openstack_id = vm.project_id
-  LEFT JOIN hosts_domain AS domain ON domain.openstack_id = project.domain_id
- WHERE vm.openstack_id = %(uuid)s
-"""
-
-
 def class_rows(specs: Iterable[Row], domains: Iterable[Row]) -> ClassRows:
     """Return rows of (VM key, extra specs) and of (project, name of its domain)."""
     return ClassRows(

@@ -19,14 +19,7 @@ from failover.selectors.fetching import fetch_rows
 from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
-CONFIRM = """
-SELECT held.id, known.name, held.memory_bytes, held.vcpus, count(vm.id)
-  FROM capacity_reservation AS held
-  JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
-  LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
- WHERE held.id = ANY(%(keys)s) AND held.is_ready AND known.state = 'active'
- GROUP BY held.id, known.name
-"""
+CONFIRM = "SELECT id, name, memory_bytes, vcpus, users FROM failover_offers(%(keys)s::bigint[])"
 
 
 class TableSlotsAround:

@@ -6,13 +6,13 @@ their users only. What the other reservations mean for it is asked for as it is 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+import orjson
 
 from capacity.selectors.host_table import current_host_table
 from failover.conf import FailoverConfig
@@ -20,67 +20,20 @@ from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
 from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
 from failover.selectors.due_times import latest_cooldown
-from failover.selectors.fetching import fetch_rows, fetch_together
+from failover.selectors.fetching import fetch_rows
 from failover.selectors.reports import ZoneReports
-from failover.selectors.scheduler import (
-    SELECT_DOMAIN,
-    SELECT_SPECS,
-    ClassRows,
-    class_rows,
-)
-from failover.selectors.zone import (
-    HOST_COLUMNS,
-    MEMBER_COLUMNS,
-    READY_WORDS,
-    SLOT_COLUMNS,
-    VM_COLUMNS,
-    ZoneReading,
-    snapshot_of,
-)
+from failover.selectors.scheduler import ClassRows, class_rows
+from failover.selectors.zone import READY_WORDS, ZoneReading, snapshot_of
 from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
 from scheduling.table import HostTable
 
-SELECT_VM = (
-    VM_COLUMNS.replace("SELECT vm.id", "SELECT host.zone, vm.id")
-    + " JOIN hosts_host AS host ON host.id = vm.host_id WHERE vm.openstack_id = %(uuid)s"
-)
-OWN_SLOTS = """
-SELECT reservation_id FROM capacity_reservationallocation
- WHERE vm_uuid = %(uuid)s AND vm_host_id IS NOT NULL
+ZONE_OF_VM = """
+SELECT zone FROM hosts_host
+ WHERE id = (SELECT host_id FROM hosts_instance WHERE openstack_id = %(uuid)s)
 """
-SELECT_SLOTS = SLOT_COLUMNS + f" AND held.id = ANY(ARRAY({OWN_SLOTS})) ORDER BY held.id"
-SELECT_USERS = MEMBER_COLUMNS + f" AND vm.reservation_id = ANY(ARRAY({OWN_SLOTS})) ORDER BY vm.id"
-OWN_HOST = "SELECT host_id FROM hosts_instance WHERE openstack_id = %(uuid)s"
-# Hosts whose reports say where the VM is: its own, and where hosts are believed all that have it.
-REPORTING = f"""
-SELECT host.id, host.name, host.reported_instances FROM hosts_host AS host
- WHERE (host.id = ({OWN_HOST}) OR %(trusts)s AND host.reported_instances @> %(listed)s::jsonb
-        AND host.zone = (SELECT zone FROM hosts_host WHERE id = ({OWN_HOST})))
-   AND host.reported_instances IS NOT NULL
- ORDER BY host.name
-"""  # noqa: S608 - constants only
-NEAR_HOSTS = f"""
- WHERE host.id = ANY(ARRAY({OWN_HOST} UNION
-       SELECT id FROM ({REPORTING}) AS reporting UNION
-       SELECT target_host_id FROM capacity_reservation WHERE id = ANY(ARRAY({OWN_SLOTS})) UNION
-       SELECT vm_host_id FROM capacity_reservationallocation
-        WHERE reservation_id = ANY(ARRAY({OWN_SLOTS}))))
- ORDER BY host.id
-"""  # noqa: S608 - constants only
-SELECT_HOSTS = HOST_COLUMNS + NEAR_HOSTS
-SELECT_BARRED = """
-SELECT host_id FROM failover_failovercooldown WHERE vm_uuid = %(uuid)s
-   AND until > %(now)s AND until <= %(latest)s
-"""
-# Whether the zone's brake is on, and whether the VM is known to lack reservations.
-SELECT_NOTES = f"""
-SELECT EXISTS (SELECT FROM failover_failoverzone AS known JOIN hosts_host AS host USING (zone)
-                WHERE host.id = ({OWN_HOST}) AND known.brake_reason <> ''),
-       EXISTS (SELECT FROM failover_failoverdecision WHERE vm_uuid = %(uuid)s)
-"""  # noqa: S608 - constants only
-SELECT_GROUP = """
-SELECT %(uuid)s::text, openstack_id FROM hosts_servergroup
- WHERE policy = 'anti-affinity' AND members @> ARRAY[%(uuid)s]::varchar[] ORDER BY id
+AROUND_VM = """
+SELECT failover_around_vm(%(uuid)s, %(trusts)s, %(now)s, %(latest)s, %(up)s, %(enabled)s,
+                          %(harmless)s::text[])
 """
 CLOSED = """
 WITH near AS (
@@ -150,11 +103,7 @@ class Vicinity:
 
 def zone_of_vm(vm_uuid: str) -> str | None:
     """Return the zone of a VM's host; None for a VM that the list puts on no host."""
-    rows = fetch_rows(
-        "SELECT host.zone FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id"
-        " WHERE vm.openstack_id = %(uuid)s",
-        {"uuid": vm_uuid},
-    )
+    rows = fetch_rows(ZONE_OF_VM, {"uuid": vm_uuid})
     return str(rows[0][0]) if rows else None
 
 
@@ -168,41 +117,28 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
         config: Requirements, and which source is believed about locations.
         now: The present, for stopped VMs and cooldowns.
     """
-    trusts = bool(config.trust_hypervisor_location)
-    found, slots, users, reported, hosts, groups, barred, notes, specs, domains = fetch_together(
-        (
-            SELECT_VM,
-            SELECT_SLOTS,
-            SELECT_USERS,
-            REPORTING,
-            SELECT_HOSTS,
-            SELECT_GROUP,
-            SELECT_BARRED,
-            SELECT_NOTES,
-            SELECT_SPECS,
-            SELECT_DOMAIN,
-        ),
-        {
-            "uuid": vm_uuid,
-            "trusts": trusts,
-            "listed": json.dumps([{"id": vm_uuid}]),
-            "now": now,
-            "latest": latest_cooldown(now),
-            **READY_WORDS,
-        },
-    )
-    if not found:
+    asked = {
+        "uuid": vm_uuid,
+        "trusts": bool(config.trust_hypervisor_location),
+        "now": now,
+        "latest": latest_cooldown(now),
+        **READY_WORDS,
+    }
+    ((document,),) = fetch_rows(AROUND_VM, asked)
+    if document is None:
         return None
+    around = orjson.loads(document)
+    *columns, changed_at = around["vm"]
     reading = ZoneReading(
-        zone=str(found[0][0]),
+        zone=around["zone"],
         now=now,
         config=config,
-        hosts=hosts,
-        vms=[found[0][1:]],
-        slots=slots,
-        members=users,
-        groups=dict(groups),
-        reports=_reports(vm_uuid, reported),
+        hosts=around["hosts"],
+        vms=[(*columns, changed_at and datetime.fromisoformat(changed_at))],
+        slots=around["slots"],
+        members=around["members"],
+        groups={vm_uuid: around["group"]} if around["group"] else {},
+        reports=_reports(vm_uuid, around["reports"]),
     )
     snapshot = _with_users_kept(snapshot_of(reading), vm_uuid)
     table = current_host_table()
@@ -210,25 +146,30 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
     return Vicinity(
         snapshot=snapshot,
         vm=snapshot.vm_row.get(vm_uuid, -1),
-        barred=_rows_of(snapshot.hosts.ids, [host_id for (host_id,) in barred]),
+        barred=_rows_of(snapshot.hosts.ids, around["barred"]),
         table=table,
-        class_rows=class_rows(specs, domains),
-        is_halted=notes[0][0],
-        is_known_short=notes[0][1],
+        class_rows=_class_rows(around),
+        is_halted=around["is_halted"],
+        is_known_short=around["is_known_short"],
     )
 
 
-def _reports(vm_uuid: str, rows: Sequence[tuple[Any, ...]]) -> ZoneReports:
+def _class_rows(around: Mapping[str, Any]) -> ClassRows:  # Any: a document
+    key, project = around["vm"][0], around["vm"][6]
+    return class_rows([(key, around["specs"])], [(project, around["domain"])])
+
+
+def _reports(vm_uuid: str, reports: Iterable[Sequence[Any]]) -> ZoneReports:  # Any: a document
     hosts = [
         ReportingHost(
             name=name,
             vms=tuple(
                 ReportedVM(vm_uuid=vm_uuid, is_active=bool(one.get("active")))
-                for one in json.loads(listed)
+                for one in listed
                 if one.get("id") == vm_uuid
             ),
         )
-        for _, name, listed in rows
+        for name, listed in reports
     ]
     return ZoneReports(
         lists={

@@ -49,26 +49,8 @@ USERS_PER_STEP = 4000
 ROWS_PER_STEP = 2000
 MANY_JOINS = 500
 
-# A reservation that another is changing now is passed over, see ``writing.LOCK_SLOTS``.
-LOCK_JOINED = """
-SELECT held.id, held.memory_bytes, held.vcpus
-  FROM capacity_reservation AS held
-  JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
- WHERE held.id = ANY(%(keys)s::bigint[]) AND held.kind = 'failover' AND held.is_ready
-   AND known.state = 'active'
- ORDER BY held.id FOR NO KEY UPDATE OF held, known SKIP LOCKED
-"""
-
-# A VM that another is changing now is passed over: waiting for it could end in a deadlock.
-LOCK_VMS = """
-SELECT openstack_id, host_id FROM hosts_instance
- WHERE openstack_id = ANY(%(uuids)s::text[]) ORDER BY id FOR SHARE SKIP LOCKED
-"""
-
-COUNT_SLOTS = """
-SELECT vm.vm_uuid, count(*) FROM capacity_reservationallocation AS vm
- WHERE vm.vm_uuid = ANY(%(uuids)s::text[]) AND vm.vm_host_id IS NOT NULL GROUP BY vm.vm_uuid
-"""
+LOCK_SLOTS = "SELECT id, memory_bytes, vcpus FROM failover_lock_slots(%(keys)s::bigint[])"
+LOCK_VMS = "SELECT vm_uuid, host_id, slots FROM failover_lock_vms(%(uuids)s::text[])"
 
 
 class StepRefusedError(Exception):
@@ -341,19 +323,16 @@ class PlanWriter:
         known = {self._slot_keys[number]: number for number in numbers if number in self._slot_keys}
         row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
         uuids = text_array(row_of)
-        joined, found, counted = fetch_together(
-            (LOCK_JOINED, LOCK_VMS, COUNT_SLOTS),
-            {"keys": number_array(known), "uuids": uuids},
+        joined, found = fetch_together(
+            (LOCK_SLOTS, LOCK_VMS), {"keys": number_array(known), "uuids": uuids}
         )
         sizes = {known[key]: _size(*size) for key, *size in joined}
         sizes |= {number: _size(slot.memory_bytes, slot.vcpus) for number, slot in made.items()}
-        counts = {row_of[uuid]: count for uuid, count in counted}
-        host_of = {row_of[uuid]: host_id for uuid, host_id in found}
         return sizes, {
-            vm
-            for vm, host_id in host_of.items()
-            if (self._trusts_hosts or host_id == self._vms[vm].host_id)
-            and counts.get(vm, 0) == self._have[vm]
+            row_of[uuid]
+            for uuid, host_id, count in found
+            if (self._trusts_hosts or host_id == self._vms[row_of[uuid]].host_id)
+            and count == self._have[row_of[uuid]]
         }
 
     def _may_hold(self, size: ResourceVector | None, vm: int) -> bool:

@@ -51,7 +51,7 @@ MOST_STATEMENTS = 200
 #: Statements that take locks in the shortest of the planners: a plan of one VM.
 LEAST_STOPS = 3
 ZONE_LOCK = "pg_advisory_xact_lock"
-TAKES_LOCKS = (ZONE_LOCK, "UPDATE", "INSERT", "DELETE")
+TAKES_LOCKS = (ZONE_LOCK, "failover_lock_", "UPDATE", "INSERT", "DELETE")
 ACTOR = Actor(name="test")
 
 Step = Callable[[], Any]  # Any: what the planner returns

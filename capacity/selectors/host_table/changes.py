@@ -8,29 +8,15 @@ from typing import Any
 
 from django.db import connection
 
-from journal.models import deletions_forgotten_since
-from journal.tracking import LATER, UNSEEN
-
 NOW = """
 SELECT 'now', (pg_current_xact_id_if_assigned() IS NOT NULL)::int::bigint, NULL::bigint,
        pg_current_snapshot()::text
 """
 
-_CHANGES = f"""
-{NOW}
-UNION ALL SELECT 'host', id, NULL, NULL FROM hosts_host WHERE {{unseen}}
-UNION ALL SELECT 'room', host_id, NULL, NULL FROM capacity_hostcapacity WHERE {{unseen}}
-UNION ALL SELECT 'vm', id, host_id, openstack_id FROM hosts_instance WHERE {{unseen}}
-UNION ALL SELECT 'aggregate', id, NULL, NULL FROM hosts_aggregate WHERE {{unseen}}
-UNION ALL SELECT 'reservation', id, NULL, NULL FROM capacity_reservation WHERE {{unseen}}
-UNION ALL SELECT 'allocation', id, reservation_id, NULL
-            FROM capacity_reservationallocation WHERE {{unseen}}
-UNION ALL SELECT 'deleted', row_id, NULL, table_name FROM journal_deletedrow
-           WHERE table_name = ANY(%(tables)s) AND {{unseen}}
-UNION ALL SELECT 'forgotten', NULL, NULL, NULL WHERE {deletions_forgotten_since("%(xmin)s")}
-"""  # noqa: S608 - constants only
-CHANGES = _CHANGES.format(unseen=UNSEEN)
-CHANGES_WITHOUT_RUNNING = _CHANGES.format(unseen=LATER)
+CHANGES = """
+SELECT kind, key, owner, word
+  FROM capacity_changes(%(xmin)s, %(xmax)s, %(running)s::bigint[], %(tables)s::text[])
+"""
 
 HOSTS = "hosts_host"
 VMS = "hosts_instance"
@@ -123,7 +109,7 @@ def read_changes(since: str) -> Changes:
     moment = Moment(snapshot=since, has_written=False)
     are_all = True
     with connection.cursor() as cursor:
-        cursor.execute(CHANGES if running else CHANGES_WITHOUT_RUNNING, parameters)
+        cursor.execute(CHANGES, parameters)
         for kind, key, owner, word in cursor.fetchall():
             if kind == "now":
                 moment = Moment(snapshot=word, has_written=bool(key))

@@ -54,26 +54,12 @@ SELECT_ALLOCATIONS = """
 SELECT id, reservation_id, vm_uuid, memory_bytes, vcpus, state = 'expected'
   FROM capacity_reservationallocation
 """
-# Which reservations are read, by what changed; what did not change is not planned either. Whatever
-# an in-flight row says of a VM decides how the slots that expect it count it.
-TOUCHED_RESERVATIONS = {
-    "ids": """
-SELECT unnest(%(ids)s::bigint[])
- UNION
-SELECT vm.reservation_id
-  FROM capacity_reservation AS moving
-  JOIN capacity_reservationallocation AS vm ON vm.vm_uuid = moving.vm_uuid
- WHERE moving.id = ANY(%(ids)s) AND moving.kind = 'in_flight'
-""",
-    "host_ids": """
-SELECT id FROM capacity_reservation WHERE target_host_id = ANY(%(host_ids)s)
- UNION
-SELECT id FROM capacity_reservation WHERE confirmed_host_id = ANY(%(host_ids)s)
-""",
-    "vm_uuids": """
-SELECT reservation_id FROM capacity_reservationallocation WHERE vm_uuid = ANY(%(vm_uuids)s)
-""",
-}
+TOUCHED_RESERVATIONS = """
+SELECT id, kind, is_ready, project_id, flavor_group_name, zone, target_host_id, confirmed_host_id,
+       memory_bytes, vcpus, blocked_memory_bytes, blocked_vcpus, vm_uuid, placement_id
+  FROM capacity_touched_reservations(%(ids)s::bigint[], %(host_ids)s::bigint[],
+                                     %(vm_uuids)s::text[]) AS held
+"""
 
 IN_FLIGHT = "in_flight"
 COMMITTED = "committed"
@@ -238,12 +224,14 @@ def read_reservations(
     statement, vm_statement = SELECT_RESERVATIONS, SELECT_ALLOCATIONS
     parameters: dict[str, Any] = {}  # Any: parameters of several types
     if ids is not None:
-        touched = {"ids": sorted(ids), "host_ids": sorted(host_ids), "vm_uuids": sorted(vm_uuids)}
-        parameters = {name: keys for name, keys in touched.items() if keys}
-        if not parameters:
+        parameters = {
+            "ids": sorted(ids),
+            "host_ids": sorted(host_ids),
+            "vm_uuids": sorted(vm_uuids),
+        }
+        if not any(parameters.values()):
             return [], []
-        chosen = " UNION ".join(TOUCHED_RESERVATIONS[name] for name in parameters)
-        statement += f" WHERE held.id IN ({chosen})"
+        statement = TOUCHED_RESERVATIONS
     rows = _fetch(statement + " ORDER BY held.id", parameters)
     if ids is not None:
         vm_statement += " WHERE reservation_id = ANY(%(read)s)"
