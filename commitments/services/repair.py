@@ -6,7 +6,7 @@ not is tried again with a growing delay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -14,6 +14,7 @@ import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Case, Q, QuerySet, When
 
 from capacity.locks import LockSpace, try_lock, zone_lock
 from capacity.selectors.groups import load_group_definitions
@@ -31,12 +32,23 @@ from commitments.domain.state import (
     from_committed_resource,
 )
 from commitments.metrics_slots import REPAIR_SET_ASIDE
-from commitments.models import Commitment, CommitmentEvent, Condition, ResourceType
+from commitments.models import (
+    Commitment,
+    CommitmentEvent,
+    CommitmentState,
+    Condition,
+    ResourceType,
+)
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
-from commitments.services.heirs import family_of, has_expired, with_inheritance
+from commitments.services.heirs import (
+    FINAL_STATES,
+    family_of,
+    has_expired,
+    with_inheritance,
+)
 from commitments.services.nudges import nudge_misdated
 from commitments.services.renewal import plan_renewing
 from commitments.services.rollback import may_be_rejected, plan_rejectable
@@ -176,15 +188,26 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
     lasting = [row for row in due if not has_expired(row, run.now)]
     alone = {row.pk for row in lasting if may_be_rejected(row)}
     alone |= commitments_with_outdated_slots([row.pk for row in lasting])
-    together = [row.pk for row in due if row.pk not in alone]
-    handled = _repair_safely(run, zone, together) if together else 0
-    if zone in run.skipped:
-        return handled
-    for row_id in sorted(alone):
-        handled += _repair_safely(run, zone, [row_id])
+    handled = 0
+    for row_ids in _parts(due, alone):
+        handled += _repair_safely(run, zone, row_ids)
         if zone in run.skipped:
             break
     return handled
+
+
+def _parts(due: Sequence[Commitment], alone: Collection[int]) -> Iterator[list[int]]:
+    """Yield what is repaired together, one after the other.
+
+    Nothing that waits for room comes before a confirmed commitment, unless it takes over from one
+    that ends.
+    """
+    together = [row.pk for row in due if row.pk not in alone]
+    if together:
+        yield together
+    lonely = [row for row in due if row.pk in alone]
+    for row in sorted(lonely, key=lambda row: (row.state != CommitmentState.CONFIRMED, row.pk)):
+        yield [row.pk]
 
 
 def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
@@ -250,19 +273,21 @@ def _know_cores(zone: str, now: datetime) -> None:
 
 
 def _due_rows(zone: str, size: int, now: datetime) -> list[Commitment]:
-    return list(
-        Commitment.objects.filter(zone=zone, next_reconcile_at__lte=now).order_by(
-            "next_reconcile_at", "pk"
-        )[:size]
-    )
+    return list(_in_turn(Commitment.objects.filter(zone=zone), now)[:size])
 
 
 def _still_due(row_ids: Sequence[int], now: datetime) -> list[Commitment]:
-    return list(
-        Commitment.objects.filter(pk__in=row_ids, next_reconcile_at__lte=now).order_by(
-            "next_reconcile_at", "pk"
-        )
-    )
+    return list(_in_turn(Commitment.objects.filter(pk__in=row_ids), now))
+
+
+def _in_turn(rows: QuerySet[Commitment], now: datetime) -> QuerySet[Commitment]:
+    """Return those that are due: what ends gives room back, then what is confirmed gets its own.
+
+    A confirmed commitment that lost its host stands before all that only wait for room.
+    """
+    ends = Q(state__in=FINAL_STATES) | Q(end_time__lte=now)
+    turn = Case(When(ends, then=0), When(state=CommitmentState.CONFIRMED, then=1), default=2)
+    return rows.filter(next_reconcile_at__lte=now).order_by(turn, "next_reconcile_at", "pk")
 
 
 def _repair_rows(rows: Sequence[Commitment], run: _Run) -> list[str]:

@@ -111,6 +111,26 @@ class TestRepair:
         due(B, 0, resource_type=ResourceType.CORES, requested_amount=1)
         assert repair() == RepairReport(accepted=1, reserving=1)
 
+    @pytest.mark.parametrize("rejectable", [False, True], ids=["promised", "may be refused"])
+    def test_confirmed_commitment_gets_its_room_before_those_that_wait_for_some(
+        self, *, rejectable: bool
+    ) -> None:
+        earlier = NOW - timedelta(minutes=5)
+        due(A, 8, "guaranteed", next_reconcile_at=earlier, allow_rejection=rejectable)
+        due(B, 8, "confirmed")
+        repair()
+        reasons = dict(Commitment.objects.values_list("commitment_uuid", "ready_reason"))
+        assert reasons[B] == "Accepted"
+        assert reasons[A] != "Accepted"
+        held = Reservation.objects.filter(target_host__isnull=False)
+        assert held.filter(commitment__commitment_uuid=B).count() == 8
+
+    def test_confirmed_commitment_comes_first_also_where_a_run_is_cut_short(self) -> None:
+        due(A, 8, "guaranteed", next_reconcile_at=NOW - timedelta(minutes=5))
+        due(B, 8, "confirmed")
+        assert repair(limit=1) == RepairReport(accepted=1)
+        assert Commitment.objects.get(ready_reason="Accepted").commitment_uuid == B
+
     def test_limit_bounds_a_run(self) -> None:
         due(A, 1)
         due(B, 1)
