@@ -106,6 +106,11 @@ class Environment(BaseSettings):
     log_file: Path | None = Field(
         None, description="File that log lines are added to; none means standard error."
     )
+    log_requests: bool = Field(
+        default=True,
+        description="Write a log line for every request of an API (Placement has a setting of its "
+        "own).",
+    )
     metric_prefix: str = Field(
         "cortex", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Prefix of our metric names."
     )

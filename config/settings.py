@@ -82,6 +82,7 @@ MIDDLEWARE = [
     "placement.middleware.PlacementMiddleware",  # the outermost: its paths bypass all others
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "journal.middleware.RequestIDMiddleware",
+    "journal.access_log.AccessLogMiddleware",
     "journal.middleware.IdentityHeadersMiddleware",
     "journal.middleware.SecurityHeadersMiddleware",
     "journal.middleware.NoNulInAdminMiddleware",

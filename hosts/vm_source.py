@@ -198,7 +198,7 @@ class DatabaseVMSource:
             for name in ("not_reported", "unknown_host", "elsewhere", "nowhere", "duplicates")
         }
         if any(counts.values()):
-            log.warning("vm_locations_disagree", **counts)
+            log.warning("vm_locations_disagree", counts=counts)
         return list(listed.vms)
 
     def get_vm(self, vm_uuid: str) -> VM | None:
@@ -247,7 +247,7 @@ class DatabaseVMSource:
             else:
                 vms.append(_vm(row, flavor))
         if skipped:
-            log.info("vms_skipped", **skipped)
+            log.info("vms_skipped", counts=dict(skipped))
         return vms
 
     def _servers(self, **chosen: str) -> Sequence[ServerRecord]:

@@ -15,6 +15,7 @@ from typing import Protocol
 from django.conf import settings
 from django.http import HttpRequest
 
+from journal.access_log import note_actor
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.metrics_doors import count_refused_token
@@ -194,10 +195,12 @@ def authenticate(request: HttpRequest) -> Actor:
     """
     credentials = credentials_of_request(request)
     try:
-        return configured_authenticator().authenticate(credentials)
+        actor = configured_authenticator().authenticate(credentials)
     except Unauthenticated:
         count_refused_token(credentials.token)
         raise
+    note_actor(request, actor)
+    return actor
 
 
 def authorise(actor: Actor, rule: str, target: Mapping[str, object] = NO_TARGET) -> None:

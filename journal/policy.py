@@ -96,13 +96,13 @@ class Policy:
         except UnusablePolicyError as error:
             log.error("policy_file_ignored", problem=str(error))  # noqa: TRY400 - one line
         else:
-            log.info("policy_file_loaded", path=str(self._path))
+            log.info("policy_file_loaded", file=str(self._path))
 
     def _load(self) -> oslo.Enforcer:
         replaced = self._file_rules()
         unknown = sorted(set(replaced) - set(self._defaults))
         if unknown:
-            log.warning("policy_rules_unknown", path=str(self._path), rules=unknown)
+            log.warning("policy_rules_unknown", file=str(self._path), rules=unknown)
         conf = cfg.ConfigOpts()
         conf([], default_config_files=[], default_config_dirs=[])
         enforcer = oslo.Enforcer(conf, use_conf=False)  # type: ignore[no-untyped-call,unused-ignore]

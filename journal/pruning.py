@@ -72,7 +72,7 @@ def prune_logs(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     pruned = {
         name.value: _prune(name, oldest=oldest[name], batch_rows=batch_rows) for name in FORGET
     }
-    log.info("journal_pruned", **pruned)
+    log.info("journal_pruned", counts=pruned)
     return pruned
 
 

@@ -54,11 +54,11 @@ class ClockWatch:
             if time.monotonic() - self._logged_at < LOG_SECONDS:
                 return
             self._logged_at = time.monotonic()
-        facts = {"process": process, "deviation_seconds": round(deviation.total_seconds(), 3)}
+        seconds = round(deviation.total_seconds(), 3)
         if is_off(deviation):
-            log.error("clock_off_work_refused", **facts)
+            log.error("clock_off_work_refused", process=process, deviation_seconds=seconds)
         else:
-            log.warning("clock_deviates", **facts)
+            log.warning("clock_deviates", process=process, deviation_seconds=seconds)
 
 
 watch = ClockWatch()

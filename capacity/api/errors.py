@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework.exceptions import APIException, MethodNotAllowed
 
 from capacity.services.scheduling import UnknownPipeline
+from journal.access_log import note_error
 from journal.auth import Forbidden, Unauthenticated
 from journal.bodies import LengthRequired
 from journal.errors import HeadroomError, InvalidInput, NotReady, Unavailable
@@ -84,6 +85,7 @@ def answered_error(request: HttpRequest, error: Exception) -> tuple[HttpResponse
         The answer, and one of a few texts without anything of the request in it.
     """
     error = as_unavailable(error) or error
+    note_error(request, error)
     if isinstance(error, HeadroomError):
         return _headroom_error(request, error)
     status, text = _framework_error(error)

@@ -24,6 +24,7 @@ from capacity.domain.in_flight import holds_in_flight
 from capacity.domain.nova_call import limited_to
 from capacity.policies import NOVA_EXTERNAL
 from capacity.services.scheduling import UNKNOWN_INTENT, run_scheduling
+from journal.access_log import note_decision
 from journal.actors import Actor
 from journal.auth import authenticate, authorise
 from journal.bodies import body_of
@@ -112,6 +113,9 @@ class NovaExternalView(SchedulerView):
                 request_id=request_id,
             )
         hosts = result.host_names
+        note_decision(
+            self.http_request, is_accepted=bool(hosts), reason="" if hosts else result.outcome_class
+        )
         if settings.HEADROOM.scheduler.nova_limit_hosts_to_request:
             hosts = limited_to(hosts, call.request.weights or ())  # one for each host, no other
         return HttpResponse(orjson.dumps({"hosts": hosts}), content_type="application/json")

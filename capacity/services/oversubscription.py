@@ -190,7 +190,7 @@ def _check_host(host_id: int, run: _Run) -> _Done:
             with transaction.atomic(durable=True):
                 return _guarded(host_id, run)
         except EvictionSpoiled as spoiled:
-            log.info("eviction_spoiled", attempt=attempt, **spoiled.facts)
+            log.info("eviction_spoiled", attempt=attempt, facts=spoiled.facts)
         except Busy as busy:
             log.info("guard_zone_busy", host_id=host_id, message=busy.message)
             break
@@ -219,7 +219,7 @@ def _guarded(host_id: int, run: _Run) -> _Done:
         return _Done(outcome=HostOutcome.GRACE)
     if not run.policy.evict:
         _note(room, run, since=run.now)
-        log.warning("host_over_subscribed", host=room.host.name, **_amounts(excess))
+        log.warning("host_over_subscribed", host=room.host.name, excess=_amounts(excess))
         return _Done(outcome=HostOutcome.REPORTED)
     return _relieve(room, excess, run)
 
@@ -230,7 +230,7 @@ def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
     plan = plan_eviction(slots, excess)
     if not plan.slot_ids:
         _note(room, run, since=run.now)
-        log.error("host_needs_manual_intervention", host=host.name, **_amounts(excess))
+        log.error("host_needs_manual_intervention", host=host.name, excess=_amounts(excess))
         return _Done(outcome=HostOutcome.STUCK)
     leaving = set(plan.slot_ids)
     departures = Departures(
@@ -247,7 +247,7 @@ def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
         host=host.name,
         moved=len(departures.moves),
         evicted=len(departures.evicted_ids),
-        **_amounts(excess),
+        excess=_amounts(excess),
     )
     return _Done(
         outcome=HostOutcome.CLEARED if plan.clears else HostOutcome.RELIEVED,
@@ -278,7 +278,7 @@ def _note(room: HostCapacity, run: _Run, *, since: datetime | None) -> None:
 
 
 def _amounts(excess: ResourceVector) -> dict[str, int]:
-    return {"excess_memory_bytes": excess.memory_bytes, "excess_vcpus": excess.vcpus}
+    return {"memory_bytes": excess.memory_bytes, "vcpus": excess.vcpus}
 
 
 def _count(done: _Done) -> None:

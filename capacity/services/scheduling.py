@@ -377,7 +377,7 @@ def _finish(run: _Run, *, message: str) -> None:
         target=run.host_names[0] if run.host_names else None,
         outcome=run.outcome_class,
         failure=run.record.failure or message,
-        milliseconds=round(seconds * 1000, 3),
+        duration_ms=round(seconds * 1000, 3),
     )
 
 

@@ -8,8 +8,10 @@ import structlog
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpResponse, UnreadablePostError
 from rest_framework.exceptions import APIException, MethodNotAllowed
+from rest_framework.request import Request
 
 from commitments.services.info import StaleVersion
+from journal.access_log import note_error
 from journal.auth import Forbidden, Unauthenticated
 from journal.bodies import LengthRequired
 from journal.errors import HeadroomError, InvalidInput, NotReady, Unavailable, one_line
@@ -45,8 +47,9 @@ def text_response(
 
 def liquid_exception_handler(error: Exception, context: Mapping[str, object]) -> HttpResponse:
     """Answer an exception of a LIQUID view; DRF calls this in place of its own handler."""
-    del context
     error = as_unavailable(error) or error
+    if isinstance(request := context.get("request"), Request):
+        note_error(request._request, error)  # noqa: SLF001 - DRF's way to Django's own
     if isinstance(error, HeadroomError):
         return _headroom_error(error)
     status, text = _framework_error(error)

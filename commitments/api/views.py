@@ -40,6 +40,7 @@ from commitments.services.change import ChangeOutcome, change_commitments
 from commitments.services.info import current_service_info
 from commitments.services.quota import set_project_quota
 from commitments.services.reports import report_capacity, report_usage
+from journal.access_log import note_decision
 from journal.actors import Actor
 from journal.auth import authenticate, authorise
 from journal.bodies import body_of
@@ -165,6 +166,8 @@ class ChangeCommitmentsView(LiquidView):
             actor=self.actor,
             request_id=request_id_of(self.http_request),
         )
+        reason = self.outcome.rejection_reason
+        note_decision(self.http_request, is_accepted=not reason, reason=reason)
         return change_response(self.outcome)
 
     def observe(self, response: HttpResponseBase, seconds: float) -> None:

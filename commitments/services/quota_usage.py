@@ -238,7 +238,9 @@ def _count_batch(
             )
         except (AttributeError, TypeError, ValueError) as error:  # a malformed quota
             run.failed.append(f"{row.project_id}/{row.zone}")
-            log.warning("quota_row_failed", project=row.project_id, zone=row.zone, error=str(error))
+            log.warning(
+                "quota_row_failed", project_id=row.project_id, zone=row.zone, error=str(error)
+            )
             continue
         run.written += _set_status(row, counted)
         is_full_for_row = is_full or row.observed_generation != row.generation

@@ -243,7 +243,7 @@ def _repair_some(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
                 if NEWS_FOR_USAGE & set(outcomes):
                     transaction.on_commit(lambda: nudge(needs_repair=False), robust=True)
         except PlanSpoiled as spoiled:
-            log.info("repair_plan_spoiled", zone=zone, attempt=attempt, **spoiled.facts)
+            log.info("repair_plan_spoiled", zone=zone, attempt=attempt, facts=spoiled.facts)
             continue
         except Busy as busy:
             log.info("repair_zone_busy", zone=zone, message=busy.message)

@@ -170,7 +170,7 @@ def _observed(run: _Run, cloud: Cloud) -> SyncReport:
                 metrics.ERRORS.inc()
                 log.error("sync_failed", code=report.error_code, message=report.message)
             else:
-                log.info("sync_finished", outcome=report.outcome, **run.counts)
+                log.info("sync_finished", outcome=report.outcome, counts=run.counts)
     return report
 
 

@@ -179,7 +179,7 @@ def reconcile_all_usage(
                     project_id, actor=actor, request_id=request_id, now=now, group_of=group_of
                 )
             except (Busy, DatabaseError) as error:
-                log.warning("usage_reconcile_skipped", project=project_id, error=str(error))
+                log.warning("usage_reconcile_skipped", project_id=project_id, error=str(error))
                 return False
             return True
 
@@ -247,7 +247,7 @@ def reconcile_project_usage(
     if run.changed or run.written:
         log.info(
             "usage_reconciled",
-            project=project_id,
+            project_id=project_id,
             by=actor.name,
             origin=request_id,
             changed=run.changed,

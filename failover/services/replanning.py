@@ -190,7 +190,7 @@ def _replan(work: _Work) -> Replan:
             return _written(work, planned)
         except StepRefusedError:
             work.is_retry = True
-            log.info("failover_replan_refused", zone=work.zone, vm=work.vm_uuid)
+            log.info("failover_replan_refused", zone=work.zone, vm_uuid=work.vm_uuid)
     return _result(work, ReplanOutcome.SPOILED)
 
 
@@ -398,7 +398,7 @@ def _in_turn(
         except SoftTimeLimitExceeded:
             raise
         except Exception:
-            log.exception("failover_replan_failed", vm=vm_uuid)
+            log.exception("failover_replan_failed", vm_uuid=vm_uuid)
             outcomes[vm_uuid] = ReplanOutcome.FAILED
             continue
         outcomes[vm_uuid] = done.outcome

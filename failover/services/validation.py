@@ -312,7 +312,9 @@ class _Validation:
         if decision.failure:
             verdicts.unknown_slots.add(slot)
             log.warning(
-                "failover_validation_unanswered", vm=request.request_key, why=decision.failure
+                "failover_validation_unanswered",
+                vm_uuid=request.request_key,
+                reason=decision.failure,
             )
         elif decision.host_name != host:
             removed = [one.step for one in decision.removals if one.removed]

@@ -17,6 +17,7 @@ import structlog
 from django.http import HttpRequest, HttpResponse
 from rest_framework.views import APIView
 
+from journal.access_log import EVENT, MOST_METHOD, MOST_PATH, facts_of, line_of, note_actor
 from journal.bodies import LengthRequired, body_of
 from placement import metrics
 from placement.access import Caller, caller_of
@@ -50,9 +51,6 @@ from placement.policy import authorise
 REQUEST_ID_KEY = "headroom.request_id"
 VERSION_HEADER = "OpenStack-API-Version"
 METHODS = ("get", "post", "put", "delete")
-#: Characters of a path or a query, and of a method, that the log shows at most.
-MAX_LOGGED = 2000
-MAX_LOGGED_METHOD = 20
 REQUEST_LOG = logging.getLogger(__name__)
 log = structlog.get_logger(__name__)
 
@@ -91,6 +89,7 @@ class PlacementView(APIView):
             response: HttpResponse = self._handler()(**kwargs)
         except Exception as error:  # noqa: BLE001 - every error has an answer of its own
             told = as_placement_error(error, request_id=self.request_id)
+            facts_of(request).reason = told.code
             response = self.refusal(told)
         if self.minor is not None:
             response.headers[VERSION_HEADER] = f"placement {MAJOR}.{self.minor}"
@@ -167,18 +166,15 @@ class PlacementView(APIView):
         """
         request, caller = self.http_request, getattr(self, "caller", None)
         log.info(
-            "placement_request",
-            method=str(request.method)[:MAX_LOGGED_METHOD],
+            EVENT,
+            api="placement",
+            **line_of(request, status=int(response.status_code), seconds=seconds),
             pattern=self.pattern,
-            path=request.path[:MAX_LOGGED],
-            query=request.META.get("QUERY_STRING", "")[:MAX_LOGGED],
-            status=int(response.status_code),
-            latency_ms=round(seconds * 1000, 3),
-            request_bytes=str(request.META.get("CONTENT_LENGTH") or "0")[:MAX_LOGGED_METHOD],
+            query=request.META.get("QUERY_STRING", "")[:MOST_PATH],
+            request_bytes=str(request.META.get("CONTENT_LENGTH") or "0")[:MOST_METHOD],
             response_bytes=sum(map(len, response)),
             mode=metrics.LOCAL,
             user_id=caller.user_id if caller else "",
-            project_id=caller.project_id if caller else "",
         )
         if REQUEST_LOG.isEnabledFor(logging.DEBUG):
             most_bytes = headroom().placement.max_body_log_kib << 10
@@ -194,6 +190,7 @@ class PlacementView(APIView):
             raise BadRequest("The Host header names a host that is not served here.")
         if not self.is_public:
             self.caller = caller_of(self.http_request)
+            note_actor(self.http_request, self.caller.actor)
         self.minor = negotiated_minor(meta.get("HTTP_OPENSTACK_API_VERSION"))
         self._check_body_head()
 

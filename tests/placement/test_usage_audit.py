@@ -56,7 +56,7 @@ def lines(settings: Any) -> Any:
 
 
 def of_requests(lines: list[Any]) -> list[Any]:
-    return [line for line in lines if line["event"] == "placement_request"]
+    return [line for line in lines if line["event"] == "api_request"]
 
 
 def test_a_request_leaves_one_line_without_headers_or_bodies(lines: Any) -> None:
@@ -77,8 +77,9 @@ def test_a_request_leaves_one_line_without_headers_or_bodies(lines: Any) -> None
         "project-9",
         "local",
     )
+    assert (line["api"], line["actor"], line["decision"]) == ("placement", "secretive", "forbidden")
     assert line["response_bytes"] == len(answer.content)
-    assert line["latency_ms"] > 0
+    assert line["duration_ms"] > 0
     assert "secretive:project-9" not in str(line)
 
 
@@ -89,7 +90,7 @@ def test_bodies_are_shown_at_debug_level_alone_cut_and_without_secrets(
     client = PlacementClient()
     body = {"name": "h1", "secret_thing": 'very " private', "token": 17, "x": "y" * 2000}
     assert client.post("/resource_providers", body).status == 400
-    assert [line["event"] for line in lines] == ["placement_request"]
+    assert [line["event"] for line in lines] == ["api_request"]
     logging.getLogger("placement.api.base").setLevel(logging.DEBUG)
     try:
         assert client.post("/resource_providers", body).status == 400

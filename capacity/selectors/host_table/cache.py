@@ -99,7 +99,7 @@ class HostTableCache:
         for column, count in differences.items():
             HOST_TABLE_DIFFERENCES.labels(column=column).inc(count)
         if differences:
-            log.error("host_table_differs", **differences)
+            log.error("host_table_differs", columns=differences)
         if (differences or self._position is None) and not rebuilt.moment.has_written:
             with self._publishing:
                 self._position = rebuilt
