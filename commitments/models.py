@@ -8,7 +8,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Mod, Now
 from django.db.models.lookups import Exact
 
-from journal.models import CurrentTransactionID, TouchedField, TrackedModel
+from journal.models import CurrentTransactionID, FollowedModel, TouchedField, TrackedModel
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import MIB
 
@@ -44,7 +44,7 @@ class Condition(models.TextChoices):
     EXPIRED = "expired", "expired"
 
 
-class Commitment(TrackedModel):
+class Commitment(FollowedModel):
     """A project's promise to use an amount of a resource in one zone for a term.
 
     ``requested_amount`` is what was asked (bytes for memory, vCPUs for cores) in every state; what

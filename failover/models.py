@@ -58,7 +58,7 @@ class FailoverReservation(TrackedModel):
     acknowledged_at = models.DateTimeField(
         null=True, blank=True, help_text="when the scheduler agreed after the last change"
     )
-    next_validation_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    next_validation_at = models.DateTimeField(null=True, blank=True)
     version = models.BigIntegerField(default=1, db_default=1)
 
     class Meta:
@@ -112,7 +112,9 @@ class FailoverDecision(models.Model):
 
     vm_uuid = models.CharField(max_length=64, unique=True)
     zone = models.CharField(max_length=255, blank=True, db_index=True)
-    run = models.ForeignKey(FailoverRun, null=True, on_delete=models.SET_NULL, related_name="+")
+    run = models.ForeignKey(
+        FailoverRun, null=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+    )
     required_count = models.PositiveIntegerField()
     current_count = models.PositiveIntegerField()
     reason = models.CharField(

@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from hosts.domain.readiness import hindering_conditions
-from journal.models import TouchedField, TrackedModel
+from journal.models import FollowedModel, TouchedField, TrackedModel
 
 
 def ratio_field() -> models.DecimalField[Decimal, Decimal]:
@@ -100,7 +100,7 @@ class Flavor(TrackedModel):
         return self.name
 
 
-class Aggregate(TrackedModel):
+class Aggregate(FollowedModel):
     """A Nova host aggregate; the one with ``availability_zone`` metadata gives hosts their zone."""
 
     uuid = models.CharField(max_length=64, unique=True)
@@ -140,7 +140,7 @@ class Maintenance(models.TextChoices):
     TERMINATION = "termination", "termination"
 
 
-class Host(TrackedModel):
+class Host(FollowedModel):
     """One hypervisor: what it physically has and what may be promised on it.
 
     ``effective_*`` is ``floor((total - reserved) * ratio)``, written together with its inputs. What
@@ -331,7 +331,7 @@ class ServerGroup(TrackedModel):
         return self.name or self.openstack_id
 
 
-class Instance(TrackedModel):
+class Instance(FollowedModel):
     """A VM (Nova server) with its size and place. Writers: import, sync.
 
     ``host`` is empty for a VM that no known host carries (shelved, errored, unknown host); such a

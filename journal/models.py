@@ -36,20 +36,32 @@ class TouchedField(models.DateTimeField):  # type: ignore[type-arg]  # not gener
 
 
 class TrackedModel(models.Model):
-    """A row whose changes are followed by readers in other processes.
+    """A row that says which transaction wrote it last.
 
     ``changed_xid`` is the id of the last writing transaction, set by a database trigger on every
     insert and update (design, "Concurrency"). A reader remembers ``pg_snapshot_xmin`` of its last
     read and re-reads rows with ``changed_xid`` at or above it; this cannot miss a late commit.
     ``updated_at`` is set by the same trigger, so that both come from the database.
     Deletions of tracked rows appear in :class:`DeletedRow`.
+
+    The column has no index here, since an index on what every write changes keeps PostgreSQL from
+    updating a row within its page: tables that readers follow are :class:`FollowedModel`.
     """
+
+    changed_xid = models.BigIntegerField(db_default=CurrentTransactionID(), editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        abstract = True
+
+
+class FollowedModel(TrackedModel):
+    """A tracked row of a table in which readers look up what changed since their last read."""
 
     changed_xid = models.BigIntegerField(
         db_default=CurrentTransactionID(), editable=False, db_index=True
     )
-    created_at = models.DateTimeField(db_default=Now(), editable=False)
-    updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         abstract = True

@@ -10,7 +10,7 @@ from django.db.models import Q
 from capacity.domain.in_flight import UNKNOWN_INTENT
 from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
 from hosts.models import Host
-from journal.models import TrackedModel
+from journal.models import FollowedModel
 from scheduling.intents import Intent
 from scheduling.pipelines import SCHEDULING_DOMAINS
 
@@ -18,7 +18,7 @@ STORED_INTENTS = ("", UNKNOWN_INTENT, *(intent.value for intent in Intent))
 """What a placement may be for; empty where a reservation is for no VM."""
 
 
-class HostCapacity(TrackedModel):
+class HostCapacity(FollowedModel):
     """The truth about a host's room: what it has, what VMs take, what each kind of hold takes.
 
     ``committed_*``, ``failover_*`` and ``in_flight_*`` are the sums of ``Reservation.blocked_*`` of
@@ -64,7 +64,7 @@ class HostCapacity(TrackedModel):
         return str(self.host_id)
 
 
-class Reservation(TrackedModel):
+class Reservation(FollowedModel):
     """Capacity held on one host; a slot is a committed one (spec commitments, 2.2).
 
     Invariants: a slot belongs to a commitment and has a slot index unique in it; ``blocked_*`` is
@@ -202,7 +202,7 @@ class Reservation(TrackedModel):
         return str(self.uuid)
 
 
-class ReservationAllocation(TrackedModel):
+class ReservationAllocation(FollowedModel):
     """A VM in a reservation: expected (placed there) or confirmed (seen there).
 
     Several slots of a host may cover one VM together, each by a part: ``memory_bytes`` and
