@@ -58,14 +58,17 @@ HOST_LABELS = (
 )
 
 FIRST_AMOUNT = len(HOST_LABELS) + 1  # after the resource
-AMOUNTS_OF_HOST = 5
 MOST_EXCEEDED = 100
 
-# Ready failover slots and ready committed slots on each host, the latter less the VMs in them.
+# Ready failover slots and ready committed slots on each host, the latter less the VMs in them; then
+# the hosts, or their sums, and in the same pass those that promise more than they have.
 HOST_USAGE = """
 WITH seen AS (
-    SELECT reservation_id, sum(memory_bytes)::bigint AS memory_bytes, sum(vcpus)::bigint AS vcpus
-      FROM capacity_reservationallocation GROUP BY reservation_id
+    SELECT vm.reservation_id, sum(vm.memory_bytes) AS memory_bytes, sum(vm.vcpus) AS vcpus
+      FROM capacity_reservation AS slot
+      JOIN capacity_reservationallocation AS vm ON vm.reservation_id = slot.id
+     WHERE slot.is_ready AND slot.kind = 'committed'
+     GROUP BY vm.reservation_id
 ), held AS (
     SELECT coalesce(slot.confirmed_host_id, slot.target_host_id) AS host_id,
            sum(slot.memory_bytes) FILTER (WHERE slot.kind = 'failover') AS failover_memory,
@@ -78,33 +81,44 @@ WITH seen AS (
       LEFT JOIN seen ON seen.reservation_id = slot.id
      WHERE slot.is_ready AND slot.kind IN ('failover', 'committed')
      GROUP BY 1
-), traited AS (
-    SELECT host.*, host.traits || host.custom_traits AS every_trait FROM hosts_host AS host
+), used AS MATERIALIZED (
+    SELECT host.name, host.zone, host.building_block,
+           host.traits || host.custom_traits AS traits, host.maintenance,
+           part.resource, part.total, part.utilized, part.reserved, part.failover
+      FROM hosts_host AS host
+      JOIN capacity_hostcapacity AS room ON room.host_id = host.id
+      LEFT JOIN held ON held.host_id = host.id
+     CROSS JOIN LATERAL (VALUES
+           ('ram', coalesce(nullif(host.effective_memory_bytes, 0), host.total_memory_bytes),
+            room.allocated_memory_bytes, coalesce(held.reserved_memory, 0),
+            coalesce(held.failover_memory, 0)),
+           ('cpu', coalesce(nullif(host.effective_vcpus, 0), host.total_vcpus),
+            room.allocated_vcpus, coalesce(held.reserved_vcpus, 0),
+            coalesce(held.failover_vcpus, 0))
+           ) AS part(resource, total, utilized, reserved, failover)
+     WHERE part.total > 0
+), exceeded AS (
+    SELECT name, zone, resource, utilized + reserved + failover - total AS lacking
+      FROM used WHERE utilized + reserved + failover > total
+     ORDER BY lacking DESC, name LIMIT %(most_exceeded)s
 )
-SELECT host.name, host.zone,
-       coalesce(nullif(host.building_block, ''), 'unknown'),
-       CASE WHEN 'CUSTOM_HW_SAPPHIRE_RAPIDS' = ANY(host.every_trait)
+SELECT CASE WHEN %(tells_hosts)s THEN name ELSE '' END, zone,
+       CASE WHEN NOT %(tells_hosts)s THEN ''
+            ELSE coalesce(nullif(building_block, ''), 'unknown') END,
+       CASE WHEN 'CUSTOM_HW_SAPPHIRE_RAPIDS' = ANY(traits)
             THEN 'sapphire-rapids' ELSE 'cascade-lake' END,
-       CASE WHEN 'CUSTOM_HANA_EXCLUSIVE_HOST' = ANY(host.every_trait)
+       CASE WHEN 'CUSTOM_HANA_EXCLUSIVE_HOST' = ANY(traits)
             THEN 'hana' ELSE 'general-purpose' END,
        'true',
-       ('CUSTOM_DECOMMISSIONING' = ANY(host.every_trait))::text,
-       ('CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE' = ANY(host.every_trait))::text,
-       (host.maintenance <> '')::text,
-       part.resource, part.total, part.utilized, part.reserved, part.failover,
-       greatest(0, part.total - part.utilized - part.reserved - part.failover)
-  FROM traited AS host
-  JOIN capacity_hostcapacity AS room ON room.host_id = host.id
-  LEFT JOIN held ON held.host_id = host.id
- CROSS JOIN LATERAL (VALUES
-       ('ram', coalesce(nullif(host.effective_memory_bytes, 0), host.total_memory_bytes),
-        room.allocated_memory_bytes, coalesce(held.reserved_memory, 0),
-        coalesce(held.failover_memory, 0)),
-       ('cpu', coalesce(nullif(host.effective_vcpus, 0), host.total_vcpus),
-        room.allocated_vcpus, coalesce(held.reserved_vcpus, 0), coalesce(held.failover_vcpus, 0))
-       ) AS part(resource, total, utilized, reserved, failover)
- WHERE part.total > 0
- ORDER BY host.name, part.resource
+       ('CUSTOM_DECOMMISSIONING' = ANY(traits))::text,
+       ('CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE' = ANY(traits))::text,
+       (maintenance <> '')::text,
+       resource, sum(total), sum(utilized), sum(reserved), sum(failover),
+       sum(greatest(0, total - utilized - reserved - failover))
+  FROM used GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+ UNION ALL
+SELECT name, zone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, resource, lacking, 0, 0, 0, 0
+  FROM exceeded
 """
 
 
@@ -125,8 +139,9 @@ class ReservationCollector:
             by_host = tells_hosts(cursor)
             cursor.execute(AMOUNTS, {"tells_hosts": by_host})
             amounts = cursor.fetchall()
-            cursor.execute(HOST_USAGE)
-            usage = cursor.fetchall()
+            cursor.execute(HOST_USAGE, {"tells_hosts": by_host, "most_exceeded": MOST_EXCEEDED})
+            rows = cursor.fetchall()
+        usage = sorted((row for row in rows if row[2] is not None), key=_order)
         return [
             _family("reservations", "Reservations of every kind.", READY_LABELS, counts),
             _family(
@@ -141,8 +156,8 @@ class ReservationCollector:
                 (*READY_LABELS, "host", "resource"),
                 amounts,
             ),
-            *_host_families(usage if by_host else _summed(usage)),
-            _exceeded(usage),
+            *_host_families(usage),
+            _exceeded([row for row in rows if row[2] is None]),
         ]
 
 
@@ -158,32 +173,23 @@ def _family(
     return family
 
 
-def _summed(rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
-    """Return rows of hosts as one for all that differ in host and building block alone."""
-    sums: dict[tuple[object, ...], list[int]] = {}
-    for row in rows:
-        labels = ("", row[1], "", *row[3:FIRST_AMOUNT])
-        so_far = sums.setdefault(labels, [0] * AMOUNTS_OF_HOST)
-        for place, amount in enumerate(row[FIRST_AMOUNT:]):
-            so_far[place] += int(str(amount))
-    return [(*labels, *amounts) for labels, amounts in sorted(sums.items(), key=str)]
+def _order(row: Sequence[object]) -> list[str]:
+    return [str(label) for label in row[: len(HOST_LABELS) + 1]]
 
 
-def _exceeded(rows: Sequence[Sequence[object]]) -> GaugeMetricFamily:
+def _exceeded(rows: Iterable[Sequence[object]]) -> GaugeMetricFamily:
     """Return the hosts that promise more than they have, those that lack most first."""
     family = GaugeMetricFamily(
         metric_name("kvm_host_capacity_exceeded"),
         f"What a host promises beyond what it has, in bytes or vCPUs; at most {MOST_EXCEEDED}.",
         labels=["compute_host", "availability_zone", "resource"],
     )
-    lacking = []
-    for row in rows:
-        total, utilized, reserved, failover, _ = (int(str(one)) for one in row[FIRST_AMOUNT:])
-        if utilized + reserved + failover > total:
-            lacking.append((utilized + reserved + failover - total, row))
-    lacking.sort(key=lambda one: (-one[0], str(one[1][0])))
-    for amount, row in lacking[:MOST_EXCEEDED]:
-        family.add_metric([str(row[0]), str(row[1]), str(row[FIRST_AMOUNT - 1])], amount)
+    lacking = [
+        (float(str(row[FIRST_AMOUNT])), [str(row[0]), str(row[1]), str(row[FIRST_AMOUNT - 1])])
+        for row in rows
+    ]
+    for amount, labels in sorted(lacking, key=lambda one: (-one[0], one[1])):
+        family.add_metric(labels, amount)
     return family
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import connection, transaction
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from capacity.metrics_limits import tells_projects
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 
-SCRAPE_LIMIT_MILLISECONDS = 10_000
 RESULTS = ("success", "failure")
 
 RECONCILE_SECONDS = Histogram(
@@ -52,10 +50,7 @@ class QuotaGauges:
         total, payg, covered = (
             GaugeMetricFamily(metric_name(name), text, labels=labels) for name, text in GAUGES
         )
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             cursor.execute(USAGES, {"tells_projects": tells_projects(cursor)})
             for project_id, zone, resource, total_usage, payg_usage in cursor.fetchall():
                 at = [project_id, zone, resource]

@@ -1,8 +1,11 @@
-"""Metrics of the syncer (spec commitments, 20.1; spec liquid, 18), all present from the start."""
+"""Counters of the syncer (spec commitments, 20.1; spec liquid, 18), all present from the start.
+
+What a run found is a fact of its row: see ``commitments.scrape_sync``.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from commitments.domain.limes_intake import (
     SKIP_REASON_DECIDED_BY_LIMES,
@@ -39,16 +42,6 @@ DURATION_SECONDS = Histogram(
     metric_name("committed_resource_syncer_duration_seconds"),
     "Duration of runs of the syncer, failed ones too.",
     buckets=(0.5, 1, 5, 10, 30, 60, 120),
-)
-LIMES_COMMITMENTS = Gauge(
-    metric_name("committed_resource_syncer_limes_commitments_active"),
-    "Commitments of the last run that are understood.",
-    multiprocess_mode="mostrecent",
-)
-UNMATCHED = Gauge(
-    metric_name("committed_resource_syncer_crd_unmatched"),
-    "Commitments here that Limes did not list in the last run and that are not over.",
-    multiprocess_mode="mostrecent",
 )
 SKIPPED = Counter(
     metric_name("committed_resource_syncer_commitments_skipped_total"),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from capacity.metrics_limits import tells_projects
-from journal.metrics import metric_name
-
-SCRAPE_LIMIT_MILLISECONDS = 10_000
+from journal.metrics import metric_name, scrape_cursor
 
 PROJECTS = """
 SELECT CASE WHEN %(tells_projects)s THEN project_id ELSE '' END, sum(assigned_vms),
@@ -38,10 +35,7 @@ class UsageGauges:
             "VMs that no memory commitment of their zone and flavor group had room for.",
             labels=("project_id",),
         )
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             cursor.execute(PROJECTS, {"tells_projects": tells_projects(cursor)})
             for project_id, assigned_vms, uncovered_vms in cursor.fetchall():
                 assigned.add_metric([project_id], assigned_vms)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from capacity.selectors.groups import load_group_definitions, load_group_settings
 from commitments.domain.service_info import ram_unit_warning
 from commitments.metrics_usage import UsageGauges
 from journal.errors import NotReady
-from journal.metrics import at_scrape, metric_name
-
-SCRAPE_LIMIT_MILLISECONDS = 10_000
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 # What was accepted once is a promise, whatever its writer would have taken for an answer then.
 UNFULFILLED = """
@@ -64,10 +61,7 @@ class CommitmentGauges:
             "Slots of commitments on hosts that are down or leaving; no series means none.",
             labels=("availability_zone",),
         )
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             for gauge, statement in (
                 (unfulfilled, UNFULFILLED),
                 (refused, REFUSED),

@@ -3,12 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from commitments.models import SyncOutcome
 from commitments.services import import_runs, sync_runs
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
+
+LAST = """
+SELECT {value} FROM commitments_syncrun
+ WHERE source = %({source})s AND finished_at IS NOT NULL{condition} ORDER BY id DESC LIMIT 1
+"""
+STARTED: Final = "extract(epoch FROM started_at)"
+SUCCEEDED: Final = " AND outcome = %(success)s"
+#: Name of a gauge, what it tells, and where in the last run of a source it is written.
+GAUGES: Final = (
+    (
+        "committed_resource_syncer_last_success_timestamp_seconds",
+        "Start of the last run of the syncer that was a success.",
+        LAST.format(value=STARTED, source="syncer", condition=SUCCEEDED),
+    ),
+    (
+        "committed_resource_syncer_nothing_understood",
+        "Whether the last run was told of commitments for us and understood none.",
+        LAST.format(
+            value="(error_code = %(nothing_understood)s)::int", source="syncer", condition=""
+        ),
+    ),
+    (
+        "committed_resource_syncer_limes_commitments_active",
+        "Commitments of the last run that are understood.",
+        LAST.format(
+            value="(counts ->> 'understood')::bigint",
+            source="syncer",
+            condition=" AND counts ? 'understood'",
+        ),
+    ),
+    (
+        "committed_resource_syncer_crd_unmatched",
+        "Commitments here that Limes did not list in the last run and that are not over.",
+        LAST.format(
+            value="(counts ->> 'missing')::bigint",
+            source="syncer",
+            condition=" AND counts ? 'missing'",
+        ),
+    ),
+    (
+        "region_import_last_success_timestamp_seconds",
+        "Start of the last region import that was a success.",
+        LAST.format(value=STARTED, source="importer", condition=SUCCEEDED),
+    ),
+    (
+        "region_import_refused",
+        "Whether the last region import met a list that shrank too much to be believed.",
+        LAST.format(value="(outcome = %(guarded)s)::int", source="importer", condition=""),
+    ),
+)
+ALL: Final = "SELECT " + ", ".join(f"({statement})" for _, _, statement in GAUGES)
 
 
 class SyncGauges:
@@ -18,41 +70,25 @@ class SyncGauges:
         """Return the gauges as of now.
 
         Raises:
-            DatabaseError: The database does not answer.
+            DatabaseError: The database does not answer, or not in time.
         """
-        gauge = GaugeMetricFamily(
-            metric_name("committed_resource_syncer_last_success_timestamp_seconds"),
-            "Start of the last run of the syncer that was a success.",
-        )
-        started_at = sync_runs.last_success_at(sync_runs.SOURCE)
-        if started_at is not None:
-            gauge.add_metric([], started_at.timestamp())
-        lost = GaugeMetricFamily(
-            metric_name("committed_resource_syncer_nothing_understood"),
-            "Whether the last run was told of commitments for us and understood none.",
-        )
-        if (is_lost := sync_runs.understood_nothing()) is not None:
-            lost.add_metric([], is_lost)
-        return [gauge, lost, *_of_imports()]
-
-
-def _of_imports() -> Iterable[Metric]:
-    imported = GaugeMetricFamily(
-        metric_name("region_import_last_success_timestamp_seconds"),
-        "Start of the last region import that was a success.",
-    )
-    refused = GaugeMetricFamily(
-        metric_name("region_import_refused"),
-        "Whether the last region import met a list that shrank too much to be believed.",
-    )
-    started_at, last = sync_runs.last_success_at(import_runs.SOURCE), import_runs.last_import()
-    if started_at is not None:
-        imported.add_metric([], started_at.timestamp())
-    if last is not None:
-        refused.add_metric([], last.outcome == SyncOutcome.GUARDED)
-    return [imported, refused]
+        facts = {
+            "syncer": sync_runs.SOURCE,
+            "importer": import_runs.SOURCE,
+            "success": SyncOutcome.SUCCESS.value,
+            "guarded": SyncOutcome.GUARDED.value,
+            "nothing_understood": sync_runs.NothingUnderstood.code,
+        }
+        with scrape_cursor() as cursor:
+            cursor.execute(ALL, facts)
+            (values,) = cursor.fetchall()
+        for (name, words, _), value in zip(GAUGES, values, strict=True):
+            family = GaugeMetricFamily(metric_name(name), words)
+            if value is not None:
+                family.add_metric([], float(value))
+            yield family
 
 
 def register() -> None:
-    """Collect the gauge at every scrape."""
+    """Collect the gauges at every scrape."""
     at_scrape(SyncGauges())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from celery.signals import beat_init, setup_logging
+from celery.signals import beat_init, setup_logging, worker_init, worker_process_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
 
+from journal.exporter import close_inherited_exporter, start_exporter
 from journal.task_clock import ClockedCelery, beat_may_send
 
 app = ClockedCelery("headroom")
@@ -21,6 +22,24 @@ app.autodiscover_tasks(related_name="drill_tasks")
 @setup_logging.connect
 def keep_our_logging(**_: object) -> None:
     """Stop Celery from replacing the logging that the settings configured."""
+
+
+@worker_init.connect
+def tell_metrics_of_worker(**_: object) -> None:
+    """Listen for scrapes in the process that owns the pool."""
+    start_exporter("worker", port=settings.HEADROOM.metrics.worker_port)
+
+
+@worker_process_init.connect
+def leave_metrics_to_parent(**_: object) -> None:
+    """Close what a process of the pool inherited."""
+    close_inherited_exporter()
+
+
+@beat_init.connect
+def tell_metrics_of_beat(**_: object) -> None:
+    """Listen for scrapes."""
+    start_exporter("beat", port=settings.HEADROOM.metrics.beat_port)
 
 
 @beat_init.connect

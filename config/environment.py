@@ -115,7 +115,9 @@ class Environment(BaseSettings):
         "cortex", pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", description="Prefix of our metric names."
     )
     metrics_token: SecretStr | None = Field(
-        None, description="Bearer token that /metrics asks for; none means open."
+        None,
+        description="Bearer token that /metrics asks for; without one only HEADROOM_DEBUG opens "
+        "it.",
     )
     allocation_source: Literal["instances", "placement", "hypervisor"] = Field(
         "instances",

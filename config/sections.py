@@ -252,6 +252,20 @@ class JournalSettings(Section):
     outbox_retention_days: int = Field(
         7, ge=1, le=3650, description="Age in days from which entries of the outbox are forgotten."
     )
+    audit_retention_days: int = Field(
+        1095,
+        ge=0,
+        le=36_500,
+        description="Age in days from which audit entries are forgotten, and events of commitments "
+        "that are gone; 0 keeps them for ever.",
+    )
+    runs_retention_days: int = Field(
+        90,
+        ge=1,
+        le=3650,
+        description="Age in days from which runs of syncs, imports and compactions are forgotten; "
+        "the last ones stay.",
+    )
 
 
 class QuotaSettings(Section):
@@ -402,7 +416,23 @@ class SchedulerSettings(Section):
 
 
 class MetricsSettings(Section):
-    """How finely the metrics page tells hosts and projects."""
+    """How finely the metrics page tells hosts and projects, and where other roles tell theirs."""
+
+    listen_address: str = Field(
+        "127.0.0.1",
+        description="Address at which workers and beat tell their metrics; they ask for "
+        "HEADROOM_METRICS_TOKEN if one is set.",
+    )
+    worker_port: int = Field(
+        9464, ge=0, le=65535, description="Port of a worker's metrics; 0 is none."
+    )
+    beat_port: int = Field(9465, ge=0, le=65535, description="Port of beat's metrics; 0 is none.")
+    keep_seconds: float = Field(
+        1.0,
+        ge=0,
+        le=60,
+        description="How old a page may be that another scrape had computed.",
+    )
 
     hosts_up_to: int = Field(
         100,

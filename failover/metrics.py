@@ -1,7 +1,8 @@
 """Metrics of the failover loop and of validation (spec failover, 14.2).
 
 The names are those of the reference. Every series exists from the start of the process under the
-empty zone; runs are recorded under their zone.
+empty zone; runs are recorded under their zone. What the last run found is a fact of its row, which
+``failover.scrape`` reads: the gauge of a worker that ran last an hour ago would still tell it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from failover.domain.figures import RunFigures
 from journal.metrics import metric_name
@@ -30,14 +31,6 @@ RUN_SECONDS = Histogram(
     [ZONE_LABEL],
     buckets=RUN_BUCKETS_SECONDS,
 )
-GAUGES: Final[Mapping[str, Gauge]] = {
-    field: Gauge(_name(field), words, [ZONE_LABEL], multiprocess_mode="mostrecent")
-    for field, words in (
-        ("total_vms", "VMs that the last run saw."),
-        ("total_reservations", "Failover reservations after the last run."),
-        ("vms_missing_failover", "VMs that lacked reservations before the last run's work."),
-    )
-}
 COUNTERS: Final[Mapping[str, Counter]] = {
     field: Counter(_name(f"{suffix}_total"), words, [ZONE_LABEL])
     for field, suffix, words in (
@@ -65,7 +58,7 @@ VALIDATION_FAILURES = Counter(
 def show_zones(zones: Iterable[str]) -> None:
     """Make every series of the loop exist for some zones, at zero."""
     for zone in zones:
-        for metric in (RUNS, RUN_SECONDS, *GAUGES.values(), *COUNTERS.values()):
+        for metric in (RUNS, RUN_SECONDS, *COUNTERS.values()):
             metric.labels(**{ZONE_LABEL: zone})
 
 
@@ -79,7 +72,5 @@ def observe_run(figures: RunFigures, *, seconds: float, zone: str = "") -> None:
     """
     RUNS.labels(**{ZONE_LABEL: zone}).inc()
     RUN_SECONDS.labels(**{ZONE_LABEL: zone}).observe(seconds)
-    for field, gauge in GAUGES.items():
-        gauge.labels(**{ZONE_LABEL: zone}).set(getattr(figures, field))
     for field, counter in COUNTERS.items():
         counter.labels(**{ZONE_LABEL: zone}).inc(getattr(figures, field))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from django.db import connection, transaction
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -13,9 +12,8 @@ from prometheus_client.core import (
     Metric,
 )
 
-from journal.metrics import at_scrape, metric_name
+from journal.metrics import at_scrape, metric_name, scrape_cursor
 
-SCRAPE_LIMIT_MILLISECONDS = 10_000
 USER_BUCKETS: Final = (0, 1, 2, 5, 10, 15, 20, 30, 40)
 
 Rows = Sequence[Sequence[object]]
@@ -56,14 +54,65 @@ SELECT plan.zone, move.state, count(*)
 """
 
 USERS = """
-SELECT held.zone, count(DISTINCT held.id), count(vm.id), {counts}
-  FROM (SELECT slot.id, slot.zone, count(vm.id) AS users
+SELECT zone, count(*), sum(users), {counts}
+  FROM (SELECT slot.zone, count(vm.id) AS users
           FROM capacity_reservation AS slot
           LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = slot.id
-         WHERE slot.kind = 'failover' GROUP BY slot.id, slot.zone) AS held
-  LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
+         WHERE slot.kind = 'failover' GROUP BY slot.id) AS held
  GROUP BY 1 ORDER BY 1
 """
+
+#: What the last run of a zone counted, by the suffix of its gauge.
+RUN_GAUGES: Final = (
+    ("total_vms", "VMs that the last run saw."),
+    ("total_reservations", "Failover reservations after the last run."),
+    ("vms_missing_failover", "VMs that lacked reservations before the last run's work."),
+)
+# Zones come from their hosts: one in which no run ever ended must be told as well.
+LAST_RUNS = """
+SELECT zone.name, coalesce(extract(epoch FROM run.finished_at), 0),
+       run.counts ->> 'total_vms', run.counts ->> 'total_reservations',
+       run.counts ->> 'vms_missing_failover'
+  FROM (SELECT DISTINCT zone AS name FROM hosts_host WHERE zone <> '') AS zone
+  LEFT JOIN LATERAL (
+        SELECT finished_at, counts FROM failover_failoverrun AS one
+         WHERE one.zone = zone.name AND outcome = 'done' AND NOT is_dry_run
+         ORDER BY id DESC LIMIT 1) AS run ON true
+ ORDER BY 1
+"""
+
+
+class LastRunCollector:
+    """When the loop last completed a run in each zone, and what it found there."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics as of now.
+
+        Raises:
+            DatabaseError: The database does not answer, or not in time.
+        """
+        with scrape_cursor() as cursor:
+            cursor.execute(LAST_RUNS)
+            rows = cursor.fetchall()
+        ended = GaugeMetricFamily(
+            metric_name("failover_reconciliation_last_run_timestamp_seconds"),
+            "End of the last run of the loop that was completed; 0 before the first.",
+            labels=["availability_zone"],
+        )
+        found = [
+            GaugeMetricFamily(
+                metric_name(f"failover_reconciliation_{suffix}"),
+                words,
+                labels=["availability_zone"],
+            )
+            for suffix, words in RUN_GAUGES
+        ]
+        for zone, ended_at, *counts in rows:
+            ended.add_metric([zone], float(ended_at))
+            for family, count in zip(found, counts, strict=True):
+                if count is not None:
+                    family.add_metric([zone], float(count))
+        return [ended, *found]
 
 
 class CoverageCollector:
@@ -75,10 +124,7 @@ class CoverageCollector:
         Raises:
             DatabaseError: The database does not answer, or not in time.
         """
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
+        with scrape_cursor() as cursor:
             read = {}
             for name, statement in (
                 ("uncovered", UNCOVERED),
@@ -140,9 +186,7 @@ class CoverageCollector:
 
 
 def _users_statement() -> str:
-    counts = ", ".join(
-        f"count(DISTINCT held.id) FILTER (WHERE held.users <= {bound})" for bound in USER_BUCKETS
-    )
+    counts = ", ".join(f"count(*) FILTER (WHERE users <= {bound})" for bound in USER_BUCKETS)
     return USERS.format(counts=counts)
 
 
@@ -182,3 +226,4 @@ def _users(rows: Rows) -> HistogramMetricFamily:
 def register() -> None:
     """Collect these metrics at every scrape of this process."""
     at_scrape(CoverageCollector())
+    at_scrape(LastRunCollector())

@@ -223,5 +223,12 @@ def matches_secret(offered: str, secret: str) -> bool:
     return hmac.compare_digest(_digest(offered), _digest(secret))
 
 
+def metrics_secret() -> str:
+    """Return the token of the metrics pages; an empty one in the settings is none."""
+    secret = settings.HEADROOM.metrics_token
+    shown: str = "" if secret is None else secret.get_secret_value().strip()
+    return shown
+
+
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -1,27 +1,37 @@
-"""The metrics page: one registry in a single process, the shared files in several.
+"""The metrics pages: events of the processes of a role, and facts of the database.
 
-A worker process writes its counters to ``PROMETHEUS_MULTIPROC_DIR`` when that is set, and any of
-them answers for all. Values that are read from the database when a scrape comes are collectors
-registered with :func:`at_scrape`; they are the same in both modes.
+What happened in a process is counted there. With ``PROMETHEUS_MULTIPROC_DIR`` the processes of a
+role keep their counters in files, and any of them answers for all. What the database knows is read
+when a scrape comes, by collectors registered with :func:`at_scrape`, and told by web processes
+alone: ``journal.exporter`` tells the counters of workers and of beat.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.backends.utils import CursorWrapper
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest, multiprocess
-from prometheus_client.core import Metric
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from journal.errors import HeadroomError
+from journal.shared_files import SharedFilesCollector
 
 log = structlog.get_logger(__name__)
 
 SCRAPE_LIMIT_MILLISECONDS = 10_000
+PATIENCE_SECONDS: Final = 10.0
+WEB: Final = "web"
 
 
 class ScrapeCollector(Protocol):
@@ -84,9 +94,96 @@ def is_multiprocess() -> bool:
 
 
 def metrics_page() -> bytes:
-    """Return all metrics in the text format of Prometheus."""
-    registry = REGISTRY
-    if is_multiprocess():
-        registry = CollectorRegistry()
-        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry) + generate_latest(_scrape_registry)
+    """Return the page of the web processes: their own counters, and what the database knows."""
+    return role_page(WEB) + facts_page()
+
+
+def facts_page() -> bytes:
+    """Return what the database knows; one role tells it, so that nothing is told twice."""
+    return generate_latest(_scrape_registry)
+
+
+def role_page(role: str) -> bytes:
+    """Return what happened in the processes of a role."""
+    return generate_latest(_RoleRegistry(role)) + _processes_page()
+
+
+def _processes_page() -> bytes:
+    if not is_multiprocess():
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    registry.register(SharedFilesCollector(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
+    return generate_latest(registry)
+
+
+class _RoleRegistry(CollectorRegistry):
+    """One series, by which alerts see that a role is scraped."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self._role = role
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the series."""
+        family = GaugeMetricFamily(
+            metric_name("role"), "1 for the role of the processes that tell this.", labels=["role"]
+        )
+        family.add_metric([self._role], 1)
+        yield family
+
+
+class PageBusy(HeadroomError):  # noqa: N818 - a state of the process
+    """The page has been computed for longer than a scrape waits."""
+
+    code = "metrics_busy"
+
+
+class SharedPage:
+    """A page that is computed once for all who ask meanwhile, and for a moment after.
+
+    Args:
+        compute: Returns the page.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self, compute: Callable[[], bytes], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._compute = compute
+        self._clock = clock
+        self._computing = threading.Lock()
+        self._page = b""
+        self._done_at = -math.inf
+
+    def get(self, *, keep_seconds: float, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
+        """Return a page that was not finished before the call, or not long before.
+
+        Args:
+            keep_seconds: How old a finished page may be.
+            patience_seconds: How long to wait for the one who computes it.
+
+        Raises:
+            PageBusy: that took too long.
+        """
+        asked_at = self._clock()
+        if not self._computing.acquire(timeout=patience_seconds):
+            raise PageBusy("the metrics of this process are being computed; ask again later")
+        try:
+            if self._done_at < asked_at - keep_seconds:
+                self._page = self._compute()
+                self._done_at = self._clock()
+            return self._page
+        finally:
+            self._computing.release()
+
+
+_web_page = SharedPage(metrics_page)
+
+
+def shared_metrics_page() -> bytes:
+    """Return the page of the web processes, computed once for all who ask at the same time.
+
+    Raises:
+        PageBusy: it has been under way for too long.
+    """
+    return _web_page.get(keep_seconds=settings.HEADROOM.metrics.keep_seconds)

@@ -222,7 +222,6 @@ def _sync(run: _Run, cloud: Cloud) -> SyncReport:
             row.commitment_uuid not in fetched.known for row in live_rows(seen, run.now)
         )
         run.counts["missing"] = unmatched
-        metrics.UNMATCHED.set(unmatched)
         is_guarded = problem.code != SyncProblem.code
         return SyncReport(
             outcome=SyncOutcome.GUARDED if is_guarded else SyncOutcome.INCOMPLETE,
@@ -243,7 +242,6 @@ def _tell_what_was_read(run: _Run, fetched: Fetched) -> None:
     run.counts |= fetched.counts
     if run.is_dry:
         return
-    metrics.LIMES_COMMITMENTS.set(len(fetched.listed))
     for reason, count in fetched.skipped.items():
         metrics.SKIPPED.labels(reason=reason).inc(count)
 
@@ -395,7 +393,6 @@ def _settle(run: _Run, fetched: Fetched, seen: SeenRows, unheard: Collection[str
     _with_retries(settle)
     run.is_settled = True
     if not run.is_dry:
-        metrics.UNMATCHED.set(result.missed)
         metrics.DELETES.inc(result.deleted)
     return report
 

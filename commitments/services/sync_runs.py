@@ -73,13 +73,6 @@ def last_success_at(source: str) -> datetime | None:
     return runs.order_by("-id").values_list("started_at", flat=True).first()
 
 
-def understood_nothing() -> bool | None:
-    """Return whether the last run that ended understood nothing; None before the first."""
-    ended = SyncRun.objects.filter(source=SOURCE, finished_at__isnull=False).order_by("-id")
-    code = ended.values_list("error_code", flat=True).first()
-    return None if code is None else code == NothingUnderstood.code
-
-
 def last_good_run() -> SyncRun | None:
     """Return the last run that was believed: a success, or one whose shrink was accepted."""
     runs = SyncRun.objects.filter(source=SOURCE)

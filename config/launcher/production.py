@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from config.launcher.places import Checkout
@@ -80,8 +81,11 @@ def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str,
         raise LauncherError(
             "the database is not reachable or not migrated: see above, then ./run manage migrate"
         )
-    if not env.get("PROMETHEUS_MULTIPROC_DIR"):
-        env["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="headroom-prometheus-")
+    given = env.get("PROMETHEUS_MULTIPROC_DIR")
+    # Each role tells its own counters, so each has a directory of its own.
+    counters = Path(given or tempfile.mkdtemp(prefix="headroom-prometheus-")) / role
+    counters.mkdir(parents=True, exist_ok=True)
+    env["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
     os.chdir(checkout.root)
     command = serve_command(checkout, role, extra)
     os.execve(command[0], command, env)  # noqa: S606 - no shell is the point

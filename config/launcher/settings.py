@@ -21,6 +21,9 @@ def demo_environment(
         "HEADROOM_LISTEN_ADDRESS": "127.0.0.1",
         "HEADROOM_ALLOWED_HOSTS": "127.0.0.1,localhost",
         "HEADROOM_SECURE_COOKIES": "false",
+        # One page tells all: the demo's processes share a directory.
+        "HEADROOM_METRICS__WORKER_PORT": "0",
+        "HEADROOM_METRICS__BEAT_PORT": "0",
         "HEADROOM_SECRET_KEY": _kept_secret(checkout),
     }
     if "HEADROOM_SECRET_KEY_FILE" in environ:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 from prometheus_client import Histogram
 
@@ -15,6 +14,7 @@ from commitments import metrics_slots
 from commitments.models import ProjectUsage
 from journal.metrics import metric_name
 from tests.factories import make_commitment, make_group, make_host, make_slot
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db
 
@@ -85,7 +85,7 @@ def test_documented_metric_is_scraped(scraped: dict[str, str], name: str) -> Non
     if not scraped:
         make_group("hana_1", flavors=[("small", 1024, 4)])
         make_host("h1", zone="az-a", memory_gib=8, vcpus=8)
-        page = Client().get("/metrics").content.decode()
+        page = scrape()
         scraped.update(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
     assert metric_name(name) in scraped
 
@@ -111,14 +111,14 @@ BUCKETS = {
 def test_buckets_of_a_duration_are_those_of_the_specification(
     name: str, bounds: tuple[float, ...]
 ) -> None:
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     shown = re.findall(rf'^{metric_name(name)}_bucket{{.*le="([^"]+)".*}}', page, re.MULTILINE)
     found = sorted({float(bound) for bound in shown})
     assert found == pytest.approx([*bounds, float("inf")])
 
 
 def test_documented_metrics_have_the_types_that_their_names_say() -> None:
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
     suffixes = {"_total": "counter", "_seconds": "histogram"}
     for name in LIQUID:
@@ -138,13 +138,13 @@ PRE_SET = {
 def test_status_codes_of_an_endpoint_are_there_before_any_request(
     endpoint: str, codes: tuple[str, ...]
 ) -> None:
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     name = metric_name(f"committed_resource_{endpoint}_api_requests_total")
     assert set(codes) <= set(re.findall(rf'^{name}{{status_code="(\d+)"}}', page, re.MULTILINE))
 
 
 def test_results_of_changes_are_there_before_any_request() -> None:
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     name = metric_name("committed_resource_change_api_requests_total")
     for code in ("200", "400", "401", "403", "405", "409", "422", "500", "503"):
         for dry_run in ("true", "false"):
@@ -154,7 +154,7 @@ def test_results_of_changes_are_there_before_any_request() -> None:
 
 
 def test_changes_and_timeouts_are_there_before_any_request() -> None:
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     changes = metric_name("committed_resource_change_api_commitment_changes_total")
     timeouts = metric_name("committed_resource_change_api_timeouts_total")
     for dry_run in ("true", "false"):
@@ -205,7 +205,7 @@ def test_labels_of_a_metric_are_those_of_the_table(
         HostCapacity.objects.filter(host=host).update(
             oversubscribed_since=timezone.now(), allocated_memory_bytes=9 << 30
         )
-        page = Client().get("/metrics").content.decode()
+        page = scrape()
         for series, inside in re.findall(r"^([a-z_]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
             labels[series] = set(re.findall(r'(\w+)="', inside))
     assert labels[metric_name(name)] == expected
@@ -217,7 +217,7 @@ def test_reservations_are_counted_by_state_and_reason() -> None:
     make_slot(row, host)
     make_slot(row, None)
     Reservation.objects.filter(pk=make_slot(row, host).pk).update(is_ready=None)
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     name = metric_name("reservation_state")
     found = dict(re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.MULTILINE))
     labels = 'domain="nova",reason="{}",state="{}",type="CommittedResourceReservation"'

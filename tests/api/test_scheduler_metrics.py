@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from capacity import metrics_scheduling as metrics
 from tests.api.scheduler_client import NovaClient
 from tests.factories import make_group, make_host, make_hosts
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db
 PIPELINE = "kvm-general-purpose-load-balancing"
@@ -58,7 +59,7 @@ METRICS = [
 
 def scraped(nova: NovaClient) -> dict[str, tuple[str, list[dict[str, str]]]]:
     """Return what is scraped: name of the spec -> type, labels of each series."""
-    page = nova.send("GET", path="/metrics").content.decode()
+    page = scrape()
     found = {}
     for family in text_string_to_metric_families(page):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -107,7 +108,7 @@ BUCKETS = {
 @pytest.mark.usefixtures("_asked")
 @pytest.mark.parametrize("name", BUCKETS)
 def test_a_histogram_has_the_buckets_of_the_spec(nova: NovaClient, name: str) -> None:
-    page = nova.send("GET", path="/metrics").content.decode()
+    page = scrape()
     bounds = {
         float(sample.labels["le"])
         for family in text_string_to_metric_families(page)
@@ -162,7 +163,7 @@ def test_a_weight_modification_is_what_the_weigher_contributed(
     scheduler_settings(weight_modification_metric=True)
     make_hosts(1, prefix="alone-", memory_gib=8)
     nova.hosts(offered=("alone-1",))
-    page = nova.send("GET", path="/metrics").content.decode()
+    page = scrape()
     values = {
         sample.labels["step"]: sample.value
         for family in text_string_to_metric_families(page)
@@ -193,6 +194,6 @@ def test_requests_are_counted_without_anything_of_their_content(nova: NovaClient
     make_hosts(3)
     nova.post()
     nova.post(pipeline="name-that-must-not-be-a-label")
-    page = nova.send("GET", path="/metrics").content.decode()
+    page = scrape()
     assert 'status="404"' in page
     assert "name-that-must-not-be-a-label" not in page

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from capacity.models import ProjectQuota
 from journal.metrics import metric_name
 from tests.factories import make_host, make_hosts, make_quota, make_reservation
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +21,7 @@ RESOURCES = [f"hw_version_group_{group}_{kind}" for group in range(5) for kind i
 
 
 def page() -> str:
-    return Client().get("/metrics").content.decode()
+    return scrape()
 
 
 def lines(text: str, suffix: str, label: str = "") -> list[str]:

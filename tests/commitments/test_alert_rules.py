@@ -13,6 +13,7 @@ import yaml
 from django.test import Client
 
 from tests.factories import make_commitment, make_group, make_group_capacity, make_host
+from tests.scraping import scrape
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "commitments.rules.yaml"
@@ -59,7 +60,7 @@ def test_rules_use_only_metrics_that_are_scraped(client: Client) -> None:
     make_host()
     make_group_capacity()
     make_commitment(is_accepted=False, ready_reason="Reserving", allow_rejection=False)
-    scraped = set(re.findall(r"^# TYPE (\w+) ", client.get("/metrics").content.decode(), re.M))
+    scraped = set(re.findall(r"^# TYPE (\w+) ", scrape(), re.M))
     used = {
         SERIES_OF_A_HISTOGRAM.sub("", name)
         for rule in rules()

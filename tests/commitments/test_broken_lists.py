@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 from django.core.management import call_command
-from django.test import Client
 from django.utils import timezone
 
 from capacity.models import ProjectQuota, Reservation
@@ -29,6 +28,7 @@ from hosts.region.servers import HOST, HYPERVISOR
 from journal.actors import task_actor
 from tests.hosts.region_files import LIMES, REGION, edited, load
 from tests.ledger import assert_ledger_holds, fingerprint
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db
 
@@ -87,7 +87,7 @@ def expression(alert: str) -> str:
 def is_firing(alert: str) -> bool:
     """Whether a scrape shows what an alert of the form ``series == 1`` waits for."""
     series, _, wanted = expression(alert).partition(" == ")
-    shown = Client().get("/metrics").content.decode().splitlines()
+    shown = scrape().splitlines()
     samples = [line.rsplit(" ", 1) for line in shown if not line.startswith("#")]
     return any(
         name.partition("{")[0] == series and float(sample) == float(wanted)
@@ -283,7 +283,7 @@ class TestRunRow:
         assert (run.source, run.outcome, run.message) == ("region_file", "success", "")
         assert run.finished_at is not None
         assert run.counts["compute.servers created"] == 53
-        shown = Client().get("/metrics").content.decode()
+        shown = scrape()
         begun = "cortex_region_import_last_success_timestamp_seconds "
         (line,) = [line for line in shown.splitlines() if line.startswith(begun)]
         assert float(line.removeprefix(begun)) == run.started_at.timestamp()

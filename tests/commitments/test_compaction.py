@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
-from django.test import Client
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
@@ -45,6 +44,7 @@ from tests.commitments.slot_worlds import accepted_slot, put_into, verify, vm_on
 from tests.commitments.verification.world import use_slots
 from tests.factories import make_commitment, make_group, make_host, make_reservation, make_slot
 from tests.ledger import assert_ledger_holds, database_fingerprint
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db
 
@@ -525,7 +525,7 @@ def test_metrics_tell_of_freed_hosts_moved_slots_and_the_last_run(half: Host, us
 
 
 def metrics_text() -> str:
-    return Client().get("/metrics").content.decode()
+    return scrape()
 
 
 def test_memory_of_moved_slots_is_what_it_was(used: Host) -> None:

@@ -19,6 +19,7 @@ from hosts.models import Host, Instance
 from journal.errors import NotReady
 from scheduling.resources import GIB
 from tests.factories import make_commitment, make_group, make_host, make_quota, make_vm
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db
 
@@ -384,11 +385,11 @@ def test_gauges_follow_the_rows(client: Client) -> None:
     cover("c-1", memory_gib=2)
     reconcile_full(now=NOW)
     labels = f'availability_zone="az-1",project_id="{A}",resource="hw_version_hana_v2_ram"'
-    shown = client.get("/metrics").content.decode()
+    shown = scrape()
     for name, amount in (("total", 96.0), ("payg", 94.0), ("cr", 2.0)):
         assert f"cortex_quota_{name}_usage{{{labels}}} {amount}" in shown
     ProjectQuota.objects.filter(project_id=A).delete()
-    assert labels not in client.get("/metrics").content.decode()
+    assert labels not in scrape()
 
 
 @pytest.mark.usefixtures("fixture_f")

@@ -43,7 +43,7 @@ def keys_of_line(tree: ast.AST) -> set[str]:
                 for part in ast.walk(node)
                 if isinstance(part, ast.Dict)
                 for key in part.keys
-                if isinstance(key, ast.Constant)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
             }
     return set()
 

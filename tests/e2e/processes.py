@@ -72,6 +72,10 @@ def process_environment(directory: Path, **overrides: str) -> dict[str, str]:
             "HEADROOM_SECRET_KEY": "e2e" * 20,
             "HEADROOM_AUTH": "token",
             "HEADROOM_TOKENS": json.dumps(TOKENS),
+            "HEADROOM_METRICS_TOKEN": ADMIN,
+            "HEADROOM_METRICS__KEEP_SECONDS": "0",
+            "HEADROOM_METRICS__WORKER_PORT": "0",  # workers run beside each other here
+            "HEADROOM_METRICS__BEAT_PORT": "0",
             "PROMETHEUS_MULTIPROC_DIR": str(metrics),
             **overrides,
         }

@@ -140,7 +140,7 @@ def test_metrics_of_two_processes_are_summed(web: WebServer) -> None:
 
     assert wait_until(fire, PATIENCE_SECONDS)
     web.send("GET", INFO, token=None)
-    pages = [web.send("GET", "/metrics", token=None) for _ in range(6)]
+    pages = [web.send("GET", "/metrics") for _ in range(6)]
     for page in pages:
         assert page.status == 200
         assert page.headers["content-type"].startswith("text/plain")

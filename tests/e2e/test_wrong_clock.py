@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
-from django.test import Client
 
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment, Condition
@@ -23,6 +22,7 @@ from journal.models import Heartbeat, ProcessClock
 from tests.e2e.processes import Process, Worker
 from tests.factories import make_commitment, make_group, make_hosts
 from tests.ledger import assert_ledger_holds
+from tests.scraping import scrape
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -177,7 +177,7 @@ def test_a_worker_a_day_ahead_does_no_harm_and_others_do_its_tasks(
     assert is_whole(commitment)
     assert times_ahead() == {}
     assert_ledger_holds()
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     assert "cortex_clock_refusing_processes 1.0" in page
 
 

@@ -16,7 +16,6 @@ from celery.exceptions import Reject
 from celery.schedules import schedule
 from django.conf import settings
 from django.db import connection, transaction
-from django.test import Client
 
 from config.celery_app import app
 from hosts.models import PlannedHostChange
@@ -27,6 +26,7 @@ from journal.models import Heartbeat, ProcessClock
 from journal.task_clock import ClockedRequest, ClockedScheduler
 from journal.tasks import beat
 from tests.factories import make_host
+from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,6 +36,7 @@ DAY = timedelta(days=1)
 WALL_CLOCK = re.compile(
     r"timezone\.now\b|datetime\.now\b|\.utcnow\b|\btime\.time\b(?!out)|date\.today\b|\bauto_now"
 )
+
 #: Where that is right, and why.
 ALLOWED = {
     "journal/clock.py": "compares it with the database's",
@@ -114,7 +115,7 @@ def test_a_look_notes_the_deviation_under_the_name_of_the_process(wall: SimpleNa
     noted = ProcessClock.objects.get()
     assert noted.process == "celery@here"
     assert abs(noted.deviation_seconds - DAY.total_seconds()) < 60
-    page = Client().get("/metrics").content.decode()
+    page = scrape()
     assert "cortex_clock_refusing_processes 1.0" in page
     assert re.search(r"cortex_clock_deviation_seconds 86\d{3}\.", page)
 

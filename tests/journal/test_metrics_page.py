@@ -3,7 +3,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +17,28 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import SecretStr
 
 from commitments import metrics
-from journal.metrics import ScrapeCollector, _scrape_registry, at_scrape
+from journal.metrics import PageBusy, ScrapeCollector, SharedPage, _scrape_registry, at_scrape
 
 pytestmark = pytest.mark.django_db
 
 SECRET = "metrics-secret"  # noqa: S105 - made up here
 
 
-def page(**headers: str) -> str:
-    response = Client().get("/metrics", headers=headers)
+def page() -> str:
+    response = Client().get("/metrics", headers={"Authorization": f"Bearer {SECRET}"})
     assert response.status_code == 200
     assert response["Content-Type"].startswith("text/plain")
     return response.content.decode()
 
 
-@pytest.fixture
+def change(settings: Any, **fields: Any) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update=fields)
+
+
+@pytest.fixture(autouse=True)
 def secret(settings: Any) -> None:
-    settings.HEADROOM = settings.HEADROOM.model_copy(update={"metrics_token": SecretStr(SECRET)})
+    fresh = settings.HEADROOM.metrics.model_copy(update={"keep_seconds": 0})
+    change(settings, metrics_token=SecretStr(SECRET), metrics=fresh)
 
 
 def test_every_series_of_the_endpoints_exists_from_the_start() -> None:
@@ -57,7 +65,6 @@ def test_every_series_of_the_endpoints_exists_from_the_start() -> None:
     )
 
 
-@pytest.mark.usefixtures("secret")
 @pytest.mark.parametrize("header", ["", "Bearer wrong", f"Basic {SECRET}", SECRET])
 def test_page_asks_for_its_token(header: str) -> None:
     headers = {"Authorization": header} if header else {}
@@ -66,9 +73,79 @@ def test_page_asks_for_its_token(header: str) -> None:
     assert b"cortex" not in response.content
 
 
-@pytest.mark.usefixtures("secret")
+@pytest.mark.parametrize("token", [None, SecretStr(""), SecretStr(" ")])
+@pytest.mark.parametrize(("is_debug", "status"), [(False, 401), (True, 200)])
+def test_without_a_token_in_the_settings_only_debug_opens_the_page(
+    settings: Any, token: SecretStr | None, is_debug: bool, status: int
+) -> None:
+    change(settings, metrics_token=token)
+    settings.DEBUG = is_debug
+    for header in ("", "Bearer ", "Bearer None"):
+        answer = Client().get("/metrics", headers={"Authorization": header})
+        assert answer.status_code == status
+
+
 def test_page_opens_for_its_token() -> None:
-    assert "cortex_committed_resource" in page(Authorization=f"Bearer {SECRET}")
+    assert "cortex_committed_resource" in page()
+
+
+class CountedPage:
+    """A page whose computation waits until it may go on, and a clock that counts its readers."""
+
+    def __init__(self) -> None:
+        self.computed = 0
+        self.begun = threading.Event()
+        self.may_end = threading.Event()
+        self.asked = threading.Semaphore(0)
+
+    def compute(self) -> bytes:
+        self.computed += 1
+        self.begun.set()
+        assert self.may_end.wait(30)
+        return b"page %d" % self.computed
+
+    def clock(self) -> float:
+        self.asked.release()
+        return time.monotonic()
+
+
+def test_scrapes_at_the_same_time_share_one_computation_and_a_later_one_sees_news() -> None:
+    counted = CountedPage()
+    shared = SharedPage(counted.compute, clock=counted.clock)
+    with ThreadPoolExecutor(8) as pool:
+        scrapes = [pool.submit(shared.get, keep_seconds=0) for _ in range(8)]
+        assert all(counted.asked.acquire(timeout=30) for _ in scrapes)
+        counted.may_end.set()
+        assert {scrape.result() for scrape in scrapes} == {b"page 1"}
+    assert shared.get(keep_seconds=3600) == b"page 1"
+    assert shared.get(keep_seconds=0) == b"page 2"
+
+
+def test_a_scrape_does_not_wait_for_ever() -> None:
+    counted = CountedPage()
+    shared = SharedPage(counted.compute)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(shared.get, keep_seconds=0)
+        assert counted.begun.wait(30)
+        with pytest.raises(PageBusy):
+            shared.get(keep_seconds=0, patience_seconds=0)
+        counted.may_end.set()
+        assert slow.result() == b"page 1"
+
+
+def test_a_page_that_failed_is_computed_again() -> None:
+    answers: list[bytes] = []
+
+    def compute() -> bytes:
+        if not answers:
+            answers.append(b"page")
+            raise OperationalError
+        return answers[0]
+
+    shared = SharedPage(compute)
+    with pytest.raises(OperationalError):
+        shared.get(keep_seconds=0)
+    assert shared.get(keep_seconds=0) == b"page"
 
 
 class Gauges:

@@ -14,6 +14,7 @@ from django.test import Client
 
 from journal.metrics import metrics_page
 from tests.placement.client import PlacementClient, placement_settings, uuid
+from tests.scraping import scrape
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "placement.rules.yaml"
@@ -152,6 +153,6 @@ def test_every_alert_has_a_unit_test_in_which_it_fires_and_a_line_in_the_manual(
 
 @pytest.mark.django_db
 def test_rules_use_only_metrics_that_are_scraped(client: Client) -> None:
-    scraped = set(re.findall(r"^# TYPE (\w+) ", client.get("/metrics").content.decode(), re.M))
+    scraped = set(re.findall(r"^# TYPE (\w+) ", scrape(), re.M))
     used = {name for rule in rules() for name in METRIC.findall(rule["expr"])}
     assert {name.removesuffix("_bucket") for name in used} <= scraped

@@ -22,6 +22,7 @@ from .world import (
     NOW,
     SYNCER,
     UUID,
+    fact,
     live_row,
     many,
     metric,
@@ -189,7 +190,7 @@ def test_a_row_that_limes_does_not_list_stays_and_is_counted(cloud: FakeCloud) -
     make_slot(live_row(), make_host("h1"))
     report = sync(cloud)
     row = Commitment.objects.get()
-    assert (report.outcome, report.counts["missing"], metric("crd_unmatched")) == ("success", 1, 1)
+    assert (report.outcome, report.counts["missing"], fact("crd_unmatched")) == ("success", 1, 1)
     assert (row.state, row.missed_syncs, row.missing_since) == ("confirmed", 1, NOW)
     assert Reservation.objects.count() == 1
 

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from commitments.clients.http_cloud import HTTPCloud
 from commitments.models import Commitment
+from commitments.scrape_sync import SyncGauges
 from commitments.services.sync import SyncReport, sync_commitments
 from config.sections import SyncSettings
 from journal.actors import task_actor
@@ -47,6 +48,14 @@ def understood(cloud: FakeCloud) -> None:
 def metric(name: str, **labels: str) -> float:
     full = f"cortex_committed_resource_syncer_{name}"
     return REGISTRY.get_sample_value(full, labels) or 0.0
+
+
+def fact(name: str) -> float | None:
+    """Return a gauge that is read from the rows of the runs."""
+    full = f"cortex_committed_resource_syncer_{name}"
+    registry = CollectorRegistry()
+    registry.register(SyncGauges())
+    return registry.get_sample_value(full)
 
 
 def tuples() -> list[tuple[object, ...]]:

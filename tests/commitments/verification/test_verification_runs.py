@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from django.db import connections, transaction
-from django.test import Client
 from django.utils import timezone
 
 from capacity.locks import LockSpace, take_lock
@@ -33,6 +32,7 @@ from tests.commitments.slot_worlds import (
 )
 from tests.factories import make_commitment, make_host, make_slot
 from tests.ledger import assert_rooms_add_up, fingerprint
+from tests.scraping import scrape
 
 from .world import follows_changes
 
@@ -139,7 +139,7 @@ class TestGuard:
         assert ReservationAllocation.objects.count() == 13
         check = SlotCheck.objects.get(zone="az-b")
         assert (check.is_refused, check.listed_vms) == (True, 3)
-        shown = Client().get("/metrics").content.decode()
+        shown = scrape()
         assert 'vm_list_refused{availability_zone="az-b"} 1.0' in shown
         assert 'vm_list_refused{availability_zone="az-a"} 0.0' in shown
         assert_rooms_add_up()
