@@ -10,12 +10,14 @@ from commitments.services.compaction import compact_zone
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from commitments.services.refusals import prune_refusals
 from commitments.services.repair import repair_due_commitments
+from commitments.services.run_history import FORGET_EVENTS, prune_runs
 from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.usage_history import prune_periods
 from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
 from journal.clock import database_now
+from journal.pruning import prune_append_only
 from journal.tracing import with_new_global_request_id
 
 DISPATCH_DUE = "commitments.dispatch_due"
@@ -98,10 +100,15 @@ def reconcile_changed_usage() -> dict[str, int]:
 
 @shared_task(name=PRUNE_USAGE_HISTORY, time_limit=900, soft_time_limit=840)
 def prune_usage_history() -> dict[str, int]:
-    """Forget which commitments covered which VMs long ago, and what was refused long ago."""
+    """Forget which commitments covered which VMs, what was refused, and what ran long ago."""
     with with_new_global_request_id():
         now = database_now()
-        return {"periods": prune_periods(now=now), "refusals": prune_refusals(now=now)}
+        return {
+            "periods": prune_periods(now=now),
+            "refusals": prune_refusals(now=now),
+            "runs": prune_runs(now=now),
+            "events": prune_append_only(FORGET_EVENTS, now=now),
+        }
 
 
 @shared_task(name=RECONCILE_QUOTA, time_limit=600, soft_time_limit=540)

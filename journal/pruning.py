@@ -76,6 +76,76 @@ def prune_logs(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     return pruned
 
 
+# Who is logged in, and clocks of processes that ended: nobody reads them once they are over.
+_FORGET_OVER = """
+DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {table} WHERE {over} LIMIT %(rows)s FOR UPDATE SKIP LOCKED))
+"""
+FORGET_OVER: Final = {
+    "sessions": _FORGET_OVER.format(table="django_session", over="expire_date < %(now)s"),
+    "clocks": _FORGET_OVER.format(
+        table="journal_processclock", over="looked_at < %(now)s - interval '1 day'"
+    ),
+}
+
+
+# The table takes no deletion but from a transaction that says it forgets.
+ALLOW: Final = "SELECT set_config('headroom.retention', %s, true)"
+FORGET_AUDIT: Final = """
+DELETE FROM journal_auditentry WHERE id = ANY (ARRAY(
+    SELECT id FROM journal_auditentry WHERE created_at < %(oldest)s
+     ORDER BY created_at LIMIT %(rows)s FOR UPDATE SKIP LOCKED))
+"""
+
+
+def prune_append_only(statement: str, *, now: datetime, batch_rows: int = BATCH_ROWS) -> int:
+    """Forget rows of an append-only table past ``HEADROOM_JOURNAL__AUDIT_RETENTION_DAYS``.
+
+    Args:
+        statement: Deletes at most ``rows`` of those older than ``oldest``.
+        now: The present.
+        batch_rows: Most rows that a transaction deletes.
+
+    Returns:
+        How many were forgotten.
+    """
+    days = settings.HEADROOM.journal.audit_retention_days
+    if not days:
+        return 0
+    chosen: dict[str, datetime | int] = {"oldest": now - timedelta(days=days), "rows": batch_rows}
+    total, done = 0, batch_rows
+    while done == batch_rows:
+        with transaction.atomic(durable=True), connection.cursor() as cursor:
+            cursor.execute(ALLOW, ["on"])
+            cursor.execute(statement, chosen)
+            done = int(cursor.rowcount)
+            cursor.execute(ALLOW, ["off"])  # in a test the transaction goes on
+        total += done
+    return total
+
+
+def prune_over(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]:
+    """Forget sessions that expired and clocks of processes that are gone for a day.
+
+    Args:
+        now: The present.
+        batch_rows: Most rows that a transaction deletes.
+
+    Returns:
+        How many of each were forgotten.
+    """
+    pruned = dict.fromkeys(FORGET_OVER, 0)
+    for name, statement in FORGET_OVER.items():
+        done = batch_rows
+        while done == batch_rows:
+            with transaction.atomic(durable=True), connection.cursor() as cursor:
+                cursor.execute(statement, {"now": now, "rows": batch_rows})
+                done = int(cursor.rowcount)
+            pruned[name] += done
+    log.info("journal_pruned", counts=pruned)
+    return pruned
+
+
 def _prune(name: PrunedLog.Log, *, oldest: datetime, batch_rows: int) -> int:
     parameters: dict[str, str | datetime | int] = {
         "log": name.value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from journal.clock import database_now
-from journal.pruning import prune_logs
+from journal.pruning import FORGET_AUDIT, prune_append_only, prune_logs, prune_over
 from journal.services import record_heartbeat
 from journal.tracing import with_new_global_request_id
 
@@ -20,6 +20,8 @@ def beat() -> None:
 
 @shared_task(name=PRUNE, time_limit=600, soft_time_limit=570)
 def prune() -> dict[str, int]:
-    """Forget entries of the deletion log and the outbox past their retention."""
+    """Forget entries of logs and audit past their retention, and what is over."""
     with with_new_global_request_id():
-        return prune_logs(now=database_now())
+        now = database_now()
+        audit = prune_append_only(FORGET_AUDIT, now=now)
+        return {**prune_logs(now=now), **prune_over(now=now), "audit": audit}

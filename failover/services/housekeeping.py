@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Max
 
+from failover.drill_models import EvacuationPlan, FailureDrill
 from failover.models import DueVM, FailoverCooldown, FailoverEvent, FailoverRun
 
 KEEP_COOLDOWN = timedelta(days=1)
@@ -13,7 +15,7 @@ KEEP_DUE = timedelta(days=1)
 
 
 def forget_old(*, now: datetime) -> dict[str, int]:
-    """Delete runs and events past their retention, and cooldowns that ended long ago.
+    """Delete runs, events, drills and evacuations past their retention, and cooldowns.
 
     A cooldown outlives its end, so that a host that is refused again waits longer. Notes of due VMs
     that nobody planned for a day, as where failover is switched off, go as well.
@@ -22,5 +24,21 @@ def forget_old(*, now: datetime) -> dict[str, int]:
     oldest = now - timedelta(days=settings.HEADROOM.failover.event_retention_days)
     events, _ = FailoverEvent.objects.filter(happened_at__lt=oldest).delete()
     runs, _ = FailoverRun.objects.filter(started_at__lt=oldest).delete()
+    drills = _forget_drills(oldest)
+    evacuations, _ = EvacuationPlan.objects.filter(finished_at__lt=oldest).delete()
     cooldowns, _ = FailoverCooldown.objects.filter(until__lt=now - KEEP_COOLDOWN).delete()
-    return {"events": events, "runs": runs, "cooldowns": cooldowns}
+    return {
+        "events": events,
+        "runs": runs,
+        "drills": drills,
+        "evacuations": evacuations,
+        "cooldowns": cooldowns,
+    }
+
+
+def _forget_drills(oldest: datetime) -> int:
+    """Delete drills past their retention, but the last of each zone and scope, which is told."""
+    last = FailureDrill.objects.order_by().values("zone", "scope").annotate(last=Max("pk"))
+    old = FailureDrill.objects.filter(finished_at__lt=oldest)
+    drills, _ = old.exclude(pk__in=last.values("last")).delete()
+    return drills
