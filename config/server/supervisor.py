@@ -73,13 +73,15 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
             self.respawned_wrks[idx] = time.monotonic()
             old = self.wrks[idx]
             new = self._spawn_worker(idx=idx, target=spawn_target, callback_loader=target_loader)
+            has_old = old.is_alive()
+            new.interrupt_by_parent = has_old  # else its death would end the server
             new.start()
-            self.wrks[idx] = new
-            if old.is_alive() and not self._comes_up(new):
+            if has_old and not self._comes_up(new):
                 logger.error("worker-%d did not come up, the old one stays", idx + 1)
-                self.wrks[idx] = old
                 self._end(new, patience_seconds=0)
                 continue
+            new.interrupt_by_parent = False
+            self.wrks[idx] = new
             self._end(old, self.workers_kill_timeout)
         self._metrics.incr_spawn(len(workers))
 

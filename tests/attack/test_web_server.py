@@ -283,6 +283,27 @@ def test_reload_under_load_refuses_no_connection(web: WebServer) -> None:
         assert all(client.result() for client in clients)
 
 
+def test_reload_into_something_broken_leaves_the_old_workers(
+    transactional_db: None, tmp_path: Path
+) -> None:
+    del transactional_db
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("")
+    web = WebServer(directory=tmp_path, overrides={"HEADROOM_POLICY_FILE": str(policy)})
+    web.start()
+    try:
+        assert web.child is not None
+        assert wait_until(lambda: web.log().count("Started worker-") == 2, PATIENCE_SECONDS)
+        before = workers_of(web)
+        policy.write_text('"liquid:get_info": [')  # stops the start of a process
+        os.kill(web.child.process.pid, signal.SIGHUP)
+        assert wait_until(lambda: web.log().count("did not come up") == 2, PATIENCE_SECONDS)
+        assert set(before) <= set(workers_of(web))
+        assert web.send("GET", "/livez").status == 200
+    finally:
+        web.end()
+
+
 def test_ready_without_broker_and_with_a_newer_migration(
     web: WebServer, transactional_db: None, tmp_path: Path
 ) -> None:
