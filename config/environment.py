@@ -130,6 +130,11 @@ class Environment(BaseSettings):
     beat_max_age_seconds: int = Field(
         120, ge=10, description="Age of the last beat after which /readyz fails."
     )
+    state_directory: Path | None = Field(
+        None,
+        description="Directory for files that processes share while they run, such as counters; "
+        "none means one of the user's below that for temporary files.",
+    )
     clock_warn_seconds: float = Field(
         5.0, gt=0, le=3600, description="Deviation from the database's clock that is logged."
     )

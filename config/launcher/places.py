@@ -122,7 +122,7 @@ def service_home(
         return checkout.local
     name = f"headroom-{hashlib.sha256(os.fsencode(checkout.root)).hexdigest()[:12]}"
     for parent in outside:
-        if can_enter(parent, account) and _own_directory(parent / name, 0o711):
+        if can_enter(parent, account) and own_directory(parent / name, 0o711):
             note = checkout.local / "services-directory"
             note.write_text(f"{parent / name}\n", encoding="utf-8")
             return parent / name
@@ -132,7 +132,7 @@ def service_home(
     )
 
 
-def _own_directory(path: Path, mode: int) -> bool:
+def own_directory(path: Path, mode: int) -> bool:
     """Make a directory, or accept one that only we can have made."""
     try:
         path.mkdir(mode=mode)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from config.launcher.places import Checkout
+from config.launcher.state import counters_directory
 from config.launcher.terminal import LauncherError
 
 ROLES = ("web", "worker", "beat")
@@ -83,7 +83,7 @@ def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str,
         )
     given = env.get("PROMETHEUS_MULTIPROC_DIR")
     # Each role tells its own counters, so each has a directory of its own.
-    counters = Path(given or tempfile.mkdtemp(prefix="headroom-prometheus-")) / role
+    counters = Path(given) / role if given else counters_directory(env, role)
     counters.mkdir(parents=True, exist_ok=True)
     env["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
     os.chdir(checkout.root)
