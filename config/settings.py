@@ -245,6 +245,7 @@ UNFOLD = {
                     _page("Compaction runs", "compress", "commitments_compactionrun"),
                     _page("Usage checks", "checklist", "commitments_usagecheck"),
                     _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
+                    _page("Process clocks", "schedule", "journal_processclock"),
                     _page("Outbox", "outbox", "journal_outbox"),
                     _page("Users", "person", "auth_user"),
                 ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -24,8 +25,8 @@ from journal.admin_base import (
     row_url,
     time_tag,
 )
-from journal.clock import database_now
-from journal.models import AuditEntry, Heartbeat, Outbox
+from journal.clock import database_now, is_doubtful, is_off
+from journal.models import AuditEntry, Heartbeat, Outbox, ProcessClock
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -144,3 +145,34 @@ class HeartbeatAdmin(SystemOwnedAdmin[Heartbeat]):
         if age_seconds <= limit_seconds:
             return badge("ok", "alive")
         return badge("bad", f"silent for {age_seconds} s (limit {limit_seconds} s)")
+
+
+@admin.register(ProcessClock)
+class ProcessClockAdmin(SystemOwnedAdmin[ProcessClock]):
+    """How far the clocks of processes are from the database's."""
+
+    owner_note = (
+        "Every process that sends or takes tasks compares its clock with the database's and writes "
+        "the difference here. What has not looked for a day is forgotten."
+    )
+    list_display = (
+        "process",
+        "deviation",
+        column(ProcessClock, "looked_at", "last look"),
+        "verdict",
+    )
+    search_fields = ("process",)
+    page_columns = ("process", "deviation", "looked_at", "verdict")
+
+    @admin.display(description="deviation", ordering="deviation_seconds")
+    def deviation(self, row: ProcessClock) -> str:
+        """Show how far it is ahead, or behind."""
+        return f"{row.deviation_seconds:+.3f} s"
+
+    @admin.display(description="clock")
+    def verdict(self, row: ProcessClock) -> SafeString:
+        """Say whether the process does periodic work."""
+        deviation = timedelta(seconds=row.deviation_seconds)
+        if is_off(deviation):
+            return badge("bad", "refuses periodic work")
+        return badge("warn", "off") if is_doubtful(deviation) else badge("ok", "right")
