@@ -56,6 +56,12 @@ class PlacementSettings(Section):
         "process",
         description="Where candidates are searched: in memory, or in a copy read per request.",
     )
+    snapshot_check_seconds: int = Field(
+        600,
+        ge=0,
+        description="How often a process compares its providers in memory with those of the"
+        " database; 0 is never.",
+    )
     warm_up: bool = Field(
         default=False,
         description="Load all providers when a web process starts, not with its first search;"

@@ -37,6 +37,8 @@ def _database(url: str) -> dict[str, Any]:
         raise SystemExit("headroom: configuration error: DATABASE_URL: must be postgresql://…")
     query = dict(parse_qsl(parts.query))
     query.setdefault("connect_timeout", "5")
+    # Of several hosts the one that is the primary now; a standby tells the past.
+    query.setdefault("target_session_attrs", "primary")
     # Compiling a plan takes longer than ours run; whether it is done depends on mere estimates.
     query["options"] = f"-c jit=off {query.get('options', '')}".rstrip()
     return {

@@ -14,6 +14,7 @@ class JournalConfig(AppConfig):
         """Carry request ids across the broker, and register the rules that others build on."""
         from journal import checks  # noqa: F401, PLC0415 - apps first
         from journal.auth import BASE_RULES  # noqa: PLC0415 - apps first
+        from journal.history import watch_connections  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.metrics_clock import ClockCollector  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
@@ -22,4 +23,5 @@ class JournalConfig(AppConfig):
         register_rules(BASE_RULES)
 
         connect_task_tracing()
+        watch_connections()
         at_scrape(ClockCollector())

@@ -23,6 +23,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from journal.errors import Busy
+from journal.history import close_left_connection
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
 from placement.conf import headroom
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict
@@ -183,6 +184,7 @@ def drop_dead_connection() -> None:
     a statement before every request.
     """
     wrapper = _wrapper()
+    close_left_connection(wrapper)
     raw = wrapper.connection
     if raw is None or wrapper.in_atomic_block:
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from prometheus_client import Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
+
+from placement.domain.snapshot_differences import PARTS
 
 MOST_GROUPS: Final = 4
 _SIZES: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000)
@@ -40,6 +43,21 @@ REFRESHED_TREES = Histogram(
     buckets=_SIZES,
 )
 
+CHECKS = Counter(
+    "placement_snapshot_checks_total",
+    "Comparisons of the provider snapshot of a process with one built anew.",
+    ("outcome",),
+)
+DIFFERENCES = Counter(
+    "placement_snapshot_differences_total",
+    "Providers, inventories and names that the provider snapshot of a process had wrong.",
+    ("part",),
+)
+for _outcome in ("equal", "different"):
+    CHECKS.labels(outcome=_outcome)
+for _part in PARTS:
+    DIFFERENCES.labels(part=_part)
+
 
 @cache
 def _duration(groups: int, *, is_limited: bool) -> Histogram:
@@ -51,6 +69,13 @@ def observe_candidates(*, groups: int, is_limited: bool, found: int, seconds: fl
     """Count an answered search."""
     _duration(min(groups, MOST_GROUPS), is_limited=is_limited).observe(seconds)
     CANDIDATES_RETURNED.observe(found)
+
+
+def observe_check(differences: Mapping[str, int]) -> None:
+    """Count a comparison."""
+    CHECKS.labels(outcome="different" if differences else "equal").inc()
+    for part, count in differences.items():
+        DIFFERENCES.labels(part=part).inc(count)
 
 
 _shown: Final[dict[Gauge, int]] = {}

@@ -16,8 +16,7 @@ from capacity.selectors.process_cache import ROWS_MARK, ProcessCache
 from journal.errors import NotReady
 
 GROUPS_FINGERPRINT = f"""
-SELECT pg_current_xact_id_if_assigned() IS NOT NULL,
-       (SELECT is_ready FROM capacity_flavorgroupsnapshot),
+SELECT (SELECT is_ready FROM capacity_flavorgroupsnapshot),
        (SELECT content_hash FROM capacity_flavorgroupsnapshot),
        (SELECT {ROWS_MARK} FROM capacity_flavorgroup),
        (SELECT count(*) || '/' || coalesce(sum(hashint8extended(id, 0)), 0)
@@ -26,7 +25,7 @@ SELECT pg_current_xact_id_if_assigned() IS NOT NULL,
 """  # noqa: S608 - our own text
 
 SETTINGS_FINGERPRINT = f"""
-SELECT pg_current_xact_id_if_assigned() IS NOT NULL, true,
+SELECT true,
        (SELECT {ROWS_MARK} FROM capacity_flavorgroupsettings)
 """  # noqa: S608 - our own text
 
@@ -69,7 +68,7 @@ def load_group_settings() -> Mapping[str, GroupSettings]:
 
 def definitions_fingerprint() -> str:
     """Return a text that changes whenever flavor groups, their flavors or settings change."""
-    parts = (*_definitions.fingerprint()[2], *_settings.fingerprint()[2])
+    parts = (*_definitions.fingerprint().marks, *_settings.fingerprint().marks)
     return "|".join(str(part) for part in parts)
 
 
@@ -131,5 +130,5 @@ def _flags(row: FlavorGroupSettings, resource: str) -> ResourceFlags:
     return ResourceFlags(**{name: getattr(row, f"{resource}_{name}") for name in FLAG_NAMES})
 
 
-_definitions = ProcessCache(GROUPS_FINGERPRINT, _load_definitions)
-_settings = ProcessCache(SETTINGS_FINGERPRINT, _load_settings)
+_definitions = ProcessCache(GROUPS_FINGERPRINT, _load_definitions, reader="flavor_groups")
+_settings = ProcessCache(SETTINGS_FINGERPRINT, _load_settings, reader="group_settings")

@@ -1,5 +1,8 @@
 """Keeping in a process what rows say, and reading it again when one of them changed.
 
+The same rows may bear the same numbers in another history of the database and say something else,
+so what is kept is of one history (:mod:`journal.history`).
+
 The fingerprint holds :data:`ROWS_MARK` of each table. A plain sum of ``changed_xid`` would not do:
 a transaction that began early and commits late can overwrite rows of younger ones with its own
 lower number, and bring the sum back to what it was. A transaction that has already written reads
@@ -10,9 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from django.db import connection
+
+from journal.history import MOMENT, Moment, is_continued, moment_of
 
 ROWS_MARK = "count(*) || '/' || coalesce(sum(hashint8extended(id, changed_xid)), 0)"
 """SQL expression over a table's rows whose text changes whenever one of them does."""
@@ -20,38 +26,65 @@ ROWS_MARK = "count(*) || '/' || coalesce(sum(hashint8extended(id, changed_xid)),
 _Loaded = TypeVar("_Loaded")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What rows are at a moment.
+
+    Attributes:
+        moment: When they were asked for.
+        is_ready: Whether they can be used.
+        marks: Others than these when one of the rows is another.
+    """
+
+    moment: Moment
+    is_ready: bool
+    marks: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[_Loaded]):
+    fingerprint: Fingerprint
+    loaded: _Loaded
+
+
 class ProcessCache(Generic[_Loaded]):
     """Keeps what ``load`` returned while the rows behind it stay as they are; safe for threads.
 
     Args:
-        fingerprint_sql: A query for one row: whether this transaction has written, whether the
-            rows are ready, and anything that changes with them.
+        fingerprint_sql: A query for one row: whether the rows are ready, and anything that changes
+            with them.
         load: Reads the rows.
+        reader: What is kept, one of :data:`journal.metrics_history.READERS`.
     """
 
-    def __init__(self, fingerprint_sql: str, load: Callable[[], _Loaded]) -> None:
-        self._fingerprint_sql = fingerprint_sql
+    def __init__(self, fingerprint_sql: str, load: Callable[[], _Loaded], *, reader: str) -> None:
+        self._fingerprint_sql = f"SELECT {MOMENT}, now.* FROM ({fingerprint_sql}) AS now"  # noqa: S608 - our own text
         self._load = load
+        self._reader = reader
         self._lock = threading.Lock()
-        self._kept: tuple[tuple[object, ...], _Loaded] | None = None
+        self._kept: _Kept[_Loaded] | None = None
 
-    def fingerprint(self) -> tuple[bool, bool, tuple[object, ...]]:
-        """Return whether this transaction has written, the rows are ready, and what they are."""
+    def fingerprint(self) -> Fingerprint:
+        """Return what the rows are."""
         with connection.cursor() as cursor:
             cursor.execute(self._fingerprint_sql)
             row = cursor.fetchone()
         assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-        has_written, is_ready, *rest = row
-        return bool(has_written), bool(is_ready), tuple(rest)
+        moment, is_ready, *marks = row
+        return Fingerprint(moment=moment_of(moment), is_ready=bool(is_ready), marks=tuple(marks))
 
     def current(self) -> _Loaded | None:
         """Return what the rows say now, or None when they are not ready."""
         with self._lock:
-            has_written, is_ready, fingerprint = self.fingerprint()
-            if not is_ready:
+            now, kept = self.fingerprint(), self._kept
+            if not now.is_ready:
                 return None
-            if has_written:
+            if now.moment.has_written:
                 return self._load()
-            if self._kept is None or self._kept[0] != fingerprint:
-                self._kept = (fingerprint, self._load())
-            return self._kept[1]
+            if kept is None or not self._is_good(kept.fingerprint, now):
+                kept = self._kept = _Kept(now, self._load())
+            return kept.loaded
+
+    def _is_good(self, known: Fingerprint, now: Fingerprint) -> bool:
+        is_continued_here = is_continued(known.moment, now.moment, reader=self._reader)
+        return is_continued_here and known.marks == now.marks

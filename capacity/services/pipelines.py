@@ -47,7 +47,7 @@ OBJECT_TYPE = "pipeline"
 SHIPPED_ACTOR = Actor(name="system:shipped-pipelines")
 
 PIPELINES_FINGERPRINT = f"""
-SELECT pg_current_xact_id_if_assigned() IS NOT NULL, true,
+SELECT true,
        (SELECT {ROWS_MARK} FROM capacity_pipeline),
        (SELECT {ROWS_MARK} FROM capacity_schedulingknowledge
          WHERE expires_at IS NULL OR expires_at > statement_timestamp())
@@ -374,4 +374,4 @@ def _load_active() -> Mapping[str, ActivePipeline]:
     return MappingProxyType(active)
 
 
-_active = ProcessCache(PIPELINES_FINGERPRINT, _load_active)
+_active = ProcessCache(PIPELINES_FINGERPRINT, _load_active, reader="pipelines")

@@ -24,10 +24,6 @@ from journal.tracking import not_in_snapshot
 
 SLOTS_AT_ONCE: Final = 2000
 
-POSITION = """
-SELECT pg_current_snapshot()::text, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-"""
-
 
 def _changed(alias: str) -> str:
     """Return the condition that a tracked row was not in the snapshot of the last look."""
@@ -280,14 +276,6 @@ class Deadlines:
 
     overdue: datetime | None
     settled: datetime | None
-
-
-def current_look() -> Look:
-    """Return the present state of the database, to follow changes from it later."""
-    with connection.cursor() as cursor:
-        cursor.execute(POSITION)
-        snapshot, snapshot_xmin = cursor.fetchone() or ("", 0)
-    return Look(snapshot=snapshot, snapshot_xmin=snapshot_xmin)
 
 
 def what_changed(zone: str, since: Look) -> WhatChanged:

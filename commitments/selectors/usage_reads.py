@@ -12,6 +12,7 @@ from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.assignment import Place, SizedVM
 from commitments.models import UsageCheck
+from journal.history import unseen_by
 from journal.tracking import UNSEEN
 
 SEPARATOR = "\x1f"
@@ -87,16 +88,6 @@ def groups_by_flavor() -> Mapping[str, str]:
     return {flavor.name: group.name for group in groups.values() for flavor in group.flavors}
 
 
-def current_snapshot() -> tuple[str, bool]:
-    """Return what is visible now, and whether this transaction has written itself."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NOT NULL"
-        )
-        snapshot, has_written = cursor.fetchone() or ("", False)
-    return str(snapshot), bool(has_written)
-
-
 def last_check(group_fingerprint: str) -> str:
     """Return the snapshot of the last whole run; empty when there is none to go on from.
 
@@ -118,16 +109,8 @@ def changed_projects(since: str, now: datetime) -> list[str]:
 
     Source: spec commitments, 14.6, 14.7.
     """
-    _, xmax, running = since.split(":")
     with connection.cursor() as cursor:
-        cursor.execute(
-            CHANGED_PROJECTS,
-            {
-                "xmax": int(xmax),
-                "running": [int(xid) for xid in running.split(",") if xid],
-                "now": now,
-            },
-        )
+        cursor.execute(CHANGED_PROJECTS, {**unseen_by(since), "now": now})
         return [project_id for (project_id,) in cursor.fetchall()]
 
 

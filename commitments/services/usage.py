@@ -35,7 +35,6 @@ from commitments.models import Commitment, Condition, UsageCheck
 from commitments.selectors.usage_reads import (
     all_projects,
     changed_projects,
-    current_snapshot,
     groups_by_flavor,
     last_check,
     stored_assignments,
@@ -57,6 +56,7 @@ from commitments.services.vm_list import unbelieved_zones
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
+from journal.history import Moment, may_store, read_moment
 from journal.outages import RETRYABLE, sqlstate_of
 
 log = structlog.get_logger(__name__)
@@ -158,7 +158,7 @@ def reconcile_all_usage(
         if not is_ours:
             log.info("usage_run_skipped", reason="another run is under way")
             return 0
-        snapshot, has_written = current_snapshot()
+        moment = read_moment()
         fingerprint = definitions_fingerprint()
         try:
             group_of = groups_by_flavor()
@@ -166,7 +166,8 @@ def reconcile_all_usage(
             log.warning("usage_run_skipped", reason=str(error))
             return 0
         # What this transaction wrote itself, no snapshot tells apart: then everything is looked at.
-        since = last_check(fingerprint) if only_changed and not has_written else ""
+        is_tellable = only_changed and not moment.has_written
+        since = last_check(fingerprint) if is_tellable else ""
         projects = changed_projects(since, now) if since else all_projects()
         unbelieved = unbelieved_zones() if projects else {}
         if unbelieved:
@@ -184,14 +185,17 @@ def reconcile_all_usage(
             return True
 
         failed = refused_of(projects, is_reconciled)
-        _remember_check(snapshot, fingerprint, failed, now, is_full=not since)
+        _remember_check(moment, fingerprint, failed, now, is_full=not since)
     return len(projects) - len(failed)
 
 
 def _remember_check(
-    snapshot: str, fingerprint: str, failed: Sequence[str], now: datetime, *, is_full: bool
+    moment: Moment, fingerprint: str, failed: Sequence[str], now: datetime, *, is_full: bool
 ) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
+        if not may_store(moment, reader="usage"):
+            return
+        snapshot = moment.snapshot
         if failed:
             cursor.execute(MARK_DUE, [list(failed)])
         fields = {"snapshot": snapshot, "group_fingerprint": fingerprint, "checked_at": now}

@@ -25,7 +25,6 @@ from commitments.selectors.slot_suspects import (
     Look,
     WhatChanged,
     count_listed_vms,
-    current_look,
     suspect_slots,
     what_changed,
 )
@@ -37,6 +36,7 @@ from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now, is_ahead
 from journal.errors import Busy
+from journal.history import Moment, may_store, read_moment
 from journal.progress import Advance, unwatched
 
 log = structlog.get_logger(__name__)
@@ -150,7 +150,7 @@ class _Done:
 
 def _verify_zone(zone: str, run: _Run) -> _Done:
     check = SlotCheck.objects.filter(zone=zone).first() or SlotCheck(zone=zone, host_refusal="")
-    look = current_look()
+    moment = read_moment()
     is_full = run.is_full or _is_full_due(check, run.now)
     since = Look() if is_full else Look(snapshot=check.snapshot, snapshot_xmin=check.snapshot_xmin)
     changed = what_changed(zone, since)
@@ -175,7 +175,7 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
         done.nudged = _nudge(zone, run)
     host_news = done.host_refusal not in {None, check.host_refusal}
     if is_full or not changed.is_nothing or done.events or host_news:
-        _remember(check, look, run, done, listed=listed, is_full=is_full)
+        _remember(check, moment, run, done, listed=listed, is_full=is_full)
     return done
 
 
@@ -248,15 +248,15 @@ def _lock_zone(zone: str) -> None:
 
 
 def _remember(
-    check: SlotCheck, look: Look, run: _Run, done: _Done, *, listed: int | None, is_full: bool
+    check: SlotCheck, moment: Moment, run: _Run, done: _Done, *, listed: int | None, is_full: bool
 ) -> None:
     """Write from where the next run follows changes, and what this one did.
 
     The length of the VM list is remembered only when it was believed.
     """
     wanted: dict[str, object] = {
-        "snapshot": look.snapshot,
-        "snapshot_xmin": look.snapshot_xmin,
+        "snapshot": moment.snapshot,
+        "snapshot_xmin": moment.xmin,
         "checked_at": run.now,
     }
     if is_full:
@@ -269,4 +269,6 @@ def _remember(
         wanted["host_refusal"] = done.host_refusal
     if done.events or done.nudged:
         wanted["counts"] = {**dict(sorted(done.events.items())), "nudged": done.nudged}
-    SlotCheck.objects.update_or_create(zone=check.zone, defaults=wanted)
+    with transaction.atomic():
+        if may_store(moment, reader="slots"):
+            SlotCheck.objects.update_or_create(zone=check.zone, defaults=wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -68,11 +69,90 @@ class OwnPostgres:
         """The file that makes it a standby, which takes no writes, at its next start."""
         return self.spec.data / "standby.signal"
 
+    def copy_to(self, home: Path) -> OwnPostgres:
+        """Copy the running server, as a base backup does, to be started as another one."""
+        copy = OwnPostgres(spec=place_for_server(self.spec, home))
+        with self.connect() as link:
+            link.execute("SELECT pg_backup_start('copy', true)")
+            _copy_files(self.spec.data, copy.spec.data)
+            label = link.execute("SELECT labelfile FROM pg_backup_stop(false)").fetchone()
+        _copy_files(self.spec.data / "pg_wal", copy.spec.data / "pg_wal")
+        own_label = copy.spec.data / "backup_label"
+        own_label.write_text(str((label or ("",))[0]))
+        if copy.spec.account is not None:
+            os.chown(own_label, copy.spec.account.uid, copy.spec.account.gid)
+        (copy.spec.data / "postmaster.pid").unlink()
+        return copy
+
+    def follow(self, primary: OwnPostgres) -> None:
+        """Start it as a standby that streams from another server."""
+        with (self.spec.data / "postgresql.auto.conf").open("a") as settings:
+            host = primary.spec.sockets
+            settings.write(f"primary_conninfo = 'host={host} user={servers.SUPERUSER}'\n")
+        self.standby_signal.touch()
+        self.start()
+
+    def has_all_of(self, primary: OwnPostgres) -> bool:
+        """Return whether this standby has replayed what the primary wrote until now."""
+        with primary.connect() as there, self.connect() as here:
+            written = there.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+            row = here.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written).fetchone()
+        return bool(row and row[0])
+
+    def lose_primary(self) -> None:
+        """Let this standby receive nothing any more, as with a broken link."""
+        with self.connect() as link:
+            link.execute("ALTER SYSTEM SET primary_conninfo = ''")
+            link.execute("SELECT pg_reload_conf()")
+            receivers = "SELECT count(*) FROM pg_stat_wal_receiver"
+            assert wait_until(
+                lambda: link.execute(receivers).fetchone() == (0,), PATIENCE_SECONDS
+            ), self.log()
+
+    def promote(self) -> None:
+        """Make this standby the primary, and wait until it is."""
+        with self.connect() as link:
+            assert link.execute("SELECT pg_promote()").fetchone() == (True,), self.log()
+
     def connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.url, autocommit=True)
 
     def log(self) -> str:
         return self.spec.log.read_text(errors="replace")[-4000:]
+
+
+def place_for_server(like: ServerSpec, home: Path) -> ServerSpec:
+    """Describe a server in a directory of its own, and make what it needs there."""
+    spec = replace(like, home=home, sockets=home / "s")
+    home.chmod(0o711)
+    spec.sockets.mkdir()
+    if spec.account is not None:
+        subprocess.run(  # noqa: S603 - ours
+            ["chown", f"{spec.account.uid}", str(home), str(spec.sockets)],  # noqa: S607 - ours
+            check=True,
+        )
+    spec.log.touch()
+    return spec
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    """Copy a directory with owners and modes; what is there already is replaced."""
+    subprocess.run(["cp", "-aT", str(source), str(target)], check=True)  # noqa: S603, S607 - ours
+
+
+@contextmanager
+def standby_of(primary: OwnPostgres, directory: Path) -> Iterator[OwnPostgres]:
+    """Run a standby that streams from a server; ``directory`` gets its log."""
+    parent = primary.spec.home.parent
+    with tempfile.TemporaryDirectory(prefix="own-pg-", dir=parent) as home:
+        standby = primary.copy_to(Path(home))
+        standby.spec = replace(standby.spec, log=directory / "standby.log")
+        standby.spec.log.touch()
+        standby.follow(primary)
+        try:
+            yield standby
+        finally:
+            standby.stop()
 
 
 @contextmanager
@@ -81,14 +161,7 @@ def own_postgres(directory: Path, environ: Mapping[str, str]) -> Iterator[OwnPos
     checkout = this_checkout()
     usual = postgres_spec(checkout, "test", environ)
     with tempfile.TemporaryDirectory(prefix="own-pg-", dir=usual.home.parent) as home:
-        sockets = Path(home) / "s"
-        places = {"home": Path(home), "sockets": sockets, "log": directory / "postgres.log"}
-        spec = replace(usual, **places)  # type: ignore[arg-type]  # all are paths
-        Path(home).chmod(0o711)
-        sockets.mkdir()
-        if spec.account is not None:
-            subprocess.run(["chown", f"{spec.account.uid}", home, str(sockets)], check=True)  # noqa: S603, S607 - ours
-        spec.log.touch()
+        spec = place_for_server(replace(usual, log=directory / "postgres.log"), Path(home))
         servers.prepare(spec)
         server = OwnPostgres(spec=spec)
         server.start()

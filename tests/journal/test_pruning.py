@@ -18,14 +18,15 @@ from capacity.hooks import ZonePosition
 from capacity.models import CapacityComputation, ProjectQuota
 from capacity.selectors.capacity_freshness import stale_zones
 from capacity.selectors.host_table import current_host_table, load_host_table
-from capacity.selectors.host_table.changes import Moment, read_changes, read_moment
+from capacity.selectors.host_table.changes import read_changes
 from capacity.selectors.host_table.differences import table_differences
 from capacity.selectors.host_table.position import load_position, newest_after
 from capacity.services.group_capacity import refresh_group_capacity
 from commitments.hooks_capacity import CommittedMemory
-from commitments.selectors.slot_suspects import current_look, what_changed
+from commitments.selectors.slot_suspects import Look, what_changed
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from hosts.models import Host, Instance
+from journal.history import read_moment
 from journal.metrics import metric_name
 from journal.models import AuditEntry, DeletedRow, Outbox, PrunedLog
 from journal.pruning import prune_logs
@@ -201,16 +202,16 @@ def remove_vm() -> None:
 def test_a_host_table_that_slept_through_it_is_built_anew(remove: Callable[[], None]) -> None:
     make_host("h2")
     make_vm("vm-1", host=make_host("h1"))
-    slept_since = current_look()
+    slept_since = read_moment()
     assert "h2" in current_host_table().row_of
     remove()
-    forget_deletions(up_to_xid=slept_since.snapshot_xmin)
+    forget_deletions(up_to_xid=slept_since.xmin)
     assert table_differences(current_host_table(), load_host_table()) == {}
 
 
 def test_a_host_table_is_built_anew_once() -> None:
     make_host("h1")
-    ancient = Moment(snapshot=f"{ANCIENT_XID}:{ANCIENT_XID}:", has_written=False)
+    ancient = replace(read_moment(), snapshot=f"{ANCIENT_XID}:{ANCIENT_XID}:")
     slept = replace(load_position(read_moment()), moment=ancient)
     assert read_changes(slept.moment.snapshot).are_all
     forget_deletions(up_to_xid=ANCIENT_XID)
@@ -239,9 +240,9 @@ def test_capacity_of_zones_counted_before_is_stale(before: int, is_affected: boo
 def test_commitments_of_zones_looked_at_before_may_have_changed(
     before: int, is_affected: bool
 ) -> None:
-    look = current_look()
-    position = ZonePosition(zone="az-a", snapshot=look.snapshot, snapshot_xmin=look.snapshot_xmin)
-    forget_deletions(up_to_xid=look.snapshot_xmin - before)
+    now = read_moment()
+    position = ZonePosition(zone="az-a", snapshot=now.snapshot, snapshot_xmin=now.xmin)
+    forget_deletions(up_to_xid=now.xmin - before)
     changed = CommittedMemory().zones_changed_since([position])
     assert changed == ({"az-a"} if is_affected else set())
 
@@ -249,7 +250,8 @@ def test_commitments_of_zones_looked_at_before_may_have_changed(
 @REACHES
 def test_slots_of_zones_looked_at_before_are_looked_at(before: int, is_affected: bool) -> None:
     make_host("h1", zone="az-a")
-    look = current_look()
+    now = read_moment()
+    look = Look(snapshot=now.snapshot, snapshot_xmin=now.xmin)
     forget_deletions(up_to_xid=look.snapshot_xmin - before)
     changed = what_changed("az-a", look)
     assert (changed.slots, changed.vms_deleted) == (is_affected, is_affected)

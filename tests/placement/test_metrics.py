@@ -30,6 +30,8 @@ DOCUMENTED = {
     "placement_candidates_seconds": ("histogram", {"groups", "limited"}),
     "placement_candidates_returned": ("histogram", set()),
     "placement_snapshot_age_changes": ("gauge", set()),
+    "placement_snapshot_checks_total": ("counter", {"outcome"}),
+    "placement_snapshot_differences_total": ("counter", {"part"}),
     "placement_snapshot_reload_seconds": ("histogram", set()),
     "placement_snapshot_providers": ("gauge", set()),
     "placement_capacity": ("gauge", {"resource_class", "az"}),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 
 from capacity.metrics import HOST_TABLE_CHECKS, HOST_TABLE_DIFFERENCES, HOST_TABLE_REFRESH_SECONDS
-from capacity.selectors.host_table.changes import read_moment
 from capacity.selectors.host_table.differences import table_differences
 from capacity.selectors.host_table.position import Position, load_position, newest_after
+from journal.history import read_moment
+from journal.self_check import SelfCheck
 from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)
@@ -49,8 +48,11 @@ class HostTableCache:
         self._loading = threading.RLock()
         self._publishing = threading.Lock()
         self._position: Position | None = None
-        self._checked_at = 0.0
-        self._is_checking = False
+        self._check = SelfCheck(
+            "host-table-check",
+            self.verify,
+            every_seconds=lambda: settings.HEADROOM.scheduler.host_table_check_seconds,
+        )
 
     def current(self) -> HostTable:
         """Return a table as of now, including the caller's own uncommitted writes.
@@ -76,10 +78,7 @@ class HostTableCache:
             fresh = newest_after(known)
         if not fresh.moment.has_written:
             self._publish(fresh, instead_of=known)
-        if self._is_check_due():
-            threading.Thread(
-                target=self._check_in_background, name="host-table-check", daemon=True
-            ).start()
+        self._check.start_if_due()
         return fresh
 
     def verify(self) -> Mapping[str, int]:
@@ -103,7 +102,7 @@ class HostTableCache:
         if (differences or self._position is None) and not rebuilt.moment.has_written:
             with self._publishing:
                 self._position = rebuilt
-        self._checked_at = time.monotonic()
+        self._check.done()
         return differences
 
     def reset(self) -> None:
@@ -113,7 +112,7 @@ class HostTableCache:
 
     def expire_check(self) -> None:
         """Let the next use of the table start a comparison in the background."""
-        self._checked_at = -math.inf
+        self._check.expire()
 
     def _first(self) -> Position:
         with self._loading:
@@ -122,32 +121,13 @@ class HostTableCache:
             fresh = load_position(read_moment())
             if not fresh.moment.has_written:
                 self._publish(fresh, instead_of=None)
-                self._checked_at = time.monotonic()
+                self._check.done()
             return fresh
 
     def _publish(self, fresh: Position, *, instead_of: Position | None) -> None:
         with self._publishing:
             if self._position is instead_of:
                 self._position = fresh
-
-    def _is_check_due(self) -> bool:
-        every = settings.HEADROOM.scheduler.host_table_check_seconds
-        if not every or time.monotonic() - self._checked_at < every:
-            return False
-        with self._publishing:
-            is_mine = not self._is_checking
-            self._is_checking = True
-        return is_mine
-
-    def _check_in_background(self) -> None:
-        try:
-            self.verify()
-        except DatabaseError as error:
-            self._checked_at = time.monotonic()
-            log.warning("host_table_check_failed", error=str(error))
-        finally:
-            self._is_checking = False
-            connection.close()
 
 
 @contextmanager

@@ -8,15 +8,12 @@ from typing import Any
 
 from django.db import connection
 
-NOW = """
-SELECT 'now', (pg_current_xact_id_if_assigned() IS NOT NULL)::int::bigint, NULL::bigint,
-       pg_current_snapshot()::text
-"""
+from journal.history import MOMENT, Moment, moment_of, unseen_by
 
-CHANGES = """
-SELECT kind, key, owner, word
+CHANGES = f"""
+SELECT kind, key, owner, CASE kind WHEN 'now' THEN {MOMENT} ELSE word END
   FROM capacity_changes(%(xmin)s, %(xmax)s, %(running)s::bigint[], %(tables)s::text[])
-"""
+"""  # noqa: S608 - constants only
 
 HOSTS = "hosts_host"
 VMS = "hosts_instance"
@@ -24,19 +21,6 @@ AGGREGATES = "hosts_aggregate"
 RESERVATIONS = "capacity_reservation"
 ALLOCATIONS = "capacity_reservationallocation"
 _TABLES = [HOSTS, VMS, AGGREGATES, RESERVATIONS, ALLOCATIONS]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A point in the history of the database.
-
-    Attributes:
-        snapshot: Text of the ``pg_snapshot``: which transactions are visible.
-        has_written: Whether the asking transaction has written; it then sees what others do not.
-    """
-
-    snapshot: str
-    has_written: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,41 +62,26 @@ class Changes:
         )
 
 
-def read_moment() -> Moment:
-    """Return the present moment."""
-    with connection.cursor() as cursor:
-        cursor.execute(NOW)
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-    return Moment(snapshot=row[3], has_written=bool(row[1]))
-
-
 def read_changes(since: str) -> Changes:
     """Return what changed since a snapshot.
 
     Args:
         since: Text of the ``pg_snapshot`` of the last read.
     """
-    xmin, xmax, running = since.split(":")
-    parameters: dict[str, Any] = {  # Any: parameters of several types
-        "xmin": int(xmin),
-        "xmax": int(xmax),
-        "running": [int(xid) for xid in running.split(",") if xid],
-        "tables": _TABLES,
-    }
+    parameters: dict[str, Any] = {**unseen_by(since), "tables": _TABLES}  # Any: several types
     found: dict[str, set[int]] = {
         name: set() for name in ("host", "room", "aggregate", "reservation")
     }
     owners: dict[str, dict[int, int | None]] = {"vm": {}, "allocation": {}}
     vm_uuids: dict[int, str] = {}
     gone: dict[str, set[int]] = {name: set() for name in _TABLES}
-    moment = Moment(snapshot=since, has_written=False)
+    moment = Moment(snapshot=since)
     are_all = True
     with connection.cursor() as cursor:
         cursor.execute(CHANGES, parameters)
         for kind, key, owner, word in cursor.fetchall():
             if kind == "now":
-                moment = Moment(snapshot=word, has_written=bool(key))
+                moment = moment_of(word)
             elif kind == "forgotten":
                 are_all = False
             elif kind == "deleted":

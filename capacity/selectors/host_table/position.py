@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from capacity.selectors.host_table.changes import Changes, Moment, read_changes, read_moment
+from capacity.selectors.host_table.changes import Changes, read_changes
 from capacity.selectors.host_table.owners import OwnerMap
 from capacity.selectors.host_table.rows import (
     IN_FLIGHT,
@@ -22,6 +22,7 @@ from capacity.selectors.host_table.rows import (
     read_rooms,
 )
 from journal.collector import paused_collector
+from journal.history import Moment, is_continued, read_moment
 from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.reservations import ReservationIndex
 from scheduling.rows import HostAggregate, HostRow, ReservationRow
@@ -77,10 +78,13 @@ def load_position(moment: Moment) -> Position:
 def newest_after(position: Position) -> Position:
     """Return the position as of now, including the caller's own uncommitted writes.
 
-    Costs what changed since; all, where the log of deletions does not reach back so far.
+    Costs what changed since; all, where the log of deletions does not reach back so far, or the
+    database is not the one that the position was read from.
     """
     changes = read_changes(position.moment.snapshot)
-    return advance(position, changes) if changes.are_all else load_position(read_moment())
+    if changes.are_all and is_continued(position.moment, changes.moment, reader="host_table"):
+        return advance(position, changes)
+    return load_position(read_moment())
 
 
 def advance(position: Position, changes: Changes) -> Position:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -13,14 +13,17 @@ import structlog
 from django.db import connection, transaction
 
 from journal.collector import paused_collector
+from journal.history import Moment, is_continued, read_moment
+from journal.self_check import SelfCheck
 from placement.conf import headroom
 from placement.database import run
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
+from placement.domain.snapshot_differences import snapshot_differences
 from placement.domain.snapshot_update import replace_trees, with_held, with_usage
-from placement.metrics_candidates import RELOAD_SECONDS, observe_refresh
+from placement.metrics_candidates import RELOAD_SECONDS, observe_check, observe_refresh
 from placement.selectors.held import CORES, MEMORY
-from placement.selectors.snapshot.changes import Changes, read_changes, read_moment
+from placement.selectors.snapshot.changes import Changes, read_changes
 from placement.selectors.snapshot.rows import NamesByID, read_names, read_trees
 
 log = structlog.get_logger(__name__)
@@ -34,17 +37,17 @@ MOST_OF_THE_TREES: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class State:
-    """A snapshot of the providers and the snapshot of the database that it was read in.
+    """A snapshot of the providers and the moment of the database that it was read in.
 
     Attributes:
         snapshot: The providers.
-        moment: Text of the ``pg_snapshot``; later changes are those that it does not show.
+        moment: Of the read; later changes are those that its snapshot does not show.
         names: Of traits and classes.
         read_at: Monotonic time of the read, seconds.
     """
 
     snapshot: Snapshot
-    moment: str
+    moment: Moment
     names: NamesByID
     read_at: float
 
@@ -53,19 +56,24 @@ def load_state() -> State:
     """Read everything, in one snapshot of the database where that is ours to choose."""
     with RELOAD_SECONDS.time(), paused_collector(), _one_snapshot():
         read_at = time.monotonic()
-        now = read_moment()
+        moment = read_moment()
         names = read_names()
         rows = read_trees(names, with_held=is_held_subtracted())
     return State(
         snapshot=build_snapshot(rows.providers, rows.inventories, names.as_names()),
-        moment=now.moment,
+        moment=moment,
         names=names,
         read_at=read_at,
     )
 
 
 def advance(state: State, changes: Changes, *, read_at: float) -> State:
-    """Return the state after some changes; costs the changes and not the region."""
+    """Return the state after some changes; costs the changes and not the region.
+
+    Everything is read anew if the database is not the one that the state was read from.
+    """
+    if not _is_continued(state, changes):
+        return load_state()
     if changes.is_usage_only:
         snapshot = _with_usage(state, changes)
         if snapshot is not None:
@@ -75,10 +83,10 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
             )
     with _one_snapshot():
         read_at = time.monotonic()
-        changes = read_changes(state.moment, with_held=is_held_subtracted())
+        changes = read_changes(state.moment.snapshot, with_held=is_held_subtracted())
         names = read_names() if changes.has_new_names else state.names
         is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
-        if is_much or _has_renamed_classes(state.names, names):
+        if not _is_continued(state, changes) or is_much or _has_renamed_classes(state.names, names):
             return load_state()
         root_ids = sorted(changes.trees | changes.usage_trees)
         rows = read_trees(names, root_ids, with_held=is_held_subtracted())
@@ -95,6 +103,10 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         names=names,
         read_at=read_at,
     )
+
+
+def _is_continued(state: State, changes: Changes) -> bool:
+    return is_continued(state.moment, changes.moment, reader="placement")
 
 
 def _has_renamed_classes(before: NamesByID, after: NamesByID) -> bool:
@@ -156,6 +168,11 @@ class SnapshotCache:
         self._begun = 0
         self._done = 0
         self._has_shown_changes = True
+        self._check = SelfCheck(
+            "placement-snapshot-check",
+            self.verify,
+            every_seconds=lambda: headroom().placement.snapshot_check_seconds,
+        )
 
     def current(self) -> Snapshot:
         """Return the providers as of now, including the caller's own uncommitted writes.
@@ -165,6 +182,11 @@ class SnapshotCache:
         """
         if connection.in_atomic_block:
             return load_state().snapshot
+        snapshot = self._newest()
+        self._check.start_if_due()
+        return snapshot
+
+    def _newest(self) -> Snapshot:
         came_at = self._begun
         with self._lock:
             if self._done > came_at and self._state is not None:
@@ -174,6 +196,33 @@ class SnapshotCache:
             self._state = self._refreshed()
             self._done = number
             return self._state.snapshot
+
+    def verify(self) -> Mapping[str, int]:
+        """Compare the snapshot with one built anew, and forget it if they differ.
+
+        Both are read in one snapshot of the database, so concurrent writers make no difference.
+
+        Returns:
+            What differed -> how many providers, inventories or names; empty when nothing did.
+        """
+        known = self._state
+        if known is None:
+            return {}
+        with _one_snapshot():
+            rebuilt = load_state()
+            changes = self._changes_since(known.moment.snapshot)
+            current = advance(known, changes, read_at=known.read_at)
+        differences = snapshot_differences(current.snapshot, rebuilt.snapshot)
+        observe_check(differences)
+        if differences:
+            log.error("placement_snapshot_differs", **differences)
+            self.reset()
+        self._check.done()
+        return differences
+
+    def expire_check(self) -> None:
+        """Let the next use of the snapshot start a comparison in the background."""
+        self._check.expire()
 
     def reset(self) -> None:
         """Forget the snapshot; the next use reads everything."""
@@ -185,9 +234,10 @@ class SnapshotCache:
         read_at = time.monotonic()
         if known is None or read_at - known.read_at > LOG_TRUSTED_SECONDS:
             state = load_state()
+            self._check.done()
             observe_refresh(providers=len(state.snapshot), trees=state.snapshot.tree_count)
             return state
-        changes = self._changes_since(known.moment)
+        changes = self._changes_since(known.moment.snapshot)
         state = advance(known, changes, read_at=read_at)
         if state.snapshot is not known.snapshot or self._has_shown_changes:
             observe_refresh(providers=len(state.snapshot), trees=changes.count)

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placement.database import fetch, fetch_prepared
+from journal.history import MOMENT, Moment, moment_of
+from placement.database import fetch_prepared
 from placement.models import Change
 from placement.selectors.held import HELD_AMOUNTS, HELD_ROOM, Held, held_of
 
-NOW = "SELECT pg_current_snapshot()::text"
-CHANGES = "SELECT * FROM placement_changes(%s::bigint, %s::bigint[])"
+CHANGES = f"""
+SELECT c.part, CASE c.part WHEN 0 THEN {MOMENT} END, c.kind, c.key, c.class_id, c.used
+  FROM placement_changes(%s::bigint, %s::bigint[]) AS c
+"""  # noqa: S608 - constants only
 CHANGES_AND_HELD = f"""
 {CHANGES}
 UNION ALL
@@ -32,7 +35,7 @@ class Changes:
     """What a snapshot of the database does not show.
 
     Attributes:
-        moment: The snapshot of the database that this was read in, as text.
+        moment: When this was read.
         trees: Keys of the roots of trees of which more than usage changed.
         usage_trees: Keys of the roots of trees of which only allocated amounts changed.
         has_new_names: Whether traits or classes came, went or were renamed.
@@ -40,7 +43,7 @@ class Changes:
         held: Key of the provider and what is held there, where that was asked for.
     """
 
-    moment: str
+    moment: Moment
     trees: frozenset[int] = frozenset()
     usage_trees: frozenset[int] = frozenset()
     has_new_names: bool = False
@@ -58,11 +61,6 @@ class Changes:
         return len(self.trees) + len(self.usage_trees)
 
 
-def read_moment() -> Changes:
-    """Return the present moment."""
-    return Changes(moment=fetch(NOW)[0][0])
-
-
 def read_changes(since: str, *, with_held: bool = False) -> Changes:
     """Return what changed since a snapshot of the database.
 
@@ -76,12 +74,12 @@ def read_changes(since: str, *, with_held: bool = False) -> Changes:
         rows = fetch_prepared(CHANGES_AND_HELD, unseen * 2)
     else:
         rows = fetch_prepared(CHANGES, unseen)
-    moment = next(row for row in rows if row[0] == _IS_NOW)
+    moment = moment_of(next(row[1] for row in rows if row[0] == _IS_NOW))
     if len(rows) == 1:
-        return Changes(moment=moment[1])
+        return Changes(moment=moment)
     kinds = {row[3]: row[2] for row in rows if row[0] == _IS_TREE}
     return Changes(
-        moment=moment[1],
+        moment=moment,
         trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.TREE),
         usage_trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.USAGE),
         has_new_names=Change.Kind.NAMES in kinds.values(),

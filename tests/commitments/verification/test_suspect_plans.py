@@ -16,9 +16,9 @@ from commitments.selectors.slot_suspects import (
     Look,
     WhatChanged,
     arrivals_at,
-    current_look,
     suspect_slots,
 )
+from journal.history import read_moment
 from tests.plans import Statistics, believe, measured_work, without_triggers
 
 pytestmark = pytest.mark.django_db
@@ -93,7 +93,8 @@ def test_looks_at_slots_read_the_same_whatever_the_statistics_say(statistics: St
             "pk", flat=True
         )[:500]
     )
-    since = current_look()
+    now = read_moment()
+    since = Look(snapshot=now.snapshot, snapshot_xmin=now.xmin)
     with measured_work() as full:
         suspect_slots(ZONE, Look(), WhatChanged(), never(), adopts=True)
     with measured_work() as changes:

@@ -1,0 +1,263 @@
+"""Which history of the database a process goes by, and when it has to read everything anew.
+
+Readers that follow changes remember a :class:`Moment` and ask what came after it. That answers
+nothing once the server is another one: a standby that was promoted while it was behind, a backup
+in the primary's place. Its transactions bear numbers that the reader has seen already, and its rows
+keys that meant others. So each read says, in the same statement, of which history it is.
+
+A history is a database of one run of one server on one timeline: while these stay, the server
+never goes back. The timeline comes from the name of the current WAL file, since the control file
+tells the former one for a while after a promotion. The system identifier, which a server reads from
+a file, is kept in a setting of its session, so that a pooler that hands out sessions of several
+servers makes no difference. The start of the server tells a backup that was put in the primary's
+place with the timeline it had. The path of a catalogue has the key of the database in it, which
+tells one that was made anew. Every role may ask all of this. A standby is refused; on which
+timeline it is, its WAL receiver tells for the log, to members of ``pg_read_all_stats``.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from celery.signals import task_prerun
+from django.contrib.contenttypes.models import ContentType
+from django.core.signals import request_started
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+from journal.metrics_history import REFUSED_SERVERS, RELOAD_REASONS, RELOADS
+
+log = structlog.get_logger(__name__)
+
+_STANDBY = "standby"
+# What stays while a session lasts. Reading the system identifier takes longer than all the rest.
+_SERVER = """
+coalesce(nullif(current_setting('headroom.server', true), ''),
+         set_config('headroom.server',
+                    concat_ws(' ', (pg_control_system()).system_identifier,
+                              extract(epoch FROM pg_postmaster_start_time()),
+                              regexp_replace(pg_relation_filepath('pg_class'), '/[0-9]+$', '')),
+                    false))
+"""
+
+#: SQL expression of the present moment, for the statement that reads the changes; a text that
+#: :func:`moment_of` takes.
+MOMENT: Final = f"""
+(pg_current_snapshot()::text
+ || CASE WHEN pg_current_xact_id_if_assigned() IS NULL THEN ' 0 ' ELSE ' 1 ' END
+ || CASE WHEN pg_is_in_recovery() THEN '0/0 {_STANDBY} '
+         ELSE pg_current_wal_insert_lsn() || ' '
+              || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || ' ' END
+ || {_SERVER})
+"""
+NOW: Final = f"SELECT {MOMENT}"
+RECEIVED_TIMELINE: Final = "SELECT received_tli FROM pg_stat_wal_receiver"
+
+
+class WrongServer(OperationalError):  # noqa: N818 - a state of the system, not a defect
+    """The session leads to a server that must not be believed: a standby, or a former primary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A point in the history of the database.
+
+    Attributes:
+        snapshot: Text of the ``pg_snapshot``: which transactions are visible.
+        has_written: Whether the asking transaction has written; it then sees what others do not.
+        wal: End of the WAL that was written until then, as ``pg_lsn`` prints it; never falls
+            within a history.
+        history: Names timeline, system, run of the server and database.
+    """
+
+    snapshot: str
+    has_written: bool = False
+    wal: str = "0/0"
+    history: str = ""
+
+    @property
+    def xmin(self) -> int:
+        """Every transaction with a lower id had ended."""
+        return int(self.snapshot.partition(":")[0])
+
+    @property
+    def wal_bytes(self) -> int:
+        """How much WAL the server had written."""
+        high, low = self.wal.split("/")
+        return int(high, 16) << 32 | int(low, 16)
+
+
+def moment_of(text: str) -> Moment:
+    """Return the moment that :data:`MOMENT` told on this thread's connection.
+
+    Raises:
+        WrongServer: caches must not be read from that server; the connection was closed.
+    """
+    snapshot, written, wal, history = text.split(" ", 3)
+    if history != _course.current:
+        _course.admit(history, connection)
+    return Moment(snapshot=snapshot, has_written=written == "1", wal=wal, history=history)
+
+
+def read_moment() -> Moment:
+    """Return the present moment.
+
+    Raises:
+        WrongServer: the session leads to a server that must not be believed.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(NOW)
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
+    return moment_of(row[0])
+
+
+def unseen_by(snapshot: str) -> dict[str, Any]:
+    """Return the parameters of :data:`journal.tracking.UNSEEN` for the text of a snapshot."""
+    xmin, xmax, running = snapshot.split(":")
+    return {
+        "xmin": int(xmin),
+        "xmax": int(xmax),
+        "running": [int(xid) for xid in running.split(",") if xid],
+    }
+
+
+def is_continued(known: Moment, now: Moment, *, reader: str) -> bool:
+    """Return whether the changes since a moment lead to another; if not, everything is read anew.
+
+    Args:
+        known: Of the last read.
+        now: Of this read.
+        reader: Who asks, one of :data:`journal.metrics_history.READERS`.
+    """
+    if now.history == known.history and (now.wal == known.wal or now.wal_bytes >= known.wal_bytes):
+        return True
+    reason = _reason(known.history, now.history)
+    RELOADS.labels(reader=reader, reason=reason).inc()
+    log.warning(
+        "database_history_changed",
+        reader=reader,
+        reason=reason,
+        before=known.history,
+        after=now.history,
+        wal_behind_bytes=max(0, known.wal_bytes - now.wal_bytes),
+    )
+    return False
+
+
+def may_store(known: Moment, *, reader: str) -> bool:
+    """Return whether a moment may be stored now, as a position to go on from.
+
+    For the transaction that stores it: a run of several transactions may end on another server
+    than it began on, to which the moment means nothing.
+    """
+    return is_continued(known, read_moment(), reader=reader)
+
+
+def _reason(before: str, after: str) -> str:
+    """Return which part of the names of two histories tells them apart, the weightiest one."""
+    parts = ("other_timeline", "other_system", "restarted", "other_database")
+    names = zip(parts, before.split(" "), after.split(" "), strict=False)
+    differing = {part for part, one, other in names if one != other}
+    return next((reason for reason in RELOAD_REASONS if reason in differing), "behind")
+
+
+def _is_promoted(before: str, after: str) -> bool:
+    """Return whether a history goes on where another one of the system was left."""
+    (timeline, system, *_), (other_timeline, other_system, *_) = before.split(" "), after.split(" ")
+    return system == other_system and int(other_timeline, 16) > int(timeline, 16)
+
+
+class _Course:
+    """The histories that this process went through; safe for threads.
+
+    A server that another of the system took over from is not believed any more: sessions that still
+    lead there are closed, those of other threads when they next begin a request or a task. What is
+    left is one run of one server, so a backup that is put in its place is another.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: frozenset[str] = frozenset()
+        self.current = ""
+
+    def admit(self, history: str, wrapper: BaseDatabaseWrapper) -> None:
+        """Go by a history from now on.
+
+        Raises:
+            WrongServer: it must not be believed; the connection was closed.
+        """
+        if history.startswith(_STANDBY):
+            _refuse(wrapper, history, "standby")
+        with self._lock:
+            is_left = history in self._left
+            if not is_left and history != self.current:
+                if self.current and _is_promoted(self.current, history):
+                    self._left |= {self.current}
+                self.current = history
+                ContentType.objects.clear_cache()  # its keys are of the former history
+        if is_left:
+            _refuse(wrapper, history, "former_primary")
+
+    def close_left(self, wrapper: BaseDatabaseWrapper) -> None:
+        """Close a connection to a server that another one took over from."""
+        if self._left and getattr(wrapper, "history", "") in self._left:
+            if wrapper.in_atomic_block:
+                return
+            REFUSED_SERVERS.labels(reason="former_primary").inc()
+            wrapper.close()
+
+
+def _refuse(wrapper: BaseDatabaseWrapper, history: str, reason: str) -> None:
+    REFUSED_SERVERS.labels(reason=reason).inc()
+    facts = {} if reason != "standby" else {"received_timeline": _received_timeline(wrapper)}
+    log.error("database_server_refused", reason=reason, history=history, **facts)
+    wrapper.close()
+    message = f"the session leads to a server that is not the primary: {reason}"
+    raise WrongServer(message)
+
+
+def _received_timeline(wrapper: BaseDatabaseWrapper) -> int | None:
+    """Return the timeline that a standby receives; None if nothing, or not for our eyes."""
+    try:
+        with wrapper.cursor() as cursor:
+            cursor.execute(RECEIVED_TIMELINE)
+            row = cursor.fetchone()
+    except DatabaseError:
+        return None
+    return row[0] if row else None
+
+
+_course = _Course()
+
+
+def close_left_connection(wrapper: BaseDatabaseWrapper) -> None:
+    """Close a connection that leads to a server that another one took over from."""
+    _course.close_left(wrapper)
+
+
+def _close_left_of_thread(**_: object) -> None:
+    _course.close_left(connections[DEFAULT_DB_ALIAS])
+
+
+def _look_at_new(*, connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Ask a new session where it leads."""
+    if connection.alias != DEFAULT_DB_ALIAS:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(NOW)
+        row = cursor.fetchone()
+    history = str(row[0]).split(" ", 3)[3] if row else ""
+    _course.admit(history, connection)
+    connection.history = history  # type: ignore[attr-defined]  # ours, read by close_left
+
+
+def watch_connections() -> None:
+    """Look at every new session of this process, and end those that must not go on."""
+    connection_created.connect(_look_at_new, dispatch_uid="journal.history")
+    for signal in (request_started, task_prerun):
+        signal.connect(_close_left_of_thread, dispatch_uid="journal.history")
