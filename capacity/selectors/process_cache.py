@@ -6,7 +6,8 @@ so what is kept is of one history (:mod:`journal.history`).
 The fingerprint holds :data:`ROWS_MARK` of each table. A plain sum of ``changed_xid`` would not do:
 a transaction that began early and commits late can overwrite rows of younger ones with its own
 lower number, and bring the sum back to what it was. A transaction that has already written reads
-anew and keeps nothing, so that a rollback never leaves its rows behind.
+anew and keeps nothing, so that a rollback never leaves its rows behind. Nor is anything kept that
+changed while it was read: a transaction that sees an older state would take it for that one.
 """
 
 from __future__ import annotations
@@ -81,9 +82,12 @@ class ProcessCache(Generic[_Loaded]):
                 return None
             if now.moment.has_written:
                 return self._load()
-            if kept is None or not self._is_good(kept.fingerprint, now):
-                kept = self._kept = _Kept(now, self._load())
-            return kept.loaded
+            if kept is not None and self._is_good(kept.fingerprint, now):
+                return kept.loaded
+            loaded = self._load()
+            if self._is_good(now, self.fingerprint()):
+                self._kept = _Kept(now, loaded)
+            return loaded
 
     def _is_good(self, known: Fingerprint, now: Fingerprint) -> bool:
         is_continued_here = is_continued(known.moment, now.moment, reader=self._reader)
