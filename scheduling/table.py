@@ -227,28 +227,32 @@ class HostTable:
         fresh = {name: np.asarray(figures, dtype=np.int64) for name, figures in columns.items()}
         return _scattered(self, targets, fresh, {})
 
-    def with_copy(self, row: int, *, name: str, host_id: int) -> HostTable:
-        """Return a table with one more host: an empty one, otherwise like an existing one.
+    def with_copies(
+        self, rows: Sequence[int], *, names: Sequence[str], host_ids: Sequence[int]
+    ) -> HostTable:
+        """Return a table with more hosts: empty ones, otherwise like existing ones.
 
         Args:
-            row: Row of the host that the new one is like.
-            name: Name of the new host.
-            host_id: Key of the new host; negative for one that exists in no database.
+            rows: Row of the host that each new one is like.
+            names: Their names.
+            host_ids: Their keys; negative for hosts that exist in no database.
 
         Raises:
-            ValueError: If the name is taken.
+            ValueError: If a name is taken, or occurs twice.
         """
-        if name in self.row_of:
+        if len(set(names)) < len(names) or any(name in self.row_of for name in names):
             raise ValueError("a host of this name exists")
-        table = _with_new_names(self, [name])
+        table = _with_new_names(self, names)
+        likes = np.asarray(rows, dtype=np.int64)
         columns: dict[str, Any] = {}  # Any: columns of several dtypes
         for column_name in _STATIC_COLUMNS + _EFFECTIVE_COLUMNS:
             column = getattr(table, column_name).copy()
-            column[-1] = column[row]
+            column[len(self) :] = column[likes]
             columns[column_name] = frozen(column)
-        for column_name, figure in (("host_ids", host_id), ("name_hashes", text_hash(name))):
+        hashes = [text_hash(name) for name in names]
+        for column_name, figures in (("host_ids", host_ids), ("name_hashes", hashes)):
             column = getattr(table, column_name).copy()
-            column[-1] = figure
+            column[len(self) :] = figures
             columns[column_name] = frozen(column)
         return replace(table, **columns)
 

@@ -179,18 +179,23 @@ def with_host_changes(
     originals = before.originals or snapshot.hosts
     hosts = snapshot.hosts
     row_of_id = {int(host_id): row for row, host_id in enumerate(originals.host_ids)}
-    going: set[int] = set()
+    added: list[tuple[int, str]] = []
+    going: dict[int, int] = {}
     displaced: list[Displaced] = []
     for change in changes:
         row = row_of_id.get(change.host_id)
         if row is None:
             continue
         if change.edit is HostEdit.ADDED:
-            hosts = _with_new_host(hosts, originals, row, change.name)
-        elif change.host_id not in before.gone | going:
-            hosts = hosts.replace_columns([row], {column: [0] for column in EFFECTIVE_COLUMNS})
-            going.add(change.host_id)
+            added.append((row, change.name))
+        elif change.host_id not in before.gone and change.host_id not in going:
+            going[change.host_id] = row
             displaced.extend(change.displaced)
+    if going:
+        nothing = [0] * len(going)
+        rows = list(going.values())
+        hosts = hosts.replace_columns(rows, dict.fromkeys(EFFECTIVE_COLUMNS, nothing))
+    hosts = _with_new_hosts(hosts, originals, added)
     again = [moved.displaced for moved in before.rehoused if moved.host_id in going]
     hosts, rehoused, waiting = _rehoused(hosts, [*before.waiting, *again, *displaced])
     stay = [moved for moved in before.rehoused if moved.host_id not in going]
@@ -200,20 +205,30 @@ def with_host_changes(
         aftermath=Aftermath(
             rehoused=(*stay, *rehoused),
             waiting=tuple(waiting),
-            gone=before.gone | going,
+            gone=before.gone.union(going),
             originals=originals,
         ),
     )
 
 
-def _with_new_host(hosts: HostTable, originals: HostTable, row: int, name: str) -> HostTable:
-    """Return the table with an empty host like the one in ``row`` was before any change.
+def _with_new_hosts(
+    hosts: HostTable, originals: HostTable, added: Sequence[tuple[int, str]]
+) -> HostTable:
+    """Return the table with empty hosts, each like the one in its row was before any change.
 
-    Its key is below that of every other host, so that no two new hosts share one.
+    Their keys are below those of every other host, so that no two new hosts share one.
     """
-    host_id = min(0, int(hosts.host_ids.min())) - 1
-    columns = {column: [int(getattr(originals, column)[row])] for column in EFFECTIVE_COLUMNS}
-    return hosts.with_copy(row, name=name, host_id=host_id).replace_columns([len(hosts)], columns)
+    if not added:
+        return hosts
+    lowest = min(0, int(hosts.host_ids.min()))
+    likes = [row for row, _ in added]
+    table = hosts.with_copies(
+        likes,
+        names=[name for _, name in added],
+        host_ids=range(lowest - 1, lowest - 1 - len(added), -1),
+    )
+    columns = {column: getattr(originals, column)[likes].tolist() for column in EFFECTIVE_COLUMNS}
+    return table.replace_columns(range(len(hosts), len(table)), columns)
 
 
 def _rehoused(

@@ -173,17 +173,15 @@ def _with_new_hosts(
     table: HostTable, present: HostTable, happened: Sequence[PlannedHostChange]
 ) -> HostTable:
     """Return the table with planned hosts: empty, otherwise like the one each is modelled on."""
-    number = 0
+    models: list[int] = []
+    names: list[str] = []
     for row in happened:
         model = present.row_of.get(row.host.name)
-        if row.edit != PlannedHostEdit.ADD or model is None:
-            continue
-        for place in range(1, row.host_count + 1):
-            number += 1
-            name = f"planned {row.pk}.{place}"
-            columns = {
-                column: [int(getattr(present, column)[model])] for column in EFFECTIVE_COLUMNS
-            }
-            table = table.with_copy(model, name=name, host_id=-number)
-            table = table.replace_columns([len(table) - 1], columns)
-    return table
+        if row.edit == PlannedHostEdit.ADD and model is not None:
+            models += [model] * row.host_count
+            names += [f"planned {row.pk}.{place}" for place in range(1, row.host_count + 1)]
+    if not models:
+        return table
+    wider = table.with_copies(models, names=names, host_ids=range(-1, -1 - len(models), -1))
+    columns = {column: getattr(present, column)[models].tolist() for column in EFFECTIVE_COLUMNS}
+    return wider.replace_columns(range(len(table), len(wider)), columns)

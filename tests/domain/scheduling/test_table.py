@@ -178,7 +178,7 @@ def test_a_copy_is_an_empty_host_that_passes_and_fails_as_its_model() -> None:
         instances=("vm",),
     )
     table = HostTable.from_rows([model])
-    wider = table.with_copy(0, name="h2", host_id=-1)
+    wider = table.with_copies([0], names=["h2"], host_ids=[-1])
     expected = HostTable.from_rows(
         [model, replace(model, name="h2", host_id=-1, allocated=ZERO, instances=())]
     )
@@ -187,4 +187,7 @@ def test_a_copy_is_an_empty_host_that_passes_and_fails_as_its_model() -> None:
     assert wider.instances == (("vm",), ())
     assert len(table) == 1
     with pytest.raises(ValueError, match="exists"):
-        wider.with_copy(0, name="h1", host_id=-2)
+        wider.with_copies([0], names=["h1"], host_ids=[-2])
+    with pytest.raises(ValueError, match="exists"):
+        table.with_copies([0, 0], names=["h3", "h3"], host_ids=[-1, -2])
+    assert len(table.with_copies([], names=[], host_ids=[])) == 1
