@@ -197,4 +197,4 @@ def pages(
             return
         yield from found
         last = str(found[-1][marker])
-        seen = {str(item[marker]) for item in found}
+        seen |= {str(item[marker]) for item in found}

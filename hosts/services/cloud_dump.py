@@ -63,12 +63,15 @@ def dump_cloud(stream: BinaryIO, cloud: CloudReader, *, name: str, now: datetime
 
 def _identity(cloud: CloudReader, kind: str) -> Iterator[Json]:
     path = f"/{kind}"
-    while True:
+    asked: set[str] = set()
+    while path:
+        if path in asked:
+            message = f"{IDENTITY} {path}: this page is said to follow itself"
+            raise CloudUnreachable(message, service=IDENTITY, path=path)
+        asked.add(path)
         found, body = listed(cloud, IDENTITY, path, kind)
         yield from found
         path = (body.get("links") or {}).get("next") or ""
-        if not path:
-            break
     if body.get("truncated"):
         message = f"{IDENTITY} /{kind}: Keystone cut the list short (its setting list_limit)"
         raise CloudUnreachable(message, service=IDENTITY, path=f"/{kind}")
