@@ -1,0 +1,126 @@
+"""Django's backend for PostgreSQL, with deadlines, and fit for a transaction pooler.
+
+Each transaction of a worker or a command begins with its deadlines (:mod:`journal.deadlines`). An
+exception that comes while a statement runs, such as Celery's soft time limit, ends the statement on
+the server as well. Rows are read through a server's cursor only within a transaction: one that
+outlives it belongs to a server session, which a pooler gives to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+import structlog
+from django.db.backends.postgresql import base
+from django_prometheus.db.backends.postgresql.base import DatabaseWrapper as MeasuredWrapper
+from psycopg import IsolationLevel, generators
+from psycopg.abc import PQGen
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from journal.deadlines import transaction_limits
+
+log = structlog.get_logger(__name__)
+
+Value = TypeVar("Value")
+CANCEL_SECONDS = 5.0
+#: Statements that may share a message, and so a transaction, with what sets their deadlines.
+LIMITED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
+
+
+class LimitedConnection(psycopg.Connection[Any]):  # Any: rows of every shape
+    """A connection whose transactions have deadlines and whose statements do not outlive us.
+
+    Attributes:
+        first: Statements that set the deadlines of a transaction, sent with its ``BEGIN``; empty
+            for the user's defaults. None of them is a query, after which it is too late to choose
+            the isolation level.
+    """
+
+    first: bytes = b""
+
+    def _start_query(self) -> PQGen[None]:
+        begins = not self.autocommit and self.pgconn.transaction_status == TransactionStatus.IDLE
+        if not begins or not self.first or self._pipeline:
+            yield from super()._start_query()
+            return
+        self.pgconn.send_query(self._get_tx_start_command() + b"; " + self.first)
+        for result in (yield from generators.execute(self.pgconn)):
+            if result.status != ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(result)
+
+    def wait(self, gen: PQGen[Value], *args: Any, **kwargs: Any) -> Value:  # Any: of the library
+        """Wait for the server; on any exception that is not its own, end the statement there."""
+        try:
+            return super().wait(gen, *args, **kwargs)
+        except psycopg.Error:
+            raise
+        except BaseException:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self._end_statement(gen)
+            raise
+
+    def _end_statement(self, gen: PQGen[Any]) -> None:  # Any: the answer is thrown away
+        try:
+            self.cancel_safe(timeout=CANCEL_SECONDS)
+            super().wait(gen, timeout=CANCEL_SECONDS)
+        except psycopg.errors.QueryCanceled:
+            log.info("statement_cancelled")
+        except BaseException as error:
+            log.warning("statement_not_cancelled", error=str(error))
+            self.pgconn.finish()
+            if not isinstance(error, Exception):
+                raise
+
+
+class _LimitedWrapper(base.DatabaseWrapper):
+    """Opens :class:`LimitedConnection`.
+
+    Attributes:
+        limits: Query that sets the deadlines of a statement in its own message.
+    """
+
+    limits: str = ""
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> LimitedConnection:
+        self.isolation_level = IsolationLevel.READ_COMMITTED
+        opened = LimitedConnection.connect(**conn_params)
+        limits = transaction_limits()
+        opened.first = "; ".join(
+            f"SET LOCAL {name} = {text}" for name, text in limits.items()
+        ).encode()
+        parts = [f"set_config('{name}', '{text}', true)" for name, text in limits.items()]
+        self.limits = f"SELECT {', '.join(parts)}" if parts else ""
+        return opened
+
+    def chunked_cursor(self) -> Any:  # Any: Django's wrappers of cursors
+        """Return a server's cursor within a transaction, and a plain one outside."""
+        return super().chunked_cursor() if self.in_atomic_block else self.cursor()
+
+
+class DatabaseWrapper(MeasuredWrapper, _LimitedWrapper):  # type: ignore[misc]  # untyped library
+    """What ``DATABASES`` names."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: of the library
+        super().__init__(*args, **kwargs)
+        self.execute_wrappers.append(self._with_limits)
+
+    def _with_limits(
+        self,
+        execute: Callable[..., Any],
+        statement: Any,
+        params: Any,
+        many: bool,  # noqa: FBT001 - Django's signature
+        context: dict[str, Any],
+    ) -> Any:  # Any: Django's, all of them
+        """Give a statement outside of a transaction the deadlines of one, in the same message."""
+        is_alone = self.limits and not many and self.connection.autocommit
+        if not is_alone or not isinstance(statement, str):
+            return execute(statement, params, many, context)
+        if not statement.lstrip().upper().startswith(LIMITED):
+            return execute(statement, params, many, context)
+        limits = self.limits if params is None else self.limits.replace("%", "%%")
+        done = execute(f"{limits};{statement}", params, many, context)
+        context["cursor"].nextset()
+        return done
