@@ -6,14 +6,14 @@ Lock order everywhere: zone locks sorted by name, then rows parents first, then 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from enum import IntEnum
 
 from django.conf import settings
-from django.db import Error, OperationalError, connection
+from django.db import OperationalError, connection
 
 from journal.errors import Busy
+from journal.leases import check_leases
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
 
 SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
@@ -64,6 +64,7 @@ def take_lock(space: LockSpace, names: Iterable[str]) -> None:
 
     Raises:
         Busy: a lock was not free in time.
+        LeaseLost: this run goes on elsewhere.
         LockOutsideTransactionError: no transaction is open.
     """
     if not connection.in_atomic_block:
@@ -81,6 +82,7 @@ def take_lock(space: LockSpace, names: Iterable[str]) -> None:
                 raise
             message = f"{space.name.lower().replace('_', ' ')} {name} is being changed by another"
             raise Busy(message, lock=f"{space.name.lower()}:{name}") from error
+    check_leases()
 
 
 def zone_lock(zones: Iterable[str]) -> None:
@@ -100,25 +102,3 @@ def try_lock(space: LockSpace, name: str) -> bool:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock_key(space, name)])
         row = cursor.fetchone()
     return bool(row and row[0])
-
-
-@contextmanager
-def session_lock(space: LockSpace, name: str) -> Iterator[bool]:
-    """Hold a lock of this database session, if it is free now; for runs of several transactions.
-
-    PostgreSQL gives it back when the session ends, however the process died. A run that loses its
-    session loses the lock without noticing, so it must be harmless beside another one.
-
-    Yields:
-        Whether the lock is ours.
-    """
-    key = lock_key(space, name)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [key])
-        is_ours = bool((cursor.fetchone() or (False,))[0])
-    try:
-        yield is_ours
-    finally:
-        if is_ours:  # a session that ended has given it back
-            with suppress(Error), connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [key])

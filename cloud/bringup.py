@@ -150,7 +150,7 @@ def _headroom(layout: Layout, processes: Processes, environ: Mapping[str, str]) 
     extra = {
         "web": [],
         "worker": ["--concurrency", "2"],
-        "beat": ["--pidfile=", "--schedule", str(layout.state / "beat-schedule")],
+        "beat": [],
     }
     for role, arguments in extra.items():
         processes.start(role, serve_command(checkout, role, arguments), env)

@@ -17,6 +17,7 @@ from commitments.services.usage_history import prune_periods
 from commitments.services.verification import verify_slots as verify
 from journal.actors import task_actor
 from journal.clock import database_now
+from journal.nudges import hint_worker
 from journal.pruning import prune_append_only
 from journal.tracing import with_new_global_request_id
 
@@ -46,7 +47,7 @@ def verify_slots() -> dict[str, object]:
     with with_new_global_request_id() as request_id:
         report = verify(actor=task_actor(VERIFY_SLOTS), request_id=request_id)
         if report.nudged or report.events.get("slots_revoked"):
-            current_app.send_task(DISPATCH_DUE, retry=False)
+            hint_worker(DISPATCH_DUE)
     return {**report.events, "nudged": report.nudged, "refused": sorted(report.refused)}
 
 

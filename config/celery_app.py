@@ -11,7 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 from django.conf import settings
 
 from journal.exporter import close_inherited_exporter, start_exporter
-from journal.task_clock import ClockedCelery, beat_may_send
+from journal.task_clock import ClockedCelery
 
 app = ClockedCelery("headroom")
 app.conf.update(settings.CELERY)
@@ -40,15 +40,3 @@ def leave_metrics_to_parent(**_: object) -> None:
 def tell_metrics_of_beat(**_: object) -> None:
     """Listen for scrapes."""
     start_exporter("beat", port=settings.HEADROOM.metrics.beat_port)
-
-
-@beat_init.connect
-def beat_at_once(**_: object) -> None:
-    """Send the first sign of life, look at hosts and ask Limes now, not one interval later."""
-    if not beat_may_send():
-        return
-    app.send_task("journal.beat", expires=60)
-    app.send_task("placement.reconcile_hosts", expires=60)
-    sync = app.conf.beat_schedule.get("sync")
-    if sync is not None:
-        app.send_task(sync["task"], **sync["options"])

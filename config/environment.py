@@ -44,6 +44,7 @@ from config.sections import (
     SyncSettings,
     UsageSettings,
 )
+from config.sections_deadlines import DeadlineSettings, HeavySettings
 from config.sections_failover import FailoverSettings
 from config.sections_placement import PlacementSettings
 from config.sections_web import WebSettings
@@ -124,8 +125,20 @@ class Environment(BaseSettings):
         description="Where it is written what VMs take on hosts: the VM list, allocations of our "
         "Placement API, or the Hypervisor object (refused until the bridge is there).",
     )
+    process: Literal["web", "worker", "command"] = Field(
+        "command",
+        description="What this process is, which says how long its statements may take; "
+        "`./run serve` sets it.",
+    )
     lock_timeout_seconds: float = Field(
         3.0, gt=0, le=60, description="Longest wait for a zone or row lock."
+    )
+    lease_seconds: float = Field(
+        30.0,
+        ge=1,
+        le=3600,
+        description="How long work of a process that died stays its own before another does it: "
+        "beat, and runs of several transactions. Living ones renew it.",
     )
     beat_max_age_seconds: int = Field(
         120, ge=10, description="Age of the last beat after which /readyz fails."
@@ -144,6 +157,8 @@ class Environment(BaseSettings):
         le=3600,
         description="Deviation from the database's clock above which a process does no tasks.",
     )
+    deadlines: DeadlineSettings = Field(default_factory=DeadlineSettings)
+    heavy: HeavySettings = Field(default_factory=HeavySettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
     sync: SyncSettings = Field(default_factory=SyncSettings)
@@ -163,6 +178,7 @@ class Environment(BaseSettings):
     web: WebSettings = Field(default_factory=WebSettings)
 
     @field_validator(
+        "lease_seconds",
         "lock_timeout_seconds",
         "beat_max_age_seconds",
         "clock_warn_seconds",

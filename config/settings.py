@@ -11,9 +11,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from celery.schedules import crontab, schedule
 from django.templatetags.static import static
 from django.urls import reverse_lazy
+from kombu import Queue
 
 from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
+from config.queues import LONG, QUEUES, ROUTES, STEADY
 
 try:
     HEADROOM = load_environment()
@@ -36,13 +38,22 @@ def _database(url: str) -> dict[str, Any]:
     if parts.scheme not in {"postgres", "postgresql"}:
         raise SystemExit("headroom: configuration error: DATABASE_URL: must be postgresql://…")
     query = dict(parse_qsl(parts.query))
-    query.setdefault("connect_timeout", "5")
-    # Of several hosts the one that is the primary now; a standby tells the past.
-    query.setdefault("target_session_attrs", "primary")
-    # Compiling a plan takes longer than ours run; whether it is done depends on mere estimates.
-    query["options"] = f"-c jit=off {query.get('options', '')}".rstrip()
+    deadlines = HEADROOM.deadlines
+    given_up_seconds = deadlines.keepalive_idle_seconds + (
+        deadlines.keepalive_interval_seconds * deadlines.keepalive_count
+    )
+    ours = {
+        "connect_timeout": "5",
+        # Of several hosts the one that is the primary now; a standby tells the past.
+        "target_session_attrs": "primary",
+        "keepalives_idle": str(deadlines.keepalive_idle_seconds),
+        "keepalives_interval": str(deadlines.keepalive_interval_seconds),
+        "keepalives_count": str(deadlines.keepalive_count),
+        "tcp_user_timeout": str(given_up_seconds * 1000),
+    }
+    query = {**ours, **query}
     return {
-        "ENGINE": "django_prometheus.db.backends.postgresql",
+        "ENGINE": "journal.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
@@ -248,6 +259,8 @@ UNFOLD = {
                     _page("Usage checks", "checklist", "commitments_usagecheck"),
                     _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
                     _page("Process clocks", "schedule", "journal_processclock"),
+                    _page("Leases", "key", "journal_lease"),
+                    _page("Beat entries", "schedule", "journal_beatentry"),
                     _page("Outbox", "outbox", "journal_outbox"),
                     _page("Users", "person", "auth_user"),
                 ],
@@ -289,7 +302,12 @@ CELERY: dict[str, Any] = {
         "interval_start": 0,
         "interval_step": 0.1,
         "interval_max": 0.1,
+        # A message that a worker has taken comes back after this long: no task may last longer.
+        "visibility_timeout": 7200,
     },
+    "task_default_queue": STEADY,
+    "task_queues": [Queue(name) for name in QUEUES],
+    "task_routes": ROUTES,
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     # For tasks that set none; those that look at a whole region set more (docs/operations.md).
@@ -301,12 +319,21 @@ CELERY: dict[str, Any] = {
     "worker_hijack_root_logger": False,
     "worker_prefetch_multiplier": 1,
     "timezone": "UTC",
-    "beat_scheduler": "journal.task_clock:ClockedScheduler",
+    "beat_scheduler": "journal.beat:LeasedScheduler",
     "beat_schedule": {
         "heartbeat": {
             "task": "journal.beat",
             "schedule": schedule(run_every=15),
             "options": {"expires": 15},
+        },
+        **{
+            f"heartbeat-{queue}": {
+                "task": "journal.beat_queue",
+                "schedule": schedule(run_every=30),
+                "args": (queue,),
+                "options": {"expires": 30, "queue": queue},
+            }
+            for queue in (STEADY, LONG)
         },
         "journal": {
             "task": "journal.prune",

@@ -26,7 +26,8 @@ from journal.admin_base import (
     time_tag,
 )
 from journal.clock import database_now, is_doubtful, is_off
-from journal.models import AuditEntry, Heartbeat, Outbox, ProcessClock
+from journal.metrics_work import QUEUE_LIMITS_SECONDS
+from journal.models import AuditEntry, BeatEntry, Heartbeat, Lease, Outbox, ProcessClock
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -141,7 +142,7 @@ class HeartbeatAdmin(SystemOwnedAdmin[Heartbeat]):
     def health(self, row: Heartbeat) -> SafeString:
         """Say whether the job is alive."""
         age_seconds = int((database_now() - row.beaten_at).total_seconds())
-        limit_seconds = settings.HEADROOM.beat_max_age_seconds
+        limit_seconds = QUEUE_LIMITS_SECONDS.get(row.name, settings.HEADROOM.beat_max_age_seconds)
         if age_seconds <= limit_seconds:
             return badge("ok", "alive")
         return badge("bad", f"silent for {age_seconds} s (limit {limit_seconds} s)")
@@ -176,3 +177,37 @@ class ProcessClockAdmin(SystemOwnedAdmin[ProcessClock]):
         if is_off(deviation):
             return badge("bad", "refuses periodic work")
         return badge("warn", "off") if is_doubtful(deviation) else badge("ok", "right")
+
+
+@admin.register(Lease)
+class LeaseAdmin(SystemOwnedAdmin[Lease]):
+    """Who does what outlives a transaction."""
+
+    owner_note = "Taken by the process that does the work, renewed while it lives."
+    list_display = (
+        "name",
+        "holder",
+        "epoch",
+        column(Lease, "taken_at"),
+        column(Lease, "renewed_at"),
+        "state",
+    )
+    search_fields = ("name", "holder")
+    search_help_text = "Name, or host and process of the holder"
+    page_columns = ("name", "holder", "epoch", "taken_at", "renewed_at", "expires_at", "state")
+
+    @admin.display(description="state")
+    def state(self, row: Lease) -> SafeString:
+        """Say whether somebody holds it."""
+        if row.expires_at > database_now():
+            return badge("ok", "held")
+        return badge("idle", "free")
+
+
+@admin.register(BeatEntry)
+class BeatEntryAdmin(SystemOwnedAdmin[BeatEntry]):
+    """When beat sent what."""
+
+    owner_note = "Written by the acting beat before it sends a task."
+    list_display = ("entry", column(BeatEntry, "last_run_at", "sent last"), "epoch")
+    page_columns = ("entry", "last_run_at", "epoch")

@@ -17,6 +17,8 @@ class JournalConfig(AppConfig):
         from journal.history import watch_connections  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.metrics_clock import ClockCollector  # noqa: PLC0415 - apps first
+        from journal.metrics_work import WorkCollector  # noqa: PLC0415 - apps first
+        from journal.migrating import connect_migrating  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
         from journal.task_tracing import connect_task_tracing  # noqa: PLC0415 - apps first
 
@@ -24,4 +26,6 @@ class JournalConfig(AppConfig):
 
         connect_task_tracing()
         watch_connections()
+        connect_migrating(self)
         at_scrape(ClockCollector())
+        at_scrape(WorkCollector())

@@ -188,6 +188,48 @@ class ProcessClock(models.Model):
         return f"{self.process} {self.deviation_seconds:+.3f} s"
 
 
+class Lease(models.Model):
+    """Who does work that outlives a transaction, and until when.
+
+    One row per kind of work (and zone), for ever. Writers: :mod:`journal.leases`. A new holder
+    changes ``epoch``, a key, so that it waits for transactions that lock the row as they check it.
+    """
+
+    name = models.CharField(max_length=255, unique=True)
+    holder = models.CharField(max_length=255)
+    epoch = models.BigIntegerField(help_text="how often it has changed hands")
+    taken_at = models.DateTimeField()
+    renewed_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [
+            models.UniqueConstraint(fields=["name", "epoch"], name="journal_lease_epoch_is_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.epoch}"
+
+
+class BeatEntry(models.Model):
+    """When beat sent an entry of its schedule last; written before the message is sent.
+
+    Writers: :mod:`journal.beat`, only under the lease of the acting beat, whose epoch is noted.
+    """
+
+    entry = models.CharField(max_length=64, unique=True)
+    last_run_at = models.DateTimeField()
+    epoch = models.BigIntegerField()
+
+    class Meta:
+        verbose_name_plural = "beat entries"
+        ordering = ("entry",)
+
+    def __str__(self) -> str:
+        return self.entry
+
+
 class Heartbeat(models.Model):
     """The last sign of life of a periodic job; ``/readyz`` reads that of beat."""
 

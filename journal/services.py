@@ -81,6 +81,11 @@ def record_changes(changes: Iterable[Change], *, actor: Actor, request_id: str) 
     )
 
 
+def queue_heartbeat(queue: str) -> str:
+    """Return the name of the heartbeat that waits in a queue like its tasks."""
+    return f"queue:{queue}"
+
+
 def record_heartbeat(name: str) -> None:
     """Note that the periodic job ``name`` is alive now."""
     with transaction.atomic(durable=True):

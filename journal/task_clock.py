@@ -15,19 +15,17 @@ from typing import Any, Literal
 
 import structlog
 from celery import Celery, Task
-from celery.beat import PersistentScheduler
 from celery.exceptions import Reject
 from celery.worker.request import Request
 from celery.worker.state import revoked
 
-from journal.clock import TOLERANCE, followed_clock, is_doubtful, is_off
+from journal.clock import followed_clock, is_doubtful, is_off
 
 log = structlog.get_logger(__name__)
 
 #: A refused task is held so long, so that a lone worker does not take it again and again at once.
 REFUSAL_PAUSE_SECONDS = 1.0
 LOG_SECONDS = 60.0
-DUE_AGAIN = timedelta(days=1)
 
 
 class ClockWatch:
@@ -104,25 +102,6 @@ class ClockedTask(Task):  # type: ignore[type-arg]  # not generic when it runs
 def beat_may_send() -> bool:
     """Return whether the clock of this process, which is beat, lets it send tasks."""
     return watch.may_work(f"beat@{socket.gethostname()}")
-
-
-class ClockedScheduler(PersistentScheduler):
-    """Beat by the database's clock."""
-
-    def setup_schedule(self) -> None:
-        """Read when entries were sent last; a moment ahead is a wrong clock's: then it is due."""
-        super().setup_schedule()
-        now = self.app.now()
-        for entry in self.schedule.values():
-            if entry.last_run_at is not None and entry.last_run_at > now + TOLERANCE:
-                log.warning("beat_entry_ahead", entry=entry.name, last_run_at=entry.last_run_at)
-                entry.last_run_at = now - DUE_AGAIN
-        self.sync()
-
-    def apply_entry(self, entry: Any, producer: Any = None) -> None:  # Any: of the library
-        """Send the task of an entry, unless our clock is off."""
-        if beat_may_send():
-            super().apply_entry(entry, producer=producer)
 
 
 class ClockedCelery(Celery):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from celery import shared_task
 
 from journal.clock import database_now
+from journal.health import BEAT
 from journal.pruning import FORGET_AUDIT, prune_append_only, prune_logs, prune_over
-from journal.services import record_heartbeat
+from journal.services import queue_heartbeat, record_heartbeat
 from journal.tracing import with_new_global_request_id
 
 PRUNE = "journal.prune"
@@ -15,7 +16,13 @@ PRUNE = "journal.prune"
 @shared_task(name="journal.beat", time_limit=30, soft_time_limit=20)
 def beat() -> None:
     """Record that beat sent a task and a worker ran it."""
-    record_heartbeat("beat")
+    record_heartbeat(BEAT)
+
+
+@shared_task(name="journal.beat_queue", time_limit=30, soft_time_limit=20)
+def beat_queue(queue: str) -> None:
+    """Record that a worker takes tasks of the queue in which this one waited."""
+    record_heartbeat(queue_heartbeat(queue))
 
 
 @shared_task(name=PRUNE, time_limit=600, soft_time_limit=570)

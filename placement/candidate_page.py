@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from capacity.decision_pictures import funnel_bar
 from journal.admin_base import row_url
 from journal.formatting import NOTHING, count_text, plural
+from journal.heavy import TooManyComputations, heavy_question
 from placement.domain.candidate_explain import MOST_COUNTED, Explanation
 from placement.domain.candidate_funnel import FunnelStep, SlotFunnel
 from placement.domain.candidate_query import UNSUFFIXED
@@ -96,7 +97,12 @@ def candidate_page(query: str) -> CandidatePage:
     if not text:
         return CandidatePage(query="")
     try:
-        explored = explored_query(text, MAX_MINOR, limit=MOST_SHOWN)
+        with heavy_question():
+            explored = explored_query(text, MAX_MINOR, limit=MOST_SHOWN)
+    except TooManyComputations as error:
+        return CandidatePage(
+            query=text, problem=error.message, tone="warn", icon="error", title="Not now"
+        )
     except BadRequest as error:
         return CandidatePage(
             query=text, problem=error.message, tone="warn", icon="error", title="Not a query"

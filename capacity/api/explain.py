@@ -17,6 +17,7 @@ from capacity.policies import EXPLAIN
 from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
 from capacity.services.scheduling import prepared_request
 from journal.errors import InvalidInput
+from journal.heavy import heavy_question
 from journal.json_node import parse_json
 from scheduling.request import UnplaceableRequestError
 
@@ -60,12 +61,13 @@ class ExplainView(SchedulerView):
         )
         prepared = prepared_request(wanted, pipeline_name=call.pipeline_name, options=options)
         try:
-            explanation = explain(
-                prepared.request,
-                prepared.pipeline.pipeline,
-                options=options,
-                host_names=_detailed_hosts(body),
-            )
+            with heavy_question():
+                explanation = explain(
+                    prepared.request,
+                    prepared.pipeline.pipeline,
+                    options=options,
+                    host_names=_detailed_hosts(body),
+                )
         except UnplaceableRequestError as error:
             raise InvalidInput(str(error), code="unplaceable_request") from None
         content = orjson.dumps(explanation.as_document())

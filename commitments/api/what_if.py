@@ -20,8 +20,9 @@ from commitments.domain.advice import Advice
 from commitments.domain.what_if import WhatIfAnswer
 from commitments.policies import WHAT_IF
 from commitments.services.advice import whole_second_at_or_after
-from commitments.services.what_if import AddedHosts, WhatIfQuestion, answer_what_if
+from commitments.services.what_if import AddedHosts, WhatIfQuestion, prepare_what_if
 from journal.clock import database_now
+from journal.heavy import computed_apart, heavy_question
 from journal.json_node import JSONNode, parse_json
 
 MOST_NEW_HOSTS = 1_000
@@ -50,8 +51,9 @@ class WhatIfView(SchedulerView):
     def post(self, request: Request) -> HttpResponse:
         """Return the decisions, and for a refusal what would fit."""
         del request
-        answer = answer_what_if(parse_question(self.body()), now=database_now())
-        content = orjson.dumps(answer_document(answer))
+        with heavy_question():
+            answer = prepare_what_if(parse_question(self.body()), now=database_now())
+            content = computed_apart(lambda: orjson.dumps(answer_document(answer())))
         return HttpResponse(content, content_type="application/json")
 
 

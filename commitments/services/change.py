@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
-from celery import current_app
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
@@ -55,6 +54,7 @@ from commitments.services.rows import WantedCommitment, make_target
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, InvalidInput, NotReady
+from journal.nudges import hint_worker
 from journal.outages import RETRYABLE, sqlstate_of
 from journal.tracing import correlation_id
 
@@ -324,9 +324,9 @@ def cores_keys(targets: Sequence[CommitmentTarget]) -> set[tuple[str, str]]:
 
 def nudge(*, needs_repair: bool) -> None:
     """Ask the workers to look now instead of at the next beat; carries no domain input."""
-    current_app.send_task("commitments.reconcile_changed_usage", retry=False)
+    hint_worker("commitments.reconcile_changed_usage")
     if needs_repair:
-        current_app.send_task("commitments.dispatch_due", retry=False)
+        hint_worker("commitments.dispatch_due")
 
 
 def _plan_only(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:

@@ -18,7 +18,7 @@ import structlog
 from django.db import DatabaseError, transaction
 
 from capacity.domain.placing import place_slots
-from capacity.locks import LockSpace, session_lock, zone_lock
+from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.slot_requests import HeldSlot, held_slots
@@ -36,6 +36,7 @@ from commitments.services.slot_story import SlotNews, record_slot_news
 from hosts.models import Instance
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
+from journal.leases import held_lease
 from scheduling.decision import Decision, explain_removals
 from scheduling.resources import ZERO, ResourceVector
 
@@ -96,7 +97,7 @@ def compact_zone(
         most_moves: Most slots to move; the setting's when left out.
         on_step: Told after each host how many are done, of how many.
     """
-    with session_lock(LockSpace.TASK, f"{LOCK_NAME}:{zone}") as is_ours:
+    with held_lease(f"{LOCK_NAME}:{zone}") as is_ours:
         if not is_ours:
             log.info("compaction_skipped", zone=zone)
             return Compaction(zone=zone)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from capacity.locks import LockSpace, session_lock
 from commitments.models import SyncOutcome, SyncRun
 from commitments.services.sync_runs import begin_run, finish_run
 from hosts.region.run import ImportReport, ImportRun
 from journal.errors import HeadroomError
+from journal.leases import held_lease
 
 SOURCE = "region_file"
 TASK = "hosts.import_region"
@@ -27,7 +27,7 @@ def recorded_import(run: ImportRun) -> Iterator[None]:
     if run.options.is_dry_run:
         yield
         return
-    with session_lock(LockSpace.TASK, TASK) as is_alone:
+    with held_lease(TASK) as is_alone:
         row = begin_run(run.now, source=SOURCE, is_alone=is_alone)
         try:
             yield

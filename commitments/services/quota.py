@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
 
@@ -22,6 +21,7 @@ from commitments.domain.names import (
 )
 from journal.actors import Actor
 from journal.errors import InvalidInput
+from journal.nudges import hint_worker
 from journal.tracing import correlation_id
 
 UNSERVED_ZONES = frozenset({"", "any", "unknown", "total"})
@@ -105,7 +105,7 @@ def set_project_quota(request: QuotaRequest, *, actor: Actor, request_id: str) -
 
 def _count_soon() -> None:
     """Ask the worker to count now instead of at the next beat."""
-    current_app.send_task("commitments.reconcile_changed_quota", retry=False)
+    hint_worker("commitments.reconcile_changed_quota")
 
 
 def _declared_resources(

@@ -17,7 +17,6 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Max
 
-from capacity.locks import LockSpace, session_lock
 from capacity.models import FlavorGroupSnapshot
 from commitments import metrics_sync as metrics
 from commitments.clients.cloud import Cloud, CloudUnavailable
@@ -59,6 +58,7 @@ from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
+from journal.leases import held_lease
 from journal.outages import RETRYABLE, sqlstate_of
 from journal.tracing import current_global_request_id
 
@@ -145,7 +145,7 @@ def sync_commitments(
         request_id=request_id or current_global_request_id(),
         now=now or database_now(),
     )
-    with session_lock(LockSpace.TASK, TASK) as is_ours:
+    with held_lease(TASK) as is_ours:
         if not is_ours:
             log.info("sync_already_running")
             return SyncReport(outcome="", error_code=ALREADY_RUNNING, message="another run is on")

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import DatabaseError, connection, transaction
 
-from capacity.locks import LockSpace, session_lock, take_lock
+from capacity.locks import LockSpace, take_lock
 from capacity.selectors.groups import definitions_fingerprint
 from commitments import metrics
 from commitments.domain.assignment import (
@@ -57,6 +57,7 @@ from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.history import Moment, may_store, read_moment
+from journal.leases import held_lease
 from journal.outages import RETRYABLE, sqlstate_of
 
 log = structlog.get_logger(__name__)
@@ -154,7 +155,7 @@ def reconcile_all_usage(
         lose their commitments.
     """
     now = now or database_now()
-    with session_lock(LockSpace.TASK, RUN_LOCK) as is_ours:
+    with held_lease(RUN_LOCK) as is_ours:
         if not is_ours:
             log.info("usage_run_skipped", reason="another run is under way")
             return 0

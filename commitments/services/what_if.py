@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from commitments.domain.admission import CommitmentTarget
 from commitments.domain.changeset import ChangeRequest, find_contradictions
@@ -63,7 +64,14 @@ class _Stored:
 
 
 def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
-    """Answer a what-if question with the planner that decides change requests.
+    """Answer a what-if question; see :func:`prepare_what_if`."""
+    return prepare_what_if(question, now=now)()
+
+
+def prepare_what_if(question: WhatIfQuestion, *, now: datetime) -> Callable[[], WhatIfAnswer]:
+    """Load what a question is about; return what answers it from memory alone.
+
+    It is the planner that decides change requests.
 
     Raises:
         InvalidInput: a host or commitment is unknown, the time has passed, or the batch is wrong.
@@ -85,7 +93,8 @@ def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
     targets = _targets(wanted, stored, at)
     other_targets = _targets(others, stored, at)
     outside = [*asked, *question.expired]
-    return what_if(
+    return partial(
+        what_if,
         advice_snapshot(
             (*targets, *other_targets), rooms=stored.slots.rooms, outside=outside, now=now
         ),

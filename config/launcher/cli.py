@@ -83,6 +83,8 @@ def _tool(
     ensure_environment(checkout, "dev")
     with start_services(checkout, profile, environ, database=database) as services:
         env = tool_environment(environ, services.variables)
+        if profile == "test":
+            env["HEADROOM_PROCESS"] = "web"  # most of what is tested answers requests
         command = [str(checkout.python), *python_arguments]
         code = run_in_foreground(command, env=env, cwd=checkout.root)
         ignore_stop()

@@ -22,6 +22,8 @@ from config.launcher.processes import Child, die_with_parent, start_child, stop_
 from config.launcher.services import Services, start_services, wipe_profile
 from config.launcher.settings import demo_environment
 from config.launcher.terminal import LauncherError, last_lines, say, step
+from config.launcher.workers import SILENT
+from config.queues import LONG, SOON, STEADY
 
 ADDRESS = "127.0.0.1"
 DEFAULT_PORT = 8000
@@ -225,29 +227,34 @@ def _start_processes(
     shutil.rmtree(metrics, ignore_errors=True)
     metrics.mkdir(parents=True)
     shared = {**env, "PROMETHEUS_MULTIPROC_DIR": str(metrics), "PYTHONUNBUFFERED": "1"}
-    for name, arguments in process_commands(checkout, port).items():
+    for name, arguments in process_commands(port).items():
         if name == "web" or options.with_worker:
             log = checkout.logs / f"{name}.log"
             log.unlink(missing_ok=True)
             command = [str(checkout.python), "-m", *arguments]
             death = signal.SIGTERM if name == "web" else signal.SIGQUIT
+            kind = {"HEADROOM_PROCESS": "web" if name == "web" else "worker"}
+            if name == "worker-soon":  # the other worker tells the metrics of both
+                kind |= SILENT
             child = start_child(
-                name, command, log=log, env=shared, cwd=checkout.root, death_signal=death
+                name, command, log=log, env=shared | kind, cwd=checkout.root, death_signal=death
             )
             children.append(child)
 
 
-def process_commands(checkout: Checkout, port: int) -> dict[str, list[str]]:
+def process_commands(port: int) -> dict[str, list[str]]:
     """Return the module and arguments of each process of the demo."""
     celery = ["celery", "-A", "config.celery_app"]
     web = ["config.server", "--interface", "wsgi", "--host", ADDRESS, "--port", str(port)]
     web += ["--workers", "2", "--blocking-threads", "4", "--no-ws", "--respawn-failed-workers"]
     web += ["--workers-kill-timeout", "5", "--access-log", "config.wsgi:application"]
-    schedule = checkout.local / "demo" / "beat-schedule"
+    worker = [*celery, "worker", "--loglevel", "INFO"]
+    soon = ["--queues", SOON, "--concurrency", "1", "--hostname", f"{SOON}@%h"]
     return {
         "web": web,
-        "worker": [*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"],
-        "beat": [*celery, "beat", "--loglevel", "INFO", "--pidfile=", "--schedule", str(schedule)],
+        "worker": [*worker, "--queues", f"{STEADY},{LONG}", "--concurrency", "2"],
+        "worker-soon": [*worker, *soon],
+        "beat": [*celery, "beat", "--loglevel", "INFO"],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -12,6 +13,8 @@ from typing import NoReturn
 from config.launcher.places import Checkout
 from config.launcher.state import counters_directory
 from config.launcher.terminal import LauncherError
+from config.launcher.workers import names_queues, run_workers
+from config.queues import QUEUES
 
 ROLES = ("web", "worker", "beat")
 APPLICATION = "config.wsgi:application"
@@ -35,6 +38,8 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     if role == "web":
         return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
+    if role == "worker" and not names_queues(extra):
+        extra = ["--queues", ",".join(QUEUES), *extra]
     return [*celery, *extra]
 
 
@@ -86,6 +91,9 @@ def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str,
     counters = Path(given) / role if given else counters_directory(env, role)
     counters.mkdir(parents=True, exist_ok=True)
     env["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
+    env["HEADROOM_PROCESS"] = "web" if role == "web" else "worker"
     os.chdir(checkout.root)
+    if role == "worker" and not names_queues(extra):
+        sys.exit(run_workers(checkout, extra, env))
     command = serve_command(checkout, role, extra)
     os.execve(command[0], command, env)  # noqa: S606 - no shell is the point

@@ -17,6 +17,7 @@ from journal.admin_base import find_url
 from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.formatting import memory_short, time_text
+from journal.heavy import heavy_question
 
 KIND_WORDS = {"vm": "VM", "committed_slot": "committed slot", "failover_slot": "failover slot"}
 BLOCKER_WORDS = {
@@ -33,7 +34,8 @@ def check_drain_action(
     """Show what would move, what cannot, and when it is safe; nothing is changed."""
     names = list(queryset.values_list("name", flat=True))
     try:
-        answer = check_drain(names, now=database_now())
+        with heavy_question():
+            answer = check_drain(names, now=database_now())
     except HeadroomError as error:
         model_admin.message_user(request, error.message, messages.ERROR)
         return None

@@ -21,7 +21,7 @@ from failover.api.rendering import (
     simulation_document,
 )
 from failover.domain.drill import DrillPolicy, simulate
-from failover.domain.drill_state import FailureSet, UnknownFailureDomainError
+from failover.domain.drill_state import DrillState, FailureSet, UnknownFailureDomainError
 from failover.selectors.drain import MOST_HOSTS, check_drain
 from failover.selectors.drills import drill_state
 from failover.selectors.plans import latest_drills, latest_shadow_plans
@@ -33,6 +33,7 @@ from failover.services.shadow_plans import compute_shadow_plan
 from journal.auth import RULE_API_READ, RULE_API_WRITE, RULE_READ_ONLY
 from journal.clock import database_now
 from journal.errors import InvalidInput
+from journal.heavy import computed_apart, heavy_question
 from journal.json_node import JSONNode, check_text, parse_json
 from journal.middleware import request_id_of
 
@@ -71,16 +72,15 @@ class SimulationView(FailoverView):
         node = parse_json(self.body())
         policy, failure = _policy(node), _failure(node.member("failed"))
         explain = node.member("explain")
-        state = drill_state(failover_zones(), now=database_now())
-        try:
-            failed = state.expand(failure)
-        except UnknownFailureDomainError as error:
-            raise InvalidInput(str(error), code="unknown_failure_domain") from None
-        result = simulate(state, failed, policy=policy)
-        document = simulation_document(result)
-        if explain.is_set and explain.flag():
-            document["explanation"] = explanation_document(state, result)
-        return HttpResponse(orjson.dumps(document), content_type="application/json")
+        explains = explain.is_set and explain.flag()
+        with heavy_question():
+            state = drill_state(failover_zones(), now=database_now())
+            try:
+                failed = state.expand(failure)
+            except UnknownFailureDomainError as error:
+                raise InvalidInput(str(error), code="unknown_failure_domain") from None
+            content = computed_apart(lambda: _simulated(state, failed, policy, explains=explains))
+        return HttpResponse(content, content_type="application/json")
 
 
 class DrainCheckView(FailoverView):
@@ -92,7 +92,8 @@ class DrainCheckView(FailoverView):
         """Return whether hosts may be drained together; writes nothing."""
         del request
         names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
-        document = drain_document(check_drain(names, now=database_now()))
+        with heavy_question():
+            document = drain_document(check_drain(names, now=database_now()))
         return HttpResponse(orjson.dumps(document), content_type="application/json")
 
 
@@ -145,7 +146,8 @@ class RebalancesView(FailoverView):
             start_rebalancing(zone, steps)
             return _answer({"zone": zone, "started": True}, status=202)
         now = database_now()
-        plan = compute_shadow_plan(zone, request_id=request_id, now=now)
+        with heavy_question():
+            plan = compute_shadow_plan(zone, request_id=request_id, now=now)
         try:
             would = rebalance_zone(
                 zone,
@@ -209,6 +211,16 @@ def _steps(node: JSONNode) -> int | None:
     if not 1 <= steps <= MOST_STEPS:
         raise node.wrong(f"must be from 1 to {MOST_STEPS}")
     return steps
+
+
+def _simulated(
+    state: DrillState, failed: frozenset[str], policy: DrillPolicy, *, explains: bool
+) -> bytes:
+    result = simulate(state, failed, policy=policy)
+    document = simulation_document(result)
+    if explains:
+        document["explanation"] = explanation_document(state, result)
+    return orjson.dumps(document)
 
 
 def _policy(node: JSONNode) -> DrillPolicy:

@@ -17,7 +17,6 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, RunOutcome
 from failover.conf import FailoverConfig, current_config
 from failover.domain.cleaning import plan_cleaning
@@ -37,6 +36,7 @@ from failover.services.events import EventWriter, Happening, record_events
 from journal.clock import database_now
 from journal.collector import paused_collector
 from journal.errors import HeadroomError
+from journal.leases import held_lease
 from journal.tracing import with_global_request_id
 
 log = structlog.get_logger(__name__)
@@ -133,7 +133,7 @@ def reconcile_zone(
     """
     with (
         with_global_request_id(request_id),
-        session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
+        held_lease(f"{TASK_LOCK}:{zone}") as is_mine,
     ):
         if not is_mine:
             log.info("failover_run_skipped", zone=zone)

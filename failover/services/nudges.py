@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from celery import current_app
-from kombu.exceptions import OperationalError
-
 from failover.models import FailoverZone
-from journal.outages import BrokerUnavailable
+from journal.nudges import hand_to_worker, hint_worker
 
 
 def run_soon() -> None:
     """Make the next run of every zone due and tell the worker; beat would come anyway."""
     FailoverZone.objects.filter(next_run_at__isnull=False).update(next_run_at=None)
     for task in ("failover.reconcile_periodic", "failover.validate_due"):
-        current_app.send_task(task, retry=False)
+        hint_worker(task)
 
 
 def start_rebalancing(zone: str, most_steps: int | None) -> None:
@@ -22,8 +19,4 @@ def start_rebalancing(zone: str, most_steps: int | None) -> None:
     Raises:
         BrokerUnavailable: the broker does not take the task; nothing was started.
     """
-    try:
-        current_app.send_task("failover.rebalance_zone", args=[zone, most_steps], retry=False)
-    except OperationalError as error:
-        message = "no task can be started: the broker does not answer"
-        raise BrokerUnavailable(message) from error
+    hand_to_worker("failover.rebalance_zone", [zone, most_steps])

@@ -18,7 +18,6 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import connection, transaction
 
-from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, Uncovered
 from failover.conf import FailoverConfig, current_config
 from failover.domain.cleaning import plan_cleaning
@@ -41,6 +40,7 @@ from failover.services.events import EventWriter, Happening, record_events
 from failover.services.loop import TASK_LOCK, ChooserFactory
 from journal.clock import database_now
 from journal.errors import Busy
+from journal.leases import held_lease
 from journal.tracing import with_global_request_id
 
 log = structlog.get_logger(__name__)
@@ -167,7 +167,7 @@ def replan_vm(
     )
     with (
         with_global_request_id(request_id),
-        session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
+        held_lease(f"{TASK_LOCK}:{zone}") as is_mine,
     ):
         if not is_mine:
             return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.SKIPPED, zone=zone)

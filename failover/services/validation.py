@@ -18,7 +18,6 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from capacity.locks import LockSpace, session_lock
 from failover.choices import EventReason, SlotState
 from failover.conf import current_config
 from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
@@ -32,6 +31,7 @@ from failover.services.replanning import note_due
 from failover.services.steps import in_step
 from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
 from journal.clock import database_now
+from journal.leases import held_lease
 from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
 from scheduling.intents import Intent
@@ -159,7 +159,7 @@ def validate_zone(
     moment = now or database_now()
     with (
         with_global_request_id(request_id),
-        session_lock(LockSpace.TASK, f"{TASK_LOCK}:{zone}") as is_mine,
+        held_lease(f"{TASK_LOCK}:{zone}") as is_mine,
     ):
         if not is_mine:
             return ValidationReport()

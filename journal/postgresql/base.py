@@ -104,7 +104,8 @@ class DatabaseWrapper(MeasuredWrapper, _LimitedWrapper):  # type: ignore[misc]  
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: of the library
         super().__init__(*args, **kwargs)
-        self.execute_wrappers.append(self._with_limits)
+        if transaction_limits():  # else each statement of a request would pay for nothing
+            self.execute_wrappers.append(self._with_limits)
 
     def _with_limits(
         self,
@@ -115,7 +116,7 @@ class DatabaseWrapper(MeasuredWrapper, _LimitedWrapper):  # type: ignore[misc]  
         context: dict[str, Any],
     ) -> Any:  # Any: Django's, all of them
         """Give a statement outside of a transaction the deadlines of one, in the same message."""
-        is_alone = self.limits and not many and self.connection.autocommit
+        is_alone = not many and self.connection.autocommit
         if not is_alone or not isinstance(statement, str):
             return execute(statement, params, many, context)
         if not statement.lstrip().upper().startswith(LIMITED):

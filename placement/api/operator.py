@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 from django.http import HttpResponse
 
+from journal.heavy import heavy_question
 from journal.middleware import request_id_of
 from placement.access import caller_of
 from placement.api.base import PlacementView, allowed_by, reads_json
@@ -94,7 +95,8 @@ class ExplainCandidatesView(OperatorView):
     def get(self) -> HttpResponse:
         """Say which constraint of a candidates query removes how many providers."""
         text = self.http_request.META.get("QUERY_STRING", "")
-        return json_answer(explanation_document(text, self.version))
+        with heavy_question():
+            return json_answer(explanation_document(text, self.version))
 
 
 class SimulateCandidatesView(OperatorView):
@@ -107,7 +109,8 @@ class SimulateCandidatesView(OperatorView):
     def post(self) -> HttpResponse:
         """Answer a candidates query as if something were allocated or gone; writes nothing."""
         body = self.load(SIMULATION)
-        content = simulation_body(body["query"], self.version, _supposed(body))
+        with heavy_question():
+            content = simulation_body(body["query"], self.version, _supposed(body))
         return HttpResponse(content, content_type=JSON_TYPE)
 
 

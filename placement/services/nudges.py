@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from celery import current_app
-
+from journal.nudges import hint_worker
 from placement.conf import headroom
 
 RECONCILE_HOSTS = "placement.reconcile_hosts"
@@ -13,4 +12,4 @@ def reconcile_soon() -> None:
     """Ask the worker to look at hosts and their providers now; beat would come anyway."""
     placement = headroom().placement
     if placement.host_providers or placement.host_capacity:
-        current_app.send_task(RECONCILE_HOSTS, retry=False)
+        hint_worker(RECONCILE_HOSTS)

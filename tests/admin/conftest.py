@@ -37,7 +37,7 @@ from failover.models import (
 )
 from hosts.models import Aggregate, Host, Image, Instance, PlannedHostChange, Region, ServerGroup
 from journal.actors import Actor
-from journal.models import Heartbeat, ProcessClock
+from journal.models import BeatEntry, Heartbeat, Lease, ProcessClock
 from journal.services import Change, record_changes
 from tests import factories
 from tests.capacity.decision_records import store_decision
@@ -177,4 +177,9 @@ def region(db: None) -> None:
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
     ProcessClock.objects.create(
         process="celery@worker", deviation_seconds=0.25, looked_at=timezone.now()
+    )
+    BeatEntry.objects.create(entry="heartbeat", last_run_at=timezone.now(), epoch=1)
+    now = timezone.now()
+    Lease.objects.create(
+        name="beat", holder="host:1", epoch=1, taken_at=now, renewed_at=now, expires_at=now
     )

@@ -437,12 +437,10 @@ def test_nothing_is_asked_of_workers_before_the_commit(
     """11.6, steps 4 and 5: repair is nudged once the rows are there, and never when refused."""
     sent: list[tuple[str, int]] = []
 
-    class App:
-        @staticmethod
-        def send_task(name: str, **_: object) -> None:
-            sent.append((name, Commitment.objects.count()))
+    def hint(name: str) -> None:
+        sent.append((name, Commitment.objects.count()))
 
-    monkeypatch.setattr("commitments.services.change.current_app", App)
+    monkeypatch.setattr("commitments.services.change.hint_worker", hint)
     with django_capture_on_commit_callbacks() as refused:
         decide_ram("alpha", change(A, 11))
     assert refused == []

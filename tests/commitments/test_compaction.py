@@ -15,7 +15,6 @@ from django.db import connections
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
-from capacity.locks import LockSpace, session_lock
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from capacity.selectors import slot_requests
 from capacity.services.allocations import expect_in_slot
@@ -35,6 +34,7 @@ from commitments.services.compaction_plans import ZonePlan, plan_zone
 from commitments.services.import_runs import SOURCE
 from hosts.models import Host, HostState
 from journal.actors import task_actor
+from journal.leases import held_lease
 from journal.metrics import metric_name
 from journal.models import AuditEntry, Outbox
 from scheduling.engine import SLOT_PIPELINE, Pipeline
@@ -416,7 +416,7 @@ def test_only_one_run_of_a_zone_is_on(half: Host, used: Host) -> None:
 
     looked_at()
     with (
-        session_lock(LockSpace.TASK, f"{LOCK_NAME}:{ZONE}") as is_ours,
+        held_lease(f"{LOCK_NAME}:{ZONE}") as is_ours,
         ThreadPoolExecutor(1) as pool,
     ):
         assert is_ours

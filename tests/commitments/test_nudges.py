@@ -24,22 +24,13 @@ USAGE, REPAIR = "commitments.reconcile_changed_usage", "commitments.dispatch_due
 MINUTE = timedelta(minutes=1)
 
 
-class App:
-    """A Celery application that notes what it is asked to send."""
-
-    def __init__(self) -> None:
-        self.sent: list[str] = []
-
-    def send_task(self, name: str, **_: object) -> None:
-        self.sent.append(name)
-
-
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    app = App()
-    monkeypatch.setattr(change_module, "current_app", app)
-    monkeypatch.setattr(tasks, "current_app", app)
-    return app.sent
+    """What workers are asked to do, instead of a broker."""
+    names: list[str] = []
+    monkeypatch.setattr(change_module, "hint_worker", names.append)
+    monkeypatch.setattr(tasks, "hint_worker", names.append)
+    return names
 
 
 @pytest.fixture

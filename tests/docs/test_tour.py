@@ -17,7 +17,6 @@ from django.db import connection
 from django.test import Client
 
 from config.launcher.demo import answers_healthz, choose_port, process_commands
-from config.launcher.places import this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
 from config.launcher.terminal import last_lines
 from failover.drill_models import EvacuationPlan
@@ -84,8 +83,7 @@ def demo(transactional_db: None, demo_environment: dict[str, str], tmp_path: Pat
     demo_environment["TOUR_SESSION"] = session_of_admin()
     port = choose_port(0)
     children: list[Child] = []
-    commands = process_commands(this_checkout(), port)
-    commands["beat"][commands["beat"].index("--schedule") + 1] = str(tmp_path / "beat-schedule")
+    commands = process_commands(port)
     try:
         for name, arguments in commands.items():
             command = [sys.executable, "-m", *arguments]

@@ -23,6 +23,8 @@ from config.launcher.demo import ADDRESS, answers_healthz, choose_port
 from config.launcher.places import this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
 from config.launcher.production import serve_command, serve_environment
+from journal.clock import database_now
+from journal.models import Lease
 
 ADMIN = "e2e-admin-token-0123456789"
 VIEWER = "e2e-viewer-token-0123456789"
@@ -71,6 +73,7 @@ def process_environment(directory: Path, **overrides: str) -> dict[str, str]:
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "HEADROOM_SECRET_KEY": "e2e" * 20,
             "HEADROOM_AUTH": "token",
+            "HEADROOM_LEASE_SECONDS": "2",
             "HEADROOM_TOKENS": json.dumps(TOKENS),
             "HEADROOM_METRICS_TOKEN": ADMIN,
             "HEADROOM_METRICS__KEEP_SECONDS": "0",
@@ -123,7 +126,10 @@ class Process:
             self.role,
             serve_command(checkout, self.role, self.arguments),
             log=self.directory / f"{self.role}.log",
-            env=process_environment(self.directory, **self.overrides),
+            env=process_environment(
+                self.directory,
+                **{"HEADROOM_PROCESS": "web" if self.role == "web" else "worker", **self.overrides},
+            ),
             cwd=checkout.root,
             death_signal=signal.SIGKILL,
         )
@@ -209,8 +215,14 @@ def others_in_database() -> tuple[int, int]:
 
 
 def wait_until_database_is_ours() -> None:
-    """Wait until the server has noticed that the killed process's sessions are dead."""
+    """Wait until the sessions and the leases of the killed process have ended."""
     assert wait_until(lambda: others_in_database() == (0, 0), PATIENCE_SECONDS)
+    assert wait_until(lambda: not someone_holds_a_lease(), PATIENCE_SECONDS)
+
+
+def someone_holds_a_lease() -> bool:
+    """Return whether the term of any lease goes on."""
+    return Lease.objects.filter(expires_at__gt=database_now()).exists()
 
 
 def someone_waits_for_a_lock() -> bool:

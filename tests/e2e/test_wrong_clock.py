@@ -14,6 +14,7 @@ from commitments.models import Commitment, Condition
 from commitments.services.repair import repair_due_commitments
 from config.celery_app import app
 from config.launcher.processes import wait_until
+from config.queues import QUEUES
 from failover.models import FailoverZone
 from failover.selectors.due_times import waiting_zones
 from journal.actors import Actor
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 DAY = timedelta(days=1)
 PATIENCE_SECONDS = 150.0
-DEFAULT_QUEUE = "celery"
+QUEUES_OF_ALL = ",".join(QUEUES)
 ZONE = "az-a"
 SLOTS = 3
 OPERATOR = Actor(name="operator")
@@ -60,7 +61,7 @@ def fast_worker(tmp_path: Path, day_ahead: dict[str, str]) -> Iterator[Worker]:
     # Waits of threads hang with a monotonic clock that is faked, sleeps fail with one that is not:
     # beat sleeps, a worker waits.
     overrides = {**day_ahead, "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    process = Worker(directory=place, overrides=overrides, queue=DEFAULT_QUEUE, name="fast")
+    process = Worker(directory=place, overrides=overrides, queue=QUEUES_OF_ALL, name="fast")
     yield process
     process.forget()
 
@@ -69,15 +70,14 @@ def fast_worker(tmp_path: Path, day_ahead: dict[str, str]) -> Iterator[Worker]:
 def worker(tmp_path: Path) -> Iterator[Worker]:
     place = tmp_path / "correct"
     place.mkdir()
-    process = Worker(directory=place, queue=DEFAULT_QUEUE, name="correct")
+    process = Worker(directory=place, queue=QUEUES_OF_ALL, name="correct")
     yield process
     process.forget()
 
 
 def beat_process(directory: Path, **overrides: str) -> Process:
     directory.mkdir()
-    schedule = ["--schedule", str(directory / "schedule")]
-    return Process(role="beat", directory=directory, arguments=schedule, overrides=overrides)
+    return Process(role="beat", directory=directory, overrides=overrides)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_a_beat_a_day_ahead_sends_nothing(fast_beat: Process, worker: Worker) ->
     fast_beat.start()
     assert wait_until(lambda: has_noted("beat@"), PATIENCE_SECONDS), fast_beat.log()
     worker.start()  # it would run what was sent
-    worker.send("journal.prune")
+    app.send_task("journal.prune")
     assert wait_until(lambda: ProcessClock.objects.filter(process="correct@test").exists(), 60.0)
     assert beaten() is None
 

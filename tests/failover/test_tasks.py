@@ -171,13 +171,7 @@ def test_import_makes_every_zone_due(monkeypatch: pytest.MonkeyPatch) -> None:
     from failover.services import nudges  # noqa: PLC0415
 
     sent: list[str] = []
-
-    class App:
-        @staticmethod
-        def send_task(name: str, **_: object) -> None:
-            sent.append(name)
-
-    monkeypatch.setattr(nudges, "current_app", App)
+    monkeypatch.setattr(nudges, "hint_worker", sent.append)
     two_zones()
     run("az-a")
     assert due_zones() == ["az-b"]
@@ -204,13 +198,13 @@ def test_run_beside_another_in_the_zone_is_skipped() -> None:
 
     from django.db import connection  # noqa: PLC0415
 
-    from capacity.locks import LockSpace, session_lock  # noqa: PLC0415
+    from journal.leases import held_lease  # noqa: PLC0415
 
     two_zones()
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with session_lock(LockSpace.TASK, "failover.reconcile:az-a") as is_mine:
+        with held_lease("failover.reconcile:az-a") as is_mine:
             assert is_mine
             held.set()
             done.wait(30)

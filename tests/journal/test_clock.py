@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shelve
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,21 +10,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery.beat import ScheduleEntry
 from celery.exceptions import Reject
-from celery.schedules import schedule
 from django.conf import settings
 from django.db import connection, transaction
 
 from config.celery_app import app
 from hosts.models import PlannedHostChange
 from journal import clock, task_clock
+from journal.beat import LeasedScheduler
 from journal.clock import FollowedClock, database_now, followed_clock
 from journal.health import check_beat
-from journal.models import Heartbeat, ProcessClock
-from journal.task_clock import ClockedRequest, ClockedScheduler
+from journal.models import BeatEntry, Heartbeat, ProcessClock
+from journal.task_clock import ClockedRequest
 from journal.tasks import beat
 from tests.factories import make_host
+from tests.journal.schedulers import send_due
 from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -180,35 +179,27 @@ def test_expiry_and_start_of_a_message_are_the_databases_times(wall: SimpleNames
 
 
 def test_beat_sends_at_once_what_a_wrong_clock_said_it_sent_tomorrow(
-    wall: SimpleNamespace, tmp_path: Path
+    wall: SimpleNamespace, sent_entries: list[str]
 ) -> None:
     del wall
-    path = str(tmp_path / "schedule")
-    ClockedScheduler(app, schedule_filename=path).close()
-    with shelve.open(path, writeback=True) as stored:  # noqa: S301 - our own
-        for entry in stored["entries"].values():
-            entry.last_run_at = database_now() + DAY
-    again = ClockedScheduler(app, schedule_filename=path)
-    now = database_now()
-    sent = [entry.last_run_at for entry in again.schedule.values()]
-    assert all(moment is not None and moment <= now for moment in sent)
-    assert again.schedule["heartbeat"].is_due()[0]
-    again.close()
+    BeatEntry.objects.create(entry="drills", last_run_at=database_now() + DAY, epoch=1)
+    scheduler = LeasedScheduler(app)
+    send_due(scheduler)
+    assert "drills" in sent_entries
+    assert BeatEntry.objects.get(entry="drills").last_run_at <= database_now()
+    scheduler.close()
 
 
 def test_beat_with_a_wrong_clock_sends_nothing(
-    wall: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wall: SimpleNamespace, sent_entries: list[str]
 ) -> None:
-    sent: list[Any] = []
-    monkeypatch.setattr(ClockedScheduler, "apply_async", lambda *_, **__: sent.append(1))
-    scheduler = ClockedScheduler(app, schedule_filename=str(tmp_path / "schedule"))
-    entry = ScheduleEntry(name="x", task="journal.beat", schedule=schedule(15), app=app)
+    scheduler = LeasedScheduler(app)
     wall.ahead = DAY
-    scheduler.apply_entry(entry)
-    assert sent == []
+    send_due(scheduler)
+    assert sent_entries == []
     wall.ahead = timedelta()
-    scheduler.apply_entry(entry)
-    assert sent == [1]
+    scheduler.apply_entry(scheduler.schedule["heartbeat"])
+    assert sent_entries == ["heartbeat"]
     scheduler.close()
 
 

@@ -118,6 +118,7 @@ def project(checkout: Checkout) -> Checkout:
     shutil.copy(this_checkout().root / "run", checkout.root)
     (checkout.root / "config").mkdir()
     (checkout.root / "config" / "__init__.py").touch()
+    shutil.copy(this_checkout().root / "config" / "queues.py", checkout.root / "config")
     shutil.copytree(
         this_checkout().root / "config" / "launcher",
         checkout.root / "config" / "launcher",

@@ -105,12 +105,7 @@ def test_other_providers_and_what_hosts_change_themselves_are_not_announced(
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     tasks: list[str] = []
 
-    class App:
-        @staticmethod
-        def send_task(name: str, **_: object) -> None:
-            tasks.append(name)
-
-    monkeypatch.setattr(nudges, "current_app", App)
+    monkeypatch.setattr(nudges, "hint_worker", tasks.append)
     return tasks
 
 

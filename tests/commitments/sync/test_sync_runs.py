@@ -9,12 +9,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from capacity.locks import LockSpace, lock_key
 from capacity.models import FlavorGroupSnapshot
 from commitments.metrics_sync import SKIP_REASONS
 from commitments.models import Commitment, SyncOutcome, SyncRun
 from commitments.services.limes import take_in_commitments
 from config.sections import SyncSettings
+from journal.leases import held_lease
 from journal.metrics import metrics_page
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 
@@ -51,20 +51,11 @@ def test_without_flavor_groups_nobody_is_asked(
 
 
 def test_a_second_run_leaves_the_first_alone(cloud: FakeCloud) -> None:
-    from django.db import connections  # noqa: PLC0415 - a second session for the lock
-
-    other = connections.create_connection("default")
-    try:
-        with other.cursor() as cursor:
-            key = lock_key(LockSpace.TASK, "commitments.sync")
-            cursor.execute("SELECT pg_advisory_lock(%s)", [key])
+    with held_lease("commitments.sync") as is_held:
+        assert is_held
         assert sync(cloud).error_code == "already_running"
         assert not SyncRun.objects.exists()
         assert cloud.seen.total() == 0
-        with other.cursor() as cursor:  # closing alone gives it back a moment later
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
-    finally:
-        other.close()
     assert sync(cloud).outcome == "success"
 
 

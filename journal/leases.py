@@ -1,0 +1,204 @@
+"""Leases: who may do what outlives a transaction, as rows and by the database's time.
+
+A session-level lock of PostgreSQL is of a server session, which a pooler hands to the next client
+after each transaction, so none is taken anywhere. A lease is a row with its holder, its end and an
+epoch that grows whenever it changes hands. The holder renews it from a thread of its own; one that
+died loses it after ``HEADROOM_LEASE_SECONDS``. A holder that was only slow finds out at its next
+write: each transaction that takes a lock of ours checks the leases of its run first
+(:func:`check_leases`), and nobody else gets a lease while such a transaction is open.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import uuid4
+
+import structlog
+from django.conf import settings
+from django.db import Error, OperationalError, connection, transaction
+
+from journal.errors import HeadroomError
+from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
+
+log = structlog.get_logger(__name__)
+
+BEAT_LEASE = "beat"
+RENEWALS_PER_LEASE = 3
+#: What a crash of the server forgets of a lease is the end of its holder's session as well.
+FIRST = """
+SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true);
+"""
+TAKE = """
+INSERT INTO journal_lease AS lease (name, holder, epoch, taken_at, renewed_at, expires_at)
+SELECT %(name)s, %(holder)s, 1, clock_timestamp(), clock_timestamp(),
+       clock_timestamp() + %(seconds)s * interval '1 second'
+ WHERE NOT EXISTS (
+    SELECT FROM journal_lease WHERE name = %(name)s AND expires_at > clock_timestamp()
+ )
+ON CONFLICT (name) DO UPDATE
+   SET holder = excluded.holder, epoch = lease.epoch + 1, taken_at = excluded.taken_at,
+       renewed_at = excluded.renewed_at, expires_at = excluded.expires_at
+ WHERE lease.expires_at <= clock_timestamp()
+RETURNING epoch
+"""
+RENEW = """
+UPDATE journal_lease
+   SET renewed_at = clock_timestamp(),
+       expires_at = clock_timestamp() + %(seconds)s * interval '1 second'
+ WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
+RETURNING epoch
+"""
+GIVE_BACK = """
+UPDATE journal_lease SET expires_at = clock_timestamp()
+ WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
+RETURNING epoch
+"""
+#: A new holder changes the epoch, a key, and so waits for those that have checked it.
+CHECK = """
+SELECT 1 FROM journal_lease
+ WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s FOR KEY SHARE
+"""
+
+
+class LeaseLost(HeadroomError):  # noqa: N818 - a state of the system, not a defect
+    """Another process does this work now: the one that asks was silent for too long."""
+
+    code = "lease_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease that was ours when it was taken.
+
+    Attributes:
+        epoch: How often it has changed hands.
+    """
+
+    name: str
+    holder: str
+    epoch: int
+
+    def renew(self) -> bool:
+        """Hold it from now on for another term; return whether it is ours still."""
+        return bool(_write(RENEW, self._values()))
+
+    def give_back(self) -> None:
+        """End it now."""
+        _write(GIVE_BACK, self._values())
+
+    def check(self) -> None:
+        """Keep it ours until the end of the open transaction.
+
+        Raises:
+            LeaseLost: somebody else has it.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(CHECK, self._values())
+            if cursor.fetchone() is None:
+                message = f"{self.name} is done by another process now"
+                raise LeaseLost(message, lease=self.name, epoch=self.epoch)
+
+    def _values(self) -> dict[str, str | float]:
+        return {
+            "name": self.name,
+            "holder": self.holder,
+            "epoch": self.epoch,
+            "seconds": settings.HEADROOM.lease_seconds,
+        }
+
+
+_held: ContextVar[tuple[Lease, ...]] = ContextVar("held_leases", default=())
+
+
+def take_lease(name: str) -> Lease | None:
+    """Take a lease if nobody has it; never waits for its holder.
+
+    Raises:
+        RuntimeError: a transaction is open: nobody else would see the lease before its end.
+    """
+    holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4()}"
+    values: dict[str, str | float] = {
+        "name": name,
+        "holder": holder,
+        "seconds": settings.HEADROOM.lease_seconds,
+    }
+    try:
+        epoch = _write(TAKE, values)
+    except OperationalError as error:
+        if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
+            raise
+        return None  # its holder is writing, if too late
+    return Lease(name=name, holder=holder, epoch=epoch) if epoch else None
+
+
+@contextmanager
+def held_lease(name: str) -> Iterator[bool]:
+    """Hold a lease, if it is free now; for runs of several transactions.
+
+    Yields:
+        Whether it is ours.
+    """
+    lease = take_lease(name)
+    if lease is None:
+        yield False
+        return
+    token = _held.set((*_held.get(), lease))
+    renewal = _Renewal(lease)
+    renewal.start()
+    try:
+        yield True
+    finally:
+        _held.reset(token)
+        renewal.end()
+        with suppress(Error):  # what is not given back ends by itself
+            lease.give_back()
+
+
+def check_leases() -> None:
+    """Keep the leases of this run ours until the end of the open transaction.
+
+    Raises:
+        LeaseLost: somebody else has one of them.
+    """
+    for lease in _held.get():
+        lease.check()
+
+
+class _Renewal(threading.Thread):
+    """Renews a lease until told to end, on a connection that is there only for that moment."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(name=f"lease {lease.name}", daemon=True)
+        self._lease = lease
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Renew it several times per term, as long as it is ours."""
+        while not self._is_over.wait(settings.HEADROOM.lease_seconds / RENEWALS_PER_LEASE):
+            try:
+                if not self._lease.renew():
+                    log.error("lease_lost", lease=self._lease.name, epoch=self._lease.epoch)
+                    return
+            except Error as error:
+                log.warning("lease_not_renewed", lease=self._lease.name, error=str(error))
+            finally:
+                connection.close()
+
+    def end(self) -> None:
+        """Renew it no more."""
+        self._is_over.set()
+
+
+def _write(sql: str, values: dict[str, str | float]) -> int:
+    """Run one statement in a transaction of its own; return the epoch, 0 if no row was written."""
+    with transaction.atomic(durable=True), connection.cursor() as cursor:
+        cursor.execute(FIRST + sql, values)
+        cursor.nextset()
+        row = cursor.fetchone()
+        return int(row[0]) if row else 0

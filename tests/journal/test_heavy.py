@@ -1,0 +1,101 @@
+"""Long computations: apart, with a deadline, few at once; their errors and answers come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from config.launcher.processes import is_alive
+from journal.errors import InvalidInput
+from journal.heavy import (
+    ComputationTooLong,
+    TooManyComputations,
+    computed_apart,
+    heavy_question,
+)
+from journal.outages import as_unavailable
+
+PATIENCE_SECONDS = 30.0
+
+
+def limited(settings: Any, **limits: float) -> None:
+    heavy = settings.HEADROOM.heavy.model_copy(update=limits)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"heavy": heavy})
+
+
+def test_answer_comes_back_whole() -> None:
+    answer = os.urandom(3_000_000)
+    assert computed_apart(lambda: answer + b"!") == answer + b"!"
+
+
+def test_error_comes_back_with_its_facts() -> None:
+    def refuse() -> bytes:
+        raise InvalidInput("at: must not be in the past", field="at")
+
+    with pytest.raises(InvalidInput) as refused:
+        computed_apart(refuse)
+    assert (refused.value.code, refused.value.facts) == ("invalid_input", {"field": "at"})
+
+
+def test_what_never_ends_is_ended(settings: Any, tmp_path: Path) -> None:
+    limited(settings, deadline_seconds=0.5)
+
+    def for_ever() -> bytes:
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        while True:
+            pass
+
+    with pytest.raises(ComputationTooLong) as late:
+        computed_apart(for_ever)
+    told = as_unavailable(late.value)
+    assert told is not None
+    assert int(told.headers["Retry-After"]) >= 1
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_child_that_dies_is_no_answer() -> None:
+    def die() -> bytes:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return b""
+
+    with pytest.raises(ComputationTooLong, match="died"):
+        computed_apart(die)
+
+
+def test_child_has_no_file_of_its_parent_and_a_low_priority(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w"):
+        numbers = computed_apart(
+            lambda: ",".join(
+                one.name for one in Path("/proc/self/fd").iterdir() if int(one.name) > 2
+            ).encode()
+        )
+    assert len(numbers.split(b",")) <= 2  # the pipe, and the listing itself
+    mine = os.nice(0)
+    assert int(computed_apart(lambda: str(os.nice(0)).encode())) == min(19, mine + 10)
+
+
+def test_no_more_than_allowed_are_answered_at_once(settings: Any) -> None:
+    limited(settings, most_at_once=2)
+    begun, ends = [Event(), Event()], Event()
+
+    def answer(number: int) -> None:
+        with heavy_question():
+            begun[number].set()
+            ends.wait(PATIENCE_SECONDS)
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(answer, number) for number in range(2)]
+        assert all(event.wait(PATIENCE_SECONDS) for event in begun)
+        with pytest.raises(TooManyComputations) as refused, heavy_question():
+            pass
+        assert int(refused.value.headers["Retry-After"]) >= 1
+        ends.set()
+        assert all(answer.result(PATIENCE_SECONDS) is None for answer in answers)
+    with heavy_question():
+        pass
