@@ -8,6 +8,7 @@ from django.conf import settings
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from journal.clock import TOLERANCE
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 from scheduling.resources import GIB
 
@@ -79,7 +80,8 @@ GROUP_FIGURES = f"""
 SELECT capacity.group_name, capacity.zone, capacity.committed_memory_bytes / {GIB}::float8,
        coalesce(held.slots, 0),
        (capacity.is_ready AND coalesce(done.computed_at, capacity.computed_at, '-infinity')
-                              >= now() - make_interval(secs => %(ready_seconds)s))::int,
+                              BETWEEN now() - make_interval(secs => %(ready_seconds)s)
+                                  AND now() + %(tolerance)s)::int,
        capacity.reserved_unused_memory_bytes / {GIB}::float8
   FROM capacity_groupcapacity AS capacity
   LEFT JOIN capacity_capacitycomputation AS done ON done.zone = capacity.zone
@@ -122,8 +124,9 @@ class CapacityCollector:
         """
         with scrape_cursor() as cursor:
             families: list[Metric] = []
+            parameters = {"ready_seconds": _ready_seconds(), "tolerance": TOLERANCE}
             for statement, labels, gauges in FAMILIES:
-                cursor.execute(statement, {"ready_seconds": _ready_seconds()})
+                cursor.execute(statement, parameters)
                 families.extend(_families(cursor.fetchall(), labels, gauges))
         return families
 

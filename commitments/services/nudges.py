@@ -41,7 +41,8 @@ WITH broken AS (
        AND (held.next_reconcile_at IS NULL OR held.next_reconcile_at > %(now)s)
        AND ((held.ready_reason IN ('Accepted', 'Rejected') AND held.accepted_amount IS NOT NULL
              AND (held.ready_reason = 'Accepted' OR held.next_reconcile_at IS NULL
-                  OR held.next_reconcile_at = held.end_time)
+                  OR held.next_reconcile_at = held.end_time
+                  OR held.next_reconcile_at > %(latest)s)
              AND (coalesce(slots.memory_bytes, 0) <> held.accepted_amount OR slots.has_unplaced))
             OR (held.state = 'pending' AND held.accepted_amount IS NULL AND slots.has_placed))
      ORDER BY held.id FOR NO KEY UPDATE OF held SKIP LOCKED
@@ -68,7 +69,7 @@ UPDATE commitments_commitment AS held SET next_reconcile_at = %(now)s
 """  # noqa: S608 - constants only
 HAS_NO_RETRY = """
 (held.next_reconcile_at IS NULL OR held.next_reconcile_at = held.start_time
- OR held.next_reconcile_at = held.end_time)
+ OR held.next_reconcile_at = held.end_time OR held.next_reconcile_at > %(latest)s)
 """
 
 
@@ -117,7 +118,7 @@ def nudge_outdated(zone: str, now: datetime) -> int:
     """
     statement = RENEWABLE.format(chosen="slot.zone = %(zone)s", patience=HAS_NO_RETRY)
     with connection.cursor() as cursor:
-        cursor.execute(statement, {"zone": zone, "now": now})
+        cursor.execute(statement, {"zone": zone, "now": now, "latest": _latest_retry(now)})
         return int(cursor.rowcount)
 
 
@@ -129,7 +130,6 @@ def nudge_misdated(now: datetime) -> int:
     Returns:
         How many.
     """
-    cap = timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
     ended_early = Commitment.objects.filter(
         ready_reason=Condition.EXPIRED,
         next_reconcile_at__isnull=True,
@@ -137,7 +137,7 @@ def nudge_misdated(now: datetime) -> int:
         state__in=LIVE_STATUSES,
     )
     put_off = Commitment.objects.filter(
-        ready_reason=Condition.RESERVING, next_reconcile_at__gt=now + cap + TOLERANCE
+        ready_reason=Condition.RESERVING, next_reconcile_at__gt=_latest_retry(now)
     )
     nudged = 0
     for rows in (ended_early, put_off):
@@ -157,5 +157,10 @@ def nudge_broken(zone: str, now: datetime) -> int:
         How many.
     """
     with connection.cursor() as cursor:
-        cursor.execute(BROKEN, {"zone": zone, "now": now})
+        cursor.execute(BROKEN, {"zone": zone, "now": now, "latest": _latest_retry(now)})
         return int(cursor.rowcount)
+
+
+def _latest_retry(now: datetime) -> datetime:
+    """Return the last moment at which a retry can be; one further ahead is due."""
+    return now + timedelta(seconds=settings.HEADROOM.retry.cap_seconds) + TOLERANCE

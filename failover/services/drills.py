@@ -24,7 +24,7 @@ from failover.drill_models import DrillScope, FailureDrill
 from failover.selectors.drills import zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.coverage import note_lower_bound
-from journal.clock import database_now
+from journal.clock import TOLERANCE, database_now
 
 log = structlog.get_logger(__name__)
 
@@ -103,8 +103,8 @@ def drill_zone(zone: str, *, request_id: str, now: datetime) -> list[FailureDril
     with transaction.atomic(durable=True):
         if not try_lock(LockSpace.TASK, f"{DRILL_TASK}:{zone}"):
             return []
-        since = rows[0].started_at
-        if FailureDrill.objects.filter(zone=zone, finished_at__gte=since).exists():
+        done_meanwhile = (rows[0].started_at, database_now() + TOLERANCE)
+        if FailureDrill.objects.filter(zone=zone, finished_at__range=done_meanwhile).exists():
             return []
         FailureDrill.objects.bulk_create(rows)
         note_lower_bound(zone, bound, now=now)

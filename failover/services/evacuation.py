@@ -38,6 +38,7 @@ from failover.services.steps import in_step
 from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
+from journal.clock import is_ahead
 from journal.errors import Busy, HeadroomError
 from journal.outages import RETRYABLE, sqlstate_of
 from journal.services import Change, record_changes
@@ -475,11 +476,9 @@ def _outcome(
     if host_id not in {None, move.from_host_id}:
         is_planned = move.state in PENDING_MOVES and host_id == move.target_host_id
         return MoveState.ARRIVED if is_planned else MoveState.ELSEWHERE
-    age = now - move.changed_at
-    is_back = move.from_host.state == HostState.UP and age >= BACK_GRACE
-    if move.state == MoveState.STARTED:
-        return MoveState.DROPPED if is_back and age >= START_LIMIT else None
-    return MoveState.DROPPED if is_back else None
+    patience = START_LIMIT if move.state == MoveState.STARTED else BACK_GRACE
+    is_overdue = now - move.changed_at >= patience or is_ahead(move.changed_at, now)
+    return MoveState.DROPPED if move.from_host.state == HostState.UP and is_overdue else None
 
 
 def _retire(zone: str, reservation_ids: Iterable[int], now: datetime) -> None:

@@ -75,8 +75,8 @@ def test_gauges_of_rows_that_are_gone_disappear() -> None:
 
 @pytest.mark.parametrize(
     ("age_seconds", "ready"),
-    [(0, 1), (3 * 300 - 5, 1), (3 * 300 + 5, 0)],
-    ids=["fresh", "within three intervals", "older than three intervals"],
+    [(0, 1), (3 * 300 - 5, 1), (3 * 300 + 5, 0), (-24 * 3600, 0)],
+    ids=["fresh", "within three intervals", "older than three intervals", "a day ahead"],
 )
 def test_row_that_nobody_computes_any_more_is_not_ready(age_seconds: int, ready: int) -> None:
     """Spec liquid, 20 row 14: rows must not stay ready for ever."""

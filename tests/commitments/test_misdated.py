@@ -10,7 +10,7 @@ from django.conf import settings
 from capacity.models import CapacityComputation, Reservation
 from capacity.selectors.capacity_freshness import zones_computed_within
 from commitments.models import Commitment, Condition
-from commitments.services.nudges import nudge_misdated
+from commitments.services.nudges import nudge_broken, nudge_misdated
 from commitments.services.repair import repair_due_commitments
 from failover.models import FailoverZone
 from failover.services.loop import due_zones
@@ -100,3 +100,15 @@ def test_capacity_that_was_computed_tomorrow_is_not_recent() -> None:
     done.computed_at += DAY
     done.save()
     assert zones_computed_within(["az-a"], DAY) == set()
+
+
+def test_a_retry_of_what_was_rolled_back_further_ahead_than_the_longest_delay_is_due(
+    accepted: Commitment,
+) -> None:
+    cap = timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
+    now = database_now()
+    Reservation.objects.filter(commitment=accepted).update(target_host=None)
+    Commitment.objects.update(ready_reason=Condition.REJECTED)
+    for ahead, is_due in ((cap, False), (DAY, True)):
+        Commitment.objects.update(next_reconcile_at=now + ahead)
+        assert nudge_broken("az-a", now) == int(is_due)

@@ -6,6 +6,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -191,6 +192,25 @@ class TestRenewal:
         assert nudge_outdated("az-a", timezone.now()) == 1
         repair()
         assert sizes() == [("small", 4, 4)]
+
+    @pytest.mark.parametrize(
+        ("ahead", "nudged"),
+        [
+            pytest.param(timedelta(0), 0, id="the longest delay"),
+            pytest.param(timedelta(days=1), 1, id="a clock a day ahead"),
+        ],
+    )
+    def test_a_retry_further_ahead_than_the_longest_delay_is_due(
+        self, ahead: timedelta, nudged: int
+    ) -> None:
+        hold(A, 4)
+        resize("small", 4, 4)
+        now = timezone.now()
+        longest = timedelta(seconds=settings.HEADROOM.retry.cap_seconds)
+        Commitment.objects.update(next_reconcile_at=now + longest + ahead)
+        assert nudge_outdated("az-a", now) == nudged
+        repair()
+        assert sizes() == ([("small", 4, 4)] if nudged else [("small", 2, 2)] * 2)
 
     def test_a_slot_on_its_way_to_another_host_stays(self) -> None:
         hold(A, 2)

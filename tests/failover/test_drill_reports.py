@@ -7,13 +7,17 @@ import pytest
 from django.utils import timezone
 
 from failover.domain.drill import simulate
+from failover.domain.drill_report import DrillReport, drill_pairs
+from failover.domain.drill_state import DrillState
 from failover.drill_models import CoverageAccount, FailureDrill
 from failover.scrape import CoverageCollector
 from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
 from failover.selectors.drills import drill_state
+from failover.services import drills
 from failover.services.coverage import LONGEST_STEP, account_coverage
-from failover.services.drills import KEPT, drill_zones
+from failover.services.drills import KEPT, drill_zone, drill_zones
 from hosts.models import HostState, Instance
+from journal.clock import database_now
 from journal.metrics import metric_name
 from scheduling.resources import GIB
 from tests.factories import make_reservation
@@ -126,6 +130,36 @@ def test_newest_report_is_shown_and_old_ones_are_forgotten() -> None:
     }
     assert shown("reserved_bytes") == {("az-a",): 4 * GIB}
     assert shown("reserved_lower_bound_bytes")[("az-a",)] >= 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("ahead", "stored"),
+    [
+        pytest.param(timedelta(0), 0, id="a run beside this one"),
+        pytest.param(timedelta(days=1), 3, id="a clock a day ahead"),
+    ],
+)
+def test_report_of_tomorrow_does_not_stop_the_one_of_tonight(
+    ahead: timedelta, stored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_zone("r@3{a@1}")
+
+    def store_another(state: DrillState) -> DrillReport:
+        moment = database_now() + ahead
+        FailureDrill.objects.create(
+            zone="az-a",
+            scope="host",
+            started_at=moment,
+            finished_at=moment,
+            cases=1,
+            simulated=1,
+            unprotected_vms=99,
+        )
+        return drill_pairs(state)
+
+    monkeypatch.setattr(drills, "drill_pairs", store_another)
+
+    assert len(drill_zone("az-a", request_id="nightly", now=timezone.now())) == stored
 
 
 def test_coverage_is_counted_by_zone_and_flavor() -> None:

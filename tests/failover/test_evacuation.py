@@ -29,6 +29,7 @@ from failover.services.evacuation import (
 )
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
+from journal.clock import TOLERANCE
 from journal.models import AuditEntry
 from scheduling.resources import GIB
 from tests.api.scheduler_client import NovaClient
@@ -37,6 +38,7 @@ from tests.failover.drill_rows import ZoneRows, make_zone
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ACTOR = Actor(name="test")
+DAY = timedelta(days=1)
 S3 = "rA@3{a@1,b@2} rB@4{a@1} rC@5{b@2}"
 S7 = "rA@3{a@1,b@2} rB@4{a@1,c@5} rC@6{b@2,c@5}"
 
@@ -274,6 +276,9 @@ def test_vm_that_is_gone_ends_its_move() -> None:
         pytest.param(BACK_GRACE, False, {"dropped": 1}, id="the host is back for good"),
         pytest.param(BACK_GRACE, True, {}, id="Nova has asked for it"),
         pytest.param(START_LIMIT, True, {"dropped": 1}, id="and nothing came of it"),
+        pytest.param(-TOLERANCE, False, {}, id="a moment ahead, as between two statements"),
+        pytest.param(-DAY, False, {"dropped": 1}, id="a clock a day ahead planned it"),
+        pytest.param(-DAY, True, {"dropped": 1}, id="a clock a day ahead started it"),
     ],
 )
 def test_move_is_dropped_when_the_host_is_back(
