@@ -147,9 +147,9 @@ def test_flavor_groups_not_ready_is_503(
 
 def test_too_large_body_is_413(liquid: LiquidClient, settings: Any) -> None:
     make_group()
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
+    body = b" " * ((settings.HEADROOM.liquid.max_body_mib << 20) + 1)
     for method, path in (("POST", CAPACITY), ("POST", USAGE), ("PUT", QUOTA), ("POST", CHANGE)):
-        assert_text(liquid.send(method, path, b" " * 101), 413)
+        assert_text(liquid.send(method, path, body), 413)
 
 
 @pytest.mark.parametrize(

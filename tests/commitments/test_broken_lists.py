@@ -85,8 +85,9 @@ def expression(alert: str) -> str:
 
 
 def is_firing(alert: str) -> bool:
-    """Whether a scrape shows what an alert of the form ``series == 1`` waits for."""
-    series, _, wanted = expression(alert).partition(" == ")
+    """Whether a scrape shows what an alert of the form ``max by (...) (series) == 1`` waits for."""
+    of_all, _, wanted = expression(alert).partition(" == ")
+    series = of_all.rpartition("(")[2].rstrip(")")
     shown = scrape().splitlines()
     samples = [line.rsplit(" ", 1) for line in shown if not line.startswith("#")]
     return any(
