@@ -30,6 +30,15 @@ def tell_metrics_of_worker(**_: object) -> None:
     start_exporter("worker", port=settings.HEADROOM.metrics.worker_port)
 
 
+@worker_init.connect
+def start_spans(**_: object) -> None:
+    """Make spans of tasks, where traces are asked for."""
+    if settings.HEADROOM.tracing.endpoint:
+        from journal.spans import start_tracing  # noqa: PLC0415 - its packages are an extra
+
+        start_tracing("worker", settings.HEADROOM.tracing)
+
+
 @worker_process_init.connect
 def leave_metrics_to_parent(**_: object) -> None:
     """Close what a process of the pool inherited."""

@@ -47,7 +47,7 @@ from config.sections import (
 from config.sections_deadlines import DeadlineSettings, HeavySettings
 from config.sections_failover import FailoverSettings
 from config.sections_placement import PlacementSettings
-from config.sections_web import WebSettings
+from config.sections_web import TracingSettings, WebSettings
 
 PREFIX = "HEADROOM_"
 NESTING = "__"
@@ -176,6 +176,7 @@ class Environment(BaseSettings):
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     web: WebSettings = Field(default_factory=WebSettings)
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
 
     @field_validator(
         "lease_seconds",

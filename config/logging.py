@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging.config
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
 
-def logging_tree(*, json_lines: bool, level: str, file: Path | None = None) -> dict[str, Any]:
+def logging_tree(
+    *, json_lines: bool, level: str, file: Path | None = None, more: Sequence[Processor] = ()
+) -> dict[str, Any]:
     """Configure structlog and the standard library to write the same lines.
 
     Args:
         json_lines: JSON for machines, coloured text for people otherwise.
         level: Least severe level that is written.
+        more: What else adds keys to every line.
         file: Where lines are added; opened again when it was moved away. Standard error if none.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        *more,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -22,6 +22,15 @@ try:
 except ConfigurationError as error:
     raise SystemExit(f"headroom: configuration error: {error}") from None
 
+if HEADROOM.tracing.endpoint:
+    try:
+        from journal.spans import add_trace_id
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            "headroom: configuration error: HEADROOM_TRACING__ENDPOINT: needs the packages of "
+            f"requirements-tracing.lock, {error.name} is not installed (docs/operations.md, Traces)"
+        ) from None
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 DEBUG = HEADROOM.debug
 SECRET_KEY = (
@@ -282,6 +291,7 @@ LOGGING = logging_tree(
     json_lines=HEADROOM.log_format == "json",
     level=HEADROOM.log_level,
     file=HEADROOM.log_file,
+    more=[add_trace_id] if HEADROOM.tracing.endpoint else [],
 )
 
 PROMETHEUS_EXPORT_MIGRATIONS = False

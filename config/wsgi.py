@@ -17,4 +17,9 @@ from placement.warming import warm_up  # noqa: E402 - likewise
 from placement.wsgi import placement_first  # noqa: E402 - likewise
 
 application = guarded(placement_first(django_application), settings.HEADROOM)
+if settings.HEADROOM.tracing.endpoint:
+    from journal.spans import start_tracing, traced
+
+    start_tracing("web", settings.HEADROOM.tracing)
+    application = traced(application)
 warm_up()

@@ -11,7 +11,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any, TypeVar, cast
 
@@ -141,7 +141,23 @@ def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     if wrapper.queries_logged:
         wrapper.queries_log.append({"sql": sql, "time": "0"})
     with wrapper.wrap_database_errors:
+        if wrapper.execute_wrappers:
+            return _run_watched(wrapper, cursor, sql, parameters)
         return cursor.execute(sql, parameters, prepare=_local.is_prepared)
+
+
+def _run_watched(
+    wrapper: Any, cursor: psycopg.Cursor[Row], sql: str, parameters: Parameters
+) -> psycopg.Cursor[Row]:
+    """Run a statement inside what somebody has put around those of this connection."""
+
+    def execute(sql: str, parameters: Parameters, *_: object) -> psycopg.Cursor[Row]:
+        return cursor.execute(sql, parameters, prepare=_local.is_prepared)
+
+    for watch in reversed(wrapper.execute_wrappers):
+        execute = partial(watch, execute)
+    many, context = False, {"connection": wrapper, "cursor": cursor}
+    return execute(sql, parameters, many, context)
 
 
 def fetch(sql: str, parameters: Parameters = ()) -> list[Row]:
@@ -166,6 +182,7 @@ def fetch_prepared(sql: str, values: Sequence[str | int | None] = ()) -> list[Ro
     if (
         wrapper.in_atomic_block
         or wrapper.queries_logged
+        or wrapper.execute_wrappers
         or not wrapper.get_autocommit()
         or not headroom().placement.prepared_statements
     ):

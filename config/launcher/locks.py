@@ -14,10 +14,11 @@ from config.launcher.foreground import run_in_foreground
 from config.launcher.places import Checkout
 from config.launcher.terminal import LauncherError, step
 
-#: Requirements by place in the checkout. A lock agrees with that of the first, which comes first.
+#: Requirements that are installed into one environment: a lock agrees with those before it.
+TOGETHER = ("requirements.txt", "requirements-tracing.txt", "requirements-dev.txt")
+#: Requirements by place in the checkout.
 REQUIREMENTS = (
-    "requirements.txt",
-    "requirements-dev.txt",
+    *TOGETHER,
     "requirements-services.txt",
     "requirements-placement-peer.txt",
     "requirements-cloud.txt",
@@ -70,8 +71,9 @@ def run_lock(checkout: Checkout, env: Mapping[str, str]) -> int:
         command = [str(checkout.python), "-m", "uv", "pip", "compile", "--quiet", "--universal"]
         command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header"]
         command += ["--output-file", str(lock_of(Path(name))), name]
-        if name == "requirements-dev.txt":
-            command += ["--constraint", str(lock_of(Path(REQUIREMENTS[0])))]
+        if name in TOGETHER:
+            for earlier in TOGETHER[: TOGETHER.index(name)]:
+                command += ["--constraint", str(lock_of(Path(earlier)))]
         with step(f"locking {name}"):
             code = run_in_foreground(command, env=env, cwd=checkout.root)
         if code != 0:

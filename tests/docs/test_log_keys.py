@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "log-keys.md"
 APPS = ("bridge", "capacity", "commitments", "config", "failover", "hosts", "journal", "placement")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 #: Put on every line by the logging tree.
-OF_EVERY_LINE = {"event", "level", "logger", "timestamp", "exception"}
+OF_EVERY_LINE = {"event", "level", "logger", "timestamp", "exception", "trace_id"}
 #: The one function whose result is spread over a line.
 SPREAD = "line_of"
 

@@ -47,10 +47,17 @@ def test_no_requirements_file_is_without_a_lock() -> None:
     assert found == {ROOT / name for name in REQUIREMENTS}
 
 
-def test_tests_run_on_the_versions_of_production() -> None:
-    production = pins(text_of("requirements.lock"))
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-tracing.lock"])
+def test_tests_run_on_the_versions_of_production(name: str) -> None:
+    production = pins(text_of(name))
     development = pins(text_of("requirements-dev.lock"))
     assert {name: development.get(name) for name in production} == production
+
+
+def test_the_tracing_extra_leaves_the_versions_of_the_rest() -> None:
+    production = pins(text_of("requirements.lock"))
+    extra = pins(text_of("requirements-tracing.lock"))
+    assert {name: production.get(name, extra[name]) for name in extra} == extra
 
 
 def test_a_server_wheel_is_taken_with_its_hashes() -> None:
