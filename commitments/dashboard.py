@@ -5,17 +5,19 @@ One query per card, however many rows stand behind it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import models
 from django.db.models import Case, Count, F, Q, Sum, When
 from django.db.models.functions import Greatest
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from capacity.models import FlavorGroupSnapshot, GroupCapacity, HostCapacity
+from capacity.models import FlavorGroup, FlavorGroupSnapshot, GroupCapacity, HostCapacity
 from capacity.page_data import group_bar, legend
 from commitments.models import Commitment, CommitmentState, ResourceType, SyncRun
 from commitments.presentation import (
@@ -27,7 +29,7 @@ from commitments.presentation import (
 )
 from hosts.admin_columns import with_project_name
 from hosts.admin_filters import READY_HOST
-from journal.admin_base import badge, list_url, row_url
+from journal.admin_base import badge, list_url, may_view, row_url
 from journal.charts import Segment, stacked_bar
 from journal.clock import database_now
 from journal.formatting import (
@@ -104,16 +106,16 @@ class RoomSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """Everything on the first page."""
+    """Everything on the first page that the user may see; cards that they may not are None."""
 
     health: tuple[HealthLine, ...]
-    unfulfilled: tuple[UnfulfilledLine, ...]
+    unfulfilled: tuple[UnfulfilledLine, ...] | None
     unfulfilled_note: str
     unfulfilled_url: str
-    states: tuple[StateLine, ...]
-    zones: tuple[RoomSummary, ...]
+    states: tuple[StateLine, ...] | None
+    zones: tuple[RoomSummary, ...] | None
     zone_legend: tuple[tuple[str, str], ...]
-    groups: tuple[RoomSummary, ...]
+    groups: tuple[RoomSummary, ...] | None
     groups_note: str
     group_legend: tuple[tuple[str, str], ...]
 
@@ -121,24 +123,27 @@ class Dashboard:
 def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the dashboard to the index page of the admin (``UNFOLD["DASHBOARD_CALLBACK"]``)."""
     context["title"] = "Dashboard"
-    context["dashboard"] = build_dashboard(database_now())
+    context["dashboard"] = build_dashboard(
+        database_now(), may_see=lambda model: may_view(request, model)
+    )
     return context
 
 
-def build_dashboard(now: datetime) -> Dashboard:
-    """Read every card."""
-    states, open_count = _states()
-    groups = _groups(now)
+def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bool]) -> Dashboard:
+    """Read every card that may be seen: what shows figures of a model needs its view permission."""
+    sees_commitments = may_see(Commitment)
+    states, open_count = _states() if sees_commitments else (None, 0)
+    groups = _groups(now) if may_see(GroupCapacity) else None
     return Dashboard(
-        health=_health(now),
-        unfulfilled=_unfulfilled(now),
+        health=_health(now, may_see),
+        unfulfilled=_unfulfilled(now) if sees_commitments else None,
         unfulfilled_note=plural(open_count, "live commitment") + " not held as promised",
         unfulfilled_url=list_url("commitments.commitment", fulfilled="no"),
         states=states,
-        zones=_zones(),
+        zones=_zones() if may_see(HostCapacity) else None,
         zone_legend=legend("vms", "committed", "failover", "in_flight", "free"),
-        groups=groups[:GROUPS_SHOWN],
-        groups_note=f"first {GROUPS_SHOWN}" if len(groups) > GROUPS_SHOWN else "",
+        groups=None if groups is None else groups[:GROUPS_SHOWN],
+        groups_note=f"first {GROUPS_SHOWN}" if len(groups or ()) > GROUPS_SHOWN else "",
         group_legend=(
             ("vms", "running VMs"),
             ("committed", "reserved, unused"),
@@ -148,9 +153,13 @@ def build_dashboard(now: datetime) -> Dashboard:
     )
 
 
-def _health(now: datetime) -> tuple[HealthLine, ...]:
-    lines = [_beat_line(now), _import_line(now), _snapshot_line(now)]
-    for run in SyncRun.objects.order_by("-id")[:RUNS_SHOWN]:
+def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tuple[HealthLine, ...]:
+    about = (
+        (Heartbeat, _beat_line), (AuditEntry, _import_line), (FlavorGroup, _snapshot_line)
+    )  # fmt: skip
+    lines = [line(now) for model, line in about if may_see(model)]
+    runs = SyncRun.objects.order_by("-id")[:RUNS_SHOWN] if may_see(SyncRun) else ()
+    for run in runs:
         finished = f"{time_text(run.finished_at, now)}" if run.finished_at else "still running"
         is_bad = bool(run.error_code)
         tone = "bad" if is_bad else "ok" if run.finished_at else "warn"

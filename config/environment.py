@@ -44,6 +44,7 @@ from config.sections import (
     SyncSettings,
     UsageSettings,
 )
+from config.sections_admin import AdminSettings, OidcSettings
 from config.sections_deadlines import DeadlineSettings, HeavySettings
 from config.sections_failover import FailoverSettings
 from config.sections_placement import PlacementSettings
@@ -159,6 +160,8 @@ class Environment(BaseSettings):
     )
     deadlines: DeadlineSettings = Field(default_factory=DeadlineSettings)
     heavy: HeavySettings = Field(default_factory=HeavySettings)
+    admin: AdminSettings = Field(default_factory=AdminSettings)
+    oidc: OidcSettings = Field(default_factory=OidcSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
     keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
     sync: SyncSettings = Field(default_factory=SyncSettings)

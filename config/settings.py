@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -16,6 +17,7 @@ from kombu import Queue
 from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
 from config.queues import LONG, QUEUES, ROUTES, STEADY
+from config.sections_admin import OidcSettings
 
 try:
     HEADROOM = load_environment()
@@ -75,6 +77,25 @@ def _database(url: str) -> dict[str, Any]:
     }
 
 
+def oidc_client(oidc: OidcSettings) -> dict[str, Any]:
+    """Return the settings of the library that logs in at an OpenID Connect provider."""
+    secret = oidc.client_secret
+    return {
+        "OIDC_RP_CLIENT_ID": oidc.client_id,
+        "OIDC_RP_CLIENT_SECRET": "" if secret is None else secret.get_secret_value(),
+        "OIDC_RP_SIGN_ALGO": oidc.sign_algorithm,
+        "OIDC_RP_SCOPES": oidc.scopes,
+        "OIDC_OP_AUTHORIZATION_ENDPOINT": oidc.authorization_url,
+        "OIDC_OP_TOKEN_ENDPOINT": oidc.token_url,
+        "OIDC_OP_USER_ENDPOINT": oidc.userinfo_url,
+        "OIDC_OP_JWKS_ENDPOINT": oidc.jwks_url,
+        "OIDC_TIMEOUT": oidc.timeout_seconds,
+        "OIDC_USE_PKCE": True,
+        "OIDC_VERIFY_KID": oidc.verify_key_id,
+        "LOGIN_REDIRECT_URL_FAILURE": reverse_lazy("admin:login"),
+    }
+
+
 DATABASES = {
     "default": _database(os.environ.get("DATABASE_URL", "postgresql:///headroom")),
 }
@@ -89,6 +110,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
+    "axes",
     "django_prometheus",
     "rest_framework",
     "journal",
@@ -116,6 +138,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 ROOT_URLCONF = "config.urls"
@@ -139,6 +162,23 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",  # the first: refuses who failed too often
+    "django.contrib.auth.backends.ModelBackend",
+]
+# Rows are counted by address: who fails locks out nobody else, and no name is told apart.
+AXES_LOCKOUT_PARAMETERS = ["ip_address"]
+AXES_FAILURE_LIMIT = HEADROOM.admin.login_failures
+AXES_COOLOFF_TIME = timedelta(seconds=HEADROOM.admin.lockout_seconds)
+AXES_CLIENT_IP_CALLABLE = "journal.logins.client_address"
+AXES_USERNAME_CALLABLE = "journal.logins.login_name"
+AXES_LOCKOUT_CALLABLE = "journal.logins.locked_out"
+AXES_ENABLE_ADMIN = False
+AXES_DISABLE_ACCESS_LOG = True
+AXES_VERBOSE = False
+if HEADROOM.oidc.is_on:
+    AUTHENTICATION_BACKENDS.append("journal.oidc.OidcBackend")
+    globals().update(oidc_client(HEADROOM.oidc))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -153,6 +193,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 DATA_UPLOAD_MAX_MEMORY_SIZE = HEADROOM.liquid.max_body_mib << 20
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_AGE = HEADROOM.admin.session_seconds
 SESSION_COOKIE_SECURE = HEADROOM.secure_cookies
 CSRF_COOKIE_SECURE = HEADROOM.secure_cookies
 SECURE_SSL_REDIRECT = False
@@ -163,7 +204,18 @@ SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
 
 def _page(title: str, icon: str, model: str) -> dict[str, Any]:
     """Return a sidebar entry for the list of a model."""
-    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{model}_changelist")}
+    label = model.replace("_", ".", 1)
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{model}_changelist"),
+        "permission": lambda request: _may_view(request, label),
+    }
+
+
+def _may_view(request: Any, label: str) -> bool:
+    app, _, name = label.partition(".")
+    return bool(request.user.has_perm(f"{app}.view_{name}"))
 
 
 UNFOLD = {
@@ -238,6 +290,9 @@ UNFOLD = {
                         "title": "Candidate explorer",
                         "icon": "travel_explore",
                         "link": reverse_lazy("admin:placement_resourceprovider_candidates"),
+                        "permission": lambda request: _may_view(
+                            request, "placement.resourceprovider"
+                        ),
                     },
                     _page("Consumers", "inventory_2", "placement_consumer"),
                     _page("Traits", "label", "placement_trait"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
@@ -30,5 +31,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
     path("failover/v1/simulations", SimulationView.as_view()),
 ]
+if settings.HEADROOM.oidc.is_on:
+    urlpatterns.append(path("oidc/", include("mozilla_django_oidc.urls")))
 handler400 = "journal.views.plain_bad_request"
 handler500 = "journal.views.plain_server_error"

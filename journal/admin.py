@@ -8,20 +8,22 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 
+from journal.admin_accounts import ThemedGroupAdmin, ThemedUserAdmin
 from journal.admin_base import (
     SystemOwnedAdmin,
-    ThemedGroupAdmin,
-    ThemedUserAdmin,
     badge,
     column,
     find_link,
     find_target,
     json_block,
+    may_view,
+    register_findable,
     row_url,
     time_tag,
 )
@@ -33,6 +35,8 @@ admin.site.unregister(User)
 admin.site.unregister(Group)
 admin.site.register(User, ThemedUserAdmin)
 admin.site.register(Group, ThemedGroupAdmin)
+register_findable("User", User, "username")
+register_findable("Group", Group, "name")
 
 
 @admin.register(AuditEntry)
@@ -81,8 +85,15 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
     def find_view(
         self, request: HttpRequest, object_type: str, public_id: str
     ) -> HttpResponseRedirect:
-        """Lead to the page of an object, or back with a word when it is gone."""
+        """Lead to the page of an object, or back with a word when it is gone.
+
+        Raises:
+            PermissionDenied: the user may not see such objects, there or not; nor, if the type is
+                unknown, the audit entries that name it.
+        """
         target = find_target(object_type)
+        if not may_view(request, AuditEntry if target is None else target.model):
+            raise PermissionDenied
         row: Any = None
         if target is not None:
             row = target.model._default_manager.filter(  # noqa: SLF001 - public model API

@@ -29,8 +29,6 @@ from django.contrib.admin.views.main import (
     SEARCH_VAR,
     ChangeList,
 )
-from django.contrib.auth.admin import GroupAdmin, UserAdmin
-from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import connection, models
@@ -42,7 +40,6 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.admin import TabularInline as UnfoldTabularInline
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from journal.actors import Actor
 from journal.clock import database_now
@@ -64,6 +61,8 @@ NO_FILTERS = frozenset(
 """Parameters of a list that choose no rows by a column."""
 REFUSED_FILTER = "headroom_refused_filter"
 COUNT_CAP = 10_000
+MAX_SEARCH_WORDS = 20
+MAX_SEARCH_CHARACTERS = 1000
 TONE_ICONS = {
     "ok": "check_circle",
     "warn": "schedule",
@@ -77,7 +76,6 @@ TextColumn = Callable[[Any], SafeString | str]
 
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
-    DjangoUserAdmin = UserAdmin[User]
 
     class ThemeModelAdmin(admin.ModelAdmin[RowT]):
         """The theme's admin class, as far as types go."""
@@ -87,7 +85,6 @@ if TYPE_CHECKING:
 
 else:
     AnyPaginator = Paginator
-    DjangoUserAdmin = UserAdmin
 
     class ThemeModelAdmin(UnfoldModelAdmin):
         """The theme's admin class."""
@@ -144,7 +141,22 @@ def _estimated_rows(model: type[models.Model]) -> int:
     return int(row[0]) if row else 0
 
 
-class BaseAdmin(ThemeModelAdmin[RowT]):
+class BoundedSearch(ThemeModelAdmin[RowT]):
+    """Refuses searches that PostgreSQL could not plan: each word is a condition a field."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet[RowT], search_term: str
+    ) -> tuple[models.QuerySet[RowT], bool]:
+        """Return the rows found; none, with a message, where too much is asked for."""
+        is_long = len(search_term) > MAX_SEARCH_CHARACTERS
+        if is_long or len(search_term.split()) > MAX_SEARCH_WORDS or "\0" in search_term:
+            problem = f"A search has {MAX_SEARCH_WORDS} words at most: no rows are shown"
+            self.message_user(request, problem, messages.ERROR)
+            return queryset.none(), False
+        return super().get_search_results(request, queryset, search_term)
+
+
+class BaseAdmin(BoundedSearch[RowT]):
     """What every list and page has in common."""
 
     show_full_result_count = False
@@ -269,7 +281,7 @@ class ReadOnlyInline(ThemeTabularInline[RowT]):
         return False
 
 
-class CheckedActions(ThemeModelAdmin[RowT]):
+class CheckedActions(BoundedSearch[RowT]):
     """Actions that refuse forged row keys with a message; Django's own fails on them."""
 
     def response_action(
@@ -283,23 +295,6 @@ class CheckedActions(ThemeModelAdmin[RowT]):
             self.message_user(request, "; ".join(error.messages), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         return super().response_action(request, queryset)
-
-
-class ThemedUserAdmin(DjangoUserAdmin, CheckedActions[User]):
-    """Users, with the forms of the theme."""
-
-    form = UserChangeForm
-    add_form = UserCreationForm
-    change_password_form = AdminPasswordChangeForm
-    list_fullwidth = True
-    filter_horizontal = ()  # two lists side by side are wider than a small screen
-
-
-class ThemedGroupAdmin(GroupAdmin, CheckedActions[Group]):
-    """Groups of users."""
-
-    list_fullwidth = True
-    filter_horizontal = ()
 
 
 class ChoiceFilter(admin.SimpleListFilter):
@@ -328,6 +323,18 @@ class ChoiceFilter(admin.SimpleListFilter):
 def request_actor(request: HttpRequest) -> Actor:
     """Return who is signed in, as the audit trail names them."""
     return Actor(name=f"admin:{request.user.get_username()}")
+
+
+def may_view(request: HttpRequest, model: type[models.Model] | str) -> bool:
+    """Return whether who is signed in may see rows of a model.
+
+    Args:
+        request: Theirs.
+        model: The model, or its label ``app.model`` where it lives on a higher floor.
+    """
+    label = model if isinstance(model, str) else model._meta.label_lower  # noqa: SLF001 - public
+    app, _, name = label.partition(".")
+    return bool(request.user.has_perm(f"{app}.view_{name}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

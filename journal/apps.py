@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class JournalConfig(AppConfig):
@@ -20,6 +21,7 @@ class JournalConfig(AppConfig):
         from journal.metrics_work import WorkCollector  # noqa: PLC0415 - apps first
         from journal.migrating import connect_migrating  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
+        from journal.roles import keep_roles  # noqa: PLC0415 - apps first
         from journal.task_tracing import connect_task_tracing  # noqa: PLC0415 - apps first
 
         register_rules(BASE_RULES)
@@ -27,5 +29,6 @@ class JournalConfig(AppConfig):
         connect_task_tracing()
         watch_connections()
         connect_migrating(self)
+        post_migrate.connect(keep_roles, dispatch_uid="journal.roles")
         at_scrape(ClockCollector())
         at_scrape(WorkCollector())

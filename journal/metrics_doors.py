@@ -11,6 +11,10 @@ REFUSED_TOKENS = Counter(
     "Requests of an API without a token (missing) or with one that nobody knows (unknown).",
     ("reason",),
 )
+LOCKED_OUT_LOGINS = Counter(
+    metric_name("admin_locked_out_logins_total"),
+    "Logins to the admin that were refused for too many failures before.",
+)
 REASONS = ("missing", "unknown")
 for _reason in REASONS:
     REFUSED_TOKENS.labels(reason=_reason)

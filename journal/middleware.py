@@ -115,7 +115,7 @@ class SecurityHeadersMiddleware:
 
 
 class NoNulInAdminMiddleware:
-    """Refuse admin queries with a NUL character: no row can hold one, and PostgreSQL takes none.
+    """Refuse admin addresses with a NUL character: no row can hold one, and PostgreSQL takes none.
 
     Django's forms refuse it; its list filters pass it on to the database, which fails.
     """
@@ -127,10 +127,10 @@ class NoNulInAdminMiddleware:
         """Serve the request, or refuse it.
 
         Raises:
-            BadRequest: the query string of an admin page has a NUL character in it.
+            BadRequest: the address of an admin page has a NUL character in it.
         """
-        query = request.META.get("QUERY_STRING", "")
-        if request.path.startswith(ADMIN_PREFIX) and any(nul in query for nul in NUL):
+        asked = f"{request.path}?{request.META.get('QUERY_STRING', '')}"
+        if request.path.startswith(ADMIN_PREFIX) and any(nul in asked for nul in NUL):
             raise BadRequest
         return self.get_response(request)
 

@@ -6,6 +6,7 @@ from celery import shared_task
 
 from journal.clock import database_now
 from journal.health import BEAT
+from journal.logins import forget_failed_logins
 from journal.pruning import FORGET_AUDIT, prune_append_only, prune_logs, prune_over
 from journal.services import queue_heartbeat, record_heartbeat
 from journal.tracing import with_new_global_request_id
@@ -27,8 +28,11 @@ def beat_queue(queue: str) -> None:
 
 @shared_task(name=PRUNE, time_limit=600, soft_time_limit=570)
 def prune() -> dict[str, int]:
-    """Forget entries of logs and audit past their retention, and what is over."""
+    """Forget entries of logs and audit past their retention, what is over, and failed logins."""
     with with_new_global_request_id():
         now = database_now()
         audit = prune_append_only(FORGET_AUDIT, now=now)
-        return {**prune_logs(now=now), **prune_over(now=now), "audit": audit}
+        logins = forget_failed_logins(now=now)
+        return {
+            **prune_logs(now=now), **prune_over(now=now), "audit": audit, "failed_logins": logins
+        }  # fmt: skip
