@@ -214,8 +214,8 @@ class _Course:
 
 def _refuse(wrapper: BaseDatabaseWrapper, history: str, reason: str) -> None:
     REFUSED_SERVERS.labels(reason=reason).inc()
-    facts = {} if reason != "standby" else {"received_timeline": _received_timeline(wrapper)}
-    log.error("database_server_refused", reason=reason, history=history, **facts)
+    received = _received_timeline(wrapper) if reason == "standby" else None
+    log.error("database_server_refused", reason=reason, history=history, received_timeline=received)
     wrapper.close()
     message = f"the session leads to a server that is not the primary: {reason}"
     raise WrongServer(message)

@@ -215,7 +215,7 @@ class SnapshotCache:
         differences = snapshot_differences(current.snapshot, rebuilt.snapshot)
         observe_check(differences)
         if differences:
-            log.error("placement_snapshot_differs", **differences)
+            log.error("placement_snapshot_differs", counts=differences)
             self.reset()
         self._check.done()
         return differences
