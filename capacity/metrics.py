@@ -81,7 +81,7 @@ SELECT capacity.group_name, capacity.zone, capacity.committed_memory_bytes / {GI
        coalesce(held.slots, 0),
        (capacity.is_ready AND coalesce(done.computed_at, capacity.computed_at, '-infinity')
                               BETWEEN now() - make_interval(secs => %(ready_seconds)s)
-                                  AND now() + %(tolerance)s)::int,
+                                  AND now() + make_interval(secs => %(ahead_seconds)s))::int,
        capacity.reserved_unused_memory_bytes / {GIB}::float8
   FROM capacity_groupcapacity AS capacity
   LEFT JOIN capacity_capacitycomputation AS done ON done.zone = capacity.zone
@@ -124,7 +124,10 @@ class CapacityCollector:
         """
         with scrape_cursor() as cursor:
             families: list[Metric] = []
-            parameters = {"ready_seconds": _ready_seconds(), "tolerance": TOLERANCE}
+            parameters = {
+                "ready_seconds": _ready_seconds(),
+                "ahead_seconds": int(TOLERANCE.total_seconds()),
+            }
             for statement, labels, gauges in FAMILIES:
                 cursor.execute(statement, parameters)
                 families.extend(_families(cursor.fetchall(), labels, gauges))
