@@ -73,6 +73,7 @@ def validate_one_zone(zone: str) -> dict[str, int]:
         "removed_users": report.removed_users,
         "deleted": report.deleted,
         "transient": report.transient,
+        "invalid": report.invalid,
     }
 
 

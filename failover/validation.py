@@ -23,6 +23,21 @@ class InvalidResourceKey(ValueError):  # noqa: N818 - the published name
         self.key = key
 
 
+class InvalidResourceAmount(ValueError):  # noqa: N818 - like the other
+    """A reservation has so little of a resource that no VM can be in it."""
+
+
+def validate_amounts(*, memory_bytes: int, vcpus: int) -> None:
+    """Check how much a stored failover reservation holds.
+
+    Raises:
+        InvalidResourceAmount: If it is nothing of ``cpu`` or of ``memory``.
+    """
+    for key, amount in ((RESOURCE_CPU, vcpus), (RESOURCE_MEMORY, memory_bytes)):
+        if amount <= 0:
+            raise InvalidResourceAmount(f"invalid amount of {key}: {amount}, no VM fits in")
+
+
 def validate_resources(resources: Mapping[str, object] | None) -> None:
     """Check the resources of a failover reservation; none at all are accepted.
 

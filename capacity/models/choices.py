@@ -21,7 +21,7 @@ class AllocationState(models.TextChoices):
 
 
 class ReadyReason(models.TextChoices):
-    """Reasons of a reservation's Ready condition (spec commitments, 2.7)."""
+    """Reasons of a reservation's Ready condition (spec commitments, 2.7; failover, 3.1)."""
 
     ACTIVE = "ReservationActive", "active"
     PRE_ALLOCATED = "PreAllocated", "pre-allocated"
@@ -30,3 +30,4 @@ class ReadyReason(models.TextChoices):
     REVOKED = "PlacementRevoked", "placement revoked"
     MISSING_FLAVOR = "MissingResourceName", "missing flavor name"
     FLAVOR_NOT_FOUND = "FlavorNotFound", "flavor in no group"
+    INVALID_RESOURCES = "InvalidResources", "invalid resources"

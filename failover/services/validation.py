@@ -20,6 +20,7 @@ from django.db import connection
 
 from failover.choices import EventReason, SlotState
 from failover.conf import current_config
+from failover.constants import INVALID_RESOURCES, RESERVATION_ACTIVE
 from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
 from failover.metrics import VALIDATION_FAILURES, VALIDATION_SECONDS
 from failover.models import FailoverReservation
@@ -30,6 +31,7 @@ from failover.services.events import EventWriter, Happening, record_events
 from failover.services.replanning import note_due
 from failover.services.steps import in_step
 from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
+from failover.validation import InvalidResourceAmount, validate_amounts
 from journal.clock import database_now
 from journal.leases import held_lease
 from journal.tracing import with_global_request_id
@@ -84,6 +86,23 @@ UPDATE failover_failoverreservation AS known SET next_validation_at = due.next_v
  WHERE known.reservation_id = due.reservation_id
 """
 
+MARK_INVALID = """
+UPDATE capacity_reservation AS held
+   SET is_ready = false, ready_reason = %(reason)s, ready_message = bad.message,
+       ready_changed_at = %(now)s, updated_at = %(now)s
+  FROM unnest(%(ids)s::bigint[], %(messages)s::text[]) AS bad(id, message)
+ WHERE held.id = bad.id
+   AND (held.is_ready, held.ready_reason, held.ready_message)
+       IS DISTINCT FROM (false, %(reason)s, bad.message)
+"""
+
+MARK_VALID_AGAIN = """
+UPDATE capacity_reservation
+   SET is_ready = true, ready_reason = %(active)s, ready_message = '',
+       ready_changed_at = %(now)s, updated_at = %(now)s
+ WHERE id = ANY(%(ids)s) AND ready_reason = %(reason)s
+"""
+
 COOL_DOWN = """
 INSERT INTO failover_failovercooldown AS known (vm_uuid, host_id, failures, until)
 SELECT refused.vm_uuid, refused.host_id, 1, %(now)s + make_interval(secs => %(base)s)
@@ -104,12 +123,14 @@ class ValidationReport:
         removed_users: Users that could not.
         deleted: Reservations that nobody is left in, or whose host cannot hold any.
         transient: Reservations that could not be judged now; nothing was changed.
+        invalid: Reservations that can hold no VM: not ready, and kept.
     """
 
     valid: int = 0
     removed_users: int = 0
     deleted: int = 0
     transient: int = 0
+    invalid: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,11 +141,13 @@ class _Verdicts:
         failed: Membership -> filter that removed the host.
         dead_slots: Reservations whose host cannot hold any.
         unknown_slots: Reservations that could not be judged.
+        invalid_slots: Reservation -> what is wrong with its resources.
     """
 
     failed: dict[int, str] = field(default_factory=dict)
     dead_slots: set[int] = field(default_factory=set)
     unknown_slots: set[int] = field(default_factory=set)
+    invalid_slots: dict[int, str] = field(default_factory=dict)
 
 
 def due_validation_zones(*, now: datetime) -> list[str]:
@@ -224,6 +247,7 @@ class _Validation:
                 removed_users=report.removed_users + step.removed_users,
                 deleted=report.deleted + step.deleted,
                 transient=report.transient + step.transient,
+                invalid=report.invalid + step.invalid,
             )
         for name in verdicts.failed.values():
             VALIDATION_FAILURES.labels(az=self._snapshot.zone, filter=name).inc()
@@ -231,7 +255,8 @@ class _Validation:
 
     def _judged(self, rows: Sequence[int]) -> _Verdicts:
         snapshot = self._snapshot
-        verdicts = _Verdicts()
+        verdicts = _Verdicts(invalid_slots=self._invalid(rows))
+        rows = [row for row in rows if row not in verdicts.invalid_slots]
         self._judge_hosts(rows, verdicts)
         chosen = np.zeros(len(snapshot.slots), dtype=np.bool_)
         chosen[[row for row in rows if row not in verdicts.dead_slots]] = True
@@ -239,6 +264,20 @@ class _Validation:
         for member in members[~self._looks_fine(members)].tolist():
             self._ask(member, verdicts)
         return verdicts
+
+    def _invalid(self, rows: Sequence[int]) -> dict[int, str]:
+        """Return reservations whose resources are not valid, and why.
+
+        Source: spec failover, 13.2 step 2.
+        """
+        slots, problems = self._snapshot.slots, {}
+        for row in rows:
+            memory_bytes, vcpus = int(slots.memory_bytes[row]), int(slots.vcpus[row])
+            try:
+                validate_amounts(memory_bytes=memory_bytes, vcpus=vcpus)
+            except InvalidResourceAmount as problem:
+                problems[row] = str(problem)
+        return problems
 
     def _judge_hosts(self, rows: Sequence[int], verdicts: _Verdicts) -> None:
         """Find reservations whose host cannot take VMs; many at once are not believed.
@@ -323,7 +362,8 @@ class _Validation:
     def _write(self, rows: Sequence[int], verdicts: _Verdicts) -> ValidationReport:
         unknown = [row for row in rows if row in verdicts.unknown_slots]
         dead = [row for row in rows if row in verdicts.dead_slots and row not in set(unknown)]
-        judged = [row for row in rows if row not in {*unknown, *dead}]
+        invalid = [row for row in rows if row in verdicts.invalid_slots]
+        judged = [row for row in rows if row not in {*unknown, *dead, *invalid}]
         members = self._snapshot.members
         chosen = np.isin(members.slot, np.array(judged, dtype=np.int64))
         of_dead = np.isin(members.slot, np.array(dead, dtype=np.int64))
@@ -336,6 +376,7 @@ class _Validation:
         removed = self._remove(failed)
         deleted = delete_unused(touched_ids)
         self._postpone(unknown)
+        self._mark_invalid({row: verdicts.invalid_slots[row] for row in invalid})
         valid = [row for row in judged if row not in touched]
         self._acknowledge(valid, chosen)
         return ValidationReport(
@@ -343,6 +384,7 @@ class _Validation:
             removed_users=removed,
             deleted=len(deleted),
             transient=len(unknown),
+            invalid=len(invalid),
         )
 
     def _remove(self, failed: Mapping[int, str]) -> int:
@@ -404,6 +446,8 @@ class _Validation:
                 },
             )
             done = {row[0] for row in cursor.fetchall()}
+            marks = {"active": RESERVATION_ACTIVE, "reason": INVALID_RESOURCES}
+            cursor.execute(MARK_VALID_AGAIN, {**marks, "now": self._now, "ids": sorted(done)})
             acknowledged = [row for row in rows if int(slots.ids[row]) in done]
             valid = chosen & np.isin(members.slot, np.array(acknowledged, dtype=np.int64))
             cursor.execute(STAMP_USERS, {"now": self._now, "ids": members.ids[valid].tolist()})
@@ -424,11 +468,32 @@ class _Validation:
             now=self._now,
         )
 
-    def _postpone(self, rows: Sequence[int]) -> None:
-        if rows:
-            keys = lock_slots([int(self._snapshot.slots.ids[row]) for row in rows])
+    def _mark_invalid(self, problems: Mapping[int, str]) -> None:
+        """Let reservations be not ready: they keep their room and cover nobody."""
+        if not problems:
+            return
+        slots = self._snapshot.slots
+        messages = {int(slots.ids[row]): text for row, text in problems.items()}
+        keys = self._postpone(list(problems))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                MARK_INVALID,
+                {
+                    "reason": INVALID_RESOURCES,
+                    "now": self._now,
+                    "ids": keys,
+                    "messages": [messages[key] for key in keys],
+                },
+            )
+        log.warning("failover_resources_invalid", zone=self._snapshot.zone, slots=len(keys))
+
+    def _postpone(self, rows: Sequence[int]) -> list[int]:
+        """Look at reservations again in their turn; return the keys of those, locked."""
+        keys = lock_slots([int(self._snapshot.slots.ids[row]) for row in rows])
+        if keys:
             with connection.cursor() as cursor:
                 cursor.execute(POSTPONE, {"ids": keys, "next": [self._next() for _ in keys]})
+        return keys
 
     def _next(self) -> datetime:
         chosen = settings.HEADROOM.failover

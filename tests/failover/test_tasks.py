@@ -110,6 +110,7 @@ def test_validation_is_sent_where_it_is_due(sent: list[tuple[str, list[Any]]]) -
         "removed_users": 0,
         "deleted": 0,
         "transient": 0,
+        "invalid": 0,
     }
     key = FailoverReservation.objects.get().reservation_id
     assert tasks.validate_reservation(key) == {"valid": 1, "deleted": 0}
