@@ -124,7 +124,13 @@ def test_what_is_over_is_forgotten() -> None:
     FailoverEvent.objects.update(happened_at=long_ago)
     FailoverRun.objects.update(started_at=long_ago)
     FailoverCooldown.objects.create(vm_uuid="v", host=Host.objects.all()[0], until=long_ago)
-    assert tasks.forget() == {"events": 1, "runs": 1, "cooldowns": 1}
+    assert tasks.forget() == {
+        "events": 1,
+        "runs": 1,
+        "cooldowns": 1,
+        "drills": 0,
+        "evacuations": 0,
+    }
 
 
 @pytest.mark.django_db
