@@ -25,6 +25,7 @@ from failover.choices import RunOutcome
 from failover.drill_models import CoverageAccount, EvacuationMove, EvacuationPlan, FailureDrill
 from failover.models import FailoverReservation, FailoverRun
 from journal.metrics import facts_page
+from journal.models import Heartbeat
 from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Process, WebServer, Worker
 from tests.factories import (
     make_commitment,
@@ -123,6 +124,8 @@ def fill_region() -> None:
     held = make_reservation(host, kind=ReservationKind.FAILOVER)
     FailoverReservation.objects.create(reservation=held, name="f1")
     CoverageAccount.objects.create(zone="az-a", accounted_at=now)
+    for name in ("beat", "queue:steady", "queue:long"):
+        Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": now})
     FailureDrill.objects.create(
         zone="az-a",
         scope="host",

@@ -148,6 +148,32 @@ def test_vm_that_moves_loses_its_reservations_at_once(zone: Zone) -> None:
     assert not FailoverReservation.objects.filter(acknowledged_at__isnull=False).exists()
 
 
+@pytest.mark.parametrize(("host", "left"), [("1", 2), ("5", 1)])
+def test_vm_that_comes_back_keeps_only_reservations_of_its_host(
+    zone: Zone, host: str, left: int
+) -> None:
+    zone.build("r3@3{v1@1,v2@2}")
+    FailoverReservation.objects.update(acknowledged_at="2026-01-01T00:00Z")
+    row = Instance.objects.get(name="v1")
+    Instance.objects.filter(pk=row.pk).delete()
+    Instance.objects.bulk_create(
+        [
+            Instance(
+                openstack_id=row.openstack_id,
+                name=row.name,
+                host=zone.hosts[host],
+                flavor_name=row.flavor_name,
+                memory_bytes=row.memory_bytes,
+                vcpus=row.vcpus,
+                project_id=row.project_id,
+            )
+        ]
+    )
+
+    assert ReservationAllocation.objects.count() == left
+    assert FailoverReservation.objects.filter(acknowledged_at__isnull=False).count() == left - 1
+
+
 def test_vm_that_is_on_no_host_for_a_while_keeps_its_reservations(zone: Zone) -> None:
     zone.build("r3@3{v1@1}")
     Instance.objects.filter(name="v1").update(host=None)

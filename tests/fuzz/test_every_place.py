@@ -201,7 +201,7 @@ RAW = {
     "deep and closed": b'{"allAZs": ' + b"[" * 1000 + b"]" * 1000 + b"}",
     "deep metadata": b'{"resources": {}, "serializedState": ' + b"[" * 1000 + b"]" * 1000 + b"}",
     "repeated keys": b'{"az": 1, "az": "az-a", "resources": 1, "resources": {}, "spec": 1}',
-    "one long text": b'{"az": "' + b"x" * 3_000_000 + b'"}',
+    "one long text": b'{"az": "' + b"x" * 2_000_000 + b'"}',
     "many projects": b'{"az": "az-a", "byProject": {'
     + b",".join(b'"p%d": {}' % number for number in range(20_000))
     + b"}}",
