@@ -6,7 +6,8 @@ SLOTS = "failover_failoverreservation"
 # A VM that was forgotten and is listed again, on another host, loses the reservations that it had
 # there, as one does that moves.
 RETURNED = f"""
-CREATE FUNCTION failover_vms_returned() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION failover_vms_returned() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     stale bigint[];
 BEGIN
@@ -39,6 +40,11 @@ class Migration(migrations.Migration):
     dependencies = [("failover", "0016_room_for_updates")]
 
     operations = [
+        # A session keeps plans; one made while there were few users read all of them later.
+        migrations.RunSQL(
+            "ALTER FUNCTION failover_vm_moved() SET enable_seqscan = off",
+            "ALTER FUNCTION failover_vm_moved() RESET enable_seqscan",
+        ),
         migrations.RunSQL(RETURNED, "DROP FUNCTION failover_vms_returned()"),
         migrations.RunSQL(
             "CREATE TRIGGER hosts_instance_failover_return AFTER INSERT ON hosts_instance "

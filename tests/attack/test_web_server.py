@@ -131,7 +131,11 @@ def test_bodies_beyond_the_memory_for_them_are_refused_oldest_first(
     transactional_db: None, tmp_path: Path
 ) -> None:
     del transactional_db
-    overrides = {"HEADROOM_WEB__BODIES_MIB": "1", "GRANIAN_WORKERS": "1"}
+    overrides = {
+        "HEADROOM_WEB__BODIES_MIB": "1",
+        "HEADROOM_WEB__BODY_GRACE_SECONDS": "100",
+        "GRANIAN_WORKERS": "1",
+    }
     web = WebServer(directory=tmp_path, overrides=overrides)
     web.start()
     try:

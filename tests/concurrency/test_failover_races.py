@@ -30,6 +30,7 @@ from failover.services.validation import validate_zone
 from hosts.models import Host, Instance
 from journal.actors import Actor
 from journal.errors import Busy
+from journal.models import Lease
 from scheduling.resources import ResourceVector
 from tests.commitments.change_requests import RAM, change, decide
 from tests.domain.failover.oracle import five_rules_hold
@@ -160,6 +161,7 @@ def wait_for(children: Sequence[int]) -> int:
             killed += 1
         else:
             assert os.WEXITSTATUS(status) == 0, "a writer failed by itself"
+    Lease.objects.all().delete()  # as after the time in which nobody renewed them
     return killed
 
 
