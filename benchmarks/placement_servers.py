@@ -207,6 +207,7 @@ def served_headroom() -> Iterator[Target]:
         port = choose_port(0)
         checkout = this_checkout()
         settings = {
+            "HEADROOM_PROCESS": "web",
             "HEADROOM_AUTH": "token",
             "HEADROOM_TOKENS": json.dumps([{"token": TOKEN, "name": "admin", "roles": ["admin"]}]),
             "HEADROOM_LISTEN_ADDRESS": ADDRESS,

@@ -153,7 +153,8 @@ def _headroom(layout: Layout, processes: Processes, environ: Mapping[str, str]) 
         "beat": [],
     }
     for role, arguments in extra.items():
-        processes.start(role, serve_command(checkout, role, arguments), env)
+        kind = {"HEADROOM_PROCESS": "web" if role == "web" else "worker"}
+        processes.start(role, serve_command(checkout, role, arguments), {**env, **kind})
     processes.wait("Headroom", partial(answers, f"{layout.url('headroom')}/healthz"))
 
 

@@ -176,6 +176,7 @@ def _start_servers(
         metrics.mkdir(parents=True, exist_ok=True)
         shared = {
             **env,
+            "HEADROOM_PROCESS": "web",
             "HEADROOM_DEBUG": "true",
             "HEADROOM_AUTH": "noauth",
             "HEADROOM_LOG_LEVEL": "WARNING",

@@ -115,8 +115,13 @@ class DatabaseWrapper(MeasuredWrapper, _LimitedWrapper):  # type: ignore[misc]  
         many: bool,  # noqa: FBT001 - Django's signature
         context: dict[str, Any],
     ) -> Any:  # Any: Django's, all of them
-        """Give a statement outside of a transaction the deadlines of one, in the same message."""
-        is_alone = not many and self.connection.autocommit
+        """Give a statement outside of a transaction the deadlines of one, in the same message.
+
+        Not one whose parameters the server binds, since its message holds one statement only: it
+        has the user's defaults.
+        """
+        is_bound_here = not isinstance(context["cursor"], psycopg.Cursor)
+        is_alone = is_bound_here and not many and self.connection.autocommit
         if not is_alone or not isinstance(statement, str):
             return execute(statement, params, many, context)
         if not statement.lstrip().upper().startswith(LIMITED):

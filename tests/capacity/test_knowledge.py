@@ -138,7 +138,7 @@ def test_facts_are_read_once_for_all_pipelines(
     row = Pipeline.objects.get(name=PIPELINE)
     row.pk, row.name = None, "another"
     row.save()
-    with django_assert_num_queries(3):  # fingerprint, pipelines, facts
+    with django_assert_num_queries(4):  # fingerprint, pipelines, facts, fingerprint again
         known = active_pipelines()
     for name in (PIPELINE, "another"):
         assert len(known[name].pipeline.weighers) == 3

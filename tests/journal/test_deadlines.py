@@ -105,6 +105,26 @@ def test_statements_alone_bring_their_rows_and_counts(
     assert Host.objects.get().hypervisor_type == "r3"
 
 
+@pytest.mark.parametrize("process", ["worker", "command"])
+def test_statements_that_the_server_binds_run_alone_too(
+    session_as: Callable[..., BaseDatabaseWrapper], process: str
+) -> None:
+    """Placement's own statements were refused: a prepared one cannot hold two commands."""
+    link = session_as(process)
+    make_host("h1", zone="az-a")
+    link.ensure_connection()
+    bound = psycopg.Cursor(link.connection)
+    (watch,) = link.execute_wrappers
+
+    def execute(sql: str, values: tuple[str, ...], *_: object) -> psycopg.Cursor[Any]:
+        return bound.execute(sql.encode(), values, prepare=True)
+
+    done = watch(
+        execute, "SELECT name FROM hosts_host WHERE name = %s", ("h1",), False, {"cursor": bound}
+    )
+    assert done.fetchall() == [("h1",)]
+
+
 def test_a_statement_past_its_deadline_is_busy(
     session_as: Callable[..., BaseDatabaseWrapper],
 ) -> None:
