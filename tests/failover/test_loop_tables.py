@@ -333,9 +333,9 @@ def joined() -> None:
 
 def released() -> None:
     hosts("host1 host2 host3")
-    slots("res@host3{vm-1@host1,vm-2@host2}")
     vm("vm-1@host1")
     vm("vm-2@host1")
+    slots("res@host3{vm-1@host1,vm-2@host2}")
     require(any=1)
     run(chooser=NoHosts)
 
