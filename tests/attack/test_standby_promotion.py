@@ -266,3 +266,4 @@ def test_sessions_on_a_former_primary_that_nobody_fenced_are_closed(
         return not sessions_on(postgres)
 
     assert wait_until(has_left, PATIENCE_SECONDS), web.log()
+    assert ask_at_once(web, 8) == [{KEPT}] * 8

@@ -93,9 +93,12 @@ class OwnPostgres:
         self.start()
 
     def has_all_of(self, primary: OwnPostgres) -> bool:
-        """Return whether this standby has replayed what the primary wrote until now."""
+        """Return whether this standby has replayed what was committed on the primary until now.
+
+        Servers of tests commit asynchronously: a commit is in the WAL buffers before it is written.
+        """
         with primary.connect() as there, self.connect() as here:
-            written = there.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+            written = there.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             row = here.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written).fetchone()
         return bool(row and row[0])
 
