@@ -20,19 +20,28 @@ class Statistics(enum.Enum):
     """What the planner knows of tables that are full.
 
     ``NEVER``: they were never analysed. ``EMPTY``: they were analysed when they were empty.
+    ``EMPTIED``: when their rows had been deleted, which lets the planner expect one row.
     ``HALF``: when they held the rows of the first zone only. ``CURRENT``: as they are.
     """
 
     NEVER = "never"
     EMPTY = "empty"
+    EMPTIED = "emptied"
     HALF = "half"
     CURRENT = "current"
 
 
 FORGET = """
 DELETE FROM pg_statistic WHERE starelid = ANY(%(tables)s::regclass[]);
-UPDATE pg_class SET relpages = 0, reltuples = %(rows)s WHERE oid = ANY(%(tables)s::regclass[])
+UPDATE pg_class SET relpages = %(pages)s, reltuples = %(rows)s
+ WHERE oid = ANY(%(tables)s::regclass[])
 """
+
+NO_ROWS = {
+    Statistics.NEVER: {"pages": 0, "rows": -1},
+    Statistics.EMPTY: {"pages": 0, "rows": 0},
+    Statistics.EMPTIED: {"pages": 9, "rows": 0},
+}
 
 KEEP = "INSERT INTO late_{table} SELECT * FROM {table} WHERE {condition}"
 TAKE_OUT = "DELETE FROM {table} WHERE id IN (SELECT id FROM late_{table})"
@@ -48,9 +57,8 @@ def believe(statistics: Statistics, tables: Sequence[str], *, others: dict[str, 
         others: Table -> SQL condition of the rows that came after the statistics of ``HALF``.
     """
     with connection.cursor() as cursor:
-        if statistics in {Statistics.NEVER, Statistics.EMPTY}:
-            rows = -1 if statistics is Statistics.NEVER else 0
-            cursor.execute(FORGET, {"tables": list(tables), "rows": rows})
+        if known := NO_ROWS.get(statistics):
+            cursor.execute(FORGET, {"tables": list(tables), **known})
             return
         late = others if statistics is Statistics.HALF else {}
         for table in tables if late else ():
