@@ -32,6 +32,7 @@ def main() -> None:
         commitments,
         failover_bench,
         import_bench,
+        metrics_bench,
         placement_bench,
         schedule_bench,
     )
@@ -42,6 +43,7 @@ def main() -> None:
         "commitments": commitments.run,
         "failover": failover_bench.run,
         "import": import_bench.run,
+        "metrics": metrics_bench.run,
         "placement": placement_bench.run,
         "schedule": schedule_bench.run,
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from django.conf import settings
+from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from journal.clock import TOLERANCE
+from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 from scheduling.resources import GIB
 
@@ -69,7 +71,6 @@ SELECT group_name, zone, smallest_flavor_name, running_instances,
 
 GROUP_GAUGES = (
     ("committed_gib", "Memory of confirmed and guaranteed commitments, in whole slots."),
-    ("committed_reservations", "Slots that hold room on a host."),
     (
         "capacity_ready",
         "Whether the capacity is known, and from the last three intervals: 1 or 0.",
@@ -78,22 +79,25 @@ GROUP_GAUGES = (
 )
 GROUP_FIGURES = f"""
 SELECT capacity.group_name, capacity.zone, capacity.committed_memory_bytes / {GIB}::float8,
-       coalesce(held.slots, 0),
        (capacity.is_ready AND coalesce(done.computed_at, capacity.computed_at, '-infinity')
                               BETWEEN now() - make_interval(secs => %(ready_seconds)s)
                                   AND now() + make_interval(secs => %(ahead_seconds)s))::int,
        capacity.reserved_unused_memory_bytes / {GIB}::float8
   FROM capacity_groupcapacity AS capacity
   LEFT JOIN capacity_capacitycomputation AS done ON done.zone = capacity.zone
-  LEFT JOIN (
-        SELECT flavor_group_name, zone, count(*) AS slots
-          FROM capacity_reservation
-         WHERE kind = 'committed'
-           AND (target_host_id IS NOT NULL OR confirmed_host_id IS NOT NULL)
-         GROUP BY flavor_group_name, zone
-       ) AS held ON held.flavor_group_name = capacity.group_name AND held.zone = capacity.zone
  ORDER BY 1, 2
 """  # noqa: S608 - constants only
+
+SLOT_GAUGES = (("committed_reservations", "Slots that hold room on a host."),)
+HELD_SLOTS = kept_sums(
+    "capacity_held_slots",
+    """
+SELECT flavor_group_name, zone, count(*)
+  FROM capacity_reservation
+ WHERE kind = 'committed' AND (target_host_id IS NOT NULL OR confirmed_host_id IS NOT NULL)
+ GROUP BY 1, 2
+""",
+)
 
 ZONE_GAUGES = (
     ("capacity_misplaced_vms", "VMs whose own zone is not that of their host."),
@@ -130,8 +134,19 @@ class CapacityCollector:
             }
             for statement, labels, gauges in FAMILIES:
                 cursor.execute(statement, parameters)
-                families.extend(_families(cursor.fetchall(), labels, gauges))
+                rows = cursor.fetchall()
+                families.extend(_families(rows, labels, gauges))
+                if statement is GROUP_FIGURES:
+                    slots = _held_slots(cursor, [(group, zone) for group, zone, *_ in rows])
+                    families.extend(_families(slots, labels, SLOT_GAUGES))
         return families
+
+
+def _held_slots(cursor: CursorWrapper, groups: Sequence[tuple[str, str]]) -> Rows:
+    """Return how many slots hold room, of every group and zone whose capacity is told."""
+    (held,) = read_sums(cursor, HELD_SLOTS)
+    counts = {(group, zone): count for group, zone, count in held}
+    return [(*group, counts.get(group, 0)) for group in groups]
 
 
 def _ready_seconds() -> int:

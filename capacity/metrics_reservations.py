@@ -1,6 +1,6 @@
 """Gauges of reservations of every kind and of hosts, under the reference's names.
 
-They are summed up from the rows at every scrape, so that what is gone leaves no series behind
+They are summed up from the rows, twice a minute, so that what is gone leaves no series behind
 (spec failover, 14.2; commitments, 20.1; hosts, "Host KPI").
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from django.db.backends.utils import CursorWrapper
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from capacity.metrics_limits import tells_hosts
+from journal.kept_sums import Parameters, kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 # The reason and not the message, which counts hosts and names VMs: label values must be few
@@ -122,6 +124,22 @@ SELECT name, zone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, resource, lacking, 
 """
 
 
+def _how_finely(cursor: CursorWrapper) -> Parameters:
+    return {"tells_hosts": tells_hosts(cursor)}
+
+
+def _how_many_exceeded(cursor: CursorWrapper) -> Parameters:
+    return {**_how_finely(cursor), "most_exceeded": MOST_EXCEEDED}
+
+
+SUMS = (
+    kept_sums("reservations", COUNTS),
+    kept_sums("reservation_states", STATES),
+    kept_sums("reservation_amounts", AMOUNTS, _how_finely),
+    kept_sums("host_usage", HOST_USAGE, _how_many_exceeded),
+)
+
+
 class ReservationCollector:
     """Reservations of every kind by readiness and host, and what fills each host."""
 
@@ -132,15 +150,7 @@ class ReservationCollector:
             DatabaseError: The database does not answer, or not in time.
         """
         with scrape_cursor() as cursor:
-            cursor.execute(COUNTS)
-            counts = cursor.fetchall()
-            cursor.execute(STATES)
-            states = cursor.fetchall()
-            by_host = tells_hosts(cursor)
-            cursor.execute(AMOUNTS, {"tells_hosts": by_host})
-            amounts = cursor.fetchall()
-            cursor.execute(HOST_USAGE, {"tells_hosts": by_host, "most_exceeded": MOST_EXCEEDED})
-            rows = cursor.fetchall()
+            counts, states, amounts, rows = read_sums(cursor, *SUMS)
         usage = sorted((row for row in rows if row[2] is not None), key=_order)
         return [
             _family("reservations", "Reservations of every kind.", READY_LABELS, counts),

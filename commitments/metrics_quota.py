@@ -8,6 +8,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from capacity.metrics_limits import tells_projects
+from journal.kept_sums import kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 RESULTS = ("success", "failure")
@@ -30,6 +31,7 @@ SELECT CASE WHEN %(tells_projects)s THEN quota.project_id ELSE '' END, quota.zon
   FROM capacity_projectquota AS quota CROSS JOIN LATERAL jsonb_each_text(quota.total_usage) AS used
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
+SUMS = kept_sums("quota_usages", USAGES, lambda cursor: {"tells_projects": tells_projects(cursor)})
 GAUGES = (
     ("quota_total_usage", "Usage of a project's VMs; memory in GiB."),
     ("quota_payg_usage", "Usage that no commitment covers; memory in GiB."),
@@ -51,12 +53,11 @@ class QuotaGauges:
             GaugeMetricFamily(metric_name(name), text, labels=labels) for name, text in GAUGES
         )
         with scrape_cursor() as cursor:
-            cursor.execute(USAGES, {"tells_projects": tells_projects(cursor)})
-            for project_id, zone, resource, total_usage, payg_usage in cursor.fetchall():
-                at = [project_id, zone, resource]
-                total.add_metric(at, total_usage)
-                payg.add_metric(at, payg_usage)
-                covered.add_metric(at, total_usage - payg_usage)
+            (rows,) = read_sums(cursor, SUMS)
+        for *at, total_usage, payg_usage in rows:
+            total.add_metric(at, total_usage)
+            payg.add_metric(at, payg_usage)
+            covered.add_metric(at, total_usage - payg_usage)
         return [total, payg, covered]
 
 

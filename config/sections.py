@@ -433,7 +433,13 @@ class MetricsSettings(Section):
         le=60,
         description="How old a page may be that another scrape had computed.",
     )
-
+    sums_every_seconds: int = Field(
+        30,
+        ge=5,
+        le=60,
+        description="How often sums over all rows are computed for scrapes, which tell them as "
+        "they were then; older than ten times that they are computed at the scrape.",
+    )
     hosts_up_to: int = Field(
         100,
         ge=0,

@@ -400,6 +400,11 @@ CELERY: dict[str, Any] = {
             }
             for queue in (STEADY, LONG)
         },
+        "metrics-sums": {
+            "task": "journal.keep_sums",
+            "schedule": schedule(run_every=HEADROOM.metrics.sums_every_seconds),
+            "options": {"expires": HEADROOM.metrics.sums_every_seconds},
+        },
         "journal": {
             "task": "journal.prune",
             "schedule": schedule(run_every=600),

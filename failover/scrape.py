@@ -12,6 +12,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from journal.kept_sums import kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 USER_BUCKETS: Final = (0, 1, 2, 5, 10, 15, 20, 30, 40)
@@ -29,8 +30,9 @@ SELECT zone, sum(memory_bytes) FROM capacity_reservation
 
 OLDEST_UNACKNOWLEDGED = """
 SELECT held.zone,
-       greatest(0, coalesce(extract(epoch FROM now() - min(slot.last_changed_at) FILTER (
-           WHERE slot.acknowledged_at IS NULL OR slot.acknowledged_at < slot.last_changed_at)), 0))
+       extract(epoch FROM min(slot.last_changed_at) FILTER (
+           WHERE slot.acknowledged_at IS NULL OR slot.acknowledged_at < slot.last_changed_at)
+       )::float8
   FROM failover_failoverreservation AS slot
   JOIN capacity_reservation AS held ON held.id = slot.reservation_id
  GROUP BY 1 ORDER BY 1
@@ -53,14 +55,22 @@ SELECT plan.zone, move.state, count(*)
  WHERE plan.state = 'open' GROUP BY 1, 2 ORDER BY 1, 2
 """
 
-USERS = """
-SELECT zone, count(*), sum(users), {counts}
+AT_MOST = ", ".join(f"count(*) FILTER (WHERE users <= {bound})" for bound in USER_BUCKETS)
+USERS = f"""
+SELECT zone, count(*), sum(users), {AT_MOST}
   FROM (SELECT slot.zone, count(vm.id) AS users
           FROM capacity_reservation AS slot
           LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = slot.id
          WHERE slot.kind = 'failover' GROUP BY slot.id) AS held
  GROUP BY 1 ORDER BY 1
-"""
+"""  # noqa: S608 - constants only
+
+SUMS: Final = (
+    kept_sums("failover_reserved", RESERVED),
+    kept_sums("failover_oldest_unacknowledged", OLDEST_UNACKNOWLEDGED),
+    kept_sums("failover_users", USERS),
+)
+NOW = "SELECT extract(epoch FROM now())::float8"
 
 #: What the last run of a zone counted, by the suffix of its gauge.
 RUN_GAUGES: Final = (
@@ -128,15 +138,15 @@ class CoverageCollector:
             read = {}
             for name, statement in (
                 ("uncovered", UNCOVERED),
-                ("reserved", RESERVED),
-                ("oldest", OLDEST_UNACKNOWLEDGED),
                 ("simulated", SIMULATED),
                 ("accounts", ACCOUNTS),
                 ("moves", MOVES),
-                ("users", _users_statement()),
+                ("now", NOW),
             ):
                 cursor.execute(statement)
                 read[name] = cursor.fetchall()
+            reserved, unacknowledged, users = read_sums(cursor, *SUMS)
+        ((now,),) = read["now"]
         accounts = read["accounts"]
         return [
             _gauge(
@@ -145,7 +155,7 @@ class CoverageCollector:
                 read["uncovered"],
                 ("az", "reason"),
             ),
-            _gauge("reserved_bytes", "Memory of failover slots.", read["reserved"]),
+            _gauge("reserved_bytes", "Memory of failover slots.", reserved),
             _gauge(
                 "reserved_lower_bound_bytes",
                 "Memory that no plan with full coverage can stay below.",
@@ -154,7 +164,10 @@ class CoverageCollector:
             _gauge(
                 "oldest_unacknowledged_seconds",
                 "How long the scheduler has not agreed to the slot that waits longest.",
-                read["oldest"],
+                [
+                    (zone, 0 if since is None else max(0, now - since))
+                    for zone, since in unacknowledged
+                ],
             ),
             _gauge(
                 "simulation_unprotected_vms",
@@ -181,13 +194,8 @@ class CoverageCollector:
                 "Time that VMs had fewer slots than owed to them, summed over VMs.",
                 [(row[0], row[4]) for row in accounts],
             ),
-            _users(read["users"]),
+            _users(users),
         ]
-
-
-def _users_statement() -> str:
-    counts = ", ".join(f"count(*) FILTER (WHERE users <= {bound})" for bound in USER_BUCKETS)
-    return USERS.format(counts=counts)
 
 
 def _gauge(

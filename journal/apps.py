@@ -16,6 +16,7 @@ class JournalConfig(AppConfig):
         from journal import checks  # noqa: F401, PLC0415 - apps first
         from journal.auth import BASE_RULES  # noqa: PLC0415 - apps first
         from journal.history import watch_connections  # noqa: PLC0415 - apps first
+        from journal.kept_sums import KeptSumsCollector  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.metrics_clock import ClockCollector  # noqa: PLC0415 - apps first
         from journal.metrics_work import WorkCollector  # noqa: PLC0415 - apps first
@@ -32,3 +33,4 @@ class JournalConfig(AppConfig):
         post_migrate.connect(keep_roles, dispatch_uid="journal.roles")
         at_scrape(ClockCollector())
         at_scrape(WorkCollector())
+        at_scrape(KeptSumsCollector())

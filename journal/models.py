@@ -243,6 +243,23 @@ class Heartbeat(models.Model):
         return self.name
 
 
+class KeptSums(models.Model):
+    """Rows that a scrape tells without summing them up. Writers: :mod:`journal.kept_sums`."""
+
+    name = models.CharField(max_length=64, unique=True)
+    digest = models.CharField(max_length=64, help_text="of the statement and its parameters")
+    figures = models.TextField(help_text="the rows as JSON; nobody asks for parts of it")
+    computed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "journal_keptsums"
+        ordering = ("name",)
+        verbose_name_plural = "kept sums"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def oldest_running_xid() -> RawSQL:
     """Return the SQL expression below which every transaction has ended."""
     return RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", ())

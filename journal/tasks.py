@@ -6,12 +6,14 @@ from celery import shared_task
 
 from journal.clock import database_now
 from journal.health import BEAT
+from journal.kept_sums import keep_sums
 from journal.logins import forget_failed_logins
 from journal.pruning import FORGET_AUDIT, prune_append_only, prune_logs, prune_over
 from journal.services import queue_heartbeat, record_heartbeat
 from journal.tracing import with_new_global_request_id
 
 PRUNE = "journal.prune"
+KEEP_SUMS = "journal.keep_sums"
 
 
 @shared_task(name="journal.beat", time_limit=30, soft_time_limit=20)
@@ -24,6 +26,12 @@ def beat() -> None:
 def beat_queue(queue: str) -> None:
     """Record that a worker takes tasks of the queue in which this one waited."""
     record_heartbeat(queue_heartbeat(queue))
+
+
+@shared_task(name=KEEP_SUMS, time_limit=120, soft_time_limit=100)
+def keep_sums_of_metrics() -> int:
+    """Sum up what scrapes tell of all rows."""
+    return keep_sums()
 
 
 @shared_task(name=PRUNE, time_limit=600, soft_time_limit=570)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable
 
-from django.db import connection, transaction
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from journal.metrics import at_scrape
+from journal.kept_sums import kept_sums, read_sums
+from journal.metrics import at_scrape, scrape_cursor
 
-SCRAPE_LIMIT_MILLISECONDS: Final = 5_000
-#: Every inventory is read for these; scrapes within this time share what was read.
-READ_EVERY_SECONDS: Final = 60.0
-
-SUMS = """
+SUMS = kept_sums(
+    "placement_inventories",
+    """
 SELECT c.name, root.zone,
        sum(trunc((i.total - i.reserved) * i.allocation_ratio)),
        sum(i.used),
@@ -26,19 +22,15 @@ SELECT c.name, root.zone,
   JOIN placement_provider root ON root.id = p.root_id
  GROUP BY c.name, root.zone
  ORDER BY c.name, root.zone
-"""
-Sums = Sequence[tuple[str, str, float, float, int]]
+""",
+)
 
 
 class InventoryCollector:
     """Capacity, usage and over-commitment, by resource class and the zone of the tree's root."""
 
-    def __init__(self, read_every_seconds: float = READ_EVERY_SECONDS) -> None:
-        self._read_every_seconds = read_every_seconds
-        self._known: tuple[float, Sums] | None = None
-
     def collect(self) -> Iterable[Metric]:
-        """Return the gauges, at most a minute old.
+        """Return the gauges as last summed up.
 
         Raises:
             DatabaseError: The database does not answer, or not in time.
@@ -54,7 +46,9 @@ class InventoryCollector:
             labels=["resource_class", "az"],
         )
         excess: dict[str, int] = {}
-        for name, zone, capacity_sum, used_sum, over in self._sums():
+        with scrape_cursor() as cursor:
+            (rows,) = read_sums(cursor, SUMS)
+        for name, zone, capacity_sum, used_sum, over in rows:
             capacity.add_metric([name, zone], float(capacity_sum))
             used.add_metric([name, zone], float(used_sum))
             excess[name] = excess.get(name, 0) + over
@@ -66,19 +60,6 @@ class InventoryCollector:
         for name, count in excess.items():
             overcommitted.add_metric([name], count)
         return [capacity, used, overcommitted]
-
-    def _sums(self) -> Sums:
-        now = time.monotonic()
-        if self._known is not None and now - self._known[0] < self._read_every_seconds:
-            return self._known[1]
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
-            )
-            cursor.execute(SUMS)
-            sums: Sums = cursor.fetchall()
-        self._known = (now, sums)
-        return sums
 
 
 def register() -> None:

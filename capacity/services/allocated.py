@@ -36,8 +36,9 @@ UPDATE capacity_hostcapacity AS room
        IS DISTINCT FROM (coalesce(vms.memory_bytes, 0), coalesce(vms.vcpus, 0))
 """
 DRIFT: Final = """
-SELECT room.host_id, room.zone, coalesce(vms.memory_bytes, 0) - room.allocated_memory_bytes,
-       coalesce(vms.vcpus, 0) - room.allocated_vcpus
+SELECT room.host_id, room.zone,
+       coalesce(vms.memory_bytes, 0) - room.allocated_memory_bytes AS memory_bytes,
+       coalesce(vms.vcpus, 0) - room.allocated_vcpus AS vcpus
   FROM capacity_hostcapacity AS room
   LEFT JOIN ({allocated}) AS vms ON vms.host_id = room.host_id
  WHERE (room.allocated_memory_bytes, room.allocated_vcpus)

@@ -47,13 +47,5 @@ def test_inventories_that_shrank_below_their_usage_are_counted() -> None:
     assert values(InventoryCollector(), "placement_overcommitted_inventories") == {("VCPU",): 1}
 
 
-def test_scrapes_close_together_share_what_was_read() -> None:
-    lasting, fresh = InventoryCollector(), InventoryCollector(read_every_seconds=0)
-    assert values(lasting, "placement_capacity") == values(fresh, "placement_capacity") == {}
-    make_provider("host", inventories={"VCPU": 16})
-    assert values(lasting, "placement_capacity") == {}
-    assert values(fresh, "placement_capacity") == {("VCPU", ""): 16}
-
-
 def test_gauges_are_on_the_metrics_page() -> None:
     assert b"# TYPE placement_capacity gauge" in metrics_page()

@@ -1,0 +1,141 @@
+"""Sums over many rows for the metrics page, kept by a task between scrapes.
+
+A sum over all reservations of a large region costs PostgreSQL more than a whole scrape may. The
+task ``journal.keep_sums`` carries such statements out and keeps what they say; a scrape reads that
+by one key. What is missing, too old, or of another statement (that of another release) is summed
+up at the scrape, so that the page is never wrong, only dear: ``metrics_sums_age_seconds`` tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from django.conf import settings
+from django.db.backends.utils import CursorWrapper
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from journal.metrics import metric_name, scrape_cursor
+
+#: Sums that the task kept so many of its intervals ago are not told any more.
+INTERVALS_TOLD: Final = 10
+
+READ: Final = """
+SELECT name, digest, figures FROM journal_keptsums
+ WHERE name = ANY(%(names)s)
+   AND computed_at > clock_timestamp() - make_interval(secs => %(most_seconds)s)
+"""
+KEEP: Final = """
+INSERT INTO journal_keptsums (name, digest, figures, computed_at)
+VALUES (%(name)s, %(digest)s, %(figures)s, clock_timestamp())
+    ON CONFLICT (name) DO UPDATE
+   SET digest = excluded.digest, figures = excluded.figures, computed_at = excluded.computed_at
+"""
+OLDEST: Final = """
+SELECT coalesce(max(extract(epoch FROM clock_timestamp() - computed_at)), 0)::float8
+  FROM journal_keptsums WHERE name = ANY(%(names)s)
+"""
+
+Rows = Sequence[Sequence[Any]]  # Any: what statements and JSON tell
+Parameters = Mapping[str, Any]  # Any: likewise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A statement and its parameters, all of which JSON can tell."""
+
+    statement: str
+    parameters: Parameters
+
+    @property
+    def digest(self) -> str:
+        """What rows of this very query are kept under."""
+        text = self.statement + json.dumps(dict(self.parameters), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def rows(self, cursor: CursorWrapper) -> Rows:
+        """Carry it out."""
+        cursor.execute(self.statement, self.parameters)
+        rows: Rows = cursor.fetchall()
+        return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Rows that are kept between scrapes.
+
+    Attributes:
+        name: Unique among all sums.
+        query: What to sum up, as the settings and the region's size have it now.
+    """
+
+    name: str
+    query: Callable[[CursorWrapper], Query]
+
+
+_known: Final[dict[str, Sums]] = {}
+
+
+def kept_sums(
+    name: str,
+    statement: str | Callable[[], str],
+    parameters: Callable[[CursorWrapper], Parameters] = lambda _: {},
+) -> Sums:
+    """Have rows kept by the task; their values are texts, numbers, booleans and nulls."""
+
+    def query(cursor: CursorWrapper) -> Query:
+        text = statement if isinstance(statement, str) else statement()
+        return Query(statement=text, parameters=parameters(cursor))
+
+    sums = _known[name] = Sums(name=name, query=query)
+    return sums
+
+
+def read_sums(cursor: CursorWrapper, *wanted: Sums) -> list[Rows]:
+    """Return the rows of each, as last kept or else as of now."""
+    most_seconds = INTERVALS_TOLD * settings.HEADROOM.metrics.sums_every_seconds
+    names = [sums.name for sums in wanted]
+    cursor.execute(READ, {"names": names, "most_seconds": most_seconds})
+    kept = {(name, digest): json.loads(figures) for name, digest, figures in cursor.fetchall()}
+    queries = {sums.name: sums.query(cursor) for sums in wanted}
+    return [
+        kept[name, query.digest] if (name, query.digest) in kept else query.rows(cursor)
+        for name, query in queries.items()
+    ]
+
+
+def keep_sums() -> int:
+    """Sum up everything that is kept; return how many. Each is a transaction of its own."""
+    for sums in _known.values():
+        with scrape_cursor() as cursor:
+            query = sums.query(cursor)
+            figures = json.dumps(query.rows(cursor), default=_number)
+            cursor.execute(KEEP, {"name": sums.name, "digest": query.digest, "figures": figures})
+    return len(_known)
+
+
+def _number(value: object) -> float:
+    """Tell a sum of PostgreSQL as metrics do."""
+    if isinstance(value, Decimal):
+        return float(value)
+    message = f"{value!r} is nothing that sums are kept of"
+    raise TypeError(message)
+
+
+class KeptSumsCollector:
+    """How old what is kept is."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the age of the oldest sums; 0 while none are kept."""
+        with scrape_cursor() as cursor:
+            cursor.execute(OLDEST, {"names": list(_known)})
+            ((age,),) = cursor.fetchall()
+        yield GaugeMetricFamily(
+            metric_name("metrics_sums_age_seconds"),
+            "Time since the task last kept the sums that scrapes tell; the oldest counts.",
+            value=age,
+        )
