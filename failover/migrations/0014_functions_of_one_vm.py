@@ -5,11 +5,7 @@ carrying it out. Each statement here reads one table by a key, or looks rows of 
 one, so that its plan is the same whatever is known of tables that are just being filled.
 """
 
-from importlib import import_module
-
 from django.db import migrations
-
-STEADY = import_module("failover.migrations.0012_steady_plans")
 
 # Rows are found by bitmaps, which only a key can give: an index that is in the order of the answer
 # is never read from end to end.
@@ -182,7 +178,106 @@ END
 $$
 """
 
-# As in migration 0012; there, the condition that a column is filled made the server read an index of
+# The rules as migration 0012 made them: what is read, and how it is judged.
+HEAD = """
+CREATE OR REPLACE FUNCTION failover_enforce_rules(touched bigint[]) RETURNS void LANGUAGE plpgsql
+SET work_mem = '64MB' SET enable_nestloop = on SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+    held_zone text;
+    chosen text[];
+    uuids text[];
+    ids bigint[];
+    homes bigint[];
+    near bigint[];
+    held_ids bigint[];
+    held_hosts bigint[];
+    suspect text;
+    broken record;
+BEGIN
+    IF touched IS NULL THEN
+        RETURN;
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'users of failover reservations are changed at read committed only'
+            USING ERRCODE = 'invalid_transaction_state';
+    END IF;
+    FOR held_zone IN
+        SELECT DISTINCT zone FROM capacity_reservation WHERE id = ANY(touched) ORDER BY zone
+    LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('failover.rules:' || held_zone, 0));
+    END LOOP;
+"""
+READ_BEFORE = """
+    chosen := ARRAY(SELECT DISTINCT vm_uuid FROM capacity_reservationallocation
+                     WHERE reservation_id = ANY(touched));
+    SELECT array_agg(vm.vm_uuid), array_agg(vm.reservation_id), array_agg(vm.vm_host_id)
+      INTO uuids, ids, homes
+      FROM capacity_reservationallocation AS vm
+     WHERE vm.vm_uuid = ANY(chosen) AND vm.vm_host_id IS NOT NULL;
+    near := ARRAY(SELECT DISTINCT unnest(ids));
+    SELECT array_agg(listed.id), array_agg(listed.host_id) INTO held_ids, held_hosts
+      FROM (
+            SELECT id, target_host_id AS host_id FROM capacity_reservation
+             WHERE id = ANY(near) AND target_host_id IS NOT NULL
+             UNION ALL
+            SELECT reservation_id, vm_host_id FROM capacity_reservationallocation
+             WHERE reservation_id = ANY(near) AND vm_host_id IS NOT NULL
+           ) AS listed;
+"""
+JUDGED = """    PERFORM set_config('enable_nestloop', 'off', true);
+    WITH mine AS MATERIALIZED (
+        SELECT * FROM unnest(uuids, ids, homes) AS mine(vm_uuid, id, home)
+    ), held AS MATERIALIZED (
+        SELECT id, array_agg(host_id) AS hosts, count(*) > count(DISTINCT host_id) AS is_broken
+          FROM unnest(held_ids, held_hosts) AS held(id, host_id) GROUP BY id
+    )
+    SELECT found.vm_uuid INTO suspect
+      FROM (
+            SELECT mine.vm_uuid FROM mine JOIN held ON held.id = mine.id WHERE held.is_broken
+             UNION ALL
+            SELECT one.vm_uuid
+              FROM mine AS one
+              JOIN mine AS other ON other.vm_uuid = one.vm_uuid AND other.id > one.id
+              JOIN held AS one_held ON one_held.id = one.id
+              JOIN held AS other_held ON other_held.id = other.id
+             WHERE array_remove(one_held.hosts, CASE WHEN one.home = other.home THEN one.home END)
+                && array_remove(other_held.hosts, CASE WHEN one.home = other.home THEN one.home END)
+           ) AS found
+     LIMIT 1;
+    PERFORM set_config('enable_nestloop', 'on', true);
+    IF suspect IS NULL THEN
+        RETURN;
+    END IF;
+
+    SELECT listed.vm_uuid, listed.host_id INTO broken
+      FROM (
+            WITH mine AS MATERIALIZED (
+                SELECT vm.vm_uuid, vm.reservation_id, vm.vm_host_id, held.target_host_id
+                  FROM capacity_reservationallocation AS vm
+                  JOIN capacity_reservation AS held
+                    ON held.id = vm.reservation_id AND held.kind = 'failover'
+                 WHERE vm.vm_uuid = suspect
+            )
+            SELECT DISTINCT vm_uuid, vm_host_id AS host_id FROM mine
+             UNION ALL
+            SELECT vm_uuid, target_host_id FROM mine
+             UNION ALL
+            SELECT mine.vm_uuid, other.vm_host_id
+              FROM mine JOIN capacity_reservationallocation AS other
+                ON other.reservation_id = mine.reservation_id AND other.vm_uuid <> mine.vm_uuid
+           ) AS listed
+     GROUP BY listed.vm_uuid, listed.host_id
+    HAVING count(*) > 1
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'failover rules: host % is listed twice for VM %',
+            broken.host_id, broken.vm_uuid
+            USING ERRCODE = 'exclusion_violation', CONSTRAINT = 'failover_rules',
+                  TABLE = 'capacity_reservationallocation';
+    END IF;
+END $$"""
+
+# In what was read before, the condition that a column is filled made the server read an index of
 # nothing but such rows from end to end, while it believed the table to be empty.
 READ = """
     chosen := ARRAY(SELECT DISTINCT vm_uuid FROM capacity_reservationallocation
@@ -203,10 +298,9 @@ READ = """
            ) AS listed
      WHERE listed.host_id IS NOT NULL;
 """
-JUDGED = "    PERFORM set_config('enable_nestloop', 'off', true);"
-BEFORE = STEADY.HEAD + STEADY.SUSPECT + STEADY.LISTED + "END $$"
-RULES = STEADY.HEAD + READ + STEADY.SUSPECT[STEADY.SUSPECT.index(JUDGED) :] + STEADY.LISTED
-RULES += "END $$"
+
+BEFORE = HEAD + READ_BEFORE + JUDGED
+RULES = HEAD + READ + JUDGED
 
 FUNCTIONS = {
     "failover_around_vm(text, boolean, timestamptz, timestamptz, text, text, text[])": AROUND_VM,

@@ -1,10 +1,51 @@
 """Locking consumers ends, whatever the request names and others do (spec placement, 9.3)."""
 
-from importlib import import_module
-
 from django.db import migrations
 
-before = import_module("placement.migrations.0005_allocation_functions")
+# As migration 0005 made them.
+LOCK_CONSUMERS_BEFORE = """
+CREATE FUNCTION placement_lock_consumers(
+    c_uuid uuid[], c_project text[], c_user text[], c_type text[]
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_locked integer;
+BEGIN
+    INSERT INTO placement_project (external_id)
+    SELECT DISTINCT name FROM unnest(c_project) AS name
+     WHERE NOT EXISTS (SELECT FROM placement_project p WHERE p.external_id = name)
+     ORDER BY name
+        ON CONFLICT DO NOTHING;
+    INSERT INTO placement_user (external_id)
+    SELECT DISTINCT name FROM unnest(c_user) AS name
+     WHERE NOT EXISTS (SELECT FROM placement_user u WHERE u.external_id = name)
+     ORDER BY name
+        ON CONFLICT DO NOTHING;
+    IF c_type IS NOT NULL THEN
+        INSERT INTO placement_consumer_type (name)
+        SELECT DISTINCT name FROM unnest(c_type) AS name
+         WHERE NOT EXISTS (SELECT FROM placement_consumer_type t WHERE t.name = name.name)
+         ORDER BY name
+            ON CONFLICT DO NOTHING;
+    END IF;
+    LOOP
+        INSERT INTO placement_consumer (uuid, project_id, user_id, type_id)
+        SELECT c.uuid, p.id, u.id, t.id
+          FROM unnest(c_uuid, c_project, c_user, coalesce(c_type, array_fill(NULL::text, ARRAY[cardinality(c_uuid)])))
+            AS c (uuid, project, owner, type)
+          JOIN placement_project p ON p.external_id = c.project
+          JOIN placement_user u ON u.external_id = c.owner
+          LEFT JOIN placement_consumer_type t ON t.name = c.type
+         WHERE NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid = c.uuid)
+         ORDER BY c.uuid
+            ON CONFLICT (uuid) DO NOTHING;
+        PERFORM FROM placement_consumer k WHERE k.uuid = ANY (c_uuid) ORDER BY k.uuid FOR UPDATE;
+        GET DIAGNOSTICS v_locked = ROW_COUNT;
+        -- A consumer that another transaction deleted while we waited for it is made anew.
+        EXIT WHEN v_locked = cardinality(c_uuid);
+    END LOOP;
+END
+$$
+"""
 
 ROUNDS = 8
 ENDLESS = """    LOOP
@@ -39,7 +80,7 @@ def changed(function, *changes):
 
 
 LOCK_CONSUMERS = changed(
-    before.LOCK_CONSUMERS, (DECLARED, COUNTED), (ENDLESS, BOUNDED), (OFTEN, ONCE)
+    LOCK_CONSUMERS_BEFORE, (DECLARED, COUNTED), (ENDLESS, BOUNDED), (OFTEN, ONCE)
 )
 
 
@@ -49,6 +90,6 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunSQL(
             LOCK_CONSUMERS,
-            before.LOCK_CONSUMERS.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"),
+            LOCK_CONSUMERS_BEFORE.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"),
         )
     ]
