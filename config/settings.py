@@ -144,17 +144,21 @@ MIDDLEWARE = [
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 APPEND_SLASH = True
+TEMPLATE_LOADERS = [
+    "django.template.loaders.filesystem.Loader",
+    "journal.theme_templates.Loader",
+]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
         "OPTIONS": {
+            "loaders": [("django.template.loaders.cached.Loader", TEMPLATE_LOADERS)],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
         },
     }
 ]
@@ -234,6 +238,7 @@ UNFOLD = {
         }
     ],
     "STYLES": [lambda _request: static("headroom/admin.css")],
+    "SCRIPTS": [lambda _request: static("headroom/page.js")],
     "DASHBOARD_CALLBACK": "commitments.dashboard.dashboard_callback",
     "SIDEBAR": {
         "show_search": True,

@@ -14,6 +14,8 @@ from django.urls import reverse
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -103,3 +105,57 @@ def test_every_admin_page_works_in_a_browser(browser: webdriver.Chrome, live_ser
         problems += problems_of(browser, path)
 
     assert problems == []
+
+
+def press(browser: webdriver.Chrome, selector: str) -> None:
+    def shown(driver: webdriver.Chrome) -> Any:
+        found = driver.find_elements(By.CSS_SELECTOR, selector)
+        return next((one for one in found if one.is_displayed()), None)
+
+    WebDriverWait(browser, 20).until(shown).click()
+
+
+def until(browser: webdriver.Chrome, script: str) -> None:
+    WebDriverWait(browser, 20).until(lambda driver: driver.execute_script(f"return {script}"))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_the_theme_works_without_eval(browser: webdriver.Chrome, live_server: Any) -> None:
+    sign_in(browser, live_server.url)
+    policy = browser.execute_async_script(
+        "fetch(location.href).then(r => arguments[0](r.headers.get('Content-Security-Policy')))"
+    )
+    assert "unsafe-eval" not in policy
+
+    results = "document.getElementById('search-results').style.display"
+    stored = "localStorage.getItem('sidebarDesktopOpen')"
+    press(browser, "[x-on\\:click^='sidebarDesktopOpen =']")
+    until(browser, f"{stored} === '0'")
+    browser.get(browser.current_url)
+    press(browser, "[x-on\\:click^='sidebarDesktopOpen =']")
+    until(browser, f"{stored} === '1'")
+
+    field = browser.find_element(By.ID, "nav-filter")
+    field.click()
+    field.send_keys("host")
+    until(browser, "document.querySelectorAll('#search-results a').length > 0")
+    until(browser, f"{results} !== 'none'")
+    field.send_keys(Keys.ESCAPE)
+    until(browser, "document.getElementById('nav-filter').value === ''")
+    until(browser, f"{results} === 'none'")
+    field.send_keys(Keys.ESCAPE)
+    until(browser, "document.activeElement.id !== 'nav-filter'")
+
+    browser.find_element(By.TAG_NAME, "body").send_keys("t")
+    until(browser, "document.activeElement.id === 'nav-filter'")
+    press(browser, "[x-on\\:click='openUserLinks = !openUserLinks']")
+    press(browser, "[x-on\\:click=\"switchTheme('dark')\"]")
+    until(browser, "document.documentElement.classList.contains('dark')")
+
+    browser.get(live_server.url + reverse("admin:auth_user_changelist"))
+    press(browser, "[x-on\\:click='filterOpen = true']")
+    browser.get(live_server.url + reverse("admin:auth_user_add") + "?a=1")
+    until(browser, "document.getElementById('user_form').action.endsWith('/add/?a=1')")
+
+    assert problems_of(browser, browser.current_url) == []

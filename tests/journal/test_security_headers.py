@@ -32,4 +32,5 @@ def test_the_admin_runs_no_inline_script(client: Client) -> None:
 
     scripts = response[POLICY_HEADER].split("script-src", 1)[1].split(";", 1)[0]
     assert "'unsafe-inline'" not in scripts
+    assert "'unsafe-eval'" not in scripts
     assert "'self'" in scripts
