@@ -1,10 +1,9 @@
 """The theme's templates, for Alpine's build that evaluates no text as code.
 
-That build (``dist/cdn.min.js`` of ``@alpinejs/csp`` 3.17.4, MIT) stands in for the theme's own by
-its name, ``static/unfold/js/alpine/alpine.js``. It reads attributes with a parser of its own, which
-knows neither statements nor globals. The few places where the theme uses them are replaced as
-its templates are loaded, by what ``static/headroom/page.js`` has. A theme that has other text
-there does not load: look again.
+That build (``static/vendor/alpine-csp/``) stands in for the theme's own. It reads attributes with
+a parser of its own, which knows neither statements nor globals. The few places where the theme
+uses them are replaced as its templates are loaded, by what ``static/headroom/page.js`` has. A
+theme that has other text there does not load: look again.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ _STORED: Final = "localStorage.getItem('sidebarDesktopOpen')"
 _KEPT: Final = "localStorage.setItem('sidebarDesktopOpen'"
 REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "unfold/layouts/skeleton.html": (
+        ("unfold/js/alpine/alpine.js", "vendor/alpine-csp/alpine.js"),
         (f"({_STORED} !== null) ? ({_STORED} == '1') : true", "$page.sidebarIsOpen()"),
         ("activeTab = {% if opts %}getCurrentTab()", "[activeTab = {% if opts %}$page.tab()"),
         ("{% else %}''{% endif %};", "{% else %}''{% endif %},"),

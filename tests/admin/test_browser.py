@@ -15,7 +15,11 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
+
+from failover.drill_models import CoverageAccount
+from tests.admin.test_pages import EDITABLE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -66,15 +70,24 @@ def sign_in(browser: webdriver.Chrome, address: str) -> None:
 
 
 def addresses() -> list[str]:
-    """Return the first page, and list and one page of every model."""
-    found = [reverse("admin:index")]
-    for model in sorted(admin.site._registry, key=lambda model: model._meta.label):
+    """Return the pages of the site, of every application, and of every model and one row of it."""
+    found = [reverse("admin:index"), reverse("admin:password_change")]
+    found += [reverse("admin:placement_resourceprovider_candidates")]
+    registered = sorted(admin.site._registry, key=lambda model: model._meta.label)
+    for application in dict.fromkeys(model._meta.app_label for model in registered):
+        found.append(reverse("admin:app_list", args=[application]))
+    for model in registered:
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
         found.append(reverse(f"{name}_changelist"))
         row = model._default_manager.first()
         assert row is not None or model is Group, f"no row of {model._meta.label} to look at"
+        pages = ["change", "history", *(["delete"] if model in EDITABLE else [])]
         if row is not None:
-            found.append(reverse(f"{name}_change", args=[row.pk]))
+            found += [reverse(f"{name}_{page}", args=[row.pk]) for page in pages]
+        if model in EDITABLE:
+            found.append(reverse(f"{name}_add"))
+        if model is CoverageAccount and row is not None:
+            found.append(reverse("admin:failover_coverageaccount_troubles", args=[row.pk]))
     return found
 
 
@@ -98,7 +111,7 @@ def problems_of(browser: webdriver.Chrome, path: str) -> list[str]:
 @pytest.mark.usefixtures("region", "admin_user")
 def test_every_admin_page_works_in_a_browser(browser: webdriver.Chrome, live_server: Any) -> None:
     sign_in(browser, live_server.url)
-    problems = []
+    problems = problems_of(browser, "sign in")  # the log has the page before, too
 
     for path in addresses():
         browser.get(live_server.url + path)
@@ -150,12 +163,83 @@ def test_the_theme_works_without_eval(browser: webdriver.Chrome, live_server: An
     browser.find_element(By.TAG_NAME, "body").send_keys("t")
     until(browser, "document.activeElement.id === 'nav-filter'")
     press(browser, "[x-on\\:click='openUserLinks = !openUserLinks']")
-    press(browser, "[x-on\\:click=\"switchTheme('dark')\"]")
-    until(browser, "document.documentElement.classList.contains('dark')")
+    for theme, is_dark in (("dark", "true"), ("light", "false")):
+        press(browser, f"[x-on\\:click=\"switchTheme('{theme}')\"]")
+        until(browser, f"document.documentElement.classList.contains('dark') === {is_dark}")
+    assert problems_of(browser, browser.current_url) == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_command_palette_finds_pages_without_eval(
+    browser: webdriver.Chrome, live_server: Any
+) -> None:
+    sign_in(browser, live_server.url)
+    palette = "document.querySelector('[x-data=\"searchCommand()\"]').style.display"
+    until(browser, f"{palette} === 'none'")
+
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
+    until(browser, "document.activeElement.id === 'search-input-command'")
+    field = browser.find_element(By.ID, "search-input-command")
+    field.send_keys("aggregate")
+    until(browser, "document.querySelectorAll('#command-results-list li').length > 0")
+    field.send_keys(Keys.ESCAPE)
+    field.send_keys(Keys.ESCAPE)
+    until(browser, f"{palette} === 'none'")
+
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
+    field.send_keys("aggregate")
+    until(browser, "document.querySelectorAll('#command-results-list li').length > 0")
+    field.send_keys(Keys.ARROW_DOWN)
+    until(browser, "document.querySelector('#command-results-list .active') !== null")
+    field.send_keys(Keys.ENTER)
+    until(browser, "location.pathname.includes('aggregate')")
+    assert problems_of(browser, browser.current_url) == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_lists_and_forms_work_without_eval(browser: webdriver.Chrome, live_server: Any) -> None:
+    sign_in(browser, live_server.url)
+    problems = []
 
     browser.get(live_server.url + reverse("admin:auth_user_changelist"))
+    sheet = "document.querySelector('#changelist-filter').checkVisibility()"
+    until(browser, f"!{sheet}")
     press(browser, "[x-on\\:click='filterOpen = true']")
+    until(browser, sheet)
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ESCAPE)
+    until(browser, f"!{sheet}")
+    problems += problems_of(browser, browser.current_url)
+
+    browser.get(live_server.url + reverse("admin:failover_failoverzone_changelist"))
+    press(browser, "input.action-select")
+    actions = Select(browser.find_element(By.NAME, "action"))
+    run = browser.find_element(By.CSS_SELECTOR, "#changelist-actions button[name=index]")
+    until(browser, "!document.querySelector('#changelist-actions [name=index]').checkVisibility()")
+    actions.select_by_value("confirm_brakes")
+    WebDriverWait(browser, 20).until(lambda _driver: run.is_displayed())
+    run.click()
+    until(browser, "document.body.innerText.includes('brake')")
+    problems += problems_of(browser, browser.current_url)
+
     browser.get(live_server.url + reverse("admin:auth_user_add") + "?a=1")
     until(browser, "document.getElementById('user_form').action.endsWith('/add/?a=1')")
+    problems += problems_of(browser, browser.current_url)
 
-    assert problems_of(browser, browser.current_url) == []
+    browser.get(live_server.url + reverse("admin:hosts_plannedhostchange_add"))
+    press(browser, "a[id^=calendarlink]")
+    press(browser, "[id^=calendarin] td a")
+    until(browser, "document.querySelector('.vDateField').value !== ''")
+    press(browser, "a[id^=clocklink]")
+    press(browser, "[id^=clockbox] li a")
+    until(browser, "document.querySelector('.vTimeField').value !== ''")
+    problems += problems_of(browser, browser.current_url)
+
+    browser.set_window_size(700, 900)
+    sidebar = "document.getElementById('nav-sidebar').checkVisibility()"
+    until(browser, f"!{sidebar}")
+    press(browser, "[x-on\\:click='sidebarMobileOpen = !sidebarMobileOpen']")
+    until(browser, sidebar)
+
+    assert problems == []
