@@ -18,10 +18,8 @@ from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
 from capacity.services.scheduling import prepared_request
 from journal.errors import InvalidInput
 from journal.heavy import heavy_question
-from journal.json_node import parse_json
+from journal.json_node import JSONNode
 from scheduling.request import UnplaceableRequestError
-
-HOSTS_FIELD = "explain_hosts"
 
 
 class ExplainView(SchedulerView):
@@ -44,8 +42,7 @@ class ExplainView(SchedulerView):
     def post(self, request: Request) -> HttpResponse:
         """Return per host the first filter that removes it, scores, and details; writes nothing."""
         del request
-        body = self.body()
-        call = parse_nova_call(body)
+        call = parse_nova_call(self.body())
         options = replace(
             call.options,
             read_only=True,
@@ -66,7 +63,7 @@ class ExplainView(SchedulerView):
                     prepared.request,
                     prepared.pipeline.pipeline,
                     options=options,
-                    host_names=_detailed_hosts(body),
+                    host_names=_detailed_hosts(call.hosts_in_detail),
                 )
         except UnplaceableRequestError as error:
             raise InvalidInput(str(error), code="unplaceable_request") from None
@@ -74,14 +71,13 @@ class ExplainView(SchedulerView):
         return HttpResponse(content, content_type="application/json")
 
 
-def _detailed_hosts(body: bytes) -> tuple[str, ...]:
+def _detailed_hosts(listed: JSONNode) -> tuple[str, ...]:
     try:
-        listed = parse_json(body).member(HOSTS_FIELD).items()
-        names = tuple(item.text(max_length=MAX_NAME_LENGTH) for item in listed)
+        names = tuple(item.text(max_length=MAX_NAME_LENGTH) for item in listed.items())
     except InvalidInput as error:
         raise errors.InvalidCall(errors.DECODE, error.message) from None
     if len(names) > MOST_HOSTS_IN_DETAIL:
         raise errors.InvalidCall(
-            errors.DECODE, f"{HOSTS_FIELD}: at most {MOST_HOSTS_IN_DETAIL} hosts are allowed"
+            errors.DECODE, f"{listed.path}: at most {MOST_HOSTS_IN_DETAIL} hosts are allowed"
         )
     return names

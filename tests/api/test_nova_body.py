@@ -68,6 +68,15 @@ def test_unread_text_that_is_not_utf8_is_refused() -> None:
         parse_nova_call(body)
 
 
+@pytest.mark.parametrize("weight", [0.5, None], ids=["as Nova sends it", "read as a whole"])
+def test_hosts_to_explain_come_with_the_call(weight: float | None) -> None:
+    body = body_of({"h1": weight}, is_ascii=True, indent=None, explain_hosts=["h1", "h2"])
+    listed = parse_nova_call(body).hosts_in_detail
+    assert [item.text(max_length=9) for item in listed.items()] == ["h1", "h2"]
+    without = parse_nova_call(body_of({"h1": weight}, is_ascii=True, indent=None))
+    assert list(without.hosts_in_detail.items()) == []
+
+
 def test_repeated_fields_count_as_they_stand_last() -> None:
     body = body_of({"h1": 0.5}, is_ascii=True, indent=None)
     body = body[:-1] + b', "hosts": [{"host": "a", "host": "h2"}], "weights": {"h2": 1, "h2": 2}}'
