@@ -7,13 +7,16 @@ test of the rule with made-up series finds out.
 from __future__ import annotations
 
 import http.client
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import yaml
+from django.db import connection, transaction
 from django.utils import timezone
 
 from capacity.models import HostCapacity, ReservationKind
@@ -26,7 +29,7 @@ from failover.drill_models import CoverageAccount, EvacuationMove, EvacuationPla
 from failover.models import FailoverReservation, FailoverRun
 from journal.metrics import facts_page
 from journal.models import Heartbeat
-from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Process, WebServer, Worker
+from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, TOKENS, Process, WebServer, Worker
 from tests.factories import (
     make_commitment,
     make_group,
@@ -36,14 +39,15 @@ from tests.factories import (
     make_slot,
 )
 
+OPERATOR = "e2e-operator-token-0123456789"
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yaml"))
 TESTS = sorted((ROOT / "deploy" / "prometheus").glob("*.test.yaml"))
 OURS = re.compile(r"\b((?:cortex|placement)_\w+)(?:\{([^}]*)\})?")
-MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
+MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? \S+$", re.MULTILINE)
-LABEL = re.compile(r'(\w+)="')
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 #: Put there by Prometheus.
 OF_TARGET = {"instance", "job"}
 #: Counters of work that workers do, by alert. Web processes have them too, at zero for ever.
@@ -56,7 +60,7 @@ OF_WORKERS = (
     "placement_usage_drift_total",
 )
 
-Labels = frozenset[str]
+Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,21 @@ def fill_region() -> None:
 
 
 @pytest.fixture
+def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
+    """A web server that waits briefly for locks, with a caller who may write to Placement."""
+    del transactional_db
+    operator = {"token": OPERATOR, "name": "nova", "roles": ["admin"]}
+    overrides = {
+        "HEADROOM_TOKENS": json.dumps([*TOKENS, operator]),
+        "HEADROOM_LOCK_TIMEOUT_SECONDS": "0.2",
+    }
+    server = WebServer(directory=tmp_path, overrides=overrides)
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture
 def beat(tmp_path: Path) -> Iterator[tuple[Process, int]]:
     directory, port = tmp_path / "beat", choose_port(0)
     directory.mkdir()
@@ -176,6 +195,11 @@ def worker(transactional_db: None, tmp_path: Path) -> Iterator[tuple[Worker, int
 def provoke(web: WebServer, worker: Worker, worker_port: int) -> None:
     """Let happen once what makes the series that are not there before."""
     assert web.send("GET", "/placement/resource_providers").status == 403  # counted as well
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE placement_provider IN ACCESS EXCLUSIVE MODE")
+        provider = {"name": "h1", "uuid": str(UUID(int=1))}
+        failed = web.send("POST", "/placement/resource_providers", provider, token=OPERATOR)
+    assert failed.status == 503, failed.body
     report = web.send("POST", "/commitments/v1/report-capacity", {"allAZs": ["az-a"]})
     assert report.status == 200, report.body
     for task in ("commitments.reconcile_quota", "capacity.check_oversubscription"):
@@ -224,7 +248,7 @@ def rules() -> Iterator[tuple[str, str]]:
 
 
 def check_selectors(exported: Mapping[str, set[Labels]]) -> None:
-    """Every metric of a rule is exported with the labels that the rule looks at."""
+    """Every metric of a rule is exported with the labels and values that the rule asks for."""
     wrong = []
     for rule, expression in rules():
         grouped = {
@@ -232,12 +256,29 @@ def check_selectors(exported: Mapping[str, set[Labels]]) -> None:
             for labels in GROUPING.findall(expression)
             for label in labels.split(",")
             if label.strip()
-        }
+        } - OF_TARGET
         for name, matchers in OURS.findall(expression):
-            wanted = (set(MATCHER.findall(matchers)) | grouped) - OF_TARGET
-            if not any(wanted <= labels for labels in exported.get(name, ())):
-                wrong.append((rule, name, sorted(wanted), exported.get(name)))
+            series = [dict(labels) for labels in exported.get(name, ())]
+            if not any(grouped <= real.keys() and selects(matchers, real) for real in series):
+                wrong.append((rule, name, matchers, sorted(grouped), series))
     assert wrong == []
+
+
+def selects(matchers: str, real: Mapping[str, str]) -> bool:
+    """Return whether a series has what the braces of an expression ask for."""
+    return all(
+        name in OF_TARGET
+        or (
+            name in real
+            and (
+                (re.fullmatch(wanted, real[name]) is not None)
+                if "~" in operator
+                else real[name] == wanted
+            )
+            != operator.startswith("!")
+        )
+        for name, operator, wanted in MATCHER.findall(matchers)
+    )
 
 
 def check_made_up_series(exported: Mapping[str, set[Labels]]) -> None:
@@ -247,8 +288,8 @@ def check_made_up_series(exported: Mapping[str, set[Labels]]) -> None:
         for case in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
             for given in case["input_series"]:
                 for name, labels in OURS.findall(given["series"]):
-                    told = set(MATCHER.findall(labels)) - OF_TARGET
-                    if not any(told <= real for real in exported.get(name, ())):
+                    told = {label for label, _, _ in MATCHER.findall(labels)} - OF_TARGET
+                    if not any(told <= dict(real).keys() for real in exported.get(name, ())):
                         wrong.append((case.get("name"), given["series"]))
     assert wrong == []
 
