@@ -142,7 +142,7 @@ class Environment(BaseSettings):
         "beat, and runs of several transactions. Living ones renew it.",
     )
     beat_max_age_seconds: int = Field(
-        120, ge=10, description="Age of the last beat after which /readyz fails."
+        120, ge=10, description="Age of the last beat after which /statusz says that it is gone."
     )
     state_directory: Path | None = Field(
         None,
@@ -235,6 +235,41 @@ class Environment(BaseSettings):
             except ValueError as error:
                 message = f"tokens_file: {error}"
                 raise ValueError(message) from None
+        return self
+
+    def web_deadlines(self) -> dict[str, float]:
+        """Return for how long a thread of a web process may wait, in seconds, by setting.
+
+        Bodies are not among them: they come in without a thread.
+        """
+        deadlines = {
+            "lock_timeout_seconds": self.lock_timeout_seconds,
+            "deadlines.web_statement_seconds": self.deadlines.web_statement_seconds,
+            "deadlines.web_lock_seconds": self.deadlines.web_lock_seconds,
+            "deadlines.web_idle_transaction_seconds": self.deadlines.web_idle_transaction_seconds,
+            "heavy.deadline_seconds": self.heavy.deadline_seconds,
+            "liquid.change_timeout_seconds": self.liquid.change_timeout_seconds,
+        }
+        if self.auth == "keystone":
+            deadlines["keystone.timeout_seconds"] = self.keystone.timeout_seconds
+        if self.oidc.is_on:
+            deadlines["oidc.timeout_seconds"] = self.oidc.timeout_seconds
+        return deadlines
+
+    @property
+    def stuck_seconds(self) -> float:
+        """After how long without a finished or idle thread a web process counts as stuck."""
+        return self.web.stuck_seconds or 2 * max(self.web_deadlines().values())
+
+    @model_validator(mode="after")
+    def _probes_spare_the_healthy(self) -> Self:
+        name, longest = max(self.web_deadlines().items(), key=lambda item: item[1])
+        if self.stuck_seconds <= longest:
+            message = (
+                f"web.stuck_seconds: {self.web.stuck_seconds:g} is not above {name} ({longest:g}): "
+                "/livez would fail while requests may still wait"
+            )
+            raise ValueError(message)
         return self
 
     @model_validator(mode="after")

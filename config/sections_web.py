@@ -11,11 +11,12 @@ class WebSettings(Section):
     """How the web server takes bodies in, and when a worker counts as stuck."""
 
     stuck_seconds: float = Field(
-        120.0,
-        ge=1,
+        0.0,
+        ge=0,
         le=86_400,
         description="A worker none of whose threads has finished or been idle for longer fails "
-        "/livez; above every deadline of web requests.",
+        "/livez; 0 is twice the longest deadline of a web request, and what is not above that "
+        "deadline is refused.",
     )
     body_grace_seconds: float = Field(
         10.0, gt=0, le=3600, description="Time that every request body has, whatever its size."

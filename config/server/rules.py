@@ -32,7 +32,7 @@ def door_rules(most_running: int) -> DoorRules:
 
 def stuck_seconds() -> float:
     """Return after how long a worker counts as stuck."""
-    seconds: float = settings.HEADROOM.web.stuck_seconds
+    seconds: float = settings.HEADROOM.stuck_seconds
     return seconds
 
 

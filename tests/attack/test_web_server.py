@@ -17,12 +17,17 @@ import psutil
 import pytest
 from django.db import connection, transaction
 
+from config.environment import load_environment
 from config.launcher.demo import ADDRESS
 from config.launcher.processes import is_alive, wait_until
 from tests.e2e.own_postgres import OwnPostgres
 from tests.e2e.processes import ADMIN, WebServer
 from tests.factories import make_group
 
+DEADLINES = [
+    f"HEADROOM_{name.upper().replace('.', '__')}"
+    for name in load_environment({"HEADROOM_DEBUG": "true"}).web_deadlines()
+]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 PATIENCE_SECONDS = 30.0
@@ -108,9 +113,10 @@ def test_200_slow_bodies_hold_up_nobody(web: WebServer) -> None:
 
 @pytest.fixture
 def impatient_web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
-    """A web server that gives bodies half a second."""
+    """A web server that gives bodies half a second, as it does everything that may wait."""
     del transactional_db
     overrides = {
+        **dict.fromkeys(DEADLINES, "0.5"),
         "HEADROOM_WEB__BODY_GRACE_SECONDS": "0.5",
         "HEADROOM_WEB__STUCK_SECONDS": "1",
         "GRANIAN_WORKERS": "1",
