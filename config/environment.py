@@ -118,8 +118,8 @@ class Environment(BaseSettings):
     )
     metrics_token: SecretStr | None = Field(
         None,
-        description="Bearer token that /metrics asks for; without one only HEADROOM_DEBUG opens "
-        "it.",
+        description="Bearer token that /metrics asks for, beside those of HEADROOM_TOKENS_FILE "
+        "with the role metrics, which rotate; without any only HEADROOM_DEBUG opens it.",
     )
     allocation_source: Literal["instances", "placement", "hypervisor"] = Field(
         "instances",

@@ -141,7 +141,8 @@ def _tokens_section() -> str:
         f"\n## Tokens\n\nAn entry of `{PREFIX}TOKENS` or of the file of `{PREFIX}TOKENS_FILE` "
         f"has the keys {fields}; `token_sha256` instead of `token` keeps who reads the file from "
         "using it. The role `cloud_resource_viewer` may read (info, report-capacity, "
-        "report-usage), `cloud_resource_admin` may also write (quota, change-commitments). "
+        "report-usage), `cloud_resource_admin` may also write (quota, change-commitments), "
+        "`metrics` opens the metrics pages alone, whatever HEADROOM_AUTH is. "
         "How tokens are made and rotated: [operations](operations.md#static-tokens).\n\n"
         "```bash\n./run manage make_token limes --role cloud_resource_admin\n```\n"
     )

@@ -421,7 +421,8 @@ class MetricsSettings(Section):
     listen_address: str = Field(
         "127.0.0.1",
         description="Address at which workers and beat tell their metrics; they ask for "
-        "HEADROOM_METRICS_TOKEN if one is set.",
+        "a token if HEADROOM_METRICS_TOKEN, HEADROOM_TOKENS_FILE or a token with the role metrics "
+        "is set.",
     )
     worker_port: int = Field(
         9464, ge=0, le=65535, description="Port of a worker's metrics; 0 is none."

@@ -21,6 +21,7 @@ from journal.errors import HeadroomError
 from journal.metrics_doors import count_refused_token
 from journal.policy import (
     ROLE_ADMIN,
+    ROLE_METRICS,
     ROLE_SCHEDULER,
     ROLE_VIEWER,
     PolicyRule,
@@ -218,16 +219,25 @@ def authorise(actor: Actor, rule: str, target: Mapping[str, object] = NO_TARGET)
         raise Forbidden("Forbidden", rule=rule)
 
 
-def matches_secret(offered: str, secret: str) -> bool:
-    """Return whether two secrets are equal, in time that does not depend on where they differ."""
-    return hmac.compare_digest(_digest(offered), _digest(secret))
+def may_scrape(offered: str, *, is_open: bool) -> bool:
+    """Return whether a token opens a metrics page.
 
+    ``HEADROOM_METRICS_TOKEN`` does, and so do static tokens with the role ``metrics``, whatever
+    ``HEADROOM_AUTH`` is.
 
-def metrics_secret() -> str:
-    """Return the token of the metrics pages; an empty one in the settings is none."""
+    Args:
+        offered: The token as sent; may be empty.
+        is_open: What holds where there can be neither. A token file may get one at any time: a
+            page does not open because its last token was taken out.
+    """
     secret = settings.HEADROOM.metrics_token
-    shown: str = "" if secret is None else secret.get_secret_value().strip()
-    return shown
+    plain = "" if secret is None else secret.get_secret_value().strip()
+    known = [_digest(plain)] if plain else []
+    known += [token.digest for token in current_tokens() if ROLE_METRICS in token.roles]
+    if not known and settings.HEADROOM.tokens_file is None:
+        return is_open
+    matches = [hmac.compare_digest(digest, _digest(offered)) for digest in known]
+    return bool(offered) and any(matches)
 
 
 def _digest(token: str) -> bytes:

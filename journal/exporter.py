@@ -15,7 +15,7 @@ import structlog
 from django.conf import settings
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from journal.auth import BEARER, matches_secret, metrics_secret
+from journal.auth import BEARER, may_scrape
 from journal.metrics import PageBusy, SharedPage, role_page
 
 log = structlog.get_logger(__name__)
@@ -68,11 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, page, content_type=CONTENT_TYPE_LATEST)
 
     def _may_scrape(self) -> bool:
-        secret = metrics_secret()
-        if not secret:
-            return True
         scheme, _, offered = self.headers.get("Authorization", "").partition(" ")
-        return scheme.lower() == BEARER and matches_secret(offered.strip(), secret)
+        return may_scrape(offered.strip() if scheme.lower() == BEARER else "", is_open=True)
 
     def _answer(
         self, status: HTTPStatus, body: bytes, *, content_type: str = "text/plain; charset=utf-8"

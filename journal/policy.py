@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 ROLE_ADMIN = "cloud_resource_admin"
 ROLE_VIEWER = "cloud_resource_viewer"
 ROLE_SCHEDULER = "cloud_resource_scheduler"
+ROLE_METRICS = "metrics"
+"""Of static tokens: opens the metrics pages, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

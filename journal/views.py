@@ -12,13 +12,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from journal.auth import matches_secret, metrics_secret, token_of
+from journal.auth import may_scrape, token_of
 from journal.health import check_ready, check_status, shown_checks
 from journal.metrics import PageBusy, shared_metrics_page
 from journal.outages import as_unavailable
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
-UNAUTHORIZED = "Unauthorized: send HEADROOM_METRICS_TOKEN as a bearer token\n"
+UNAUTHORIZED = "Unauthorized: send a token of the metrics page as a bearer token\n"
 
 
 @require_safe
@@ -58,8 +58,8 @@ def _json(page: dict[str, Any], *, status: int) -> HttpResponse:  # Any: JSON
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return the metrics page to holders of ``HEADROOM_METRICS_TOKEN``; with DEBUG to all."""
-    if not may_scrape(token_of(request)):
+    """Return the metrics page to holders of its tokens; where there are none, DEBUG opens it."""
+    if not may_scrape(token_of(request), is_open=settings.DEBUG):
         return HttpResponse(
             UNAUTHORIZED,
             content_type=PLAIN_TEXT,
@@ -73,12 +73,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
             error.message, content_type=PLAIN_TEXT, status=503, headers={"Retry-After": "5"}
         )
     return HttpResponse(page, content_type=CONTENT_TYPE_LATEST)
-
-
-def may_scrape(offered: str) -> bool:
-    """Return whether a token opens the metrics page; without one in the settings none does."""
-    secret = metrics_secret()
-    return matches_secret(offered, secret) if secret else bool(settings.DEBUG)
 
 
 def plain_bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +77,22 @@ def test_it_asks_for_the_token_if_there_is_one(
     answered, page = ask(server, authorization=authorization)
     assert answered == status
     assert ("cortex" in page) == (status == 200)
+
+
+def test_it_does_not_open_because_the_last_token_was_taken_out(
+    server: exporter.Exporter, settings: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.json"
+    digest = sha256(SECRET.encode()).hexdigest()
+    path.write_text(json.dumps([{"token_sha256": digest, "name": "p", "roles": ["metrics"]}]))
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"tokens_file": path})
+    assert ask(server, authorization=f"Bearer {SECRET}")[0] == 200
+    assert ask(server)[0] == 401
+    path.write_text("[]")
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"tokens_file": path.with_suffix("")})
+    path.rename(path.with_suffix(""))  # another name is read at once
+    assert ask(server, authorization=f"Bearer {SECRET}")[0] == 401
+    assert ask(server)[0] == 401
 
 
 def test_it_has_one_page_only(server: exporter.Exporter) -> None:

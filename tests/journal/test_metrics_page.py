@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import SecretStr
 
 from commitments import metrics
+from config.sections import AccessToken
 from journal.metrics import PageBusy, ScrapeCollector, SharedPage, _scrape_registry, at_scrape
 
 pytestmark = pytest.mark.django_db
@@ -87,6 +89,39 @@ def test_without_a_token_in_the_settings_only_debug_opens_the_page(
 
 def test_page_opens_for_its_token() -> None:
     assert "cortex_committed_resource" in page()
+
+
+@pytest.mark.parametrize("auth", ["token", "keystone"])
+def test_static_tokens_with_the_role_open_the_page(settings: Any, auth: str) -> None:
+    def status(token: str) -> int:
+        return Client().get("/metrics", headers={"Authorization": f"Bearer {token}"}).status_code
+
+    def token(name: str, role: str) -> AccessToken:
+        digest = sha256(f"{name}-token".encode()).hexdigest()
+        return AccessToken(token_sha256=digest, name=name, roles=(role,))
+
+    tokens = token("old", "metrics"), token("new", "metrics"), token("other", "admin")
+    change(settings, auth=auth, tokens=tokens)
+    assert [status(f"{name}-token") for name in ("old", "new", "other")] == [200, 200, 401]
+    assert status(SECRET) == 200
+
+    change(settings, metrics_token=None)
+    settings.DEBUG = True
+    assert (status("new-token"), status(SECRET), status("")) == (200, 401, 401)
+
+
+@pytest.mark.django_db
+def test_token_of_the_metrics_page_opens_nothing_else(settings: Any) -> None:
+    token = AccessToken(token=SecretStr("metrics-token-0123"), name="p", roles=("metrics",))
+    change(settings, auth="token", tokens=(token,))
+    headers = {"X-Auth-Token": "metrics-token-0123"}
+    for path in (
+        "/commitments/v1/info",
+        "/placement/resource_providers",
+        "/api/v1/flavor-groups",
+        "/scheduler/nova/external",
+    ):
+        assert Client().get(path, headers=headers).status_code in {403, 404, 405}, path
 
 
 class CountedPage:
@@ -199,6 +234,7 @@ MULTIPROCESS = """
 import django, sys
 django.setup()
 from commitments import metrics
+from config.sections import AccessToken
 if sys.argv[1] == "count":
     metrics.INFO.observe(status_code=200, seconds=0.1)
 else:
