@@ -8,18 +8,20 @@ request in, to take a block of a body, and to answer a probe.
 from __future__ import annotations
 
 import io
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from config.server.board import Shown
 from config.server.bodies import Bodies, BodyRules, UnreadInput
 from config.server.environ import Environ, environ_of
+
+log = structlog.get_logger(__name__)
 
 Application = Callable[..., Any]  # Any: as WSGI has it
 Probe = Callable[[Any], None]
@@ -92,11 +94,11 @@ class Door:
         self.bodies = Bodies(rules.bodies, refuse)
 
     def __call__(self, watcher: Any) -> None:  # Any: granian's
-        """Take a request in. Granian's thread must not see an exception."""
+        """Take a request in."""
         try:
             self._admit(watcher.scope, watcher.proto)
-        except BaseException:  # noqa: BLE001 - see above
-            traceback.print_exc(file=sys.stderr)
+        except BaseException:  # whatever it is: granian leaves a client without an answer for ever
+            log.exception("request_not_taken_in", method=watcher.scope.method)
             watcher.proto.response_bytes(500, [PLAIN_TEXT, CLOSE], b"Internal server error")
 
     def _admit(self, scope: Any, proto: Any) -> None:  # Any: granian's
@@ -158,6 +160,6 @@ class Door:
             finally:
                 if hasattr(answer, "close"):
                     answer.close()
-        except BaseException:  # noqa: BLE001 - the thread has others to serve
-            traceback.print_exc(file=sys.stderr)
+        except BaseException:  # SystemExit as well: the thread would be counted as busy for ever
+            log.exception("request_crashed", method=environ["REQUEST_METHOD"])
             proto.response_bytes(500, [PLAIN_TEXT], b"Internal server error")

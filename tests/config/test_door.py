@@ -1,0 +1,79 @@
+"""Whatever an application raises, its client gets an answer and its thread serves on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from config.server.board import Board, Shown
+from config.server.bodies import BodyRules
+from config.server.door import Door, DoorRules
+
+RULES = DoorRules(
+    most_running=1,
+    limit_bytes=lambda _path: 1 << 20,
+    refuses_unread=lambda _path: False,
+    bodies=BodyRules(grace_seconds=1, bytes_per_second=1, most_bytes=1 << 20),
+)
+
+
+@dataclass(slots=True)
+class Answers:
+    """Granian's side of a request: what it is told."""
+
+    told: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        del headers
+        self.told.append((status, body))
+
+
+def watcher(**fields: Any) -> Any:  # Any: granian's, without types
+    scope = {
+        "method": "GET", "path": "/x", "query_string": "", "http_version": "1.1", "scheme": "http",
+        "client": "127.0.0.1:1", "server": "127.0.0.1:2", "headers": {}, "authority": "h", **fields,
+    }  # fmt: skip
+    return SimpleNamespace(scope=SimpleNamespace(**scope), proto=Answers())
+
+
+def door_of(application: Any) -> tuple[Door, Board]:
+    board = Board()
+    shown = Shown(board, board.claim(), pid=1, threads=1, now=0.0)
+    return Door(application, RULES, shown, {}), board
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()], ids=repr)
+def test_application_that_raises_is_answered_logged_and_leaves_its_thread_free(
+    error: BaseException,
+) -> None:
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/bad":
+            raise error
+        start("200 OK", [])
+        return [b"fine"]
+
+    door, board = door_of(application)
+    bad, good = watcher(path="/bad"), watcher(path="/good")
+    with capture_logs() as logged:
+        door(bad)
+    door(good)
+
+    assert bad.proto.told == [(500, b"Internal server error")]
+    assert good.proto.told == [(200, b"fine")]
+    assert next(board.rows()).running == 0
+    assert [(line["event"], line["exc_info"]) for line in logged] == [("request_crashed", True)]
+
+
+def test_request_that_cannot_be_read_is_answered_and_logged() -> None:
+    door, _ = door_of(None)
+    broken = watcher(client="no address", headers={"content-length": "x"})
+    with capture_logs() as logged:
+        door(broken)
+
+    assert [status for status, _ in broken.proto.told] == [500]
+    assert [line["event"] for line in logged] == ["request_not_taken_in"]
