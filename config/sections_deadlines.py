@@ -53,13 +53,14 @@ class DeadlineSettings(Section):
 
 
 class HeavySettings(Section):
-    """Questions that take long to answer: what-if, simulations, drain checks, explanations."""
+    """Questions that take long: what-if, simulations, drain checks, previews, explanations."""
 
     most_at_once: int = Field(
-        2,
-        ge=1,
+        0,
+        ge=0,
         le=100,
-        description="Most of them in one web process; others get 503 with Retry-After.",
+        description="Most of them on one machine, explanations counted apart; others get 503 with "
+        "Retry-After. 0 is half as many as there are cores, at least 1.",
     )
     deadline_seconds: float = Field(
         20.0, gt=0, le=600, description="Longest computation of one; then it is ended with 503."

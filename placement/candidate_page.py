@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from capacity.decision_pictures import funnel_bar
 from journal.admin_base import row_url
 from journal.formatting import NOTHING, count_text, plural
-from journal.heavy import TooManyComputations, heavy_question
+from journal.heavy import ComputationTooLong, Length, TooManyComputations, heavy_question
 from placement.domain.candidate_explain import MOST_COUNTED, Explanation
 from placement.domain.candidate_funnel import FunnelStep, SlotFunnel
 from placement.domain.candidate_query import UNSUFFIXED
@@ -97,9 +97,9 @@ def candidate_page(query: str) -> CandidatePage:
     if not text:
         return CandidatePage(query="")
     try:
-        with heavy_question():
+        with heavy_question(Length.SHORT):
             explored = explored_query(text, MAX_MINOR, limit=MOST_SHOWN)
-    except TooManyComputations as error:
+    except (TooManyComputations, ComputationTooLong) as error:
         return CandidatePage(
             query=text, problem=error.message, tone="warn", icon="error", title="Not now"
         )

@@ -17,7 +17,7 @@ from capacity.policies import EXPLAIN
 from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
 from capacity.services.scheduling import prepared_request
 from journal.errors import InvalidInput
-from journal.heavy import heavy_question
+from journal.heavy import Length, computed_apart, heavy_question
 from journal.json_node import JSONNode
 from scheduling.request import UnplaceableRequestError
 
@@ -58,12 +58,13 @@ class ExplainView(SchedulerView):
         )
         prepared = prepared_request(wanted, pipeline_name=call.pipeline_name, options=options)
         try:
-            with heavy_question():
+            with heavy_question(Length.SHORT):
                 explanation = explain(
                     prepared.request,
                     prepared.pipeline.pipeline,
                     options=options,
                     host_names=_detailed_hosts(call.hosts_in_detail),
+                    computed=computed_apart,
                 )
         except UnplaceableRequestError as error:
             raise InvalidInput(str(error), code="unplaceable_request") from None

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from capacity.selectors.host_table import current_host_table
+from journal.heavy import Computing, computed_here
 from scheduling.evaluation import Pipeline
 from scheduling.explain import HostExplanation, explain_host
 from scheduling.record import DecisionRecord, record_run
 from scheduling.request import CallOptions, PlacementRequest
+from scheduling.table import HostTable
 
 MOST_HOSTS_IN_DETAIL = 50
 """Each costs a run of its own."""
@@ -75,6 +77,7 @@ def explain(
     *,
     options: CallOptions | None = None,
     host_names: Sequence[str] = (),
+    computed: Computing = computed_here,
 ) -> RunExplanation:
     """Return what a pipeline would decide for a request; writes nothing.
 
@@ -84,6 +87,7 @@ def explain(
         options: Call-time options.
         host_names: Hosts to explain in detail, known or not, at most
             :data:`MOST_HOSTS_IN_DETAIL`; the best ones when empty.
+        computed: Where the run is made.
 
     Raises:
         InvalidOptionsError: the options contradict each other.
@@ -92,6 +96,16 @@ def explain(
     Source: spec scheduling, 16.1.
     """
     table = current_host_table()
+    return computed(lambda: _explained(table, request, pipeline, options, host_names))
+
+
+def _explained(
+    table: HostTable,
+    request: PlacementRequest,
+    pipeline: Pipeline,
+    options: CallOptions | None,
+    host_names: Sequence[str],
+) -> RunExplanation:
     record = record_run(table, request, pipeline, options)
     names = tuple(dict.fromkeys(host_names))[:MOST_HOSTS_IN_DETAIL]
     if record.failure:

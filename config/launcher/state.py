@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from config.launcher.places import own_directory
 from config.launcher.processes import is_alive
 from config.launcher.terminal import LauncherError
+from journal.state_directory import usual_state_directory
 
 VARIABLE = "HEADROOM_STATE_DIRECTORY"
 
@@ -32,7 +32,7 @@ def state_directory(environ: Mapping[str, str]) -> Path:
         except OSError as error:
             raise LauncherError(f"{VARIABLE}: {path}: {error.strerror}") from None
         return path
-    path = Path(tempfile.gettempdir()) / f"headroom-{os.geteuid()}"
+    path = usual_state_directory()
     if not own_directory(path, 0o700):
         raise LauncherError(f"{path} belongs to another: set {VARIABLE} to a directory")
     return path

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -29,6 +30,10 @@ PLAIN_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 CLOSE = ("Connection", "close")
 NO_LENGTH = (411, "Length Required: send the body with a Content-Length")
 TOO_LARGE = (413, "Content Too Large")
+COME_AGAIN = 503
+#: How long a refusal of a question is kept: a client that asks again at once asks once in it.
+LATE_SECONDS = 1.0
+MOST_LATE = 64  # each occupies a connection; more are answered at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +44,21 @@ class DoorRules:
         most_running: Requests that run at once.
         limit_bytes: Longest body of a path.
         refuses_unread: Whether the application refuses bodies by their head, on a path.
+        is_question: Whether a path answers questions that take long.
         bodies: How bodies may come.
     """
 
     most_running: int
     limit_bytes: Callable[[str], int]
     refuses_unread: Callable[[str], bool]
+    is_question: Callable[[str], bool]
     bodies: BodyRules
 
 
 def refuse(proto: Any, status: int, text: str) -> None:  # Any: granian's
     """Answer a request that does not run."""
     headers = [PLAIN_TEXT, CLOSE]
-    if status == 503:  # noqa: PLR2004 - come again
+    if status == COME_AGAIN:
         headers.append(("Retry-After", "1"))
     proto.response_bytes(status, headers, text.encode())
 
@@ -91,6 +98,7 @@ class Door:
         self._lock = threading.Lock()
         self._running = 0
         self._waiting: deque[tuple[Any, Environ, int]] = deque()
+        self._late: deque[tuple[float, Callable[[], None]]] = deque()
         self.bodies = Bodies(rules.bodies, refuse)
 
     def __call__(self, watcher: Any) -> None:  # Any: granian's
@@ -100,6 +108,11 @@ class Door:
         except BaseException:  # whatever it is: granian leaves a client without an answer for ever
             log.exception("request_not_taken_in", method=watcher.scope.method)
             watcher.proto.response_bytes(500, [PLAIN_TEXT, CLOSE], b"Internal server error")
+
+    def answer_late(self, now: float) -> None:
+        """Send the answers that were kept long enough; one thread calls this."""
+        while self._late and self._late[0][0] <= now:
+            self._late.popleft()[1]()
 
     def _admit(self, scope: Any, proto: Any) -> None:  # Any: granian's
         probe = self._probes.get(scope.path)
@@ -150,13 +163,20 @@ class Door:
                 self._shown.moved(self._running, now)
                 proto, environ, body_bytes = self._waiting.popleft()
 
+    def _is_kept(self, path: str) -> bool:
+        """Return whether a refusal waits, without a thread: it costs more than a claim."""
+        return len(self._late) < MOST_LATE and self._rules.is_question(path)
+
     def _run(self, proto: Any, environ: Environ) -> None:  # Any: granian's
         head = _Head()
         try:
             answer = self._application(environ, head)
             try:
-                body = b"".join(answer)
-                proto.response_bytes(head.status, head.headers, body)
+                send = partial(proto.response_bytes, head.status, head.headers, b"".join(answer))
+                if head.status == COME_AGAIN and self._is_kept(environ["PATH_INFO"]):
+                    self._late.append((time.monotonic() + LATE_SECONDS, send))
+                else:
+                    send()
             finally:
                 if hasattr(answer, "close"):
                     answer.close()

@@ -14,6 +14,15 @@ from journal.health import check_ready, shown_checks
 
 FAMILIES = ("/placement", "/commitments", "/scheduler/", "/api/v1/", "/failover/")
 
+#: What takes long to answer (:mod:`journal.heavy`).
+QUESTIONS = (
+    "/api/v1/commitments/what-if",
+    "/api/v1/failover/",
+    "/failover/v1/",
+    "/api/v1/scheduling/explain",
+    "/api/v1/placement/",
+)
+
 
 def door_rules(most_running: int) -> DoorRules:
     """Return what the settings say of requests and their bodies."""
@@ -22,6 +31,7 @@ def door_rules(most_running: int) -> DoorRules:
         most_running=most_running,
         limit_bytes=_limits(),
         refuses_unread=lambda path: path.startswith(FAMILIES),
+        is_question=lambda path: path.startswith(QUESTIONS),
         bodies=BodyRules(
             grace_seconds=web.body_grace_seconds,
             bytes_per_second=web.body_min_kib_per_second << 10,

@@ -140,6 +140,7 @@ class _Clock:
             now = time.monotonic()
             self.shown.ticked(now)
             self.readiness.give_up_late(now)
+            self.door.answer_late(now)
             slow = self.door.bodies.give_up_slow(now)
             if slow:
                 log.warning("request_bodies_too_slow", count=slow)

@@ -17,7 +17,7 @@ from journal.admin_base import find_url
 from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.formatting import memory_short, time_text
-from journal.heavy import heavy_question
+from journal.heavy import computed_apart, heavy_question
 
 KIND_WORDS = {"vm": "VM", "committed_slot": "committed slot", "failover_slot": "failover slot"}
 BLOCKER_WORDS = {
@@ -35,7 +35,7 @@ def check_drain_action(
     names = list(queryset.values_list("name", flat=True))
     try:
         with heavy_question():
-            answer = check_drain(names, now=database_now())
+            answer = check_drain(names, now=database_now(), computed=computed_apart)
     except HeadroomError as error:
         model_admin.message_user(request, error.message, messages.ERROR)
         return None

@@ -93,7 +93,8 @@ class DrainCheckView(FailoverView):
         del request
         names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
         with heavy_question():
-            document = drain_document(check_drain(names, now=database_now()))
+            answer = check_drain(names, now=database_now(), computed=computed_apart)
+        document = drain_document(answer)
         return HttpResponse(orjson.dumps(document), content_type="application/json")
 
 
@@ -147,18 +148,21 @@ class RebalancesView(FailoverView):
             return _answer({"zone": zone, "started": True}, status=202)
         now = database_now()
         with heavy_question():
-            plan = compute_shadow_plan(zone, request_id=request_id, now=now)
-        try:
-            would = rebalance_zone(
-                zone,
-                actor=self.actor,
-                request_id=request_id,
-                now=now,
-                most_steps=steps,
-                is_dry_run=True,
+            plan = compute_shadow_plan(
+                zone, request_id=request_id, now=now, computed=computed_apart
             )
-        except NoShadowPlan:
-            would = None
+            try:
+                would = rebalance_zone(
+                    zone,
+                    actor=self.actor,
+                    request_id=request_id,
+                    now=now,
+                    most_steps=steps,
+                    is_dry_run=True,
+                    computed=computed_apart,
+                )
+            except NoShadowPlan:
+                would = None
         document = {
             "zone": zone,
             "started": False,

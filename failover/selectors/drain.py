@@ -19,6 +19,7 @@ from failover.selectors.drain_future import known_changes, safe_window
 from failover.selectors.drills import drill_state
 from hosts.models import Host, Instance
 from journal.errors import InvalidInput
+from journal.heavy import Computing, computed_here
 from scheduling.intents import Intent
 from scheduling.resources import ResourceVector
 
@@ -39,12 +40,18 @@ class DrainAnswer:
     window: SafeWindow | None
 
 
-def check_drain(host_names: Collection[str], *, now: datetime) -> DrainAnswer:
+def check_drain(
+    host_names: Collection[str],
+    *,
+    now: datetime,
+    computed: Computing = computed_here,
+) -> DrainAnswer:
     """Return whether hosts may be drained together; writes nothing.
 
     Args:
         host_names: Names of the hosts.
         now: The present.
+        computed: Where the pure part is computed.
 
     Raises:
         InvalidInput: no host, too many, or unknown ones.
@@ -52,13 +59,17 @@ def check_drain(host_names: Collection[str], *, now: datetime) -> DrainAnswer:
     """
     hosts = _hosts(host_names)
     names = {host.name for host in hosts}
-    ask, slots = _loaded(hosts, now)
-    report = plan_drain(ask)
+    ask, slots = alone = _loaded(hosts, now)
     changes = known_changes({host.zone for host in hosts}, hosts=names, now=now)
     others = changes.drained_hosts
     if others:
         ask, slots = _loaded([*hosts, *Host.objects.filter(name__in=others).order_by("name")], now)
-    return DrainAnswer(report=report, window=safe_window(ask, slots, changes, hosts=names, now=now))
+    return computed(
+        lambda: DrainAnswer(
+            report=plan_drain(alone[0]),
+            window=safe_window(ask, slots, changes, hosts=names, now=now),
+        )
+    )
 
 
 def _hosts(names: Collection[str]) -> list[Host]:

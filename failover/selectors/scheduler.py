@@ -183,6 +183,11 @@ class SchedulerHosts:
             [row_of.get(name, -1) for name in self.snapshot.hosts.names], dtype=np.int64
         )
 
+    def read(self) -> None:
+        """Read all that questions may need, so that they need no database from now on."""
+        for facts in self._facts:
+            self.pipeline(facts.pipeline_name)
+
     def facts(self, class_code: int) -> ClassFacts:
         """Return what the requests of a class have in common."""
         return self._facts[class_code]

@@ -24,7 +24,6 @@ from capacity.services.ledger import lock_rooms
 from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
 from failover.domain.exchange import ExchangePlan, VmExchange, plan_exchange
-from failover.domain.plan import HostChooser
 from failover.domain.rebalance import RebalancePlan, RebalanceStep, TargetSlot, plan_rebalance
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import ShadowPlan, ShadowState
@@ -45,6 +44,7 @@ from failover.services.writing import (
 from hosts.models import Host, Instance
 from journal.actors import Actor
 from journal.errors import Busy, HeadroomError
+from journal.heavy import Computing, computed_here
 from journal.services import Change, record_changes
 from scheduling.resources import ResourceVector
 
@@ -97,6 +97,7 @@ def rebalance_zone(
     now: datetime,
     most_steps: int | None = None,
     is_dry_run: bool = False,
+    computed: Computing = computed_here,
 ) -> Rebalancing:
     """Carry out the zone's shadow plan, or say what would be done.
 
@@ -107,6 +108,7 @@ def rebalance_zone(
         now: The present.
         most_steps: Most single steps; the setting's when left out.
         is_dry_run: Whether to write nothing.
+        computed: Where the plan is computed.
 
     Raises:
         NoShadowPlan: the zone has no plan that is worth it.
@@ -124,23 +126,29 @@ def rebalance_zone(
     )
     limit = settings.HEADROOM.failover.rebalance_steps_per_run
     most = limit if most_steps is None else most_steps
+    work.chooser.read()
+    outcome = computed(lambda: _planned(work, most))
+    if is_dry_run:
+        return outcome
+    if outcome.is_exchange:
+        return work.exchange(outcome)
+    return work.carry_out(outcome, is_over=outcome.steps < most)
+
+
+def _planned(work: _Work, most: int) -> Rebalancing:
+    """Return what is to be done; the database is not asked."""
     memberships = sum(len(target.users) for target in work.targets)
     if memberships > MOST_SWAPPED:
-        in_parts = _exchanged_in_parts(work, most)
-        return in_parts if is_dry_run else work.exchange(in_parts)
+        return _exchanged_in_parts(work, most)
     plan = work.steps(most)
-    exchanged = _exchanged(work, plan, memberships)
-    if exchanged is not None:
-        return exchanged if is_dry_run else work.exchange(exchanged)
-    outcome = Rebalancing(
-        zone=zone,
+    return _exchanged(work, plan, memberships) or Rebalancing(
+        zone=work.row.zone,
         reserved_before=plan.reserved_before,
         reserved_after=plan.reserved_after,
         steps=len(plan.steps),
         blocked=plan.blocked,
         plan=plan.steps,
     )
-    return outcome if is_dry_run else work.carry_out(outcome, is_over=len(plan.steps) < most)
 
 
 def _exchanged_in_parts(work: _Work, most: int) -> Rebalancing:
@@ -185,7 +193,7 @@ class _Work:
     state: DrillState = field(init=False)
     targets: tuple[TargetSlot, ...] = field(init=False)
     keys: dict[int, int] = field(default_factory=dict)
-    chooser: HostChooser = field(init=False)
+    chooser: HostsWithoutSlots = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = drill_state_of([self.snapshot])

@@ -21,6 +21,7 @@ from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import ShadowPlan, ShadowState
 from failover.selectors.drills import zone_snapshot
 from failover.selectors.scheduler import SchedulerHosts
+from journal.heavy import Computing, computed_here
 from scheduling.table import HostTable
 
 KEPT: Final = timedelta(days=90)
@@ -49,6 +50,7 @@ def compute_shadow_plan(
     request_id: str,
     now: datetime,
     choosers: Choosers = HostsWithoutSlots,
+    computed: Computing = computed_here,
 ) -> ShadowPlan:
     """Plan a zone from scratch and store the plan with what it would save.
 
@@ -60,33 +62,15 @@ def compute_shadow_plan(
         request_id: Correlation id.
         now: The present.
         choosers: What the scheduler says about hosts of a zone without slots.
+        computed: Where the plan is computed.
     """
-    chosen = settings.HEADROOM.failover
     snapshot = zone_snapshot(zone, now=now)
     bare = bare_zone(snapshot)
-    options = PlanOptions(
-        reuse_order=ReuseOrder(chosen.reuse_order),
-        max_users=chosen.max_users_per_reservation,
-        consolidate=chosen.consolidate,
-    )
-    shadow = zone_after(bare, plan_cover(bare, CleaningPlan(), choosers(bare), options))
-    cost, costs = coverage_costs(shadow)[0], coverage_costs(snapshot)
-    before = int(snapshot.slots.memory_bytes.sum())
-    after = cost.reserved_memory_bytes or 0
-    is_worth = _covers_as_well(snapshot, shadow) and (
-        before - after > chosen.rebalance_threshold_ratio * before
-    )
-    row = ShadowPlan(
-        zone=zone,
-        state=ShadowState.PROPOSED if is_worth else ShadowState.NOT_WORTH,
-        computed_at=now,
-        request_id=request_id,
-        reserved_memory_bytes=before,
-        shadow_memory_bytes=after,
-        lower_bound_bytes=best_bound(costs),
-        vm_memory_bytes=cost.vm_memory_bytes,
-        slots=_stored(shadow) if is_worth else [],
-    )
+    chooser = choosers(bare)
+    if isinstance(chooser, SchedulerHosts):
+        chooser.read()
+    row = computed(lambda: _planned_row(snapshot, bare, chooser))
+    row.computed_at, row.request_id = now, request_id
     with transaction.atomic(durable=True):
         zone_lock([zone])
         ShadowPlan.objects.filter(zone=zone, state__in=LIVE_STATES).update(
@@ -95,6 +79,32 @@ def compute_shadow_plan(
         ShadowPlan.objects.filter(zone=zone, computed_at__lt=now - KEPT).delete()
         row.save()
     return row
+
+
+def _planned_row(snapshot: ZoneSnapshot, bare: ZoneSnapshot, chooser: HostChooser) -> ShadowPlan:
+    """Return the plan of a zone from scratch, not stored; neither database nor clock is asked."""
+    chosen = settings.HEADROOM.failover
+    options = PlanOptions(
+        reuse_order=ReuseOrder(chosen.reuse_order),
+        max_users=chosen.max_users_per_reservation,
+        consolidate=chosen.consolidate,
+    )
+    shadow = zone_after(bare, plan_cover(bare, CleaningPlan(), chooser, options))
+    cost, costs = coverage_costs(shadow)[0], coverage_costs(snapshot)
+    before = int(snapshot.slots.memory_bytes.sum())
+    after = cost.reserved_memory_bytes or 0
+    is_worth = _covers_as_well(snapshot, shadow) and (
+        before - after > chosen.rebalance_threshold_ratio * before
+    )
+    return ShadowPlan(
+        zone=snapshot.zone,
+        state=ShadowState.PROPOSED if is_worth else ShadowState.NOT_WORTH,
+        reserved_memory_bytes=before,
+        shadow_memory_bytes=after,
+        lower_bound_bytes=best_bound(costs),
+        vm_memory_bytes=cost.vm_memory_bytes,
+        slots=_stored(shadow) if is_worth else [],
+    )
 
 
 def _covers_as_well(snapshot: ZoneSnapshot, shadow: ZoneSnapshot) -> bool:

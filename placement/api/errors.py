@@ -75,7 +75,9 @@ def as_placement_error(error: Exception, *, request_id: str) -> PlacementError:
         return error
     away = as_unavailable(error)
     if away is not None:
-        return ServiceUnavailable(away.message, headers=away.headers)
+        unavailable = ServiceUnavailable(away.message, headers=away.headers)
+        unavailable.__cause__ = away  # whose code operators are told
+        return unavailable
     told = _told_by_kind(error)
     if told is not None:
         return told

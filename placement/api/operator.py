@@ -10,7 +10,8 @@ from typing import Any, Final
 import orjson
 from django.http import HttpResponse
 
-from journal.heavy import heavy_question
+from journal.errors import Unavailable
+from journal.heavy import Length, heavy_question
 from journal.middleware import request_id_of
 from placement.access import caller_of
 from placement.api.base import PlacementView, allowed_by, reads_json
@@ -63,12 +64,13 @@ class OperatorView(PlacementView):
 
     def refusal(self, error: PlacementError) -> HttpResponse:
         """Return the answer to an error as problem details (RFC 9457)."""
+        cause = error.__cause__
         problem = {
             "type": "about:blank",
             "title": error.title,
             "status": int(error.status),
             "detail": error.message,
-            "code": error.wire_code,
+            "code": cause.code if isinstance(cause, Unavailable) else error.wire_code,
             "request_id": request_id_of(self.http_request),
             **error.extra,
         }
@@ -95,7 +97,7 @@ class ExplainCandidatesView(OperatorView):
     def get(self) -> HttpResponse:
         """Say which constraint of a candidates query removes how many providers."""
         text = self.http_request.META.get("QUERY_STRING", "")
-        with heavy_question():
+        with heavy_question(Length.SHORT):
             return json_answer(explanation_document(text, self.version))
 
 
@@ -109,7 +111,7 @@ class SimulateCandidatesView(OperatorView):
     def post(self) -> HttpResponse:
         """Answer a candidates query as if something were allocated or gone; writes nothing."""
         body = self.load(SIMULATION)
-        with heavy_question():
+        with heavy_question(Length.SHORT):
             content = simulation_body(body["query"], self.version, _supposed(body))
         return HttpResponse(content, content_type=JSON_TYPE)
 

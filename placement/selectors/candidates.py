@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 import structlog
 
+from journal.heavy import computed_apart
 from placement.conf import headroom
 from placement.domain.candidate_answers import Answer, AnswerCache, decisive_room
 from placement.domain.candidate_encoding import encode_candidates
@@ -102,8 +103,13 @@ def explored_query(
     snapshot = current_snapshot()
     check_names(parsed, snapshot)
     options = search_options()
-    found = find_candidates(snapshot, replace(parsed.query, limit=limit), options)
-    return snapshot, explain_candidates(snapshot, parsed.query, options), found
+    explanation, found = computed_apart(
+        lambda: (
+            explain_candidates(snapshot, parsed.query, options),
+            find_candidates(snapshot, replace(parsed.query, limit=limit), options),
+        )
+    )
+    return snapshot, explanation, found
 
 
 def explanation_document(text: str, minor: int) -> Mapping[str, object]:
@@ -143,15 +149,19 @@ def simulation_body(text: str, minor: int, supposed: Supposed) -> bytes:
     real = current_snapshot()
     check_names(parsed, real)
     options = search_options()
-    snapshot, over = supposed_snapshot(real, supposed)
-    found = _found(snapshot, parsed.query, options)
-    facts = {
-        "candidates": len(found),
-        "candidates_now": len(_found(real, parsed.query, options)),
-        "over_capacity": [asdict(one) for one in over],
-    }
-    answer = encode_candidates(snapshot, found, minor)
-    return orjson.dumps(facts)[:-1] + b"," + answer[1:]
+
+    def simulated() -> bytes:
+        snapshot, over = supposed_snapshot(real, supposed)
+        found = _found(snapshot, parsed.query, options)
+        facts = {
+            "candidates": len(found),
+            "candidates_now": len(_found(real, parsed.query, options)),
+            "over_capacity": [asdict(one) for one in over],
+        }
+        answer = encode_candidates(snapshot, found, minor)
+        return orjson.dumps(facts)[:-1] + b"," + answer[1:]
+
+    return computed_apart(simulated)
 
 
 def _found(snapshot: Snapshot, query: CandidateQuery, options: SearchOptions) -> Candidates:

@@ -4,100 +4,95 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
-from typing import Any
-from uuid import uuid4
 
 import pytest
 
+from config.launcher.processes import wait_until
+from config.server.door import LATE_SECONDS
+from journal.heavy import heavy_question, most_at_once
 from tests.api.test_what_if import A, batch
-from tests.e2e.processes import ADMIN, WebServer
+from tests.attack.claims import (
+    OPERATOR,
+    claims,
+    descendants_of,
+    make_provider,
+    placement,
+    rate_of,
+    tell,
+)
+from tests.attack.load import Asked, load, request_of
+from tests.e2e.processes import (
+    ADMIN,
+    PATIENCE_SECONDS,
+    WebServer,
+    wait_until_database_is_ours,
+)
 from tests.factories import make_group, make_group_capacity, make_host
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
-PLACEMENT = {"OpenStack-API-Version": "placement 1.39"}
-PROVIDER = "11111111-1111-4111-8111-111111111111"
-QUESTIONS, CLAIMS, CLAIMERS = 6, 150, 2
+PATH = "/api/v1/commitments/what-if"
+QUESTIONS = 10
+MANY = 24  # more than there are threads
 HOSTS_ADDED = [{"like": "h1", "count": 1000}] * 10
 
 
 @pytest.fixture
 def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
-    """A web server of one process with a group to commit, and a provider to claim from."""
+    """A web server with a group to commit, and a provider to claim from."""
     del transactional_db
     make_group("hana_1", flavors=[("small", 1024, 4)], ram_unit_gib=1)
     for number in range(50):
         make_host(f"h{number}", zone="az-a", memory_gib=10, vcpus=40)
     make_group_capacity("hana_1", "az-a", total_vcpus=80)
-    tokens = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
-    overrides = {"GRANIAN_WORKERS": "1", "HEADROOM_TOKENS": json.dumps(tokens)}
-    server = WebServer(directory=tmp_path, overrides=overrides)
+    server = WebServer(directory=tmp_path, overrides={"HEADROOM_TOKENS": json.dumps(OPERATOR)})
     server.start()
-    made = placement(server, "POST", "resource_providers", {"name": "p", "uuid": PROVIDER})
-    assert made.status == 200
-    inventory = {"inventories": {"VCPU": {"total": 10_000}}, "resource_provider_generation": 0}
-    path = f"resource_providers/{PROVIDER}/inventories"
-    assert placement(server, "PUT", path, inventory).status == 200
+    make_provider(server)
     yield server
     server.end()
+    wait_until_database_is_ours()
 
 
-def placement(web: WebServer, method: str, path: str, body: Any) -> Any:
-    return web.send(method, f"/placement/{path}", body, headers=PLACEMENT)
-
-
-def claim(web: WebServer) -> int:
-    body = {
-        "allocations": {PROVIDER: {"resources": {"VCPU": 1}}},
-        "project_id": "p",
-        "user_id": "u",
-        "consumer_generation": None,
-        "consumer_type": "INSTANCE",
-    }
-    return int(placement(web, "PUT", f"allocations/{uuid4()}", body).status)
-
-
-def seconds_of_claims(web: WebServer) -> float:
-    begun = time.monotonic()
-    with ThreadPoolExecutor(CLAIMERS) as pool:
-        statuses = Counter(pool.map(lambda _: claim(web), range(CLAIMS)))
-    assert statuses == {204: CLAIMS}
-    return time.monotonic() - begun
-
-
-def questions(web: WebServer, ends: Event) -> Counter[int]:
-    """Ask until told to end; return the statuses of the answers."""
-    statuses: Counter[int] = Counter()
+def what_ifs(web: WebServer, *, is_patient: bool) -> Asked:
     body = {"batch": batch(A, 200), "edit": {"hosts_added": HOSTS_ADDED}}
-    while not ends.is_set() or not statuses:
-        answer = web.send("POST", "/api/v1/commitments/what-if", body)
-        statuses[answer.status] += 1
-        if answer.status == 503:
+    fields = {"X-Auth-Token": ADMIN, "Content-Type": "application/json"}
+    return Asked(
+        port=web.port,
+        connections=QUESTIONS,
+        request=request_of("POST", PATH, fields, json.dumps(body).encode()),
+        is_patient=is_patient,
+    )
+
+
+def test_refusal_is_kept_for_a_while_and_holds_up_nobody(web: WebServer) -> None:
+    begun = time.monotonic()
+    with heavy_question(), ThreadPoolExecutor(MANY) as pool:
+        refused = [pool.submit(web.send, "POST", PATH, {"batch": batch(A, 1)}) for _ in range(MANY)]
+        assert placement(web, "GET", "resource_providers").status == 200
+        for answer in [one.result(PATIENCE_SECONDS) for one in refused]:
+            assert (answer.status, answer.json()["code"]) == (503, "too_many_computations")
             assert int(answer.headers["retry-after"]) >= 1
-            assert answer.json()["code"] in {"too_many_computations", "computation_too_long"}
-            ends.wait(0.2)  # sooner than it was told
-    return statuses
+    assert time.monotonic() - begun >= LATE_SECONDS
 
 
-def test_claims_go_on_beside_a_flood_of_questions(web: WebServer) -> None:
-    seconds_of_claims(web)  # the first ones load what all need
-    alone = seconds_of_claims(web)
-    ends = Event()
-    with ThreadPoolExecutor(QUESTIONS) as pool:
-        asked = [pool.submit(questions, web, ends) for _ in range(QUESTIONS)]
-        try:
-            beside = [seconds_of_claims(web) for _ in range(3)]
-        finally:
-            ends.set()
-        answered: Counter[int] = sum((one.result() for one in asked), Counter())
-    rates = CLAIMS / alone, 3 * CLAIMS / sum(beside)
-    print(f"claims/s alone {rates[0]:.0f}, beside {rates[1]:.0f}; {dict(answered)}")  # noqa: T201 - figures
-    assert answered.keys() <= {200, 503}
-    assert answered[200]
-    assert answered[503]
-    assert claim(web) == 204
+@pytest.mark.parametrize("is_patient", [True, False], ids=["patient", "impatient"])
+def test_claims_go_on_beside_a_flood_of_questions(web: WebServer, is_patient: bool) -> None:
+    with load(claims(web)) as claiming:
+        rate_of(claiming)  # the first ones load what all need
+        before = rate_of(claiming)
+        with load(what_ifs(web, is_patient=is_patient)) as asking:
+            assert wait_until(lambda: asking.answered(503) > 0, PATIENCE_SECONDS)
+            beside = rate_of(claiming)
+            computing = descendants_of(web)
+            asked = asking.statuses()
+        assert wait_until(lambda: not descendants_of(web), PATIENCE_SECONDS)
+        after = rate_of(claiming)
+        assert claiming.statuses().keys() == {204}
+    kind = "patient" if is_patient else "impatient"
+    tell(f"a flood of {kind} questions", before, beside, after, answered=dict(asked))
+    assert asked.keys() <= {200, 503}
+    assert len(computing) <= most_at_once()
+    assert web.send("POST", PATH, {"batch": batch(A, 1)}).status == 200

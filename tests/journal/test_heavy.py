@@ -15,9 +15,11 @@ from config.launcher.processes import is_alive
 from journal.errors import InvalidInput
 from journal.heavy import (
     ComputationTooLong,
+    Length,
     TooManyComputations,
     computed_apart,
     heavy_question,
+    most_at_once,
 )
 from journal.outages import as_unavailable
 
@@ -68,7 +70,7 @@ def test_child_that_dies_is_no_answer() -> None:
         computed_apart(die)
 
 
-def test_child_has_no_file_of_its_parent_and_a_low_priority(tmp_path: Path) -> None:
+def test_child_has_no_file_of_its_parent_and_the_lowest_priority(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w"):
         numbers = computed_apart(
             lambda: ",".join(
@@ -76,8 +78,17 @@ def test_child_has_no_file_of_its_parent_and_a_low_priority(tmp_path: Path) -> N
             ).encode()
         )
     assert len(numbers.split(b",")) <= 2  # the pipe, and the listing itself
-    mine = os.nice(0)
-    assert int(computed_apart(lambda: str(os.nice(0)).encode())) == min(19, mine + 10)
+    assert computed_apart(lambda: os.nice(0)) == 19
+
+
+def test_long_computation_gets_idle_cores_only() -> None:
+    def until_idle() -> bool:
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        while os.sched_getscheduler(0) != os.SCHED_IDLE:
+            pass
+        return True
+
+    assert computed_apart(until_idle)
 
 
 def test_no_more_than_allowed_are_answered_at_once(settings: Any) -> None:
@@ -95,7 +106,33 @@ def test_no_more_than_allowed_are_answered_at_once(settings: Any) -> None:
         with pytest.raises(TooManyComputations) as refused, heavy_question():
             pass
         assert int(refused.value.headers["Retry-After"]) >= 1
+        with heavy_question(Length.SHORT):  # which have places of their own
+            pass
         ends.set()
         assert all(answer.result(PATIENCE_SECONDS) is None for answer in answers)
     with heavy_question():
         pass
+
+
+def test_processes_share_the_places_and_a_killed_one_gives_its_own_back(settings: Any) -> None:
+    limited(settings, most_at_once=1)
+    reading, writing = os.pipe()
+    other = os.fork()
+    if other == 0:
+        with heavy_question():
+            os.write(writing, b"!")
+            signal.pause()
+    assert os.read(reading, 1) == b"!"
+    with pytest.raises(TooManyComputations), heavy_question():
+        pass
+    os.kill(other, signal.SIGKILL)
+    os.waitpid(other, 0)
+    with heavy_question():
+        pass
+    os.close(reading)
+    os.close(writing)
+
+
+def test_half_of_the_cores_is_for_questions_by_default(settings: Any) -> None:
+    limited(settings, most_at_once=0)
+    assert most_at_once() == max(1, len(os.sched_getaffinity(0)) // 2)
