@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -12,12 +13,13 @@ from structlog.testing import capture_logs
 
 from config.server.board import Board, Shown
 from config.server.bodies import BodyRules
-from config.server.door import Door, DoorRules
+from config.server.door import LATE_SECONDS, Door, DoorRules
 
 RULES = DoorRules(
     most_running=1,
     limit_bytes=lambda _path: 1 << 20,
     refuses_unread=lambda _path: False,
+    is_question=lambda path: path == "/question",
     bodies=BodyRules(grace_seconds=1, bytes_per_second=1, most_bytes=1 << 20),
 )
 
@@ -67,6 +69,26 @@ def test_application_that_raises_is_answered_logged_and_leaves_its_thread_free(
     assert good.proto.told == [(200, b"fine")]
     assert next(board.rows()).running == 0
     assert [(line["event"], line["exc_info"]) for line in logged] == [("request_crashed", True)]
+
+
+def test_refusal_of_a_question_is_kept_and_its_thread_is_free() -> None:
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        del environ
+        start("503 Service Unavailable", [])
+        return [b"come again"]
+
+    door, board = door_of(application)
+    question, other = watcher(path="/question"), watcher(path="/other")
+    begun = time.monotonic()
+    door(question)
+    door(other)
+
+    assert (question.proto.told, other.proto.told) == ([], [(503, b"come again")])
+    assert next(board.rows()).running == 0
+    door.answer_late(begun)
+    assert question.proto.told == []
+    door.answer_late(time.monotonic() + LATE_SECONDS)
+    assert question.proto.told == [(503, b"come again")]
 
 
 def test_request_that_cannot_be_read_is_answered_and_logged() -> None:
