@@ -356,6 +356,12 @@ def test_demo_settings_give_way_to_the_callers(checkout: Checkout) -> None:
     assert env["REDIS_URL"] == "r"
 
 
+def test_demo_is_open_to_this_machine_alone(checkout: Checkout) -> None:
+    env = demo_environment(checkout, {}, {})
+    opened = {name: env[f"HEADROOM_{name}"] for name in ("AUTH", "DEBUG", "LISTEN_ADDRESS")}
+    assert opened == {"AUTH": "noauth", "DEBUG": "true", "LISTEN_ADDRESS": "127.0.0.1"}
+
+
 def test_demo_secret_is_private_and_kept(checkout: Checkout) -> None:
     first = demo_environment(checkout, {}, {})["HEADROOM_SECRET_KEY"]
     assert demo_environment(checkout, {}, {})["HEADROOM_SECRET_KEY"] == first
