@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
@@ -50,6 +51,12 @@ def check_values(body: bytes) -> None:
         RequestDataTooBig: there are more than the settings allow.
     """
     most = settings.HEADROOM.web.most_json_values
-    if len(body) > most and body.count(b",") + body.count(b"[") + body.count(b"{") > most:
+    if len(body) > most and _separators(body) > most:
         message = f"The body may have {most} values at most."
         raise RequestDataTooBig(message)
+
+
+def _separators(body: bytes) -> int:
+    """Return how many commas and brackets a body has, in columns: it may be megabytes."""
+    letters = np.frombuffer(body, dtype=np.uint8)
+    return sum(int(np.count_nonzero(letters == letter)) for letter in b",[{")

@@ -268,7 +268,7 @@ class HostTable:
         """
         if isinstance(names, tuple):
             known: tuple[tuple[str, ...], Int64Column] | None = self.slot_cache.get(_LAST_NAMES)
-            if known is not None and known[0] == names:
+            if known is not None and (known[0] is names or known[0] == names):
                 return known[1]
         rows = map(self.row_of.get, names, repeat(-1))
         found = np.fromiter(rows, dtype=np.int64, count=len(names))

@@ -2,7 +2,8 @@
 
 The JSON is decoded once, by a typed decoder that makes of the host list, which is most of a large
 body, nothing but the names; the engine turns them into a row mask, and pipelines that ignore the
-caller's choice use them for nothing but to cut the answer. What does not have the types that Nova
+caller's choice use them for nothing but to cut the answer. A list that a recent call brought letter
+by letter is that call's (:mod:`capacity.api.host_lists`). What does not have the types that Nova
 sends is decoded again without any, and checked field by field. Missing fields and ``null`` are zero
 values, unknown fields are ignored.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 import msgspec
 import orjson
 
 from capacity.api import errors
+from capacity.api.host_lists import HostList, keep_host_list, read_host_list
 from capacity.domain.nova_call import PipelineNotInferredError, inferred_pipeline
 from journal.collector import paused_collector
 from journal.errors import InvalidInput
@@ -59,17 +61,11 @@ _NUMBER_TYPES = frozenset({int, float, type(None)})
 _NULL = msgspec.Raw(b"null")
 
 
-class _ListedHost(msgspec.Struct, gc=False):
-    """An entry of the host list; its hypervisor's name is not looked at."""
-
-    host: str
-
-
 class _Body(msgspec.Struct, gc=False):
-    """A call as Nova sends it: what is large with its types, what is small as its text."""
+    """A call as Nova sends it, each field as its text."""
 
-    hosts: list[_ListedHost]
-    weights: dict[str, float]
+    hosts: msgspec.Raw
+    weights: msgspec.Raw
     spec: msgspec.Raw = _NULL
     context: msgspec.Raw = _NULL
     pipeline: msgspec.Raw = _NULL
@@ -78,7 +74,6 @@ class _Body(msgspec.Struct, gc=False):
 
 
 _BODY = msgspec.json.Decoder(_Body)
-_NAME = attrgetter("host")
 HOSTS_IN_DETAIL = "explain_hosts"
 _SMALL_FIELDS = ("spec", "context", "pipeline", "options", HOSTS_IN_DETAIL)
 
@@ -125,7 +120,7 @@ def _parsed(body: bytes) -> NovaCall:
         if listed is None:
             hosts, weights = _host_names(top.member("hosts")), _weights(top.member("weights"))
         else:
-            hosts, weights = listed
+            hosts, weights = listed.names, listed.weights
         request = _request(spec, extra_specs, hosts, weights)
         pipeline_name = top.member("pipeline").text(max_length=MAX_NAME_LENGTH)
         options = _options(top.member("options"))
@@ -135,7 +130,11 @@ def _parsed(body: bytes) -> NovaCall:
         ]
     except InvalidInput as error:
         raise errors.InvalidCall(errors.DECODE, error.message) from None
-    _check_weights(hosts, weights)
+    if listed is None:
+        _check_weights(hosts, weights)
+    elif not listed.is_kept:
+        _check_weights(hosts, weights)
+        keep_host_list(listed)
     if not pipeline_name:
         pipeline_name = _inferred(extra_specs)
     return NovaCall(
@@ -188,7 +187,7 @@ def _inferred(extra_specs: Mapping[str, str]) -> str:
         ) from None
 
 
-def _decoded(body: bytes) -> tuple[JSONNode, tuple[tuple[str, ...], Mapping[str, float]] | None]:
+def _decoded(body: bytes) -> tuple[JSONNode, HostList | None]:
     """Return the body's fields, and its hosts and weights if they have the types Nova sends.
 
     Raises:
@@ -199,9 +198,10 @@ def _decoded(body: bytes) -> tuple[JSONNode, tuple[tuple[str, ...], Mapping[str,
             body.decode()  # the typed decoder does not look into texts that nobody asked for
         call = _BODY.decode(body)
         top = {name: orjson.loads(memoryview(getattr(call, name))) for name in _SMALL_FIELDS}
+        listed = read_host_list(bytes(call.hosts), bytes(call.weights))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return parse_json(body), None
-    return JSONNode("", top), (tuple(map(_NAME, call.hosts)), call.weights)
+    return JSONNode("", top), listed
 
 
 def _host_names(node: JSONNode) -> tuple[str, ...]:

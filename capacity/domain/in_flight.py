@@ -76,21 +76,17 @@ def holds_in_flight(intent: str) -> bool:
     return intent not in INTENTS_WITHOUT_VM
 
 
-def in_flight_end(
-    intent: str, now: datetime, *, ttl_seconds: int, slow_ttl_seconds: int
-) -> datetime:
-    """Return when an in-flight row that is made now expires.
+def in_flight_lifetime(intent: str, *, ttl_seconds: int, slow_ttl_seconds: int) -> timedelta:
+    """Return how long an in-flight row lives, unless it ends otherwise.
 
     Args:
         intent: What the placement is for.
-        now: When it is made.
         ttl_seconds: Lifetime in general.
         slow_ttl_seconds: Lifetime for resize and live migration.
 
     Source: spec commitments, 12.3 rule 3; scheduling, 16.3.
     """
-    seconds = slow_ttl_seconds if intent in SLOW_INTENTS else ttl_seconds
-    return now + timedelta(seconds=seconds)
+    return timedelta(seconds=slow_ttl_seconds if intent in SLOW_INTENTS else ttl_seconds)
 
 
 def intent_label(intent: str) -> str:

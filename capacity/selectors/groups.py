@@ -12,17 +12,15 @@ from types import MappingProxyType
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_settings import GroupSettings, ResourceFlags
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
-from capacity.selectors.process_cache import ROWS_MARK, ProcessCache
+from capacity.selectors.process_cache import (
+    ROWS_MARK,
+    Fingerprint,
+    ProcessCache,
+    read_fingerprints,
+)
 from journal.errors import NotReady
 
-GROUPS_FINGERPRINT = f"""
-SELECT (SELECT is_ready FROM capacity_flavorgroupsnapshot),
-       (SELECT content_hash FROM capacity_flavorgroupsnapshot),
-       (SELECT {ROWS_MARK} FROM capacity_flavorgroup),
-       (SELECT count(*) || '/' || coalesce(sum(hashint8extended(id, 0)), 0)
-          FROM capacity_flavorgroupmember),
-       (SELECT {ROWS_MARK} FROM hosts_flavor)
-"""  # noqa: S608 - our own text
+GROUPS_FINGERPRINT = "SELECT * FROM capacity_group_mark()"
 
 SETTINGS_FINGERPRINT = f"""
 SELECT true,
@@ -38,16 +36,19 @@ class _Definitions:
     retired: Mapping[str, FlavorGroupDef]
 
 
-def load_group_definitions(*, include_retired: bool = False) -> Mapping[str, FlavorGroupDef]:
+def load_group_definitions(
+    *, include_retired: bool = False, asked: Fingerprint | None = None
+) -> Mapping[str, FlavorGroupDef]:
     """Return the flavor groups by name, in order of name.
 
     Args:
         include_retired: Also groups that are gone but still referred to, as last defined.
+        asked: What the rows of :data:`GROUPS` were just said to be.
 
     Raises:
         NotReady: flavor groups have not been extracted yet.
     """
-    definitions = _definitions.current()
+    definitions = GROUPS.current(asked)
     if definitions is None:
         message = "flavor groups have not been extracted yet"
         raise NotReady(message, code="flavor_groups_not_ready")
@@ -68,8 +69,7 @@ def load_group_settings() -> Mapping[str, GroupSettings]:
 
 def definitions_fingerprint() -> str:
     """Return a text that changes whenever flavor groups, their flavors or settings change."""
-    parts = (*_definitions.fingerprint().marks, *_settings.fingerprint().marks)
-    return "|".join(str(part) for part in parts)
+    return "|".join(one.mark for one in read_fingerprints(GROUPS, _settings))
 
 
 def total_vcpus(group: str, zone: str) -> int | None:
@@ -130,5 +130,5 @@ def _flags(row: FlavorGroupSettings, resource: str) -> ResourceFlags:
     return ResourceFlags(**{name: getattr(row, f"{resource}_{name}") for name in FLAG_NAMES})
 
 
-_definitions = ProcessCache(GROUPS_FINGERPRINT, _load_definitions, reader="flavor_groups")
+GROUPS = ProcessCache(GROUPS_FINGERPRINT, _load_definitions, reader="flavor_groups")
 _settings = ProcessCache(SETTINGS_FINGERPRINT, _load_settings, reader="group_settings")

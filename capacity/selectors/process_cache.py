@@ -13,9 +13,9 @@ changed while it was read: a transaction that sees an older state would take it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import connection
 
@@ -34,12 +34,12 @@ class Fingerprint:
     Attributes:
         moment: When they were asked for.
         is_ready: Whether they can be used.
-        marks: Others than these when one of the rows is another.
+        mark: Another than this when one of the rows is another.
     """
 
     moment: Moment
     is_ready: bool
-    marks: tuple[object, ...]
+    mark: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class ProcessCache(Generic[_Loaded]):
     """Keeps what ``load`` returned while the rows behind it stay as they are; safe for threads.
 
     Args:
-        fingerprint_sql: A query for one row: whether the rows are ready, and anything that changes
-            with them.
+        fingerprint_sql: A query for one row of two: whether the rows are ready, and a text that
+            changes with them.
         load: Reads the rows.
         reader: What is kept, one of :data:`journal.metrics_history.READERS`.
     """
 
     def __init__(self, fingerprint_sql: str, load: Callable[[], _Loaded], *, reader: str) -> None:
-        self._fingerprint_sql = f"SELECT {MOMENT}, now.* FROM ({fingerprint_sql}) AS now"  # noqa: S608 - our own text
+        self.fingerprint_sql = fingerprint_sql
         self._load = load
         self._reader = reader
         self._lock = threading.Lock()
@@ -67,15 +67,22 @@ class ProcessCache(Generic[_Loaded]):
 
     def fingerprint(self) -> Fingerprint:
         """Return what the rows are."""
-        with connection.cursor() as cursor:
-            cursor.execute(self._fingerprint_sql)
-            row = cursor.fetchone()
-        assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-        moment, is_ready, *marks = row
-        return Fingerprint(moment=moment_of(moment), is_ready=bool(is_ready), marks=tuple(marks))
+        (now,) = read_fingerprints(self)
+        return now
 
-    def current(self) -> _Loaded | None:
-        """Return what the rows say now, or None when they are not ready."""
+    def current(self, asked: Fingerprint | None = None) -> _Loaded | None:
+        """Return what the rows say now, or None when they are not ready.
+
+        Args:
+            asked: What :func:`read_fingerprints` just said of the rows; they are asked once more
+                only if it is another than that of what is kept.
+        """
+        if asked is not None:
+            if not asked.is_ready:
+                return None
+            kept = self._kept
+            if kept is not None and _is_same(kept.fingerprint, asked):
+                return kept.loaded
         with self._lock:
             now, kept = self.fingerprint(), self._kept
             if not now.is_ready:
@@ -91,4 +98,26 @@ class ProcessCache(Generic[_Loaded]):
 
     def _is_good(self, known: Fingerprint, now: Fingerprint) -> bool:
         is_continued_here = is_continued(known.moment, now.moment, reader=self._reader)
-        return is_continued_here and known.marks == now.marks
+        return is_continued_here and known.mark == now.mark
+
+
+def read_fingerprints(*caches: ProcessCache[Any]) -> Sequence[Fingerprint]:  # Any: whatever is kept
+    """Return what the rows behind some caches are, one fingerprint for each, in one statement."""
+    parts = [f"({cache.fingerprint_sql}) AS now{n}" for n, cache in enumerate(caches)]
+    columns = ", ".join(f"now{n}.*" for n in range(len(caches)))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {MOMENT}, {columns} FROM {', '.join(parts)}")  # noqa: S608 - our own text
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - each of them returns one row
+    moment = moment_of(row[0])
+    return [
+        Fingerprint(moment=moment, is_ready=bool(is_ready), mark=mark)
+        for is_ready, mark in zip(row[1::2], row[2::2], strict=True)
+    ]
+
+
+def _is_same(known: Fingerprint, now: Fingerprint) -> bool:
+    """Return whether rows are certainly as they were; a doubt is not looked into here."""
+    before, after = known.moment, now.moment
+    is_later = after.history == before.history and after.wal_bytes >= before.wal_bytes
+    return is_later and not after.has_written and known.mark == now.mark

@@ -26,7 +26,7 @@ from capacity.domain.in_flight import (
     InFlightState,
     VmSighting,
     has_failed,
-    in_flight_end,
+    in_flight_lifetime,
     in_flight_state,
     intent_label,
     is_gone,
@@ -34,7 +34,7 @@ from capacity.domain.in_flight import (
 from capacity.metrics_in_flight import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from capacity.services.allocations import refresh_slots_expecting
-from capacity.services.in_flight_statements import DELETE_ROWS, LOCK_HOSTS, hold_room_statements
+from capacity.services.in_flight_statements import DELETE_ROWS, HOLD_FREE, hold_room_statement
 from capacity.services.ledger import lock_rooms, shift_blocks
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
@@ -128,72 +128,76 @@ def hold_in_flight(
 
     Source: spec commitments, 12.1; scheduling, 16.2 and 16.3.
     """
-    locked = _lock_hosts(ask.vm_uuid, candidates)
-    _delete(locked.previous_rows)
-    names = [name for name in candidates if name in locked.host_ids]
-    start_time = now or locked.at
+    parameters = _hold_parameters(ask, request_id=request_id, max_held=max_held, snapshot=snapshot)
+    parameters |= {"names": list(candidates), "now": now}
+    first = _hold_free(parameters)
+    if first.previous_rows:
+        _delete(first.previous_rows)
+        first = _hold_free(parameters)
     hold = InFlightHold(
-        placement_id=uuid.uuid4(),
+        placement_id=parameters["placement_id"],
         vm_uuid=ask.vm_uuid,
         resources=ask.resources,
-        host_names=tuple(names),
-        host_ids=tuple(locked.host_ids[name] for name in names),
-        start_time=start_time,
-        end_time=in_flight_end(
-            ask.intent,
-            start_time,
-            ttl_seconds=settings.HEADROOM.in_flight.ttl_seconds,
-            slow_ttl_seconds=settings.HEADROOM.in_flight.slow_ttl_seconds,
-        ),
+        host_names=tuple(first.host_ids),
+        host_ids=tuple(first.host_ids.values()),
+        start_time=first.start_time,
+        end_time=first.start_time + parameters["lifetime"],
     )
-    taken, is_expected = _hold_room(
-        ask, hold, request_id=request_id, max_held=max_held, snapshot=snapshot
-    )
+    taken, is_expected = first.taken, first.is_expected
+    if not taken:
+        taken, is_expected = _hold_with_slots(ask, hold, parameters)
     if not taken:
         return None
     if is_expected:
         refresh_slots_expecting([ask.vm_uuid])
-    held = [name for name in names if locked.host_ids[name] in taken]
+    held = [name for name in hold.host_names if first.host_ids[name] in taken]
     return replace(
         hold,
         host_names=tuple(held),
-        host_ids=tuple(locked.host_ids[name] for name in held),
+        host_ids=tuple(first.host_ids[name] for name in held),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _LockedHosts:
-    """Hosts whose rooms are locked.
+class _FreeHosts:
+    """Candidates whose rooms are locked, and those that were taken.
 
     Attributes:
-        at: When they were.
-        host_ids: Their keys by name.
-        previous_rows: Keys of the VM's in-flight rows.
+        start_time: When the placement is, by default when the rooms were locked.
+        host_ids: Candidates that exist by name, in their order.
+        previous_rows: Keys of the VM's in-flight rows; nothing is taken while there are any.
+        taken: Keys of the best hosts, if they all had room without what slots give.
+        is_expected: Whether slots expect the VM that was placed.
     """
 
-    at: datetime
+    start_time: datetime
     host_ids: Mapping[str, int]
     previous_rows: Sequence[int]
+    taken: Collection[int]
+    is_expected: bool
 
 
-def _lock_hosts(vm_uuid: str, candidates: Sequence[str]) -> _LockedHosts:
-    """Lock the rooms of candidates that exist, and of hosts that the VM holds."""
+def _hold_free(parameters: Mapping[str, Any]) -> _FreeHosts:  # Any: several types
+    """Lock the rooms of candidates that exist, and of hosts that the VM holds; take the best."""
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_HOSTS, {"vm_uuid": vm_uuid, "names": list(candidates)})
-        rows = cursor.fetchall()
-    return _LockedHosts(
-        at=rows[-1][0] if rows else database_now(),
-        host_ids={name: host_id for _, host_id, name, _ in rows},
-        previous_rows=rows[0][-1] if rows else (),
+        cursor.execute(HOLD_FREE, parameters)
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - the function returns one row
+    start_time, host_ids, names, previous, taken, is_expected = row
+    return _FreeHosts(
+        start_time=start_time,
+        host_ids=dict(zip(names or (), host_ids or (), strict=True)),
+        previous_rows=previous or (),
+        taken=frozenset(taken or ()),
+        is_expected=is_expected,
     )
 
 
-def _hold_room(
-    ask: InFlightAsk, wanted: InFlightHold, *, request_id: str, max_held: int, snapshot: str
-) -> tuple[set[int], bool]:
-    """Take room and make rows; return the hosts, and whether slots expect the VM."""
-    parameters: dict[str, Any] = {  # Any: parameters of several types
-        "host_ids": list(wanted.host_ids),
+def _hold_parameters(
+    ask: InFlightAsk, *, request_id: str, max_held: int, snapshot: str
+) -> dict[str, Any]:  # Any: parameters of several types
+    chosen = settings.HEADROOM.in_flight
+    return {
         "vm_uuid": ask.vm_uuid,
         "memory_bytes": ask.resources.memory_bytes,
         "vcpus": ask.resources.vcpus,
@@ -204,23 +208,37 @@ def _hold_room(
         "intent": ask.intent,
         "snapshot": snapshot,
         "max_held": max_held or None,
+        "lifetime": in_flight_lifetime(
+            ask.intent,
+            ttl_seconds=chosen.ttl_seconds,
+            slow_ttl_seconds=chosen.slow_ttl_seconds,
+        ),
         "flavor_name": ask.flavor_name,
         "domain_id": ask.domain_id,
         "user_id": ask.user_id,
-        "now": wanted.start_time,
-        "end_time": wanted.end_time,
         "creator": CREATOR,
         "request_id": request_id,
         "source_host_id": _source_host_id(ask),
-        "placement_id": wanted.placement_id,
+        "placement_id": uuid.uuid4(),
     }
-    rows: list[tuple[int, bool]] = []
+
+
+def _hold_with_slots(
+    ask: InFlightAsk, wanted: InFlightHold, parameters: Mapping[str, Any]
+) -> tuple[set[int], bool]:
+    """Take room where slots give it and make rows; return the hosts, and whether slots expect it.
+
+    Not all of the best hosts are free without what slots give.
+    """
+    chosen = {
+        **parameters,
+        "host_ids": list(wanted.host_ids),
+        "now": wanted.start_time,
+        "end_time": wanted.end_time,
+    }
     with connection.cursor() as cursor:
-        for statement in hold_room_statements(ask.ignored_kinds):
-            cursor.execute(statement, parameters)
-            rows = cursor.fetchall()
-            if rows:
-                break
+        cursor.execute(hold_room_statement(ask.ignored_kinds), chosen)
+        rows = cursor.fetchall()
     return {host_id for host_id, _ in rows}, bool(rows and rows[0][1])
 
 

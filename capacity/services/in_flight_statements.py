@@ -20,23 +20,6 @@ AS_CHOSEN = """
                    joined.changed_xid::text::xid8, nullif(%(snapshot)s, '')::pg_snapshot)))
 """
 
-# The best hosts if all of them have room without what slots give, as nearly always; else none,
-# since a host that a slot makes room on may come before one of them.
-FREE_HOSTS = """
-best AS (
-    SELECT asked.host_id, asked.position, host.zone,
-           {free_memory_bytes} >= %(memory_bytes)s AND {free_vcpus} >= %(vcpus)s AS is_free
-      FROM unnest(%(host_ids)s::bigint[]) WITH ORDINALITY AS asked(host_id, position)
-      JOIN capacity_hostcapacity AS room ON room.host_id = asked.host_id
-      JOIN hosts_host AS host ON host.id = asked.host_id
-     WHERE {as_chosen}
-     ORDER BY asked.position
-     LIMIT %(max_held)s
-), fitting AS (
-    SELECT host_id, position, zone FROM best WHERE (SELECT bool_and(is_free) FROM best)
-)
-"""
-
 # What the VM's own slots give it, per slot at most its size (spec scheduling, 7.11 step B, 15.17,
 # 15.18). VMs of its project in flight to the host use that room too: what they and the slots block
 # twice is added to what is free, and taken from what the slots give. The room comes from the locked
@@ -127,18 +110,15 @@ ROOM_FOR = """
 
 PARTS = ("memory_bytes", "vcpus")
 
-# Rooms are locked by primary key: those of the candidates, and those the VM held before.
-LOCK_HOSTS = """
-SELECT clock_timestamp(), host.id, host.name,
-       ARRAY(SELECT id FROM capacity_reservation
-              WHERE kind = 'in_flight' AND vm_uuid = %(vm_uuid)s)
-  FROM capacity_hostcapacity AS room JOIN hosts_host AS host ON host.id = room.host_id
- WHERE room.host_id = ANY(ARRAY(
-           SELECT id FROM hosts_host WHERE name = ANY(%(names)s)
-            UNION ALL
-           SELECT target_host_id FROM capacity_reservation
-            WHERE kind = 'in_flight' AND vm_uuid = %(vm_uuid)s))
- ORDER BY room.id FOR NO KEY UPDATE OF room
+# The rooms of candidates and of the VM's former hosts are locked, then the best hosts taken, if all
+# of them are free (migration 0020 of capacity).
+HOLD_FREE = """
+SELECT start_time, host_ids, names, previous, taken, is_expected
+  FROM capacity_hold_free(
+    %(vm_uuid)s, %(names)s::text[], %(memory_bytes)s, %(vcpus)s, %(ignored)s::text[],
+    %(snapshot)s, %(max_held)s::integer, %(now)s::timestamptz, %(lifetime)s, %(group)s,
+    %(flavor_name)s, %(project_id)s, %(domain_id)s, %(creator)s, %(request_id)s, %(user_id)s,
+    %(intent)s, %(source_host_id)s::bigint, %(placement_id)s)
 """
 
 DELETE_ROWS = """
@@ -149,19 +129,18 @@ RETURNING vm_uuid, intent, target_host_id, blocked_memory_bytes, blocked_vcpus
 
 
 @cache
-def hold_room_statements(ignored_kinds: frozenset[str]) -> tuple[str, str]:
-    """Return the statement for hosts that are free, and the one that also looks at slots."""
-    free = {part: _free(part, ignored_kinds) for part in PARTS}
-    free_hosts = FREE_HOSTS.format(
-        as_chosen=AS_CHOSEN, **{f"free_{part}": free[part] for part in PARTS}
-    )
+def hold_room_statement(ignored_kinds: frozenset[str]) -> str:
+    """Return the statement that takes room on the best hosts, also where slots give it."""
     fitting_hosts = FITTING_HOSTS.format(
         as_chosen=AS_CHOSEN,
         expected_unheld=EXPECTED_UNHELD,
         released_columns=", ".join(RELEASED_COLUMNS.format(part=part) for part in PARTS),
-        **{f"room_for_{part}": ROOM_FOR.format(part=part, free=free[part]) for part in PARTS},
+        **{
+            f"room_for_{part}": ROOM_FOR.format(part=part, free=_free(part, ignored_kinds))
+            for part in PARTS
+        },
     )
-    return HOLD_ROOM.format(hosts=free_hosts), HOLD_ROOM.format(hosts=fitting_hosts)
+    return HOLD_ROOM.format(hosts=fitting_hosts)
 
 
 def _free(part: str, ignored_kinds: Collection[str]) -> str:

@@ -23,7 +23,7 @@ from capacity.domain.pipeline_document import (
 from capacity.domain.pipeline_safety import pipeline_warnings
 from capacity.locks import LockSpace, take_lock
 from capacity.models import Pipeline, PipelineKind, PipelineVersion
-from capacity.selectors.process_cache import ROWS_MARK, ProcessCache
+from capacity.selectors.process_cache import Fingerprint, ProcessCache
 from capacity.services.knowledge import current_knowledge
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
@@ -46,12 +46,7 @@ TOPIC = "pipeline"
 OBJECT_TYPE = "pipeline"
 SHIPPED_ACTOR = Actor(name="system:shipped-pipelines")
 
-PIPELINES_FINGERPRINT = f"""
-SELECT true,
-       (SELECT {ROWS_MARK} FROM capacity_pipeline),
-       (SELECT {ROWS_MARK} FROM capacity_schedulingknowledge
-         WHERE expires_at IS NULL OR expires_at > statement_timestamp())
-"""  # noqa: S608 - our own text
+PIPELINES_FINGERPRINT = "SELECT * FROM capacity_pipeline_mark()"
 
 
 class StalePipeline(HeadroomError):  # noqa: N818 - a state of the caller, not a defect
@@ -100,14 +95,17 @@ class PipelinePlan:
     problems: tuple[str, ...]
 
 
-def active_pipelines() -> Mapping[str, ActivePipeline]:
+def active_pipelines(asked: Fingerprint | None = None) -> Mapping[str, ActivePipeline]:
     """Return the pipelines that may be run, by name; kept while rows and knowledge stay the same.
 
     Detectors, and pipelines with a filter that cannot be initialised, are not among them.
 
+    Args:
+        asked: What the rows of :data:`PIPELINES` were just said to be.
+
     Source: spec scheduling, 4 "Loading".
     """
-    return _active.current() or {}
+    return PIPELINES.current(asked) or {}
 
 
 def usable_pipeline(name: str) -> evaluation.Pipeline:
@@ -374,4 +372,4 @@ def _load_active() -> Mapping[str, ActivePipeline]:
     return MappingProxyType(active)
 
 
-_active = ProcessCache(PIPELINES_FINGERPRINT, _load_active, reader="pipelines")
+PIPELINES = ProcessCache(PIPELINES_FINGERPRINT, _load_active, reader="pipelines")

@@ -19,9 +19,11 @@ from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
 from capacity.domain.nova_call import planned_first, shuffled_top
 from capacity.hooks import TrackedPlacement, planned_evacuation_host
+from capacity.selectors.groups import GROUPS
 from capacity.selectors.host_table import read_host_table
+from capacity.selectors.process_cache import read_fingerprints
 from capacity.services.in_flight import InFlightHold
-from capacity.services.pipelines import ActivePipeline, active_pipelines
+from capacity.services.pipelines import PIPELINES, ActivePipeline, active_pipelines
 from capacity.services.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
 from capacity.services.quota_facts import with_quota_facts
 from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
@@ -245,7 +247,8 @@ def prepared_request(
     problem = options.problem()
     if problem:
         raise InvalidInput(f"invalid options: {problem}", code="invalid_options")
-    pipeline = active_pipelines().get(pipeline_name)
+    pipelines, groups = read_fingerprints(PIPELINES, GROUPS)
+    pipeline = active_pipelines(pipelines).get(pipeline_name)
     if pipeline is None:
         raise UnknownPipeline(f"no usable pipeline is named {pipeline_name!r}")
     if pipeline.ignore_preselection:
@@ -253,7 +256,7 @@ def prepared_request(
             check_gatherable(request)
         except PipelineRunError as error:
             raise InvalidInput(f"candidates cannot be gathered: {error}") from None
-    group = resolved_group(request)
+    group = resolved_group(request, groups)
     known = request if group == request.flavor_group else replace(request, flavor_group=group or "")
     return PreparedRequest(
         request=with_quota_facts(known, pipeline.pipeline),

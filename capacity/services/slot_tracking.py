@@ -15,6 +15,7 @@ from django.db import transaction
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.hooks import CommitmentTracker, TrackedPlacement, commitment_tracker
 from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.process_cache import Fingerprint
 from journal.errors import NotReady
 from scheduling.request import HARDWARE_VERSION_KEY, PlacementRequest
 
@@ -25,10 +26,14 @@ _NO_GROUPS: Mapping[str, FlavorGroupDef] = MappingProxyType({})
 _index: tuple[Mapping[str, FlavorGroupDef], Mapping[str, str]] = (_NO_GROUPS, {})
 
 
-def resolved_group(request: PlacementRequest) -> str | None:
+def resolved_group(request: PlacementRequest, asked: Fingerprint | None = None) -> str | None:
     """Return the flavor group of a request: the one place where that is decided.
 
     By the flavor's name, else by ``quota:hw_version`` when a group has that name.
+
+    Args:
+        request: The request.
+        asked: What the rows of :data:`capacity.selectors.groups.GROUPS` were just said to be.
 
     Returns:
         The group; empty when the flavor is in none; None when groups are not known yet.
@@ -38,7 +43,7 @@ def resolved_group(request: PlacementRequest) -> str | None:
     if request.flavor_group:
         return request.flavor_group
     try:
-        definitions = load_group_definitions()
+        definitions = load_group_definitions(asked=asked)
     except NotReady:
         return None
     group = _group_by_flavor(definitions).get(request.flavor_name)

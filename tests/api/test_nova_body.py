@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.api import host_lists
 from capacity.api.errors import InvalidCall
 from capacity.api.nova_request import parse_nova_call
 from tests.api.scheduler_client import NovaClient
@@ -82,3 +83,38 @@ def test_repeated_fields_count_as_they_stand_last() -> None:
     body = body[:-1] + b', "hosts": [{"host": "a", "host": "h2"}], "weights": {"h2": 1, "h2": 2}}'
     request = parse_nova_call(body).request
     assert (request.hosts, request.weights) == (("h2",), {"h2": 2.0})
+
+
+def test_list_that_came_before_letter_by_letter_is_not_decoded_again() -> None:
+    weights = {f"again-{number}": float(number) for number in range(3)}
+    first = parse_nova_call(body_of(weights, is_ascii=True, indent=None)).request
+    second = parse_nova_call(body_of(weights, is_ascii=True, indent=None, pipeline="x")).request
+    assert second.hosts is first.hosts
+    assert second.weights is first.weights
+
+
+def test_hosts_that_came_before_have_the_weights_of_their_own_call() -> None:
+    first = parse_nova_call(body_of({"a": 1.0, "b": 2.0}, is_ascii=True, indent=None)).request
+    second = parse_nova_call(body_of({"a": 2.0, "b": 1.0}, is_ascii=True, indent=None)).request
+    assert second.hosts is first.hosts
+    assert (first.weights, second.weights) == ({"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 1.0})
+
+
+@pytest.mark.parametrize("again", range(2))
+def test_list_without_a_weight_for_each_host_is_refused_however_often_it_comes(again: int) -> None:
+    body = body_of({"h1": 0.5}, is_ascii=True, indent=None)
+    body = body[:-1] + b', "hosts": [{"host": "h2"}]}'
+    for _ in range(again + 1):
+        with pytest.raises(InvalidCall, match="missing weight"):
+            parse_nova_call(body)
+
+
+def test_lists_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_lists, "MOST_KEPT_BYTES", 400)
+    bodies = [
+        body_of({f"host-{letter}": 0.5}, is_ascii=True, indent=None) for letter in "abcdefghij"
+    ]
+    first = [parse_nova_call(body).request for body in bodies]
+    again = parse_nova_call(bodies[-1]).request
+    assert again.hosts is first[-1].hosts
+    assert parse_nova_call(bodies[0]).request.hosts is not first[0].hosts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ class Changes:
         vm_hosts: Changed VM -> its host, None if it has none or is gone.
         vm_uuids: Changed VM -> its uuid, without those that are gone.
         allocation_owners: Changed allocation -> its reservation, None if it is gone.
-        rooms: Hosts whose room changed.
+        rooms: Host whose room changed -> its figures, in the order of ``CAPACITY_COLUMNS``.
         are_all: False where deletions since then may be forgotten: only a table that is built anew
             is right then.
     """
@@ -47,7 +47,7 @@ class Changes:
     vm_hosts: Mapping[int, int | None] = field(default_factory=dict)
     vm_uuids: Mapping[int, str] = field(default_factory=dict)
     allocation_owners: Mapping[int, int | None] = field(default_factory=dict)
-    rooms: frozenset[int] = frozenset()
+    rooms: Mapping[int, Sequence[int]] = field(default_factory=dict)
     are_all: bool = True
 
     def is_empty(self) -> bool:
@@ -69,9 +69,8 @@ def read_changes(since: str) -> Changes:
         since: Text of the ``pg_snapshot`` of the last read.
     """
     parameters: dict[str, Any] = {**unseen_by(since), "tables": _TABLES}  # Any: several types
-    found: dict[str, set[int]] = {
-        name: set() for name in ("host", "room", "aggregate", "reservation")
-    }
+    found: dict[str, set[int]] = {name: set() for name in ("host", "aggregate", "reservation")}
+    rooms: dict[int, Sequence[int]] = {}
     owners: dict[str, dict[int, int | None]] = {"vm": {}, "allocation": {}}
     vm_uuids: dict[int, str] = {}
     gone: dict[str, set[int]] = {name: set() for name in _TABLES}
@@ -86,6 +85,8 @@ def read_changes(since: str) -> Changes:
                 are_all = False
             elif kind == "deleted":
                 gone[word].add(key)
+            elif kind == "room":
+                rooms[key] = [int(figure) for figure in word.split()]
             elif kind in owners:
                 owners[kind][key] = owner
                 if word is not None:
@@ -100,6 +101,6 @@ def read_changes(since: str) -> Changes:
         vm_hosts={**owners["vm"], **dict.fromkeys(gone[VMS])},
         vm_uuids=vm_uuids,
         allocation_owners={**owners["allocation"], **dict.fromkeys(gone[ALLOCATIONS])},
-        rooms=frozenset(found["room"]),
+        rooms=rooms,
         are_all=are_all,
     )

@@ -19,7 +19,6 @@ from capacity.selectors.host_table.rows import (
     read_aggregates,
     read_hosts,
     read_reservations,
-    read_rooms,
 )
 from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
@@ -107,7 +106,8 @@ def _with_hosts(
     """Return the following position with its hosts, and those that are new, renamed or gone."""
     aggregates, aggregate_uuids = _new_aggregates(position, changes.aggregates)
     touched = changes.hosts | _hosts_of_vms(position, changes) | position.hosts_ahead
-    table, unknown = _with_rooms(position, changes.rooms - touched)
+    rooms = {key: figures for key, figures in changes.rooms.items() if key not in touched}
+    table, unknown = _with_rooms(position, rooms)
     touched |= unknown
     if not touched and not aggregate_uuids:
         return replace(following, table=table, aggregates=aggregates), frozenset()
@@ -125,15 +125,18 @@ def _with_hosts(
     ), renamed
 
 
-def _with_rooms(position: Position, ids: Collection[int]) -> tuple[HostTable, frozenset[int]]:
+def _with_rooms(
+    position: Position, rooms: Mapping[int, Sequence[int]]
+) -> tuple[HostTable, frozenset[int]]:
     """Return the table with new figures of room, and the hosts of which more must be read."""
     table, names = position.table, position.host_names
-    rows = {key: table.row_of[names[key]] for key in sorted(ids) if key in names}
-    figures = read_rooms([key for key, row in rows.items() if table.host_ids[row] == key])
-    if figures:
-        columns = dict(zip(CAPACITY_COLUMNS, zip(*figures.values(), strict=True), strict=True))
-        table = table.replace_columns([rows[key] for key in figures], columns)
-    return table, frozenset(ids) - figures.keys()
+    rows = {key: table.row_of[names[key]] for key in sorted(rooms) if key in names}
+    rows = {key: row for key, row in rows.items() if table.host_ids[row] == key}
+    if rows:
+        figures = zip(*(rooms[key] for key in rows), strict=True)
+        columns = dict(zip(CAPACITY_COLUMNS, figures, strict=True))
+        table = table.replace_columns(list(rows.values()), columns)
+    return table, frozenset(rooms) - rows.keys()
 
 
 def _with_reservations(

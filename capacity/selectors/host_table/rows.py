@@ -30,12 +30,6 @@ SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.cu
        room.in_flight_memory_bytes, room.in_flight_vcpus
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
-SELECT_ROOMS = """
-SELECT host_id, effective_memory_bytes, effective_vcpus, allocated_memory_bytes, allocated_vcpus,
-       committed_memory_bytes, committed_vcpus, failover_memory_bytes, failover_vcpus,
-       in_flight_memory_bytes, in_flight_vcpus
-  FROM capacity_hostcapacity WHERE host_id = ANY(%(ids)s)
-"""
 TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s)"
 # Apart, since it has to look at every host.
 HOSTS_OF_AGGREGATES = "SELECT id FROM hosts_host WHERE aggregate_uuids && %(uuids)s::varchar[]"
@@ -56,9 +50,9 @@ SELECT id, reservation_id, vm_uuid, memory_bytes, vcpus, state = 'expected'
 """
 TOUCHED_RESERVATIONS = """
 SELECT id, kind, is_ready, project_id, flavor_group_name, zone, target_host_id, confirmed_host_id,
-       memory_bytes, vcpus, blocked_memory_bytes, blocked_vcpus, vm_uuid, placement_id
-  FROM capacity_touched_reservations(%(ids)s::bigint[], %(host_ids)s::bigint[],
-                                     %(vm_uuids)s::text[]) AS held
+       memory_bytes, vcpus, blocked_memory_bytes, blocked_vcpus, vm_uuid, placement_id, vms
+  FROM capacity_touched_with_vms(%(ids)s::bigint[], %(host_ids)s::bigint[],
+                                 %(vm_uuids)s::text[]) AS held
 """
 
 IN_FLIGHT = "in_flight"
@@ -79,7 +73,7 @@ class HeldRow:
     """A reservation as read; what depends on other rows is worked out from what is known of them.
 
     Attributes:
-        columns: Columns of ``SELECT_RESERVATIONS``.
+        columns: Columns of ``SELECT_RESERVATIONS``, others after them.
         vms: Rows of ``SELECT_ALLOCATIONS`` that belong to it.
     """
 
@@ -188,12 +182,6 @@ def read_hosts(
     return [_host_row(row, aggregates, sorted(vm_uuids.get(row[0], ()))) for row in rows], pairs
 
 
-def read_rooms(ids: Collection[int]) -> dict[int, list[int]]:
-    """Read the room of hosts, by key: the figures of ``CAPACITY_COLUMNS`` in their order."""
-    rows = _fetch(SELECT_ROOMS, {"ids": sorted(ids)}) if ids else []
-    return {host_id: figures for host_id, *figures in rows}
-
-
 def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggregate]:
     """Read aggregates by key; all when ``ids`` is left out."""
     statement = SELECT_AGGREGATES + ("" if ids is None else " WHERE id = ANY(%(ids)s)")
@@ -221,24 +209,23 @@ def read_reservations(
     Returns:
         Reservations, and pairs of the keys of an allocation and its reservation.
     """
-    statement, vm_statement = SELECT_RESERVATIONS, SELECT_ALLOCATIONS
-    parameters: dict[str, Any] = {}  # Any: parameters of several types
-    if ids is not None:
+    vms: defaultdict[int, list[_Row]] = defaultdict(list)
+    if ids is None:
+        rows = _fetch(SELECT_RESERVATIONS + " ORDER BY held.id", {})
+        for vm in _fetch(SELECT_ALLOCATIONS, {}):
+            vms[vm[1]].append(vm)
+    elif not (ids or host_ids or vm_uuids):
+        return [], []
+    else:
         parameters = {
             "ids": sorted(ids),
             "host_ids": sorted(host_ids),
             "vm_uuids": sorted(vm_uuids),
         }
-        if not any(parameters.values()):
-            return [], []
-        statement = TOUCHED_RESERVATIONS
-    rows = _fetch(statement + " ORDER BY held.id", parameters)
-    if ids is not None:
-        vm_statement += " WHERE reservation_id = ANY(%(read)s)"
-        parameters = {"read": [row[0] for row in rows]}
-    vms: defaultdict[int, list[_Row]] = defaultdict(list)
-    for vm in _fetch(vm_statement, parameters):
-        vms[vm[1]].append(vm)
+        rows = _fetch(TOUCHED_RESERVATIONS + " ORDER BY held.id", parameters)
+        for *row, listed_vms in rows:
+            if listed_vms is not None:
+                vms[row[0]] = orjson.loads(listed_vms)
     for listed in vms.values():
         listed.sort(key=itemgetter(2))
     held = [HeldRow(row, vms.get(row[0], ())) for row in rows]

@@ -15,7 +15,7 @@ from capacity.domain.in_flight import (
     blocked_twice,
     has_failed,
     holds_in_flight,
-    in_flight_end,
+    in_flight_lifetime,
     in_flight_state,
     intent_label,
     is_gone,
@@ -132,8 +132,8 @@ def test_landed_equals_the_rule_read_word_by_word(
     ],
 )
 def test_a_move_that_copies_the_vm_may_take_longer(intent: str, seconds: int) -> None:
-    end = in_flight_end(intent, NOW, ttl_seconds=900, slow_ttl_seconds=3600)
-    assert end == NOW + timedelta(seconds=seconds)
+    lifetime = in_flight_lifetime(intent, ttl_seconds=900, slow_ttl_seconds=3600)
+    assert lifetime == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
