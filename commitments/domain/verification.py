@@ -177,9 +177,10 @@ def verify_slot(
         sightings: Where VMs are listed; missing ones are listed nowhere.
         now: The present.
         patience: How long to wait for what is not seen.
-        can_follow: Whether a host has room for the slot and is one that it may be on.
+        can_follow: Whether a host of the slot's zone has room for it, and no other slot awaits the
+            VM there. Nothing else is asked: the VM is there already.
 
-    Source: spec commitments, 9.3 with its product rules; of groups: 2.2 (matches_group), 14.3.
+    Source: spec commitments, 9.3, 10.3 with its product rules; groups: 2.2 (matches_group), 14.3.
     """
     verdicts: list[VmVerdict] = []
     follows_to: int | None = None

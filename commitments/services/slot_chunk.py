@@ -341,7 +341,8 @@ def _take_room(chunk: _Chunk, slot: Reservation, vm_uuid: str, host_id: int) -> 
     """Take the room that a slot blocks beyond its VM on another host of its zone, if it is there.
 
     Asked once per slot, for its only VM; the room of the old host is given back. A slot does not
-    follow where another one waits for the VM.
+    follow where another one waits for the VM. Filters are not asked: the VM is there already, so
+    who moved it decided that (spec commitments, 9.3 and 10.3).
     """
     host = chunk.hosts.get(host_id)
     if host is None or host.zone != slot.zone or slot.target_host_id is None:

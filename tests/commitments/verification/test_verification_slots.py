@@ -12,7 +12,7 @@ from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import CommitmentEvent, SlotCheck
 from commitments.services.verification import VerificationReport
-from hosts.models import Host, Instance
+from hosts.models import Host, HostStatus, Instance
 from scheduling.resources import GIB
 from tests.commitments.slot_worlds import (
     SLOT_GIB,
@@ -96,6 +96,17 @@ class TestTable:
         assert HostCapacity.objects.get(host=host_1).committed_memory_bytes == 0
         assert_rooms_add_up()
         assert verify() == VerificationReport()
+
+    def test_slot_follows_wherever_its_vm_is_already(self, host_1: Host, host_new: Host) -> None:
+        """No filter is asked (spec 9.3): who moved the VM decided that it may be there."""
+        Host.objects.filter(pk=host_new.pk).update(
+            allowed_projects=["other"], status=HostStatus.DISABLED
+        )
+        slot, vm = accepted_slot(host_1), vm_on(host_1)
+        put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
+        move(vm, host_new)
+        assert verify().events == {"followed": 1}
+        assert_rooms_add_up()
 
     def test_only_vm_moved_to_a_host_that_is_blocked(self, host_1: Host) -> None:
         host_new = make_host("host-new", memory_gib=VM_GIB + SLOT_GIB, vcpus=80)
