@@ -18,7 +18,7 @@ import numpy as np
 from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.placing import SlotPlacer, table_with_released
-from capacity.domain.slot_request import NO_DOMAIN, DomainHint, SlotAsk
+from capacity.domain.slot_request import DomainHint
 from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
 from commitments.domain.accounting import slots_message
 from commitments.domain.cores_account import CoresAccount, CoresLedger
@@ -33,6 +33,7 @@ from commitments.domain.planner import (
     plan_slots,
 )
 from commitments.domain.renewal import plan_renewal
+from commitments.domain.slot_asks import OpenHosts, like_ask, stored_ask
 from commitments.domain.slot_room import SlotRoom, divided_rooms, shrunk_block
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
@@ -278,7 +279,7 @@ class _Admission:
         self._shrunk_blocks: dict[int, ResourceVector] = {}
         self._adopted: set[str] = set()
         self._rooms = dict(snapshot.rooms)
-        succession = hand_over_slots(targets, now)
+        succession = hand_over_slots(targets, now, OpenHosts(snapshot).admit)
         self._handovers = succession.handovers
         self._divisions: list[SlotDivision] = []
         self._drafts = [_Draft(target=t, slots=succession.kept[t.commitment_uuid]) for t in targets]
@@ -384,28 +385,9 @@ class _Admission:
     ) -> SlotsWanted:
         """Return what needs a host: stored slots that have none, and the memory of new ones."""
         removed = set(plan.removed_ids)
-        flavors = {flavor.name: flavor for flavor in group.flavors}
-        like = SlotAsk(
-            slot_id=None,
-            slot_index=0,
-            slot_name="",
-            flavor=group.smallest,
-            slot=ZERO,
-            zone=desired.zone,
-            project_id=desired.project_id,
-            domain=self._snapshot.domains.get(desired.domain_id, NO_DOMAIN),
-            pipeline=self._snapshot.pipelines.get(group.name),
-        )
+        like = like_ask(self._snapshot, desired, group)
         stored = tuple(
-            replace(
-                like,
-                slot_id=slot.slot_id,
-                slot_index=slot.slot_index,
-                slot_name=f"{desired.slot_prefix}{slot.slot_index}",
-                flavor=flavors.get(slot.resource_name, group.smallest),
-                slot=ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus),
-                names_flavor=bool(slot.resource_name),
-            )
+            stored_ask(like, slot, group, desired.slot_prefix)
             for slot in draft.slots
             if slot.target_host is None and slot.slot_id not in removed
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from commitments.domain.subsets import PieceClass, ReachableSums
 
@@ -23,6 +24,7 @@ class FreedSlot:
         memory_bytes: Its memory in bytes, positive.
         has_allocations: Whether VMs are in it; then it cannot leave its project.
         is_placed: Whether it has a host.
+        closed_to: Other projects, whose VMs its host would refuse.
     """
 
     slot_id: int
@@ -30,6 +32,13 @@ class FreedSlot:
     memory_bytes: int
     has_allocations: bool = False
     is_placed: bool = True
+    closed_to: frozenset[str] = frozenset()
+
+    def may_go_to(self, project_id: str) -> bool:
+        """Whether a project may have it: its own, and others whose VMs could be there."""
+        if project_id == self.project_id:
+            return True
+        return not self.has_allocations and project_id not in self.closed_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +90,9 @@ def plan_handover(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> 
     """Give whole freed slots to demands without overshooting any.
 
     Each project first keeps what its own demands can use, then slots without VMs may go to other
-    projects. Slots with VMs come first, since their memory cannot be placed anew; then as much
-    memory as possible is handed over. The search is exact for small inputs, and else fills one
-    demand after the other as far as it goes.
+    projects whose VMs their hosts would take. Slots with VMs come first, since their memory cannot
+    be placed anew; then as much memory as possible is handed over. The search is exact for small
+    inputs, and else fills one demand after the other as far as it goes.
 
     Args:
         slots: Freed slots of one flavor group and zone, in the order of the request.
@@ -100,7 +109,13 @@ def plan_handover(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> 
             owners,
             missing,
         )
-    movable = [s for s in slots if not s.has_allocations and s.slot_id not in owners]
+    movable = [
+        slot
+        for slot in slots
+        if not slot.has_allocations
+        and slot.slot_id not in owners
+        and any(slot.may_go_to(demand.project_id) for demand in demands)
+    ]
     _assign(movable, demands, owners, missing)
     order = {demand.commitment_uuid: position for position, demand in enumerate(demands)}
     ordered = sorted(
@@ -116,8 +131,9 @@ def plan_handover(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> 
 def plan_cuts(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> tuple[SlotCut, ...]:
     """Cut what demands still lack off slots that do not fit them whole.
 
-    Each project first takes from its own slots, those with VMs before the others, then from slots
-    of other projects without VMs. Only slots with a host are cut: of others nothing is to be kept.
+    Each project first takes from its own slots: those with VMs, then those that fewest others could
+    have. Then it takes from slots of other projects without VMs, where its own could be. Only slots
+    with a host are cut: of others nothing is to be kept.
 
     Args:
         slots: Slots of one flavor group and zone that nobody takes whole.
@@ -133,12 +149,12 @@ def plan_cuts(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> tupl
     left = {slot.slot_id: slot.memory_bytes for slot in placed}
     shares: dict[int, list[tuple[str, int]]] = {}
     for is_own in (True, False):
-        for slot in sorted(placed, key=lambda slot: (not slot.has_allocations, -slot.memory_bytes)):
+        for slot in sorted(placed, key=_cutting_order):
             for demand in demands:
                 taken = min(left[slot.slot_id], missing[demand.commitment_uuid])
                 if taken <= 0 or (slot.project_id == demand.project_id) is not is_own:
                     continue
-                if is_own or not slot.has_allocations:
+                if slot.may_go_to(demand.project_id):
                     shares.setdefault(slot.slot_id, []).append((demand.commitment_uuid, taken))
                     left[slot.slot_id] -= taken
                     missing[demand.commitment_uuid] -= taken
@@ -153,13 +169,28 @@ def plan_cuts(slots: Sequence[FreedSlot], demands: Sequence[SlotDemand]) -> tupl
     )
 
 
+def _cutting_order(slot: FreedSlot) -> tuple[bool, int, int]:
+    """Return a key that puts slots first that fewer projects could have."""
+    return not slot.has_allocations, -len(slot.closed_to), -slot.memory_bytes
+
+
+class _DemandRoom(NamedTuple):
+    """What a demand still lacks, and who asks."""
+
+    project_id: str
+    memory_bytes: int
+
+
 def _assign(
     slots: Sequence[FreedSlot],
     demands: Sequence[SlotDemand],
     owners: dict[int, str],
     missing: dict[str, int],
 ) -> None:
-    rooms = [missing[demand.commitment_uuid] for demand in demands]
+    rooms = [
+        _DemandRoom(project_id=d.project_id, memory_bytes=missing[d.commitment_uuid])
+        for d in demands
+    ]
     chosen = _one_after_the_other(slots, rooms)
     if _score(slots, chosen) != _best_conceivable(slots, rooms):
         exact = _exact(slots, rooms)
@@ -178,23 +209,27 @@ def _score(slots: Sequence[FreedSlot], chosen: Mapping[int, int]) -> tuple[int, 
     return with_vms_bytes, sum(slot.memory_bytes for slot in taken)
 
 
-def _best_conceivable(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> tuple[int, int]:
-    room_bytes = sum(rooms)
+def _best_conceivable(slots: Sequence[FreedSlot], rooms: Sequence[_DemandRoom]) -> tuple[int, int]:
+    room_bytes = sum(room.memory_bytes for room in rooms)
     with_vms_bytes = sum(slot.memory_bytes for slot in slots if slot.has_allocations)
     all_bytes = sum(slot.memory_bytes for slot in slots)
     return min(with_vms_bytes, room_bytes), min(all_bytes, room_bytes)
 
 
-def _one_after_the_other(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> dict[int, int]:
+def _one_after_the_other(
+    slots: Sequence[FreedSlot], rooms: Sequence[_DemandRoom]
+) -> dict[int, int]:
     """Fill demands in order, each as far as it goes; return slot id -> position of the demand."""
     chosen: dict[int, int] = {}
-    for position, room_bytes in enumerate(rooms):
-        left_bytes = room_bytes
+    for position, room in enumerate(rooms):
+        left_bytes = room.memory_bytes
         for has_vms in (True, False):
             offered = [
                 slot
                 for slot in slots
-                if slot.has_allocations is has_vms and slot.slot_id not in chosen
+                if slot.has_allocations is has_vms
+                and slot.slot_id not in chosen
+                and slot.may_go_to(room.project_id)
             ]
             for slot in _fullest_subset(offered, left_bytes):
                 chosen[slot.slot_id] = position
@@ -219,11 +254,11 @@ def _fullest_subset(slots: Sequence[FreedSlot], room_bytes: int) -> list[FreedSl
     ]
 
 
-def _preference(slot: FreedSlot) -> tuple[bool, int]:
-    return not slot.is_placed, -slot.memory_bytes
+def _preference(slot: FreedSlot) -> tuple[bool, int, int]:
+    return not slot.is_placed, -slot.memory_bytes, -len(slot.closed_to)
 
 
-def _exact(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> dict[int, int] | None:
+def _exact(slots: Sequence[FreedSlot], rooms: Sequence[_DemandRoom]) -> dict[int, int] | None:
     """Return the best assignment, None if there are too many to look at.
 
     A state is how many bytes each demand got. Of equal states the one of preferred slots stays.
@@ -233,7 +268,7 @@ def _exact(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> dict[int, int] |
     state_count = 0
     for has_vms in (True, False):
         for slot in sorted((s for s in slots if s.has_allocations is has_vms), key=_preference):
-            reached = _with_slot(states, rooms, slot.memory_bytes)
+            reached = _with_slot(states, rooms, slot)
             state_count += len(reached)
             if state_count > MAX_EXACT_STATES:
                 return None
@@ -251,13 +286,18 @@ def _exact(slots: Sequence[FreedSlot], rooms: Sequence[int]) -> dict[int, int] |
 
 
 def _with_slot(
-    states: set[tuple[int, ...]], rooms: Sequence[int], memory_bytes: int
+    states: set[tuple[int, ...]], rooms: Sequence[_DemandRoom], slot: FreedSlot
 ) -> dict[tuple[int, ...], tuple[tuple[int, ...], int]]:
     """Return the states after offering one slot, each with the state before and who got it."""
     reached = {state: (state, -1) for state in states}
+    open_rooms = [
+        (position, room.memory_bytes)
+        for position, room in enumerate(rooms)
+        if slot.may_go_to(room.project_id)
+    ]
     for state in sorted(states):
-        for position, room_bytes in enumerate(rooms):
-            filled_bytes = state[position] + memory_bytes
+        for position, room_bytes in open_rooms:
+            filled_bytes = state[position] + slot.memory_bytes
             if filled_bytes <= room_bytes:
                 following = (*state[:position], filled_bytes, *state[position + 1 :])
                 reached.setdefault(following, (state, position))

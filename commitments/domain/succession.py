@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -17,11 +17,15 @@ from commitments.domain.handover import (
     plan_handover,
 )
 from commitments.domain.planner import SlotView
+from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import ResourceType
 from scheduling.resources import ZERO, ResourceVector
 
 if TYPE_CHECKING:
     from commitments.domain.admission import CommitmentTarget
+
+Admits = Callable[[SlotView, CommitmentState], bool]
+"""Whether the host of a slot would take VMs of the project of a commitment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,18 +93,22 @@ class Succession:
     surplus_ids: tuple[int, ...]
 
 
-def hand_over_slots(targets: Sequence[CommitmentTarget], now: datetime) -> Succession:
+def hand_over_slots(
+    targets: Sequence[CommitmentTarget], now: datetime, admits: Admits
+) -> Succession:
     """Offer the slots of ending commitments to those that begin to be promised.
 
-    Slots pass on with their VMs within a project, and only without VMs between projects, as far as
-    amounts allow: first within each project, then between projects, both in the order of the batch.
-    Whole slots go first, then what is missing is cut off the others, so that within a project no
-    new room is needed. What is left then is for pending commitments of the same project. A
-    commitment that moves to another project keeps its slots without VMs.
+    Slots pass on with their VMs within a project, and between projects only without VMs and where
+    the new project's VMs could be, as far as amounts allow: first within each project, then between
+    projects, both in the order of the batch. Whole slots go first, then what is missing is cut off
+    the others, so that within a project no new room is needed. What is left then is for pending
+    commitments of the same project. A commitment that moves to another project keeps such slots as
+    could be handed to it.
 
     Args:
         targets: The batch, in order.
         now: The present, decides what is claimed.
+        admits: Asked about slots without VMs that another project shall have.
 
     Source: spec liquid, 11.3; decisions (confirmed move between projects; split, merge, renewal).
     """
@@ -113,12 +121,12 @@ def hand_over_slots(targets: Sequence[CommitmentTarget], now: datetime) -> Succe
             kept[target.commitment_uuid] = ()
             for slot in target.slots:
                 place = (slot.flavor_group_name, slot.zone)
-                estates.setdefault(place, _Estate(kept, piece_ids, now)).slots.append(slot)
+                estates.setdefault(place, _Estate(kept, piece_ids, now, admits)).slots.append(slot)
             continue
-        kept[target.commitment_uuid] = _moved_along(target)
+        kept[target.commitment_uuid] = _moved_along(target, admits)
         if desired is not None and desired.status is not None and desired.status.is_live:
             place = (desired.flavor_group_name, desired.zone)
-            estate = estates.setdefault(place, _Estate(kept, piece_ids, now))
+            estate = estates.setdefault(place, _Estate(kept, piece_ids, now, admits))
             (estate.takers if desired.status.is_active else estate.waiting).append(target)
     settled = [estate for _, estate in sorted(estates.items(), key=lambda item: item[0])]
     for estate in settled:
@@ -138,6 +146,7 @@ class _Estate:
     kept: dict[str, tuple[SlotView, ...]]
     piece_ids: Iterator[int]
     now: datetime
+    admits: Admits
     slots: list[SlotView] = field(default_factory=list)
     takers: list[CommitmentTarget] = field(default_factory=list)
     waiting: list[CommitmentTarget] = field(default_factory=list)
@@ -157,7 +166,7 @@ class _Estate:
 
     def _give(self, takers: Sequence[CommitmentTarget], slots: Iterable[SlotView]) -> None:
         by_uuid = {target.commitment_uuid: target for target in takers}
-        offered = [_freed(slot) for slot in slots]
+        offered = [self._freed(slot, takers) for slot in slots]
         outcome = plan_handover(offered, self._demands(takers))
         for slot_id, uuid in outcome.new_owners.items():
             received = _received(self.left.pop(slot_id), by_uuid[uuid], self.kept[uuid])
@@ -168,6 +177,25 @@ class _Estate:
         remaining = [slot for slot in offered if slot.slot_id in self.left]
         for cut in plan_cuts(remaining, self._demands(takers)):
             self._divide(self.left.pop(cut.slot_id), cut, by_uuid)
+
+    def _freed(self, slot: SlotView, takers: Sequence[CommitmentTarget]) -> FreedSlot:
+        others = {
+            target.desired.project_id: target.desired
+            for target in takers
+            if target.desired is not None and target.desired.project_id != slot.project_id
+        }
+        return FreedSlot(
+            slot_id=slot.slot_id,
+            project_id=slot.project_id,
+            memory_bytes=slot.memory_bytes,
+            has_allocations=slot.has_allocations,
+            is_placed=slot.target_host is not None,
+            closed_to=frozenset(
+                project_id
+                for project_id, desired in others.items()
+                if not _may_change_hands(slot, desired, self.admits)
+            ),
+        )
 
     def _demands(self, takers: Sequence[CommitmentTarget]) -> list[SlotDemand]:
         return [
@@ -202,16 +230,6 @@ class _Estate:
         self.divisions.append(SlotDivision(slot_id=slot.slot_id, pieces=tuple(pieces)))
 
 
-def _freed(slot: SlotView) -> FreedSlot:
-    return FreedSlot(
-        slot_id=slot.slot_id,
-        project_id=slot.project_id,
-        memory_bytes=slot.memory_bytes,
-        has_allocations=slot.has_allocations,
-        is_placed=slot.target_host is not None,
-    )
-
-
 def _received(slot: SlotView, taker: CommitmentTarget, kept: Sequence[SlotView]) -> SlotView:
     """Return the slot as the taker's next one; gaps in its numbers are never filled."""
     desired = taker.desired
@@ -234,13 +252,18 @@ def _holds_slots(target: CommitmentTarget) -> bool:
     )
 
 
-def _moved_along(target: CommitmentTarget) -> tuple[SlotView, ...]:
-    """Return the own slots; those without VMs follow their commitment to another project."""
+def _may_change_hands(slot: SlotView, desired: CommitmentState, admits: Admits) -> bool:
+    """Return whether another project may have a slot."""
+    return not slot.has_allocations and (slot.target_host is None or admits(slot, desired))
+
+
+def _moved_along(target: CommitmentTarget, admits: Admits) -> tuple[SlotView, ...]:
+    """Return the own slots; those that may follow their commitment to another project."""
     desired = target.desired
     assert desired is not None  # noqa: S101 - a holding target has a desired state
     return tuple(
         replace(slot, project_id=desired.project_id, domain_id=desired.domain_id)
-        if not slot.has_allocations and slot.project_id != desired.project_id
+        if slot.project_id != desired.project_id and _may_change_hands(slot, desired, admits)
         else slot
         for slot in target.slots
     )

@@ -231,6 +231,11 @@ def test_no_ask_asks_no_host() -> None:
     assert place_slots(HostTable.from_rows([host(1, 8)]), [ask]) == (None,)
 
 
+def anywhere(_slot: SlotView, _desired: CommitmentState) -> bool:
+    """Say of every host that VMs of every project may be there."""
+    return True
+
+
 def test_handover_prefers_slots_with_vms_and_large_ones() -> None:
     ending = target(
         None,
@@ -241,7 +246,7 @@ def test_handover_prefers_slots_with_vms_and_large_ones() -> None:
             slot(3, "c-old", has_allocations=True, allocated_memory_bytes=GIB),
         ],
     )
-    result = hand_over_slots([target(state("c-new", 5)), ending], NOW)
+    result = hand_over_slots([target(state("c-new", 5)), ending], NOW, anywhere)
     assert [(h.slot_id, h.slot_index) for h in result.handovers] == [(2, 0), (3, 1)]
     assert result.surplus_ids == (1,)
 
@@ -249,7 +254,7 @@ def test_handover_prefers_slots_with_vms_and_large_ones() -> None:
 def test_slots_with_vms_stay_with_their_project() -> None:
     ending = target(None, "c-old", [slot(1, "c-old", has_allocations=True)])
     beginning = target(state("c-new", 1, project_id="other"))
-    assert hand_over_slots([ending, beginning], NOW).handovers == ()
+    assert hand_over_slots([ending, beginning], NOW, anywhere).handovers == ()
 
 
 @pytest.mark.parametrize(
@@ -261,7 +266,7 @@ def test_pending_commitments_receive_what_is_left_in_their_project(
     ending = target(None, "c-old", [slot(1, "c-old"), slot(2, "c-old")])
     waiting = target(state("c-new", 2, CommitmentStatus.PENDING, project_id=project_id))
     promised = target(state("c-first", 1))
-    result = hand_over_slots([ending, waiting, promised], NOW)
+    result = hand_over_slots([ending, waiting, promised], NOW, anywhere)
     assert [slot.slot_id for slot in result.kept["c-first"]] == [1]
     assert [slot.slot_id for slot in result.kept["c-new"]] == ([2] if receives else [])
     assert result.surplus_ids == (() if receives else (2,))

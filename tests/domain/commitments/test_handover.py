@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -112,6 +113,7 @@ SLOTS = st.lists(
         memory_bytes=st.integers(1, 6),
         has_allocations=st.booleans(),
         is_placed=st.booleans(),
+        closed_to=st.sampled_from([frozenset(), frozenset({"beta"})]),
     ),
     max_size=6,
     unique_by=lambda slot: slot.slot_id,
@@ -119,12 +121,13 @@ SLOTS = st.lists(
 
 
 @settings(max_examples=200)
-@given(SLOTS, st.lists(st.integers(0, 12), max_size=3))
-def test_within_a_project_nothing_better_can_be_handed_over(
-    offered: list[FreedSlot], sizes: list[int]
+@given(SLOTS, st.sampled_from(["alpha", "beta"]), st.lists(st.integers(0, 12), max_size=3))
+def test_nothing_better_can_be_handed_to_a_project(
+    everything: list[FreedSlot], project: str, sizes: list[int]
 ) -> None:
-    wanted = demands(*[("alpha", size) for size in sizes])
-    found = plan_handover(offered, wanted)
+    wanted = demands(*[(project, size) for size in sizes])
+    found = plan_handover(everything, wanted)
+    offered = [slot for slot in everything if project == "alpha" or is_free_for_beta(slot)]
 
     best = (0, 0)
     for choice in product(range(len(sizes) + 1), repeat=len(offered)):
@@ -135,7 +138,7 @@ def test_within_a_project_nothing_better_can_be_handed_over(
             given_away = [s for s, p in zip(offered, choice, strict=True) if p < len(sizes)]
             with_vms = sum(s.memory_bytes for s in given_away if s.has_allocations)
             best = max(best, (with_vms, sum(s.memory_bytes for s in given_away)))
-    handed = [slot for slot in offered if slot.slot_id in found.new_owners]
+    handed = [slot for slot in everything if slot.slot_id in found.new_owners]
     with_vms = sum(slot.memory_bytes for slot in handed if slot.has_allocations)
     assert (with_vms, sum(slot.memory_bytes for slot in handed)) == best
 
@@ -161,8 +164,23 @@ def test_every_slot_has_one_place_and_no_demand_overshoots(
         )
         assert found.missing_bytes[demand.commitment_uuid] == demand.memory_bytes - got >= 0
     for slot in offered:
-        if slot.has_allocations and slot.slot_id in found.new_owners:
+        if slot.slot_id in found.new_owners and not is_free_for_beta(slot):
             assert projects[found.new_owners[slot.slot_id]] == slot.project_id
+
+
+def is_free_for_beta(slot: FreedSlot) -> bool:
+    return not slot.has_allocations and "beta" not in slot.closed_to
+
+
+def test_filling_one_demand_after_the_other_leaves_out_slots_of_closed_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handover, "MAX_EXACT_STATES", 0)
+    offered = [replace(slot, closed_to=frozenset({"beta"})) for slot in slots(4, 2)]
+
+    found = plan_handover([*offered, *slots(0, 0, 5)[2:]], demands(("beta", 6)))
+
+    assert found.new_owners == {2: "beta-0"}
 
 
 def test_a_slot_is_cut_for_two_halves() -> None:
@@ -188,25 +206,24 @@ def test_cuts_leave_nothing_missing_that_is_there(
 ) -> None:
     """Filling byte by byte, as slowly as can be, gives each project no more than cutting does."""
     wanted = demands(*rows)
+    placed = [slot for slot in offered if slot.is_placed]
     bytes_left = {
-        has_vms: sum(
-            s.memory_bytes for s in offered if s.is_placed and s.has_allocations is has_vms
-        )
-        for has_vms in (True, False)
+        is_free: sum(s.memory_bytes for s in placed if is_free_for_beta(s) is is_free)
+        for is_free in (True, False)
     }
     for project in ("alpha", "beta"):
         asked = sum(demand.memory_bytes for demand in wanted if demand.project_id == project)
-        got = 0
-        while got < asked and any(bytes_left[kind] for kind in _usable(project)):
-            kind = next(kind for kind in _usable(project) if bytes_left[kind])
-            bytes_left[kind] -= 1
-            got += 1
         given_away = sum(
             share
             for cut in plan_cuts(offered, wanted)
             for uuid, share in cut.shares
             if uuid.startswith(project)
         )
+        got = 0
+        while got < asked and any(bytes_left[kind] for kind in _usable(project)):
+            kind = next(kind for kind in _usable(project) if bytes_left[kind])
+            bytes_left[kind] -= 1
+            got += 1
         assert given_away == got
     for cut in plan_cuts(offered, wanted):
         slot = next(s for s in offered if s.slot_id == cut.slot_id)
@@ -214,4 +231,4 @@ def test_cuts_leave_nothing_missing_that_is_there(
 
 
 def _usable(project: str) -> tuple[bool, ...]:
-    return (True, False) if project == "alpha" else (False,)
+    return (False, True) if project == "alpha" else (True,)
