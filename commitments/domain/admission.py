@@ -21,7 +21,7 @@ from capacity.domain.placing import SlotPlacer, table_with_released
 from capacity.domain.slot_request import DomainHint
 from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
 from commitments.domain.accounting import slots_message
-from commitments.domain.cores_account import CoresAccount, CoresLedger
+from commitments.domain.cores_account import CoresAccount, CoresHolding, CoresLedger
 from commitments.domain.cutting import SlotsFound, SlotsWanted, find_hosts
 from commitments.domain.payg import PaygVm
 from commitments.domain.planner import (
@@ -77,7 +77,8 @@ class CommitmentTarget:
             positive amount and an end ahead).
         is_planned: Whether nothing is promised yet.
         slots: Its stored slots.
-        accepted_cores: vCPUs it holds by an earlier acceptance; 0 when none.
+        accepted_cores: vCPUs it holds by an earlier acceptance, and may go on holding; 0 when none.
+        held_cores: vCPUs it holds, whatever it shall become; None when none.
         previous_project_id: Project it belonged to before; empty when it is new.
         holds_all_or_nothing: Whether a part of its slots is of no use: nothing was ever promised.
     """
@@ -88,6 +89,7 @@ class CommitmentTarget:
     is_planned: bool = False
     slots: tuple[SlotView, ...] = ()
     accepted_cores: int = 0
+    held_cores: CoresHolding | None = None
     previous_project_id: str = ""
     holds_all_or_nothing: bool = False
 
@@ -427,7 +429,7 @@ class _Admission:
 
     def _place_and_decide(self) -> tuple[CommitmentDecision, ...]:
         placer = self._new_placer()
-        cores = CoresAccount(self._snapshot.cores, (draft.target for draft in self._drafts))
+        cores = CoresAccount(self._snapshot.cores, [draft.target for draft in self._drafts])
         decisions = []
         for draft in self._drafts:
             placements = _made_for_vms(draft)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -52,38 +53,74 @@ class CoresLedger:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoresHolding:
+    """What a commitment of cores holds by an earlier acceptance.
+
+    Attributes:
+        project_id: Project it is held for.
+        flavor_group_name: Flavor group.
+        zone: Availability zone.
+        vcpus: How many, positive.
+    """
+
+    project_id: str
+    flavor_group_name: str
+    zone: str
+    vcpus: int
+
+    def kept_as(self, desired: CommitmentState | None) -> int:
+        """Return how many a commitment goes on holding when it becomes another one."""
+        if (
+            desired is None
+            or desired.resource_type is not ResourceType.CORES
+            or (desired.flavor_group_name, desired.zone) != (self.flavor_group_name, self.zone)
+        ):
+            return 0
+        return min(self.vcpus, desired.requested_amount)
+
+
 class CoresAccount:
     """Cores that are left, falling as commitments of the plan take them (commitments, 8.5).
 
     What commitments of the plan hold by an earlier acceptance, and go on holding, is taken before
-    any of them is asked: a commitment that grows in vain keeps it.
+    any of them is asked: a commitment that grows in vain keeps it. So is what those that end give
+    up and others of their project, group and zone ask for: split, merge and renewal need no more
+    than was held (spec liquid, 11.3; decisions). Promised commitments inherit before those that
+    wait, both in the order of the plan.
     """
 
     def __init__(
-        self, ledgers: Mapping[tuple[str, str], CoresLedger], targets: Iterable[CommitmentTarget]
+        self, ledgers: Mapping[tuple[str, str], CoresLedger], targets: Sequence[CommitmentTarget]
     ) -> None:
         """Start with what is left and what the commitments of the plan hold already."""
         self._ledgers = dict(ledgers)
-        for target in targets:
+        self._inherited: dict[str, int] = {}
+        estates = _given_up(targets)
+        holders = [target for target in targets if _asks_for_cores(target)]
+        for target in sorted(holders, key=_waits):
             desired = target.desired
-            if (
-                desired is not None
-                and target.is_holding
-                and desired.resource_type is ResourceType.CORES
-            ):
-                self._take(desired, _kept_cores(target, desired))
+            assert desired is not None  # noqa: S101 - who asks for cores has a desired state
+            place = (desired.project_id, desired.flavor_group_name, desired.zone)
+            lacking = desired.requested_amount - _kept_cores(target, desired)
+            inherited = self._inherited[target.commitment_uuid] = min(lacking, estates[place])
+            estates[place] -= inherited
+            self._take(desired, _kept_cores(target, desired) + inherited)
 
     def ask(self, target: CommitmentTarget, desired: CommitmentState) -> tuple[str, str | None]:
         """Take the cores of a commitment, or return why not: a text and a cause.
 
-        What was accepted before and did not grow is accepted again (decisions).
+        What was accepted before and did not grow is accepted again (decisions), and so is what
+        takes over no more than others give up. A no gives back what would have been inherited.
         """
-        kept = _kept_cores(target, desired)
-        if desired.requested_amount > target.accepted_cores:
+        inherited = self._inherited[target.commitment_uuid]
+        kept = _kept_cores(target, desired) + inherited
+        if desired.requested_amount > kept:
             ledger = self._ledgers[desired.flavor_group_name, desired.zone]
             taken = ledger.held_vcpus - kept + ledger.uncommitted_of_others(desired.project_id)
             answer = cores_decision(ledger.total_vcpus, taken, desired.requested_amount)
             if answer.cause is not None:
+                self._take(desired, -inherited)
                 return answer.message, answer.cause
         self._take(desired, desired.requested_amount - kept)
         return "", None
@@ -92,6 +129,30 @@ class CoresAccount:
         key = (desired.flavor_group_name, desired.zone)
         if key in self._ledgers:  # nobody has to count for what is kept as it was accepted
             self._ledgers[key] = self._ledgers[key].with_held(desired.project_id, vcpus)
+
+
+def _asks_for_cores(target: CommitmentTarget) -> bool:
+    return (
+        target.is_holding
+        and target.desired is not None
+        and target.desired.resource_type is ResourceType.CORES
+    )
+
+
+def _waits(target: CommitmentTarget) -> bool:
+    status = target.desired.status if target.desired is not None else None
+    return status is None or not status.is_active
+
+
+def _given_up(targets: Iterable[CommitmentTarget]) -> defaultdict[tuple[str, str, str], int]:
+    """Return (project, group, zone) to the vCPUs that commitments of the plan hold no longer."""
+    given_up: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    for target in targets:
+        held = target.held_cores
+        if held is not None:
+            kept = held.kept_as(target.desired) if target.is_holding else 0
+            given_up[held.project_id, held.flavor_group_name, held.zone] += held.vcpus - kept
+    return given_up
 
 
 def _kept_cores(target: CommitmentTarget, desired: CommitmentState) -> int:

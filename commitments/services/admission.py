@@ -27,8 +27,8 @@ from commitments.domain.admission import (
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom
-from commitments.domain.statuses import LIVE_STATUSES
-from commitments.models import Commitment, ResourceType
+from commitments.domain.statuses import UNFINISHED_STATUSES
+from commitments.models import Commitment, CommitmentState, ResourceType
 from commitments.selectors.payg import payg_candidates
 from scheduling.resources import ResourceVector
 
@@ -123,7 +123,8 @@ def read_cores(
     Args:
         keys: (group, zone) pairs.
         outside: Uuids of the commitments in the plan, which do not count.
-        now: Commitments that ended before it do not count.
+        now: What commitments hold that ended before it counts only as far as others of the same
+            project take over, which the next repair sees to.
     """
     wanted = sorted(set(keys))
     if not wanted:
@@ -135,22 +136,7 @@ def read_cores(
             group_name__in=groups, zone__in=zones
         ).values_list("group_name", "zone", "total_vcpus")
     }
-    held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for group, zone, project_id, vcpus in (
-        Commitment.objects.filter(
-            Q(end_time__isnull=True) | Q(end_time__gt=now),
-            flavor_group_name__in=groups,
-            zone__in=zones,
-            resource_type=ResourceType.CORES,
-            state__in=[state.value for state in LIVE_STATUSES],
-            accepted_amount__isnull=False,
-        )
-        .exclude(commitment_uuid__in=outside)
-        .order_by("flavor_group_name", "zone", "project_id")
-        .values_list("flavor_group_name", "zone", "project_id")
-        .annotate(held=Sum("accepted_amount", default=0))
-    ):
-        held[group, zone][project_id] = int(vcpus)
+    held = _held_cores(groups, zones, outside=outside, now=now)
     running = (
         running_vcpus_by_project(wanted)
         if settings.HEADROOM.liquid.subtract_uncommitted_cores
@@ -165,6 +151,37 @@ def read_cores(
         )
         for key in wanted
     }
+
+
+def _held_cores(
+    groups: Collection[str], zones: Collection[str], *, outside: Collection[str], now: datetime
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return (group, zone) to the cores that each project holds, or is about to inherit."""
+    lasts = Q(end_time__isnull=True) | Q(end_time__gt=now)
+    unfinished = Q(state__in=[state.value for state in UNFINISHED_STATUSES])
+    holds = Q(accepted_amount__isnull=False)
+    begins = Q(state=CommitmentState.PENDING) | Q(
+        state=CommitmentState.PLANNED, confirm_by__lte=now
+    )
+    held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for group, zone, project_id, held_vcpus, left_vcpus, awaited_vcpus in (
+        Commitment.objects.filter(
+            holds | (begins & lasts),
+            flavor_group_name__in=groups,
+            zone__in=zones,
+            resource_type=ResourceType.CORES,
+        )
+        .exclude(commitment_uuid__in=outside)
+        .order_by("flavor_group_name", "zone", "project_id")
+        .values_list("flavor_group_name", "zone", "project_id")
+        .annotate(
+            held=Sum("accepted_amount", filter=unfinished & lasts, default=0),
+            left=Sum("accepted_amount", filter=~(unfinished & lasts), default=0),
+            awaited=Sum("requested_amount", filter=begins & lasts & ~holds, default=0),
+        )
+    ):
+        held[group, zone][project_id] = int(held_vcpus) + int(min(left_vcpus, awaited_vcpus))
+    return held
 
 
 def read_snapshot(

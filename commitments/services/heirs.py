@@ -10,28 +10,28 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
 
 from commitments.domain.admission import CommitmentTarget
 from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus
-from commitments.models import Commitment, CommitmentState, Condition, ResourceType
+from commitments.models import Commitment, CommitmentState, Condition
 
 FINAL_STATES = frozenset(status.value for status in FINAL_STATUSES)
 
 
 def has_expired(row: Commitment, now: datetime) -> bool:
-    """Return whether a commitment of memory holds nothing any more from now on."""
-    ends = row.state in FINAL_STATES or (row.end_time is not None and row.end_time <= now)
-    return ends and row.resource_type == ResourceType.MEMORY
+    """Return whether a commitment holds nothing any more from now on."""
+    return row.state in FINAL_STATES or (row.end_time is not None and row.end_time <= now)
 
 
 def family_of(rows: Sequence[Commitment], now: datetime) -> list[Commitment]:
     """Return who has to be decided together with the commitments that end, and make them due.
 
-    Those are the others of the same project, group and zone that end as well, and those that wait
-    for room: pending ones, and planned ones whose time has come.
+    Those are the others of the same project, group, zone and resource that end as well, and those
+    that wait for room: pending ones, and planned ones whose time has come.
 
     Locks them by primary key, in a transaction of its own.
 
@@ -51,10 +51,10 @@ def family_of(rows: Sequence[Commitment], now: datetime) -> list[Commitment]:
         Commitment.objects.filter(
             (ends & Q(next_reconcile_at__lte=now))
             | (waits & ~ends & ~Q(ready_reason=Condition.ACCEPTED)),
-            resource_type=ResourceType.MEMORY,
-            zone__in={zone for _, _, zone in places},
-            flavor_group_name__in={group for _, group, _ in places},
-            project_id__in={project_id for project_id, _, _ in places},
+            resource_type__in={place.resource_type for place in places},
+            zone__in={place.zone for place in places},
+            flavor_group_name__in={place.flavor_group_name for place in places},
+            project_id__in={place.project_id for place in places},
         )
         .exclude(pk__in=[row.pk for row in rows])
         .order_by("pk")
@@ -72,14 +72,15 @@ def with_inheritance(
 ) -> CommitmentTarget:
     """Return the target of a planned commitment as a pending one, if it takes over.
 
-    It does when its time has come and it holds slots already, or one of its place ends in the same
-    transaction. Others stay planned until Limes asks.
+    It does when its time has come and it holds slots or cores already, or one of its place ends in
+    the same transaction. Others stay planned until Limes asks.
     """
     desired = target.desired
-    if desired is None or not target.is_planned or row.resource_type != ResourceType.MEMORY:
+    if desired is None or not target.is_planned:
         return target
     has_begun = row.confirm_by is not None and row.confirm_by <= now
-    if not has_begun or not (target.slots or _place(row) in {_place(old) for old in ended}):
+    holds = bool(target.slots or target.accepted_cores)
+    if not has_begun or not (holds or _place(row) in {_place(old) for old in ended}):
         return target
     return replace(
         target,
@@ -90,5 +91,14 @@ def with_inheritance(
     )
 
 
-def _place(row: Commitment) -> tuple[str, str, str]:
-    return row.project_id, row.flavor_group_name, row.zone
+class _Place(NamedTuple):
+    """Where commitments take over from each other."""
+
+    project_id: str
+    flavor_group_name: str
+    zone: str
+    resource_type: str
+
+
+def _place(row: Commitment) -> _Place:
+    return _Place(row.project_id, row.flavor_group_name, row.zone, row.resource_type)

@@ -13,6 +13,7 @@ from django.conf import settings
 from commitments.domain.accounting import CALLER_WAITS_RETRY_SECONDS, retry_delay_seconds
 from commitments.domain.admission import Cause, CommitmentDecision, CommitmentTarget, Outcome
 from commitments.domain.conditions import ReadyCondition, commitment_changed_at
+from commitments.domain.cores_account import CoresHolding
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
@@ -143,9 +144,14 @@ def make_target(
 ) -> CommitmentTarget:
     """Return what the planner needs to know of one commitment."""
     stored = slots.get(row.pk, ()) if row is not None else ()
+    held_cores = _held_cores(row)
     if wanted.state is None:
         return CommitmentTarget(
-            commitment_uuid=wanted.commitment_uuid, desired=None, is_holding=False, slots=stored
+            commitment_uuid=wanted.commitment_uuid,
+            desired=None,
+            is_holding=False,
+            slots=stored,
+            held_cores=held_cores,
         )
     fields = desired_fields(wanted, row)
     desired = replace(
@@ -154,20 +160,32 @@ def make_target(
         start_time=fields["start_time"],
         parent_generation=next_generation(row, fields),
     )
-    held_cores = 0
-    if row is not None and row.resource_type == ResourceType.CORES and row.accepted_amount:
-        still_held = row.flavor_group_name == desired.flavor_group_name and row.zone == desired.zone
-        held_cores = row.accepted_amount if still_held else 0
+    stays = held_cores is not None and (held_cores.flavor_group_name, held_cores.zone) == (
+        desired.flavor_group_name,
+        desired.zone,
+    )
     return CommitmentTarget(
         commitment_uuid=wanted.commitment_uuid,
         desired=desired,
         is_holding=desired.effective_amount(now) > 0,
         is_planned=desired.status is CommitmentStatus.PLANNED and not has_ended(desired, now),
         slots=stored,
-        accepted_cores=held_cores,
+        accepted_cores=held_cores.vcpus if held_cores is not None and stays else 0,
+        held_cores=held_cores,
         previous_project_id=row.project_id if row is not None else "",
         holds_all_or_nothing=desired.status is CommitmentStatus.PENDING
         and (row is None or row.accepted_amount is None),
+    )
+
+
+def _held_cores(row: Commitment | None) -> CoresHolding | None:
+    if row is None or row.resource_type != ResourceType.CORES or not row.accepted_amount:
+        return None
+    return CoresHolding(
+        project_id=row.project_id,
+        flavor_group_name=row.flavor_group_name,
+        zone=row.zone,
+        vcpus=row.accepted_amount,
     )
 
 

@@ -16,8 +16,8 @@ from commitments.domain.admission import (
     Outcome,
     plan_admission,
 )
-from commitments.domain.cores_account import CoresLedger
-from commitments.domain.statuses import ResourceType
+from commitments.domain.cores_account import CoresHolding, CoresLedger
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.domain.timeline import CoresRelease, Sweep, Timeline
 from scheduling.table import HostTable
 from tests.domain.commitments.test_admission import GROUP, NOW, state, target
@@ -25,14 +25,37 @@ from tests.domain.commitments.test_admission import GROUP, NOW, state, target
 KEY = ("g", "az")
 
 
-def cores(uuid: str, vcpus: int, *, project: str = "p", accepted: int = 0) -> CommitmentTarget:
-    desired = state(uuid, vcpus, resource_type=ResourceType.CORES, project_id=project)
+def holding(vcpus: int, project: str) -> CoresHolding | None:
+    if not vcpus:
+        return None
+    return CoresHolding(project_id=project, flavor_group_name="g", zone="az", vcpus=vcpus)
+
+
+def ended(uuid: str, accepted: int, *, project: str = "p") -> CommitmentTarget:
+    return CommitmentTarget(
+        commitment_uuid=uuid,
+        desired=None,
+        is_holding=False,
+        held_cores=holding(accepted, project),
+    )
+
+
+def cores(
+    uuid: str,
+    vcpus: int,
+    *,
+    project: str = "p",
+    accepted: int = 0,
+    status: CommitmentStatus = CommitmentStatus.CONFIRMED,
+) -> CommitmentTarget:
+    desired = state(uuid, vcpus, status, ResourceType.CORES, project_id=project)
     asked = target(desired)
     return CommitmentTarget(
         commitment_uuid=uuid,
         desired=asked.desired,
         is_holding=True,
         accepted_cores=accepted,
+        held_cores=holding(accepted, project),
         previous_project_id=project if accepted else "",
     )
 
@@ -160,3 +183,48 @@ def test_no_batch_promises_more_than_is_left_beside_what_runs(
         assert (decision.outcome is Outcome.ACCEPTED) == (fits or grown <= 0)
         if decision.outcome is Outcome.ACCEPTED and grown > 0:
             committed[desired.project_id] += grown
+
+
+changed = st.lists(
+    st.tuples(
+        projects,
+        st.integers(0, 6),
+        st.integers(0, 6),
+        st.sampled_from([CommitmentStatus.CONFIRMED, CommitmentStatus.PENDING]),
+    ),
+    max_size=6,
+)
+
+
+@given(st.integers(0, 30), st.integers(0, 12), changed)
+def test_who_gives_up_as_much_as_he_takes_is_never_refused(
+    total: int, held: int, rows: list[tuple[str, int, int, CommitmentStatus]]
+) -> None:
+    """Whatever the zone has left, and in whatever order the commitments of the plan are asked.
+
+    What is held afterwards is no more than there is, or than was held before.
+    """
+    targets = [
+        cores(f"c-{number}", after, project=project, accepted=before, status=status)
+        if after
+        else ended(f"c-{number}", before, project=project)
+        for number, (project, before, after, status) in enumerate(rows)
+    ]
+    ledger = CoresLedger(total_vcpus=total, held_vcpus=held)
+    decided = plan(ledger, *targets, may_reject=False)
+    outcomes = [decision.outcome for decision in decided.decisions]
+    for project in {row[0] for row in rows}:
+        own = [number for number, row in enumerate(rows) if row[0] == project]
+        if sum(rows[number][2] for number in own) <= sum(rows[number][1] for number in own):
+            assert Outcome.RESERVING not in {outcomes[number] for number in own}
+    kept = sum(
+        after if outcome is Outcome.ACCEPTED else min(before, after)
+        for (_, before, after, _), outcome in zip(rows, outcomes, strict=True)
+    )
+    assert held + kept <= max(total, held + sum(before for _, before, _, _ in rows))
+
+
+def test_a_split_is_accepted_where_more_is_promised_than_there_is() -> None:
+    ledger = CoresLedger(total_vcpus=6)
+    decided = plan(ledger, cores("c-3", 3), cores("c-5", 5), ended("c-8", 8))
+    assert not decided.rejections
