@@ -53,6 +53,11 @@ def is_ahead(moment: datetime, now: datetime) -> bool:
     return moment > now + TOLERANCE
 
 
+def trusted(moment: datetime | None, now: datetime) -> datetime | None:
+    """Return a stored moment that should be past; None for one that a fast clock wrote."""
+    return None if moment is None or is_ahead(moment, now) else moment
+
+
 class FollowedClock:
     """The database's time, carried on between looks by the time that the process runs.
 

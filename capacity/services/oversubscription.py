@@ -31,7 +31,7 @@ from capacity.services.slot_eviction import (
     place_elsewhere,
 )
 from journal.actors import Actor
-from journal.clock import TOLERANCE, database_now, is_ahead
+from journal.clock import TOLERANCE, database_now, is_ahead, trusted
 from journal.errors import Busy, NotReady
 from scheduling.resources import ZERO, ResourceVector
 
@@ -217,7 +217,7 @@ def _guarded(host_id: int, run: _Run) -> _Done:
     if excess == ZERO:
         _note(room, run, since=None)
         return _Done(outcome=HostOutcome.RESOLVED)
-    since = room.oversubscribed_since
+    since = trusted(room.oversubscribed_since, run.now)
     if since is None or run.now < since + run.policy.grace_period:
         _note(room, run, since=since or run.now)
         return _Done(outcome=HostOutcome.GRACE)

@@ -157,7 +157,8 @@ SELECT slot.id
        WHEN listed.state = 'confirmed' THEN true
        WHEN listed.missing_since IS NOT NULL
             THEN vm.host_id IS NOT NULL OR listed.missing_since <= %(settled)s
-       ELSE listed.since <= %(overdue)s
+              OR listed.missing_since > %(latest)s
+       ELSE listed.since <= %(overdue)s OR listed.since > %(latest)s
        END
 """
 
@@ -272,10 +273,12 @@ class Deadlines:
     Attributes:
         overdue: VMs that were placed until then and never seen.
         settled: VMs that have been missing since then.
+        latest: What is dated later was so by a fast clock, and is due.
     """
 
     overdue: datetime | None
     settled: datetime | None
+    latest: datetime
 
 
 def what_changed(zone: str, since: Look) -> WhatChanged:
@@ -310,6 +313,7 @@ def suspect_slots(
         **_parameters(zone, since),
         "overdue": deadlines.overdue,
         "settled": deadlines.settled,
+        "latest": deadlines.latest,
     }
     candidates = CHANGED_SLOTS[changed.vms_deleted] if since.snapshot else EVERY_SLOT
     suspects: list[int] = []

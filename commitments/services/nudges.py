@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.db import connection
-from django.db.models import F
+from django.db.models import F, Q
 
 from capacity.models import Reservation
 from commitments.domain.conditions import MAX_RESERVING_AGE_FOR_SLOWDOWN
@@ -125,7 +125,8 @@ def nudge_outdated(zone: str, now: datetime) -> int:
 def nudge_misdated(now: datetime) -> int:
     """Make commitments due whose times only a wrong clock can have written.
 
-    They expired although their end is to come, or wait longer than any delay lasts.
+    They expired although their end is to come, wait longer than any delay lasts, or took effect
+    in the future though nobody asked for that: these do from now on.
 
     Returns:
         How many.
@@ -139,12 +140,20 @@ def nudge_misdated(now: datetime) -> int:
     put_off = Commitment.objects.filter(
         ready_reason=Condition.RESERVING, next_reconcile_at__gt=_latest_retry(now)
     )
+    begins_late = Commitment.objects.filter(
+        Q(confirm_by__isnull=True) | Q(confirm_by__lte=now),
+        ready_reason=Condition.ACCEPTED,
+        state__in=LIVE_STATUSES,
+        start_time__gt=now + TOLERANCE,
+        origin="api",
+    )
     nudged = 0
-    for rows in (ended_early, put_off):
+    for rows in (ended_early, put_off, begins_late):
         nudged += len(found := list(rows.order_by("pk").values_list("commitment_uuid", flat=True)))
         if found:
             log.warning("commitments_misdated", commitments=found[:LOGGED_UUIDS], count=len(found))
-            rows.update(next_reconcile_at=now)
+            changes = {"start_time": now} if rows is begins_late else {}
+            rows.update(next_reconcile_at=now, **changes)
     return nudged
 
 

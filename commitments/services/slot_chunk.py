@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from django.db.models import Manager
@@ -47,6 +47,7 @@ from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
 from hosts.models import Flavor, Host, Instance
 from journal.actors import Actor
+from journal.clock import trusted
 from scheduling.resources import ZERO, ResourceVector
 
 _Row = TypeVar("_Row", Reservation, ReservationAllocation)
@@ -72,6 +73,8 @@ VM_FIELDS = (
 )
 AWAITS_CONFIRMATION = "VERIFY_RESIZE"
 """Status of a VM whose resize may still be taken back."""
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+"""Since when a VM is waited for that a fast clock noted: too long."""
 ADOPTED = "adopted"
 REVOKED = "slots_revoked"
 SETTLED = "slots_settled"
@@ -326,13 +329,13 @@ def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
 
 
 def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> ListedVm:
-    parts = chunk.parts_at(row.vm_uuid, slot.target_host_id)
+    parts, now = chunk.parts_at(row.vm_uuid, slot.target_host_id), chunk.context.now
     return ListedVm(
         vm_uuid=row.vm_uuid,
         is_confirmed=row.state == AllocationState.CONFIRMED,
-        since=row.since,
+        since=trusted(row.since, now) or LONG_AGO,
         resources=sum((_size(part) for part in parts), ZERO),
-        missing_since=row.missing_since,
+        missing_since=(trusted(row.missing_since, now) or LONG_AGO) if row.missing_since else None,
         is_in_flight=row.vm_uuid in chunk.in_flight,
     )
 

@@ -22,6 +22,7 @@ from commitments.selectors.live import live_commitments
 from commitments.services.limes import BATCH_ROWS, SeenRows, tell
 from commitments.services.rows import spec_record
 from journal.actors import Actor
+from journal.clock import TOLERANCE, trusted
 
 ORIGIN_SYNC = "sync"
 ENDED_REASON = "Limes does not list it any more"
@@ -53,7 +54,7 @@ def live_rows(seen: SeenRows, now: datetime) -> Iterator[StoredRow]:
             pk=pk,
             commitment_uuid=uuid,
             missed_syncs=missed_syncs,
-            missing_since=missing_since,
+            missing_since=trusted(missing_since, now),
             is_untouched=seen.generations.get(uuid) == generation,
         )
 
@@ -193,7 +194,7 @@ def _count(plan: MissingPlan, ended: set[int], now: datetime) -> None:
     for pk in missed:
         if pk in rows:
             rows[pk].missed_syncs += 1
-            rows[pk].missing_since = rows[pk].missing_since or now
+            rows[pk].missing_since = trusted(rows[pk].missing_since, now) or now
     Commitment.objects.bulk_update(
         rows.values(), ("missed_syncs", "missing_since"), batch_size=BATCH_ROWS
     )
@@ -210,8 +211,9 @@ def _forget(
     over = (
         Commitment.objects.filter(
             Q(end_time__lte=now) | endless,
+            Q(ready_changed_at__lte=now - rules.expired_retention)
+            | Q(ready_changed_at__gt=now + TOLERANCE),
             ready_reason__in=(Condition.EXPIRED, Condition.SUPERSEDED),
-            ready_changed_at__lte=now - rules.expired_retention,
             next_reconcile_at__isnull=True,
         )
         .exclude(Exists(Reservation.objects.filter(commitment=OuterRef("pk"))))

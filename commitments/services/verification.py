@@ -34,7 +34,7 @@ from commitments.services.slot_chunk import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from hosts.models import Host
 from journal.actors import Actor
-from journal.clock import database_now, is_ahead
+from journal.clock import TOLERANCE, database_now, is_ahead
 from journal.errors import Busy
 from journal.history import Moment, may_store, read_moment
 from journal.progress import Advance, unwatched
@@ -194,6 +194,7 @@ def _suspects(
     deadlines = Deadlines(
         overdue=run.now - grace if may_drop else None,
         settled=run.now - settle if may_drop else None,
+        latest=run.now + TOLERANCE,
     )
     return suspect_slots(zone, since, changed, deadlines, adopts=chosen.adopt_arrivals)
 

@@ -10,11 +10,13 @@ from django.db import connection, transaction
 from capacity.locks import LockSpace, try_lock
 from failover.drill_models import CoverageAccount
 from failover.selectors.coverage import ZoneCoverage, coverage_by_flavor, coverage_by_zone
+from journal.clock import TOLERANCE
 
 ACCOUNT_TASK = "failover.account_coverage"
 LONGEST_STEP = timedelta(minutes=10)
 
-# What is owed now is taken to have been owed since the last look, but no longer than that.
+# What is owed now is taken to have been owed since the last look, but no longer than that. After a
+# look that a fast clock dated, the account goes on from now, and nothing is added.
 ACCOUNT = """
 INSERT INTO failover_coverageaccount AS account (
     zone, accounted_at, owed_vms, uncovered_vms, owed_vm_seconds, uncovered_vm_seconds,
@@ -32,16 +34,19 @@ ON CONFLICT (zone) DO UPDATE
        owed_vm_seconds = account.owed_vm_seconds + excluded.owed_vms * {elapsed},
        uncovered_vm_seconds = account.uncovered_vm_seconds + excluded.uncovered_vms * {elapsed}
  WHERE account.accounted_at < excluded.accounted_at
+    OR account.accounted_at > excluded.accounted_at + make_interval(secs => %(tolerance)s)
 """
 ELAPSED = """
-least(%(longest)s, extract(epoch FROM excluded.accounted_at - account.accounted_at))::bigint
+greatest(0, least(%(longest)s,
+    extract(epoch FROM excluded.accounted_at - account.accounted_at)))::bigint
 """
 
 
 def account_coverage(*, now: datetime) -> list[ZoneCoverage] | None:
     """Add the time since the last look to the account of every zone.
 
-    A gap longer than ten minutes counts as ten minutes: what was not looked at is not made up.
+    A gap longer than ten minutes counts as ten minutes: what was not looked at is not made up. A
+    last look that is to come was dated by a fast clock, and ends now.
     Takes the lock of the task; a run beside another does nothing.
 
     Args:
@@ -66,6 +71,7 @@ def _write(zones: Sequence[ZoneCoverage], now: datetime) -> None:
             {
                 "now": now,
                 "longest": int(LONGEST_STEP.total_seconds()),
+                "tolerance": TOLERANCE.total_seconds(),
                 "zones": [zone.zone for zone in zones],
                 "owed": [zone.vms for zone in zones],
                 "uncovered": [zone.uncovered_vms for zone in zones],

@@ -32,7 +32,7 @@ from failover.services.replanning import note_due
 from failover.services.steps import in_step
 from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
 from failover.validation import InvalidResourceAmount, validate_amounts
-from journal.clock import database_now
+from journal.clock import TOLERANCE, database_now
 from journal.leases import held_lease
 from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
@@ -63,12 +63,16 @@ SELECT DISTINCT held.zone FROM failover_failoverreservation AS known
  ORDER BY held.zone
 """
 
+# A change or an acknowledgement that is to come was dated by a fast clock: both were until now.
 ACKNOWLEDGE = """
 UPDATE failover_failoverreservation AS known
    SET acknowledged_at = CASE
            WHEN known.last_changed_at IS NOT NULL
                 AND (known.acknowledged_at IS NULL OR known.acknowledged_at < known.last_changed_at)
+                OR known.acknowledged_at > %(latest)s
            THEN %(now)s ELSE known.acknowledged_at END,
+       last_changed_at = CASE
+           WHEN known.last_changed_at > %(latest)s THEN %(now)s ELSE known.last_changed_at END,
        next_validation_at = due.next_validation_at, version = known.version + 1
   FROM unnest(%(ids)s::bigint[], %(versions)s::bigint[], %(next)s::timestamptz[])
            AS due(reservation_id, version, next_validation_at)
@@ -440,6 +444,7 @@ class _Validation:
                 ACKNOWLEDGE,
                 {
                     "now": self._now,
+                    "latest": self._now + TOLERANCE,
                     "ids": keys,
                     "versions": [self._versions[key] for key in keys],
                     "next": [self._next() for _ in keys],

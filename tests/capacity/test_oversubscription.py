@@ -109,6 +109,13 @@ class TestTimers:
         assert guard().outcomes == {HostOutcome.GRACE: 1}
         assert room_of(full_host).oversubscribed_since == NOW - timedelta(minutes=1)
 
+    def test_a_first_sight_of_tomorrow_starts_the_grace_period_now(self, full_host: Host) -> None:
+        seen(full_host, NOW + timedelta(days=1))
+
+        assert guard().outcomes == {HostOutcome.GRACE: 1}
+        assert room_of(full_host).oversubscribed_since == NOW
+        assert guard(NOW + timedelta(minutes=3)).outcomes == {HostOutcome.CLEARED: 1}
+
     def test_a_host_is_checked_at_most_once_per_interval(self, full_host: Host) -> None:
         guard()
         seen(full_host, NOW - timedelta(hours=1))

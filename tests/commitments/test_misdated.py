@@ -7,8 +7,14 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
-from capacity.models import CapacityComputation, Reservation
+from capacity.models import (
+    AllocationState,
+    CapacityComputation,
+    Reservation,
+    ReservationAllocation,
+)
 from capacity.selectors.capacity_freshness import zones_computed_within
+from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment, Condition
 from commitments.services.nudges import nudge_broken, nudge_misdated
 from commitments.services.repair import repair_due_commitments
@@ -16,6 +22,8 @@ from failover.models import FailoverZone
 from failover.services.loop import due_zones
 from journal.actors import Actor
 from journal.clock import TOLERANCE, database_now
+from scheduling.resources import GIB
+from tests.commitments.slot_worlds import verify
 from tests.factories import make_commitment, make_group, make_host
 from tests.ledger import assert_ledger_holds
 
@@ -112,3 +120,44 @@ def test_a_retry_of_what_was_rolled_back_further_ahead_than_the_longest_delay_is
     for ahead, is_due in ((cap, False), (DAY, True)):
         Commitment.objects.update(next_reconcile_at=now + ahead)
         assert nudge_broken("az-a", now) == int(is_due)
+
+
+def test_a_commitment_that_takes_effect_tomorrow_though_nobody_asked_for_it_does_now(
+    accepted: Commitment,
+) -> None:
+    tomorrow = database_now() + DAY
+    Commitment.objects.update(start_time=tomorrow)
+    repair()
+    accepted.refresh_from_db()
+    assert accepted.start_time is not None
+    assert accepted.start_time < tomorrow - DAY + timedelta(minutes=5)
+    assert accepted.accepted_spec is not None
+    assert accepted.accepted_spec["startTime"] == accepted.start_time.isoformat()
+    assert condition(accepted) == (Condition.ACCEPTED, 3)
+    Commitment.objects.update(start_time=tomorrow, confirm_by=tomorrow)
+    assert nudge_misdated(database_now()) == 0
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["every slot", "what changed"])
+@pytest.mark.parametrize(
+    ("column", "event"), [("since", "never_arrived"), ("missing_since", "gone")]
+)
+def test_a_vm_awaited_since_tomorrow_is_awaited_no_longer(
+    accepted: Commitment, column: str, event: str, *, is_full: bool
+) -> None:
+    """No list has it, and a fast clock noted when it was placed, or was missed first."""
+    slot = Reservation.objects.filter(commitment=accepted).order_by("pk")[0]
+    ReservationAllocation.objects.create(
+        reservation=slot,
+        vm_uuid="vm-1",
+        state=AllocationState.EXPECTED,
+        memory_bytes=GIB,
+        vcpus=1,
+        since=database_now(),
+    )
+    rebuild_host_capacity()
+    assert verify().events == {}
+    ReservationAllocation.objects.update(**{column: database_now() + DAY})
+    assert verify(is_full=is_full).events == {event: 1}
+    assert not ReservationAllocation.objects.exists()
+    assert_ledger_holds()

@@ -17,7 +17,7 @@ from failover.services import drills
 from failover.services.coverage import LONGEST_STEP, account_coverage
 from failover.services.drills import KEPT, drill_zone, drill_zones
 from hosts.models import HostState, Instance
-from journal.clock import database_now
+from journal.clock import TOLERANCE, database_now
 from journal.metrics import metric_name
 from scheduling.resources import GIB
 from tests.factories import make_reservation
@@ -221,11 +221,25 @@ def test_account_does_not_make_up_a_gap_nor_run_backwards() -> None:
 
     account_coverage(now=start)
     account_coverage(now=start + timedelta(hours=5))
-    account_coverage(now=start + timedelta(hours=4))
+    account_coverage(now=start + timedelta(hours=5) - TOLERANCE)
 
     row = CoverageAccount.objects.get()
     assert row.owed_vm_seconds == LONGEST_STEP.total_seconds()
     assert row.accounted_at == start + timedelta(hours=5)
+
+
+def test_account_goes_on_from_now_after_a_look_that_a_fast_clock_dated() -> None:
+    make_zone("", vms={"a": "1"}, required=1)
+    start = timezone.now()
+    account_coverage(now=start)
+    CoverageAccount.objects.update(accounted_at=start + timedelta(days=1))
+
+    account_coverage(now=start + timedelta(seconds=60))
+    assert CoverageAccount.objects.get().owed_vm_seconds == 0
+    account_coverage(now=start + timedelta(seconds=90))
+
+    row = CoverageAccount.objects.get()
+    assert (row.accounted_at, row.owed_vm_seconds) == (start + timedelta(seconds=90), 30)
 
 
 def test_zone_that_owes_nothing_any_more_stops_growing() -> None:

@@ -75,6 +75,17 @@ def test_acknowledgement_follows_the_last_change(
     assert FailoverReservation.objects.get().acknowledged_at == expected
 
 
+@pytest.mark.parametrize("column", ["last_changed_at", "acknowledged_at"])
+def test_times_of_tomorrow_are_put_right_by_the_next_validation(column: str) -> None:
+    covered()
+    now = timezone.now()
+    fields = {"last_changed_at": now, "acknowledged_at": now, column: now + timedelta(days=1)}
+    FailoverReservation.objects.update(**fields)
+    validate(now=now)
+    held = FailoverReservation.objects.get()
+    assert (held.last_changed_at, held.acknowledged_at) == (now, now)
+
+
 def test_user_that_could_not_be_evacuated_leaves_and_the_empty_reservation_goes() -> None:
     covered()
     Host.objects.filter(name="host2").update(allowed_projects=["someone-else"])

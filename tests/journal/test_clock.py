@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 from celery.exceptions import Reject
 from django.conf import settings
 from django.db import connection, transaction
@@ -155,6 +156,26 @@ def test_a_task_is_given_back_when_the_clock_is_too_far_off(
     finally:
         task.pop_request()
     assert Heartbeat.objects.exists() is runs
+
+
+@pytest.mark.parametrize(
+    ("seconds", "events"),
+    [
+        pytest.param(4, [], id="4 s"),
+        pytest.param(6, ["clock_deviates"], id="6 s"),
+        pytest.param(-6, ["clock_deviates"], id="6 s behind"),
+        pytest.param(45, ["clock_off_work_refused"], id="45 s"),
+    ],
+)
+def test_a_deviation_above_five_seconds_is_logged_once_a_minute(
+    wall: SimpleNamespace, seconds: int, events: list[str]
+) -> None:
+    wall.ahead = timedelta(seconds=seconds)
+    watch = task_clock.ClockWatch()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            watch.may_work("celery@here")
+    assert [line["event"] for line in lines] == events
 
 
 def request_with(**times: datetime) -> ClockedRequest:

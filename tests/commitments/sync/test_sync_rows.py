@@ -215,6 +215,15 @@ def test_a_row_missing_in_three_runs_and_six_hours_ends_through_the_normal_path(
     assert sync(cloud, now=end).counts["missing"] == 0
 
 
+def test_a_row_missing_since_tomorrow_is_missing_since_now(cloud: FakeCloud) -> None:
+    """A fast clock dated it: the time that it is waited for begins with this run."""
+    live_row()
+    Commitment.objects.update(missed_syncs=3, missing_since=NOW + timedelta(days=1))
+    assert sync(cloud).counts["ended"] == 0
+    assert Commitment.objects.get().missing_since == NOW
+    assert sync(cloud, now=NOW + timedelta(hours=6)).counts["ended"] == 1
+
+
 def test_a_row_that_reappears_starts_anew(cloud: FakeCloud) -> None:
     live_row()
     sync(cloud)
@@ -289,6 +298,12 @@ def test_a_row_without_an_end_is_forgotten_once_its_state_is_final(
     if is_deleted:
         event = CommitmentEvent.objects.latest("pk")
         assert event.reason.startswith(f"{state} without an end, its slots went 2026-11-")
+
+
+def test_an_expired_row_of_tomorrow_is_deleted(cloud: FakeCloud) -> None:
+    expired_row(hours=1)
+    Commitment.objects.update(ready_changed_at=NOW + timedelta(days=1))
+    assert sync(cloud).counts["deleted"] == 1
 
 
 def test_an_expired_row_with_slots_is_not_deleted(cloud: FakeCloud) -> None:

@@ -81,7 +81,7 @@ def fill() -> None:
 
 def never() -> Deadlines:
     past = timezone.now() - timedelta(days=1)
-    return Deadlines(overdue=past, settled=past)
+    return Deadlines(overdue=past, settled=past, latest=past + timedelta(days=1))
 
 
 @pytest.mark.parametrize("statistics", Statistics)
