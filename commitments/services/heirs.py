@@ -91,6 +91,18 @@ def with_inheritance(
     )
 
 
+def others_than_heirs(rows: Sequence[Commitment], now: datetime) -> list[Commitment]:
+    """Return those that wait for room and take nothing over: no promise is theirs to keep."""
+    places = {_place(row) for row in rows if has_expired(row, now)}
+    return [
+        row
+        for row in rows
+        if row.state != CommitmentState.CONFIRMED
+        and not has_expired(row, now)
+        and _place(row) not in places
+    ]
+
+
 class _Place(NamedTuple):
     """Where commitments take over from each other."""
 

@@ -47,6 +47,7 @@ from commitments.services.heirs import (
     FINAL_STATES,
     family_of,
     has_expired,
+    others_than_heirs,
     with_inheritance,
 )
 from commitments.services.nudges import nudge_misdated
@@ -189,25 +190,27 @@ def _repair_chunk(run: _Run, zone: str, size: int) -> int:
     alone = {row.pk for row in lasting if may_be_rejected(row)}
     alone |= commitments_with_outdated_slots([row.pk for row in lasting])
     handled = 0
-    for row_ids in _parts(due, alone):
+    for row_ids in _parts(due, alone, run.now):
         handled += _repair_safely(run, zone, row_ids)
         if zone in run.skipped:
             break
     return handled
 
 
-def _parts(due: Sequence[Commitment], alone: Collection[int]) -> Iterator[list[int]]:
+def _parts(due: Sequence[Commitment], alone: Collection[int], now: datetime) -> Iterator[list[int]]:
     """Yield what is repaired together, one after the other.
 
     Nothing that waits for room comes before a confirmed commitment, unless it takes over from one
     that ends.
     """
-    together = [row.pk for row in due if row.pk not in alone]
-    if together:
-        yield together
-    lonely = [row for row in due if row.pk in alone]
-    for row in sorted(lonely, key=lambda row: (row.state != CommitmentState.CONFIRMED, row.pk)):
-        yield [row.pk]
+    together = [row for row in due if row.pk not in alone]
+    lonely = sorted((row for row in due if row.pk in alone), key=lambda row: row.pk)
+    promised = [row for row in lonely if row.state == CommitmentState.CONFIRMED]
+    later = {row.pk for row in others_than_heirs(together, now)} if promised else set()
+    yield from filter(None, [[row.pk for row in together if row.pk not in later]])
+    yield from ([row.pk] for row in promised)
+    yield from filter(None, [[row.pk for row in together if row.pk in later]])
+    yield from ([row.pk] for row in lonely if row.state != CommitmentState.CONFIRMED)
 
 
 def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:

@@ -7,9 +7,11 @@ from django.db import connections, transaction
 
 from capacity.locks import LockSpace, take_lock, zone_lock
 from capacity.models import FlavorGroup, HostCapacity, Reservation
+from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment, CommitmentEvent, CommitmentState, ResourceType
 from commitments.services.repair import RepairReport, count_due_commitments, repair_due_commitments
 from commitments.tasks import dispatch_due
+from hosts.models import Flavor
 from journal.actors import task_actor
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
@@ -124,6 +126,22 @@ class TestRepair:
         assert reasons[A] != "Accepted"
         held = Reservation.objects.filter(target_host__isnull=False)
         assert held.filter(commitment__commitment_uuid=B).count() == 8
+
+    def test_confirmed_commitment_with_slots_of_old_sizes_comes_first_too(self) -> None:
+        """Its flavors changed size, and its host was lost: it is looked at by itself."""
+        due(B, 4)
+        repair()
+        Flavor.objects.update(memory_bytes=2 * GIB)
+        FlavorGroup.objects.update(resized_at=NOW)
+        Reservation.objects.update(
+            target_host=None, confirmed_host=None, blocked_memory_bytes=0, blocked_vcpus=0
+        )
+        rebuild_host_capacity()
+        Commitment.objects.update(next_reconcile_at=NOW)
+        due(A, 8, "guaranteed", next_reconcile_at=NOW - timedelta(minutes=5))
+        repair()
+        reasons = dict(Commitment.objects.values_list("commitment_uuid", "ready_reason"))
+        assert reasons == {A: "Reserving", B: "Accepted"}
 
     def test_confirmed_commitment_comes_first_also_where_a_run_is_cut_short(self) -> None:
         due(A, 8, "guaranteed", next_reconcile_at=NOW - timedelta(minutes=5))
