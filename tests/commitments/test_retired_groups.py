@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from capacity.models import FlavorGroup, GroupCapacity, Reservation
+from capacity.models import FlavorGroup, FlavorGroupSettings, GroupCapacity, Reservation
 from commitments.domain.changeset import CommitmentChange
 from commitments.models import Commitment
 from commitments.services.what_if import WhatIfQuestion, answer_what_if
 from journal.errors import InvalidInput
+from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, request
 from tests.factories import make_group, make_group_capacity, make_host, make_vm
 
@@ -121,3 +122,27 @@ def test_cores_are_split() -> None:
     split += [change(B, 3), change(C, 5)]
     assert decide({"alpha": {CORES: split}}).rejection_reason == ""
     assert GroupCapacity.objects.get().total_vcpus == 40
+
+
+class TestUnitOfEightGib:
+    """The unit was set when the group was there, and stays."""
+
+    @pytest.fixture(autouse=True)
+    def _unit(self, cloud: None) -> None:
+        assert decide({"alpha": {RAM: [change(A, 6, None, old="confirmed")]}}).status == 200
+        FlavorGroup.objects.update(is_retired=False)
+        FlavorGroupSettings.objects.update(ram_unit_gib=8)
+        make_host("h2", zone="az-a", memory_gib=48, vcpus=192)
+        assert decide({"alpha": {RAM: [change(A, 6)]}}).rejection_reason == ""
+        FlavorGroup.objects.update(is_retired=True)
+
+    def test_parts_of_a_split_have_it(self) -> None:
+        split = [change(A, 6, "superseded", old="confirmed"), change(B, 2), change(C, 4)]
+        assert decide({"alpha": {RAM: split}}).rejection_reason == ""
+        amounts = Commitment.objects.filter(state="confirmed").values_list("requested_amount")
+        assert sorted(amounts) == [(16 * GIB,), (32 * GIB,)]
+
+    def test_what_is_transferred_keeps_it(self) -> None:
+        given_up, taken = change(A, 6, None, old="confirmed"), change(A, 6)
+        assert decide({"alpha": {RAM: [given_up]}, "beta": {RAM: [taken]}}).rejection_reason == ""
+        assert Commitment.objects.get().requested_amount == 48 * GIB
