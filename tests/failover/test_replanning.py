@@ -25,11 +25,13 @@ from failover.selectors.vicinity import load_vicinity
 from failover.services import FailoverService
 from failover.services.replanning import ReplanOutcome, replan_due, replan_vm
 from failover.services.validation import validate_zone
-from hosts.models import Host, Instance, ServerGroup
+from hosts.models import Domain, Host, HostStatus, Instance, ServerGroup
+from tests.factories import make_domain
 from tests.failover.zones import assert_sound, cover, flavor, hosts, require, run, slots, state, vm
 
 pytestmark = pytest.mark.django_db
 
+EXTERNAL = "CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE"
 TEN = " ".join(f"host{number}" for number in range(1, 11))
 
 
@@ -197,6 +199,33 @@ def test_compatible_hosts_decide() -> None:
     vm("vm-1@host1", of=flavor("m1.hana", CUSTOM_HANA="required"))
     assert plan().reason == "no_eligible_host"
     assert [host for host, _ in state().values()] == ["host2"]
+
+
+@pytest.mark.parametrize("how", ["alone", "in the loop"])
+@pytest.mark.parametrize(
+    ("domain", "chosen"),
+    [
+        pytest.param("monsoon3", {"host2"}, id="any host"),
+        pytest.param("iaas-customer", {"host3"}, id="hosts of customers"),
+        pytest.param(None, set(), id="nowhere is safe for a domain that nobody knows"),
+    ],
+)
+def test_domains_decide(domain: str | None, chosen: set[str], how: str) -> None:
+    """As for slots of commitments (tests/commitments/test_one_question.py)."""
+    hosts("host1 host2")
+    hosts("host3", traits=[EXTERNAL])
+    Domain.objects.all().delete()
+    if domain is not None:
+        make_domain(name=domain)
+    require(any=1)
+    vm("vm-1@host1")
+    if domain == "monsoon3":
+        Host.objects.filter(name="host3").update(status=HostStatus.DISABLED)
+    if how == "alone":
+        plan()
+    else:
+        run()
+    assert {host for host, _ in state().values()} == chosen
 
 
 def test_members_of_a_group_that_keeps_apart_do_not_meet() -> None:
