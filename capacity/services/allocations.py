@@ -183,51 +183,6 @@ def _room(slot: Reservation, inside: SlotVmSums) -> ResourceVector:
     return ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus) - taken
 
 
-def confirm_in_slot(
-    reservation_id: int,
-    vm_uuid: str,
-    resources: ResourceVector,
-    *,
-    now: datetime,
-    forget_elsewhere: bool = True,
-) -> bool:
-    """Note that a VM was seen on the host of its slot, and take it out of every other slot.
-
-    The slot blocks less from then on, since the host's allocation has the VM.
-
-    Args:
-        reservation_id: The slot, which must be on its target host.
-        vm_uuid: The VM; it need not have been expected.
-        resources: What the VM takes now.
-        now: When it was seen.
-        forget_elsewhere: Whether the VM leaves all other committed slots.
-
-    Returns:
-        Whether the slot is there to hold the VM.
-
-    Source: spec scheduling, 7.11.3 (arrival and release in one transaction).
-    """
-    with transaction.atomic():
-        left = _slots_listing([vm_uuid]) - {reservation_id} if forget_elsewhere else set()
-        slots = lock_reservations({reservation_id, *left})
-        slot = slots.get(reservation_id)
-        if slot is None or slot.kind != ReservationKind.COMMITTED or slot.target_host_id is None:
-            return False
-        ReservationAllocation.objects.filter(reservation_id__in=left, vm_uuid=vm_uuid).delete()
-        seen = {
-            "state": AllocationState.CONFIRMED,
-            "memory_bytes": resources.memory_bytes,
-            "vcpus": resources.vcpus,
-            "confirmed_host_id": slot.target_host_id,
-            "confirmed_at": now,
-        }
-        ReservationAllocation.objects.update_or_create(
-            reservation=slot, vm_uuid=vm_uuid, defaults=seen, create_defaults={**seen, "since": now}
-        )
-        refresh_blocks(slots)
-    return True
-
-
 def forget_in_slots(
     vm_uuids: Collection[str], *, reservation_ids: Collection[int] | None = None
 ) -> int:

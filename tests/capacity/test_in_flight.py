@@ -12,7 +12,6 @@ from capacity.models import AllocationState, HostCapacity, Reservation, Reservat
 from capacity.selectors.in_flight import blocked_twice_on
 from capacity.services.allocations import (
     Booking,
-    confirm_in_slot,
     expect_in_slot,
     forget_in_slots,
 )
@@ -28,10 +27,11 @@ from capacity.services.in_flight import (
 from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight
+from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
 from hosts.region.registry import registry
 from hosts.region.run import ImportOptions, ImportRun
-from journal.actors import Actor
+from journal.actors import Actor, task_actor
 from scheduling.resources import GIB, ResourceVector
 from tests.factories import (
     make_allocation,
@@ -76,6 +76,11 @@ def list_vm(host: Host | None, *, vm: str = VM, memory_gib: int = 4, **fields: A
     row = make_vm("v", host, openstack_id=vm, memory_gib=memory_gib, vcpus=1, **fields)
     rebuild_host_capacity()
     return row
+
+
+def look_at_slots() -> None:
+    """See which VMs are on the hosts of their slots."""
+    verify_slots(actor=task_actor("test"), request_id="r", now=NOW, is_full=True)
 
 
 def expired_count(intent: str) -> float:
@@ -350,7 +355,7 @@ class TestSlots:
     def test_a_confirmed_vm_is_counted_by_its_host_alone(self, slot: Reservation) -> None:
         expect_in_slot(slot.pk, VM, gib(6), now=NOW)
         list_vm(slot.target_host, memory_gib=6)
-        assert confirm_in_slot(slot.pk, VM, gib(6), now=NOW)
+        look_at_slots()
         assert self.blocked(slot) == 2
         assert forget_in_slots([VM]) == 1
         assert self.blocked(slot) == 8
@@ -358,18 +363,20 @@ class TestSlots:
     def test_arrival_and_release_of_the_old_slot_are_one_step(self, slot: Reservation) -> None:
         far = make_host("h2", memory_gib=16, vcpus=16)
         new = make_slot(slot.commitment, far, memory_gib=8, vcpus=2)  # type: ignore[arg-type]  # a slot has one
+        expect_in_slot(slot.pk, VM, gib(4), now=NOW)
         list_vm(slot.target_host)
-        confirm_in_slot(slot.pk, VM, gib(4), now=NOW)
+        look_at_slots()
         expect_in_slot(new.pk, VM, gib(4), now=NOW)
         list_vm(far)
-        assert confirm_in_slot(new.pk, VM, gib(4), now=NOW)
+        look_at_slots()
         assert (self.blocked(slot), self.blocked(new)) == (8, 4)
         assert not slot.allocations.exists()
 
     def test_a_slot_in_migration_blocks_both_hosts_in_full(self, slot: Reservation) -> None:
         far = make_host("h2", memory_gib=16, vcpus=16)
+        expect_in_slot(slot.pk, VM, gib(4), now=NOW)
         list_vm(slot.target_host)
-        confirm_in_slot(slot.pk, VM, gib(4), now=NOW)
+        look_at_slots()
         Reservation.objects.filter(pk=slot.pk).update(target_host=far)
         assert rebuild_host_capacity() == 3, "the slot and both rooms"
         assert self.blocked(slot) == 8

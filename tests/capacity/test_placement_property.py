@@ -14,7 +14,7 @@ from capacity.domain.blocking import AllocationView, ReservationView, unused_res
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
-from capacity.services.allocations import confirm_in_slot, expect_in_slot, forget_in_slots
+from capacity.services.allocations import expect_in_slot, forget_in_slots
 from capacity.services.in_flight import (
     InFlightAsk,
     after_vm_changes,
@@ -23,8 +23,9 @@ from capacity.services.in_flight import (
 )
 from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import place_vm
+from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
-from journal.actors import Actor
+from journal.actors import Actor, task_actor
 from scheduling.engine import Pipeline, passing_hosts
 from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import PlacementRequest
@@ -53,7 +54,7 @@ operations = st.one_of(
     st.tuples(st.just("land"), st.sampled_from(VMS), sizes, st.sampled_from(HOSTS)),
     st.tuples(st.just("vanish"), st.sampled_from(VMS)),
     st.tuples(st.just("expect"), st.sampled_from(VMS), sizes, st.integers(0, 3)),
-    st.tuples(st.just("confirm"), st.sampled_from(VMS), st.integers(0, 3)),
+    st.tuples(st.just("look")),
     st.tuples(st.just("forget"), st.sampled_from(VMS)),
     st.tuples(st.just("end"), st.sampled_from(VMS)),
     st.tuples(st.just("migrate"), st.integers(0, 3), st.sampled_from(HOSTS)),
@@ -126,11 +127,8 @@ class World:
     def expect(self, vm: str, size: int, slot: int) -> None:
         expect_in_slot(self.slots[slot].pk, vm, gib(size), now=NOW)
 
-    def confirm(self, vm: str, slot: int) -> None:
-        listed = Instance.objects.filter(openstack_id=vm).first()
-        if listed is not None:
-            size = ResourceVector(memory_bytes=listed.memory_bytes, vcpus=listed.vcpus)
-            confirm_in_slot(self.slots[slot].pk, vm, size, now=NOW)
+    def look(self) -> None:
+        verify_slots(actor=task_actor("test"), request_id="r", now=NOW, is_full=True)
 
     def forget(self, vm: str) -> None:
         forget_in_slots([vm])

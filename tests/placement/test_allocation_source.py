@@ -12,13 +12,13 @@ from django.utils import timezone
 from capacity.metrics_allocation import AllocationDriftCollector
 from capacity.models import AllocationState, HostCapacity, ReservationKind
 from capacity.services.allocated import UnknownSourceError, drift_from
-from capacity.services.allocations import confirm_in_slot
 from capacity.services.in_flight import end_placement
 from capacity.services.ledger import move_blocks, rebuild_host_capacity
-from hosts.models import Host
+from hosts.models import Host, Instance
 from journal.metrics import metrics_page
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
+from tests.commitments.slot_worlds import verify
 from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
 from tests.ledger import assert_rooms_add_up
 from tests.placement.client import PlacementClient, consumer_body, placement_settings, uuid
@@ -158,8 +158,8 @@ def test_a_vm_of_a_slot_counts_from_when_it_is_seen(
     vm = make_vm(openstack_id=uuid(), memory_gib=2, vcpus=2, slot=slot, slot_state="expected")
     assert allocate(placement, vm.openstack_id, first) == 204
     assert (taken(first), used_up(first)) == ((0, 0), 4)
-    size = ResourceVector(memory_bytes=2 * GIB, vcpus=2)
-    assert confirm_in_slot(slot.pk, vm.openstack_id, size, now=timezone.now())
+    Instance.objects.filter(pk=vm.pk).update(host=first)
+    assert verify().events == {"confirmed": 1}
     assert (taken(first), used_up(first)) == ((2, 2), 4)
     assert_rooms_add_up()
 
