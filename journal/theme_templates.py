@@ -3,7 +3,8 @@
 That build (``static/vendor/alpine-csp/``) stands in for the theme's own. It reads attributes with
 a parser of its own, which knows neither statements nor globals. The few places where the theme
 uses them are replaced as its templates are loaded, by what ``static/headroom/page.js`` has. A
-theme that has other text there does not load: look again.
+theme that has other text there does not load: look again. Rows that are sorted by hand
+(``ordering_field``) would need the theme's ``sortRecords`` there too; we have none.
 """
 
 from __future__ import annotations
