@@ -88,9 +88,10 @@ class PlacementSettings(Section):
         default=False, description="Refuse inventories whose min_unit is above max_unit."
     )
     max_body_mib: int = Field(8, ge=1, le=1024, description="Largest accepted request body.")
-    prepared_statements: bool = Field(
-        default=True,
-        description="Prepare statements once per connection; off behind a pooler without support.",
+    prepared_statements: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Prepare statements once per connection: always, never, or (auto) unless a "
+        "pooler stands before the database; on behind one that supports them.",
     )
     host_providers: bool = Field(
         default=True, description="Keep a root provider for every host of the region."

@@ -55,6 +55,7 @@ MOMENT: Final = f"""
  || {_SERVER})
 """
 NOW: Final = f"SELECT {MOMENT}"
+NOW_AND_WHERE: Final = f"SELECT {MOMENT}, pg_backend_pid()"
 RECEIVED_TIMELINE: Final = "SELECT received_tli FROM pg_stat_wal_receiver"
 
 
@@ -245,15 +246,20 @@ def _close_left_of_thread(**_: object) -> None:
 
 
 def _look_at_new(*, connection: BaseDatabaseWrapper, **_: object) -> None:
-    """Ask a new session where it leads."""
+    """Ask a new session where it leads, and whether a pooler stands before the server.
+
+    A pooler tells a process of its own making when the connection is opened.
+    """
     if connection.alias != DEFAULT_DB_ALIAS:
         return
     with connection.cursor() as cursor:
-        cursor.execute(NOW)
-        row = cursor.fetchone()
-    history = str(row[0]).split(" ", 3)[3] if row else ""
+        cursor.execute(NOW_AND_WHERE)
+        ((moment, process),) = cursor.fetchall()
+    history = str(moment).split(" ", 3)[3]
     _course.admit(history, connection)
     connection.history = history  # type: ignore[attr-defined]  # ours, read by close_left
+    told = connection.connection.info.backend_pid
+    connection.is_pooled = told != process  # type: ignore[attr-defined]  # ours, of the backend
 
 
 def watch_connections() -> None:

@@ -123,6 +123,12 @@ def _wrapper() -> Any:  # Any: as above
     return wrapper
 
 
+def _prepares(wrapper: Any) -> bool:  # Any: as above
+    """Return whether statements stay prepared on a connection; wrong behind most poolers."""
+    chosen = headroom().placement.prepared_statements
+    return bool(chosen == "on" or (chosen == "auto" and not wrapper.is_pooled))
+
+
 def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     """Run one statement and return its cursor, good until the next statement of this thread.
 
@@ -134,7 +140,7 @@ def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     raw = wrapper.connection
     cursor = _local.cursor
     if cursor is None or cursor.connection is not raw:
-        _local.is_prepared = bool(headroom().placement.prepared_statements)
+        _local.is_prepared = _prepares(wrapper)
         if _local.is_prepared:
             raw.prepare_threshold = 0
         cursor = _local.cursor = psycopg.Cursor(raw)
@@ -184,7 +190,7 @@ def fetch_prepared(sql: str, values: Sequence[str | int | None] = ()) -> list[Ro
         or wrapper.queries_logged
         or wrapper.execute_wrappers
         or not wrapper.get_autocommit()
-        or not headroom().placement.prepared_statements
+        or not _prepares(wrapper)
     ):
         return run(sql, values).fetchall()
     statements = _local.statements

@@ -79,9 +79,12 @@ class _LimitedWrapper(base.DatabaseWrapper):
 
     Attributes:
         limits: Query that sets the deadlines of a statement in its own message.
+        is_pooled: Whether a pooler stands before the server, which may give each transaction
+            another session; set when a connection is opened.
     """
 
     limits: str = ""
+    is_pooled: bool = False
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> LimitedConnection:
         self.isolation_level = IsolationLevel.READ_COMMITTED

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import (
+    DEFAULT_DB_ALIAS,
     DataError,
     OperationalError,
     ProgrammingError,
@@ -106,11 +107,26 @@ def test_values_come_back_as_what_they_are(placement: PlacementClient) -> None:
 
 
 def test_without_prepared_statements_answers_are_the_same(settings: Any) -> None:
-    placement_settings(settings, prepared_statements=False)
+    placement_settings(settings, prepared_statements="off")
     assert fetch_prepared("SELECT %s::int", [3]) == [(3,)]
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'headroom%'")
         assert cursor.fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("is_pooled", "prepared"), [(False, 1), (True, 0)])
+def test_statements_stay_prepared_only_where_no_pooler_stands_before_the_server(
+    is_pooled: bool, prepared: int, placement: PlacementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")  # a connection that was opened just now says what it is
+        assert connection.is_pooled is False  # type: ignore[attr-defined]  # of our backend
+        monkeypatch.setattr(connections[DEFAULT_DB_ALIAS], "is_pooled", is_pooled)
+        cursor.execute("DEALLOCATE ALL")
+        statement = f"SELECT %s::int + 17{prepared}"
+        assert fetch_prepared(statement, [3]) == [(173 + prepared,)]
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'headroom%'")
+        assert cursor.fetchone() == (prepared,)
 
 
 def test_a_statement_that_the_server_forgot_is_prepared_again(placement: PlacementClient) -> None:
