@@ -43,6 +43,23 @@ NO_ROWS = {
     Statistics.EMPTIED: {"pages": 9, "rows": 0},
 }
 
+# The server multiplies rows per page with the pages that it finds, so the pages stay as they are.
+# Of what grows with the hosts, statistics hold a number of different ones and the commonest.
+GROW = """
+UPDATE pg_class SET reltuples = reltuples * %(times)s
+ WHERE oid = ANY(%(tables)s::regclass[])
+    OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = ANY(%(tables)s::regclass[]));
+UPDATE pg_statistic AS known
+   SET stadistinct = CASE WHEN stadistinct > 0 THEN stadistinct * %(times)s ELSE stadistinct END,
+       stakind1 = CASE WHEN stakind1 = 1 THEN 0 ELSE stakind1 END,
+       stakind2 = CASE WHEN stakind2 = 1 THEN 0 ELSE stakind2 END
+  FROM pg_attribute AS named
+ WHERE starelid = ANY(%(tables)s::regclass[])
+   AND attrelid = starelid AND attnum = staattnum
+   AND (attname ~ '(host|commitment|reservation)_id$' OR attname IN ('host_name', 'vm_uuid'))
+"""
+EXPECTED = "EXPLAIN (FORMAT JSON) SELECT FROM {table}"
+
 KEEP = "INSERT INTO late_{table} SELECT * FROM {table} WHERE {condition}"
 TAKE_OUT = "DELETE FROM {table} WHERE id IN (SELECT id FROM late_{table})"
 BRING_BACK = "INSERT INTO {table} SELECT * FROM late_{table}"
@@ -75,6 +92,24 @@ def believe(statistics: Statistics, tables: Sequence[str], *, others: dict[str, 
             cursor.execute(f"DROP TABLE late_{table}")
         for table in tables if late else ():
             cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def believe_in_more(times: int, tables: Sequence[str]) -> None:
+    """Let the planner expect a region so many times larger, with what else it knows of tables.
+
+    All of it ends with the test's transaction.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(GROW, {"tables": list(tables), "times": times})
+
+
+def expected_rows(table: str) -> int:
+    """Return how many rows the planner takes a table for."""
+    with connection.cursor() as cursor:
+        cursor.execute(EXPECTED.format(table=table))
+        ((text,),) = cursor.fetchall()
+    found = json.loads(text) if isinstance(text, str) else text
+    return int(found[0]["Plan"]["Plan Rows"])
 
 
 @contextmanager

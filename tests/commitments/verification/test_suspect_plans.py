@@ -19,11 +19,19 @@ from commitments.selectors.slot_suspects import (
     suspect_slots,
 )
 from journal.history import read_moment
-from tests.plans import Statistics, believe, measured_work, without_triggers
+from tests.plans import (
+    Statistics,
+    believe,
+    believe_in_more,
+    expected_rows,
+    measured_work,
+    without_triggers,
+)
 
 pytestmark = pytest.mark.django_db
 
 HOST_COUNT = 600
+LARGE_REGION = 10_000
 RESERVATION_COUNT = 7200
 SLOT_COUNT = RESERVATION_COUNT * 2 // 3
 ZONE = "az-2"
@@ -88,6 +96,19 @@ def never() -> Deadlines:
 def test_looks_at_slots_read_the_same_whatever_the_statistics_say(statistics: Statistics) -> None:
     fill()
     believe(statistics, TABLES, others=LATER)
+    assert_reads_follow_the_slots()
+
+
+def test_looks_at_slots_read_the_same_in_a_region_taken_for_10000_hosts() -> None:
+    fill()
+    believe(Statistics.CURRENT, TABLES, others={})
+    believe_in_more(LARGE_REGION // HOST_COUNT, TABLES)
+    assert expected_rows("hosts_host") > LARGE_REGION * 0.9
+    assert expected_rows("capacity_reservation") > RESERVATION_COUNT * 15
+    assert_reads_follow_the_slots()
+
+
+def assert_reads_follow_the_slots() -> None:
     slot_ids = list(
         Reservation.objects.filter(zone=ZONE, kind=ReservationKind.COMMITTED).values_list(
             "pk", flat=True
