@@ -6,7 +6,7 @@ Lock order everywhere: zone locks sorted by name, then rows parents first, then 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from django.conf import settings
@@ -17,6 +17,12 @@ from journal.leases import check_leases
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
 
 SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
+
+
+LOCK_FIRST = """
+SELECT set_config('lock_timeout', %(lock_timeout)s, true);
+SELECT pg_advisory_xact_lock(%(lock_key)s);
+"""
 
 
 class LockSpace(IntEnum):
@@ -83,6 +89,22 @@ def take_lock(space: LockSpace, names: Iterable[str]) -> None:
             message = f"{space.name.lower().replace('_', ' ')} {name} is being changed by another"
             raise Busy(message, lock=f"{space.name.lower()}:{name}") from error
     check_leases()
+
+
+def lock_first(space: LockSpace, name: str) -> Mapping[str, str | int]:
+    """Return the parameters of :data:`LOCK_FIRST`, which goes in front of a statement.
+
+    In the message of the statement that needs the lock it takes no time of its own; the answer of
+    that statement is the third. A lock that is not free in time is the statement's error.
+
+    Raises:
+        LeaseLost: this run goes on elsewhere.
+        LockOutsideTransactionError: no transaction is open.
+    """
+    if not connection.in_atomic_block:
+        raise LockOutsideTransactionError
+    check_leases()
+    return {"lock_timeout": _lock_timeout(), "lock_key": lock_key(space, name)}
 
 
 def zone_lock(zones: Iterable[str]) -> None:

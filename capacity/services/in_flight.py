@@ -31,6 +31,7 @@ from capacity.domain.in_flight import (
     intent_label,
     is_gone,
 )
+from capacity.locks import LOCK_FIRST, LockSpace, lock_first
 from capacity.metrics_in_flight import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from capacity.services.allocations import refresh_slots_expecting
@@ -112,7 +113,7 @@ def hold_in_flight(
     """Hold room for a VM on the candidates that still have it, and give back what it held before.
 
     Runs inside the transaction of its caller, which rolls back when there is no hold. Locks: the
-    rooms of all candidates and of the VM's previous hosts, by primary key.
+    VM, then the rooms of all candidates and of its previous hosts, by primary key.
 
     Args:
         ask: The VM.
@@ -130,10 +131,10 @@ def hold_in_flight(
     """
     parameters = _hold_parameters(ask, request_id=request_id, max_held=max_held, snapshot=snapshot)
     parameters |= {"names": list(candidates), "now": now}
-    first = _hold_free(parameters)
+    first = _locked_and_held(parameters)
     if first.previous_rows:
         _delete(first.previous_rows)
-        first = _hold_free(parameters)
+        first = _locked_and_held(parameters)
     hold = InFlightHold(
         placement_id=parameters["placement_id"],
         vm_uuid=ask.vm_uuid,
@@ -177,10 +178,13 @@ class _FreeHosts:
     is_expected: bool
 
 
-def _hold_free(parameters: Mapping[str, Any]) -> _FreeHosts:  # Any: several types
-    """Lock the rooms of candidates that exist, and of hosts that the VM holds; take the best."""
+def _locked_and_held(parameters: Mapping[str, Any]) -> _FreeHosts:  # Any: several types
+    """Lock the VM, the rooms of candidates that exist, and of hosts it holds; take the best."""
+    lock = lock_first(LockSpace.PLACED_VM, parameters["vm_uuid"])
     with connection.cursor() as cursor:
-        cursor.execute(HOLD_FREE, parameters)
+        cursor.execute(f"{LOCK_FIRST}{HOLD_FREE}", {**parameters, **lock})
+        cursor.nextset()
+        cursor.nextset()
         row = cursor.fetchone()
     assert row is not None  # noqa: S101 - the function returns one row
     start_time, host_ids, names, previous, taken, is_expected = row

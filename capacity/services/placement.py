@@ -19,7 +19,6 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
-from capacity.locks import LockSpace, take_lock
 from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
@@ -224,7 +223,6 @@ def _hold_and_book(
     attempt: _Attempt, candidates: Sequence[str], snapshot: str
 ) -> InFlightHold | None:
     with transaction.atomic(durable=True):
-        take_lock(LockSpace.PLACED_VM, [attempt.ask.vm_uuid])
         hold = hold_in_flight(
             attempt.ask,
             candidates=candidates,
