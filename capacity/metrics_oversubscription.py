@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from journal.kept_sums import kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
-EXCESS = """
+EXCESS = kept_sums(
+    "host_excess",
+    """
 SELECT host.name, room.zone, part.resource, part.excess
   FROM capacity_hostcapacity AS room
   JOIN hosts_host AS host ON host.id = room.host_id
@@ -22,7 +25,8 @@ SELECT host.name, room.zone, part.resource, part.excess
        ) AS part(resource, excess)
  WHERE room.oversubscribed_since IS NOT NULL AND part.excess > 0
  ORDER BY 1, 3
-"""
+""",
+)
 
 EVICTED = Counter(
     metric_name("committed_resource_host_oversubscribed_evicted_reservations_total"),
@@ -51,9 +55,9 @@ class OversubscriptionCollector:
             labels=["host", "az", "resource"],
         )
         with scrape_cursor() as cursor:
-            cursor.execute(EXCESS)
-            for host, zone, resource, excess in cursor.fetchall():
-                family.add_metric([host, zone, resource], float(excess))
+            (rows,) = read_sums(cursor, EXCESS)
+        for host, zone, resource, excess in rows:
+            family.add_metric([host, zone, resource], float(excess))
         return [family]
 
 

@@ -10,6 +10,7 @@ from capacity.selectors.groups import load_group_definitions, load_group_setting
 from commitments.domain.service_info import ram_unit_warning
 from commitments.metrics_usage import UsageGauges
 from journal.errors import NotReady
+from journal.kept_sums import kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 
 # What was accepted once is a promise, whatever its writer would have taken for an answer then.
@@ -23,13 +24,16 @@ SELECT flavor_group_name, resource_type, zone, count(*)
 REFUSED = "SELECT zone, is_refused::int FROM commitments_slotcheck ORDER BY zone"
 HOSTS_REFUSED = "SELECT zone, (host_refusal <> '')::int FROM commitments_slotcheck ORDER BY zone"
 
-ON_LOST_HOSTS = """
+ON_LOST_HOSTS = kept_sums(
+    "slots_on_lost_hosts",
+    """
 SELECT host.zone, count(*)
   FROM hosts_host AS host
   JOIN capacity_reservation AS slot ON slot.target_host_id = host.id AND slot.kind = 'committed'
  WHERE host.state = 'down' OR host.maintenance = 'termination'
  GROUP BY 1 ORDER BY 1
-"""
+""",
+)
 
 
 class CommitmentGauges:
@@ -66,11 +70,13 @@ class CommitmentGauges:
                 (unfulfilled, UNFULFILLED),
                 (refused, REFUSED),
                 (hosts_refused, HOSTS_REFUSED),
-                (on_lost_hosts, ON_LOST_HOSTS),
             ):
                 cursor.execute(statement)
                 for *labels, count in cursor.fetchall():
                     gauge.add_metric(labels, count)
+            (lost,) = read_sums(cursor, ON_LOST_HOSTS)
+        for zone, count in lost:
+            on_lost_hosts.add_metric([zone], count)
         return [unfulfilled, refused, hosts_refused, on_lost_hosts]
 
 

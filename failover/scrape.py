@@ -66,6 +66,7 @@ SELECT zone, count(*), sum(users), {AT_MOST}
 """  # noqa: S608 - constants only
 
 SUMS: Final = (
+    kept_sums("failover_uncovered", UNCOVERED),
     kept_sums("failover_reserved", RESERVED),
     kept_sums("failover_oldest_unacknowledged", OLDEST_UNACKNOWLEDGED),
     kept_sums("failover_users", USERS),
@@ -137,7 +138,6 @@ class CoverageCollector:
         with scrape_cursor() as cursor:
             read = {}
             for name, statement in (
-                ("uncovered", UNCOVERED),
                 ("simulated", SIMULATED),
                 ("accounts", ACCOUNTS),
                 ("moves", MOVES),
@@ -145,14 +145,14 @@ class CoverageCollector:
             ):
                 cursor.execute(statement)
                 read[name] = cursor.fetchall()
-            reserved, unacknowledged, users = read_sums(cursor, *SUMS)
+            uncovered, reserved, unacknowledged, users = read_sums(cursor, *SUMS)
         ((now,),) = read["now"]
         accounts = read["accounts"]
         return [
             _gauge(
                 "vms_uncovered",
                 "VMs with fewer slots than they need.",
-                read["uncovered"],
+                uncovered,
                 ("az", "reason"),
             ),
             _gauge("reserved_bytes", "Memory of failover slots.", reserved),
