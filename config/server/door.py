@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +42,8 @@ class DoorRules:
 
     Attributes:
         most_running: Requests that run at once.
+        most_of_kind: Those of one kind that run at once.
+        kind_of: The kind of a path; few kinds, since each has a queue.
         limit_bytes: Longest body of a path.
         refuses_unread: Whether the application refuses bodies by their head, on a path.
         is_question: Whether a path answers questions that take long.
@@ -49,6 +51,8 @@ class DoorRules:
     """
 
     most_running: int
+    most_of_kind: int
+    kind_of: Callable[[str], str]
     limit_bytes: Callable[[str], int]
     refuses_unread: Callable[[str], bool]
     is_question: Callable[[str], bool]
@@ -80,6 +84,69 @@ class _Head:
         self.headers = headers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A request whose body is there."""
+
+    proto: Any  # granian's, without types
+    environ: Environ
+    body_bytes: int
+    kind: str
+
+
+class _Threads:
+    """Which requests run; the others wait, the oldest of a kind that may run goes first.
+
+    Requests of one kind never have all threads, so what one kind waits for, such as a locked
+    table, does not hold up the others.
+    """
+
+    def __init__(self, most: int, most_of_kind: int, shown: Shown) -> None:
+        self._most, self._most_of_kind = most, most_of_kind
+        self._shown = shown
+        self._lock = threading.Lock()
+        self._running = 0
+        self._running_of: Counter[str] = Counter()
+        self._waiting: dict[str, deque[tuple[int, _Request]]] = defaultdict(deque)
+        self._number = 0
+
+    def take(self, request: _Request) -> bool:
+        """Return whether a request runs now; else it is put aside."""
+        kind = request.kind
+        with self._lock:
+            if self._running >= self._most or self._running_of[kind] >= self._most_of_kind:
+                self._number += 1
+                self._waiting[kind].append((self._number, request))
+                return False
+            self._running += 1
+            self._running_of[kind] += 1
+            if self._running == self._most:
+                self._shown.moved(self._running, time.monotonic())
+            return True
+
+    def done(self, request: _Request) -> _Request | None:
+        """Return the request that runs next in a thread that is done with another."""
+        with self._lock:
+            self._running_of[request.kind] -= 1
+            found = self._oldest()
+            if found is None:
+                self._running -= 1
+            else:
+                self._running_of[found.kind] += 1
+            self._shown.moved(self._running, time.monotonic())
+            return found
+
+    def _oldest(self) -> _Request | None:
+        queues = [
+            queue
+            for kind, queue in self._waiting.items()
+            if queue and self._running_of[kind] < self._most_of_kind
+        ]
+        if not queues:
+            return None
+        return min(queues, key=lambda queue: queue[0][0]).popleft()[1]
+
+
 class Door:
     """Takes granian's requests of one process to the application."""
 
@@ -92,12 +159,8 @@ class Door:
     ) -> None:
         self._application = application
         self._rules = rules
-        self._most_running = rules.most_running
-        self._shown = shown
+        self._threads = _Threads(rules.most_running, rules.most_of_kind, shown)
         self._probes = probes
-        self._lock = threading.Lock()
-        self._running = 0
-        self._waiting: deque[tuple[Any, Environ, int]] = deque()
         self._late: deque[tuple[float, Callable[[], None]]] = deque()
         self.bodies = Bodies(rules.bodies, refuse)
 
@@ -143,25 +206,18 @@ class Door:
         self.bodies.read(proto, length_bytes, complete)
 
     def _run_or_wait(self, proto: Any, environ: Environ, body_bytes: int) -> None:  # Any: granian's
-        with self._lock:
-            if self._running >= self._most_running:
-                self._waiting.append((proto, environ, body_bytes))
-                return
-            self._running += 1
-            if self._running == self._most_running:
-                self._shown.moved(self._running, time.monotonic())
-        while True:
-            self._run(proto, environ)
-            with self._lock:
-                if body_bytes:
-                    self.bodies.release(body_bytes)
-                now = time.monotonic()
-                if not self._waiting:
-                    self._running -= 1
-                    self._shown.moved(self._running, now)
-                    return
-                self._shown.moved(self._running, now)
-                proto, environ, body_bytes = self._waiting.popleft()
+        request = _Request(
+            proto=proto,
+            environ=environ,
+            body_bytes=body_bytes,
+            kind=self._rules.kind_of(environ["PATH_INFO"]),
+        )
+        running = request if self._threads.take(request) else None
+        while running is not None:
+            self._run(running.proto, running.environ)
+            if running.body_bytes:
+                self.bodies.release(running.body_bytes)
+            running = self._threads.done(running)
 
     def _is_kept(self, path: str) -> bool:
         """Return whether a refusal waits, without a thread: it costs more than a claim."""

@@ -24,11 +24,18 @@ QUESTIONS = (
 )
 
 
-def door_rules(most_running: int) -> DoorRules:
-    """Return what the settings say of requests and their bodies."""
+def door_rules(threads: int) -> DoorRules:
+    """Return what the settings say of requests and their bodies.
+
+    Args:
+        threads: Requests of one API that run at once; whatever it waits for, the others
+            together have as many.
+    """
     web = settings.HEADROOM.web
     return DoorRules(
-        most_running=most_running,
+        most_running=2 * threads,
+        most_of_kind=threads,
+        kind_of=_kind_of,
         limit_bytes=_limits(),
         refuses_unread=lambda path: path.startswith(FAMILIES),
         is_question=lambda path: path.startswith(QUESTIONS),
@@ -38,6 +45,11 @@ def door_rules(most_running: int) -> DoorRules:
             most_bytes=web.bodies_mib << 20,
         ),
     )
+
+
+def _kind_of(path: str) -> str:
+    """Return the API that a path is of; pages and what is unknown are one more."""
+    return next((family for family in FAMILIES if path.startswith(family)), "")
 
 
 def stuck_seconds() -> float:

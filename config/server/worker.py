@@ -82,7 +82,7 @@ def _serve(  # noqa: PLR0917 - granian's order
         ipc,
         runtime_threads,
         runtime_blocking_threads,
-        blocking_threads + 1,  # one is always free: see door
+        2 * blocking_threads + 1,  # for two APIs, and one is always free: see door
         idle_timeout,
         backpressure,
         http_mode,
@@ -112,13 +112,20 @@ def _opened(berth: Berth, application: Any, threads: int) -> Door:  # Any: as WS
     """Return the door of this process, with its clock running."""
     from config.server import rules  # noqa: PLC0415 - needs Django
 
-    shown = Shown(berth.board, berth.number, pid=os.getpid(), threads=threads, now=time.monotonic())
+    chosen = rules.door_rules(threads)
+    shown = Shown(
+        berth.board,
+        berth.number,
+        pid=os.getpid(),
+        threads=chosen.most_running,
+        now=time.monotonic(),
+    )
     liveness = Liveness(
         berth.board, supervisor=berth.supervisor, stuck_seconds=rules.stuck_seconds()
     )
     readiness = Readiness(rules.readiness_checks)
     probes: dict[str, Probe] = {"/livez": liveness, "/healthz": liveness, "/readyz": readiness}
-    door = Door(application, rules.door_rules(threads), shown, probes)
+    door = Door(application, chosen, shown, probes)
     clock = _Clock(door=door, shown=shown, liveness=liveness, readiness=readiness)
     threading.Thread(target=clock.run, name="clock", daemon=True).start()
     return door

@@ -35,6 +35,7 @@ PROBE_SECONDS = 1.0
 CHANGE = "/commitments/v1/change-commitments"
 INFO = "/commitments/v1/info"
 PROVIDERS = "/placement/resource_providers"
+VERSION = {"OpenStack-API-Version": "placement 1.39"}
 SLOW_CLIENTS = 200
 THREADS = 2 * 8
 MANY = 6 * THREADS  # the kernel divides connections between the workers by chance
@@ -115,8 +116,10 @@ def test_200_slow_bodies_hold_up_nobody(web: WebServer) -> None:
 def impatient_web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     """A web server that gives bodies half a second, as it does everything that may wait."""
     del transactional_db
+    tokens = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
     overrides = {
         **dict.fromkeys(DEADLINES, "0.5"),
+        "HEADROOM_TOKENS": json.dumps(tokens),
         "HEADROOM_WEB__BODY_GRACE_SECONDS": "0.5",
         "HEADROOM_WEB__STUCK_SECONDS": "1",
         "GRANIAN_WORKERS": "1",
@@ -236,10 +239,11 @@ def waiting_sessions() -> int:
 def test_stuck_threads_fail_liveness_and_finished_ones_mend_it(impatient_web: WebServer) -> None:
     make_group()
     web = impatient_web
-    with ThreadPoolExecutor(8) as pool, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("LOCK TABLE capacity_flavorgroup IN ACCESS EXCLUSIVE MODE")
-        for _ in range(8):
+    with ThreadPoolExecutor(16) as pool, table_locked(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE placement_provider IN ACCESS EXCLUSIVE MODE")
+        for _ in range(8):  # one API alone never has all threads
             pool.submit(web.send, "GET", INFO)
+            pool.submit(web.send, "GET", PROVIDERS, headers=VERSION)
         assert wait_until(lambda: seconds_of(web, "/livez")[0] == 503, PATIENCE_SECONDS)
         assert b"no thread has finished" in web.send("GET", "/livez").body
     assert wait_until(lambda: seconds_of(web, "/livez")[0] == 200, PATIENCE_SECONDS)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from config.launcher.processes import wait_until
 from config.server.board import Board, Shown
 from config.server.bodies import BodyRules
 from config.server.door import LATE_SECONDS, Door, DoorRules
 
+PATIENCE_SECONDS = 30.0
 RULES = DoorRules(
-    most_running=1,
+    most_running=2,
+    most_of_kind=1,
+    kind_of=lambda path: path.partition("/")[2].partition("/")[0],
     limit_bytes=lambda _path: 1 << 20,
     refuses_unread=lambda _path: False,
     is_question=lambda path: path == "/question",
@@ -89,6 +95,29 @@ def test_refusal_of_a_question_is_kept_and_its_thread_is_free() -> None:
     assert question.proto.told == []
     door.answer_late(time.monotonic() + LATE_SECONDS)
     assert question.proto.told == [(503, b"come again")]
+
+
+def test_one_kind_never_has_all_threads_and_runs_in_its_order() -> None:
+    held, order = Event(), list[str]()
+
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        order.append(environ["PATH_INFO"])
+        if environ["PATH_INFO"] == "/a/stuck":
+            assert held.wait(PATIENCE_SECONDS)
+        start("200 OK", [])
+        return [b"fine"]
+
+    door, board = door_of(application)
+    with ThreadPoolExecutor(1) as pool:
+        stuck = pool.submit(door, watcher(path="/a/stuck"))
+        assert wait_until(lambda: order == ["/a/stuck"], PATIENCE_SECONDS)
+        for path in ("/a/first", "/b/other", "/a/second"):
+            door(watcher(path=path))
+        assert order == ["/a/stuck", "/b/other"]
+        held.set()
+        stuck.result(PATIENCE_SECONDS)
+    assert order == ["/a/stuck", "/b/other", "/a/first", "/a/second"]
+    assert next(board.rows()).running == 0
 
 
 def test_request_that_cannot_be_read_is_answered_and_logged() -> None:
