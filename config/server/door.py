@@ -220,7 +220,7 @@ class Door:
             running = self._threads.done(running)
 
     def _is_kept(self, path: str) -> bool:
-        """Return whether a refusal waits, without a thread: it costs more than a claim."""
+        """Return whether a refusal waits, without a thread: it runs through all of Django."""
         return len(self._late) < MOST_LATE and self._rules.is_question(path)
 
     def _run(self, proto: Any, environ: Environ) -> None:  # Any: granian's
