@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from scheduling.quota import CommitmentFact
+from scheduling.quota import QuotaFacts
 from scheduling.resources import ResourceVector
 
 ReferenceCheck = Callable[[Collection[str]], set[str]]
@@ -245,8 +245,8 @@ class CommitmentTracker(Protocol):
         """
         ...
 
-    def quota_commitments(self, project_id: str, zone: str, group: str) -> Sequence[CommitmentFact]:
-        """Return the project's active memory commitments, as the quota filter sees them."""
+    def quota_facts(self, project_id: str, zone: str, group: str) -> QuotaFacts:
+        """Return a project's quota and active memory commitments, without its usage."""
         ...
 
     def payg_usage(self, project_id: str, zone: str) -> Mapping[str, int]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
+import orjson
 import structlog
 from django.db import connection
 from django.db.models import Q
@@ -35,19 +37,17 @@ from commitments.domain.classify import (
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.services.quota_usage import count_payg
-from scheduling.quota import CommitmentFact
+from scheduling.quota import CommitmentFact, QuotaFacts
 
 # As text: every call of the scheduler asks.
-SELECT_ACTIVE = """
-SELECT zone, state, coalesce(accepted_amount, requested_amount), used_memory_bytes
-  FROM commitments_commitment
- WHERE project_id = %(project_id)s AND flavor_group_name = %(group)s
-   AND resource_type = %(resource_type)s AND state = ANY(%(states)s)
-   AND (%(zone)s = '' OR zone = %(zone)s)
-   AND (start_time IS NULL OR start_time <= clock_timestamp())
-   AND (end_time IS NULL OR end_time > clock_timestamp())
- ORDER BY id
-"""
+ACTIVE = "commitments_active(%(project_id)s, %(group)s, %(zone)s, %(resource_type)s, %(states)s)"
+SELECT_ACTIVE = f"SELECT zone, state, amount, used_memory_bytes FROM {ACTIVE}"  # noqa: S608 - ours
+SELECT_QUOTA = f"""
+SELECT (SELECT quota_by_resource::text FROM capacity_projectquota
+         WHERE project_id = %(project_id)s AND zone = %(zone)s),
+       active.zone, active.state, active.amount, active.used_memory_bytes
+  FROM (VALUES (1)) AS one LEFT JOIN {ACTIVE} AS active ON true
+"""  # noqa: S608 - ours
 
 log = structlog.get_logger(__name__)
 
@@ -101,19 +101,25 @@ class SlotTracker:
         )
         return classify_refusal(wanted, input_hosts, facts).value
 
-    def quota_commitments(self, project_id: str, zone: str, group: str) -> Sequence[CommitmentFact]:
-        """Return the project's active memory commitments (spec scheduling, 7.16 step 4)."""
-        return [
-            CommitmentFact(
-                project_id=one.project_id,
-                zone=one.zone,
-                group=one.group,
-                state=one.state.value,
-                amount_bytes=one.amount_bytes,
-                used_bytes=one.used_bytes,
-            )
-            for one in _active_commitments(project_id, group, zone)
-        ]
+    def quota_facts(self, project_id: str, zone: str, group: str) -> QuotaFacts:
+        """Return quota and active memory commitments (spec scheduling, 7.16 step 4)."""
+        rows = _rows(SELECT_QUOTA, project_id, group, zone)
+        quota = rows[0][0]
+        active = _as_commitments((row[1:] for row in rows if row[1] is not None), project_id, group)
+        return QuotaFacts(
+            quota=None if quota is None else orjson.loads(quota),
+            commitments=tuple(
+                CommitmentFact(
+                    project_id=one.project_id,
+                    zone=one.zone,
+                    group=one.group,
+                    state=one.state.value,
+                    amount_bytes=one.amount_bytes,
+                    used_bytes=one.used_bytes,
+                )
+                for one in active
+            ),
+        )
 
     def payg_usage(self, project_id: str, zone: str) -> Mapping[str, int]:
         """Return what no commitment covers, counted now as the quota controller counts it."""
@@ -135,9 +141,13 @@ def _commitments(vm: TrackedVM) -> tuple[TrackedCommitment, ...]:
 
 
 def _active_commitments(project_id: str, group: str, zone: str) -> tuple[TrackedCommitment, ...]:
+    return _as_commitments(_rows(SELECT_ACTIVE, project_id, group, zone), project_id, group)
+
+
+def _rows(sql: str, project_id: str, group: str, zone: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(
-            SELECT_ACTIVE,
+            sql,
             {
                 "project_id": project_id,
                 "group": group,
@@ -146,7 +156,12 @@ def _active_commitments(project_id: str, group: str, zone: str) -> tuple[Tracked
                 "states": [status.value for status in ACTIVE_STATUSES],
             },
         )
-        rows = cursor.fetchall()
+        return cursor.fetchall()
+
+
+def _as_commitments(
+    rows: Iterable[tuple[Any, ...]], project_id: str, group: str
+) -> tuple[TrackedCommitment, ...]:
     return tuple(
         TrackedCommitment(
             project_id=project_id,

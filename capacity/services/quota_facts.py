@@ -41,18 +41,14 @@ def with_quota_facts(request: PlacementRequest, pipeline: Pipeline) -> Placement
 
 
 def _facts(project_id: str, zone: str, group: str) -> QuotaFacts:
-    quota = _quota(project_id, zone)
     tracker = commitment_tracker()
     if tracker is None:
-        return QuotaFacts(quota=_limits(quota))
-    commitments = tuple(tracker.quota_commitments(project_id, zone, group))
-    if quota is None:
-        return QuotaFacts(commitments=commitments)
-    return QuotaFacts(
-        commitments=commitments,
-        quota=_limits(quota),
-        payg_usage=tracker.payg_usage(project_id, zone),
-    )
+        return QuotaFacts(quota=_limits(_quota(project_id, zone)))
+    facts = tracker.quota_facts(project_id, zone, group)
+    if facts.quota is None:
+        return facts
+    usage = tracker.payg_usage(project_id, zone)
+    return replace(facts, quota=_limits(facts.quota), payg_usage=usage)
 
 
 def _quota(project_id: str, zone: str) -> dict[str, int] | None:

@@ -11,7 +11,7 @@ from tests.factories import make_hosts
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-MOST_STATEMENTS = 11
+MOST_STATEMENTS = 10
 
 
 def test_call_that_holds_hosts_asks_nothing_twice_and_locks_nothing_in_vain(
