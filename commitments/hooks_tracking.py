@@ -156,7 +156,7 @@ def _rows(sql: str, project_id: str, group: str, zone: str) -> list[tuple[Any, .
                 "states": [status.value for status in ACTIVE_STATUSES],
             },
         )
-        return cursor.fetchall()
+        return list(cursor.fetchall())
 
 
 def _as_commitments(

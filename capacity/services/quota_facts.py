@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -58,7 +59,7 @@ def _quota(project_id: str, zone: str) -> dict[str, int] | None:
     return None if row is None else orjson.loads(row[0])
 
 
-def _limits(quota: dict[str, int] | None) -> dict[str, int] | None:
+def _limits(quota: Mapping[str, int] | None) -> dict[str, int] | None:
     """Return the limits that are set; a negative one means that there is none."""
     if quota is None:
         return None
