@@ -21,10 +21,11 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.backends.utils import CursorWrapper
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from journal.errors import HeadroomError
+from journal.exposition import text_page
 from journal.shared_files import SharedFilesCollector
 
 log = structlog.get_logger(__name__)
@@ -100,36 +101,27 @@ def metrics_page() -> bytes:
 
 def facts_page() -> bytes:
     """Return what the database knows; one role tells it, so that nothing is told twice."""
-    return generate_latest(_scrape_registry)
+    return text_page(_scrape_registry.collect())
 
 
 def role_page(role: str) -> bytes:
     """Return what happened in the processes of a role."""
-    return generate_latest(_RoleRegistry(role)) + _processes_page()
+    return text_page([_role(role), *_processes()])
 
 
-def _processes_page() -> bytes:
+def _role(role: str) -> Metric:
+    """Return one series, by which alerts see that a role is scraped."""
+    family = GaugeMetricFamily(
+        metric_name("role"), "1 for the role of the processes that tell this.", labels=["role"]
+    )
+    family.add_metric([role], 1)
+    return family
+
+
+def _processes() -> Iterable[Metric]:
     if not is_multiprocess():
-        return generate_latest(REGISTRY)
-    registry = CollectorRegistry()
-    registry.register(SharedFilesCollector(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
-    return generate_latest(registry)
-
-
-class _RoleRegistry(CollectorRegistry):
-    """One series, by which alerts see that a role is scraped."""
-
-    def __init__(self, role: str) -> None:
-        super().__init__()
-        self._role = role
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the series."""
-        family = GaugeMetricFamily(
-            metric_name("role"), "1 for the role of the processes that tell this.", labels=["role"]
-        )
-        family.add_metric([self._role], 1)
-        yield family
+        return REGISTRY.collect()
+    return SharedFilesCollector(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])).collect()
 
 
 class PageBusy(HeadroomError):  # noqa: N818 - a state of the process
