@@ -9,6 +9,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 
+from journal.metrics import once_per_scrape
+
 HOSTS = "SELECT count(*) FROM (SELECT FROM hosts_host LIMIT %s) AS first_ones"
 PROJECTS = """
 SELECT count(*) FROM (SELECT DISTINCT project_id FROM capacity_projectquota LIMIT %s) AS first_ones
@@ -17,11 +19,19 @@ SELECT count(*) FROM (SELECT DISTINCT project_id FROM capacity_projectquota LIMI
 
 def tells_hosts(cursor: CursorWrapper) -> bool:
     """Return whether hosts have series of their own."""
-    return _is_within(cursor, HOSTS, settings.HEADROOM.metrics.hosts_up_to)
+    return once_per_scrape(_tells_hosts, cursor)
 
 
 def tells_projects(cursor: CursorWrapper) -> bool:
     """Return whether projects have series of their own."""
+    return once_per_scrape(_tells_projects, cursor)
+
+
+def _tells_hosts(cursor: CursorWrapper) -> bool:
+    return _is_within(cursor, HOSTS, settings.HEADROOM.metrics.hosts_up_to)
+
+
+def _tells_projects(cursor: CursorWrapper) -> bool:
     return _is_within(cursor, PROJECTS, settings.HEADROOM.metrics.projects_up_to)
 
 

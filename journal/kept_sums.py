@@ -19,15 +19,14 @@ from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from journal.metrics import metric_name, scrape_cursor
+from journal.metrics import metric_name, once_per_scrape, scrape_cursor
 
 #: Sums that the task kept so many of its intervals ago are not told any more.
 INTERVALS_TOLD: Final = 10
 
 READ: Final = """
 SELECT name, digest, figures FROM journal_keptsums
- WHERE name = ANY(%(names)s)
-   AND computed_at > clock_timestamp() - make_interval(secs => %(most_seconds)s)
+ WHERE computed_at > clock_timestamp() - make_interval(secs => %(most_seconds)s)
 """
 KEEP: Final = """
 INSERT INTO journal_keptsums (name, digest, figures, computed_at)
@@ -97,15 +96,19 @@ def kept_sums(
 
 def read_sums(cursor: CursorWrapper, *wanted: Sums) -> list[Rows]:
     """Return the rows of each, as last kept or else as of now."""
-    most_seconds = INTERVALS_TOLD * settings.HEADROOM.metrics.sums_every_seconds
-    names = [sums.name for sums in wanted]
-    cursor.execute(READ, {"names": names, "most_seconds": most_seconds})
-    kept = {(name, digest): json.loads(figures) for name, digest, figures in cursor.fetchall()}
+    kept = once_per_scrape(_read_kept, cursor)
     queries = {sums.name: sums.query(cursor) for sums in wanted}
     return [
-        kept[name, query.digest] if (name, query.digest) in kept else query.rows(cursor)
+        json.loads(kept[name, query.digest]) if (name, query.digest) in kept else query.rows(cursor)
         for name, query in queries.items()
     ]
+
+
+def _read_kept(cursor: CursorWrapper) -> dict[tuple[str, str], str]:
+    """Return name and digest -> rows as JSON, of all that is kept and not too old."""
+    most_seconds = INTERVALS_TOLD * settings.HEADROOM.metrics.sums_every_seconds
+    cursor.execute(READ, {"most_seconds": most_seconds})
+    return {(name, digest): figures for name, digest, figures in cursor.fetchall()}
 
 
 def keep_sums() -> int:

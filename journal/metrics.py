@@ -12,18 +12,21 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.backends.utils import CursorWrapper
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from journal.collector import paused_collector
 from journal.errors import HeadroomError
 from journal.exposition import text_page
 from journal.shared_files import SharedFilesCollector
@@ -33,6 +36,7 @@ log = structlog.get_logger(__name__)
 SCRAPE_LIMIT_MILLISECONDS = 10_000
 PATIENCE_SECONDS: Final = 10.0
 WEB: Final = "web"
+Value = TypeVar("Value")
 
 
 class ScrapeCollector(Protocol):
@@ -43,26 +47,21 @@ class ScrapeCollector(Protocol):
         ...
 
 
-class _Guarded:
-    """Leaves a collector's metrics out of a scrape when the database does not answer."""
+class _Scrape:
+    """A scrape under way.
 
-    def __init__(self, collector: ScrapeCollector) -> None:
-        self._collector = collector
+    Attributes:
+        cursor: That of its transaction.
+        known: What its collectors have read for each other, by the function that read it.
+    """
 
-    def describe(self) -> Iterator[Metric]:
-        """Name nothing, so that registering never asks the database."""
-        return iter(())
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metrics, or none."""
-        try:
-            return iter(list(self._collector.collect()))
-        except DatabaseError as error:
-            log.warning("scrape_failed", collector=type(self._collector).__name__, error=str(error))
-            return iter(())
+    def __init__(self) -> None:
+        self.cursor: CursorWrapper | None = None
+        self.known: dict[Callable[..., object], object] = {}
 
 
-_scrape_registry = CollectorRegistry()
+_collectors: list[ScrapeCollector] = []
+_under_way: ContextVar[_Scrape | None] = ContextVar("scrape_under_way", default=None)
 
 
 def metric_name(suffix: str) -> str:
@@ -72,21 +71,38 @@ def metric_name(suffix: str) -> str:
 
 def at_scrape(collector: ScrapeCollector) -> None:
     """Collect from ``collector`` at every scrape."""
-    _scrape_registry.register(_Guarded(collector))
+    _collectors.append(collector)
 
 
 @contextmanager
 def scrape_cursor() -> Iterator[CursorWrapper]:
     """Open a transaction for reading at a scrape; no statement of it takes longer than 10 s.
 
+    The collectors of a scrape share one.
+
     Raises:
         DatabaseError: The database does not answer, or not in time.
     """
+    scrape = _under_way.get()
+    if scrape is not None and scrape.cursor is not None:
+        yield scrape.cursor
+        return
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('statement_timeout', %s, true)", [str(SCRAPE_LIMIT_MILLISECONDS)]
         )
         yield cursor
+
+
+def once_per_scrape(read: Callable[[CursorWrapper], Value], cursor: CursorWrapper) -> Value:
+    """Return what ``read`` does, which is called once for all collectors of a scrape."""
+    scrape = _under_way.get()
+    if scrape is None:
+        return read(cursor)
+    if read not in scrape.known:
+        scrape.known[read] = read(cursor)
+    found: Any = scrape.known[read]  # Any: functions of many types have their values there
+    return found  # type: ignore[no-any-return]
 
 
 def is_multiprocess() -> bool:
@@ -99,11 +115,53 @@ def metrics_page() -> bytes:
     return role_page(WEB) + facts_page()
 
 
+@paused_collector()
 def facts_page() -> bytes:
     """Return what the database knows; one role tells it, so that nothing is told twice."""
-    return text_page(_scrape_registry.collect())
+    return text_page(collect_facts())
 
 
+def collect_facts() -> list[Metric]:
+    """Return what the collectors have read, in one transaction.
+
+    One that fails is left out, and the others go on in a new transaction. Without a database there
+    is nothing to tell.
+    """
+    waiting, metrics, scrape = deque(_collectors), list[Metric](), _Scrape()
+    token = _under_way.set(scrape)
+    try:
+        while waiting:
+            before = len(waiting)
+            try:
+                with scrape_cursor() as scrape.cursor:
+                    _collect(waiting, metrics)
+            except DatabaseError as error:
+                if len(waiting) == before:  # no transaction to be had
+                    log.warning("scrape_failed", collector="all", error=str(error))
+                    break
+            finally:
+                scrape.cursor = None
+    finally:
+        _under_way.reset(token)
+    return metrics
+
+
+def _collect(waiting: deque[ScrapeCollector], metrics: list[Metric]) -> None:
+    """Let collectors read until one fails.
+
+    Raises:
+        DatabaseError: One did.
+    """
+    while waiting:
+        collector = waiting.popleft()
+        try:
+            metrics.extend(list(collector.collect()))
+        except DatabaseError as error:
+            log.warning("scrape_failed", collector=type(collector).__name__, error=str(error))
+            raise
+
+
+@paused_collector()
 def role_page(role: str) -> bytes:
     """Return what happened in the processes of a role."""
     return text_page([_role(role), *_processes()])

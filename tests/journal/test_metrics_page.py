@@ -12,14 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import SecretStr
 
 from commitments import metrics
 from config.sections import AccessToken
-from journal.metrics import PageBusy, ScrapeCollector, SharedPage, _scrape_registry, at_scrape
+from journal.kept_sums import keep_sums
+from journal.metrics import (
+    PageBusy,
+    ScrapeCollector,
+    SharedPage,
+    _collectors,
+    at_scrape,
+    facts_page,
+    scrape_cursor,
+)
+from journal.models import KeptSums
+from tests.factories import make_host
 
 pytestmark = pytest.mark.django_db
 
@@ -186,9 +198,9 @@ def test_a_page_that_failed_is_computed_again() -> None:
 class Gauges:
     """A collector that reads when a scrape comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_broken: bool = False) -> None:
         self.rows: dict[str, int] = {}
-        self.is_broken = False
+        self.is_broken = is_broken
 
     def collect(self) -> Iterator[Metric]:
         if self.is_broken:
@@ -201,13 +213,11 @@ class Gauges:
 
 @pytest.fixture
 def gauges() -> Iterator[Gauges]:
-    before = set(_scrape_registry._collector_to_names)
     collector = Gauges()
     checked: ScrapeCollector = collector
     at_scrape(checked)
     yield collector
-    for added in set(_scrape_registry._collector_to_names) - before:
-        _scrape_registry.unregister(added)
+    _collectors.remove(checked)
 
 
 def test_scrape_time_gauges_forget_rows_that_are_gone(gauges: Gauges) -> None:
@@ -223,6 +233,102 @@ def test_scrape_survives_a_database_that_is_down(gauges: Gauges) -> None:
     text = page()
     assert "test_rows" not in text
     assert "cortex_committed_resource" in text
+
+
+class Reader:
+    """A collector that asks the database."""
+
+    def __init__(self, name: str, statement: str) -> None:
+        self.name = name
+        self.statement = statement
+
+    def collect(self) -> Iterator[Metric]:
+        with scrape_cursor() as cursor:
+            cursor.execute(self.statement)
+            ((value,),) = cursor.fetchall()
+        yield GaugeMetricFamily(self.name, "Read.", value=value)
+
+
+def scraped(*collectors: ScrapeCollector) -> tuple[list[str], list[str]]:
+    """Return the series told when some are the only collectors, and the statements of that."""
+    kept = list(_collectors)
+    _collectors[:] = collectors
+    try:
+        with CaptureQueriesContext(connection) as statements:
+            lines = facts_page().decode().splitlines()
+    finally:
+        _collectors[:] = kept
+    told = [line for line in lines if not line.startswith("#")]
+    return told, [statement["sql"] for statement in statements]
+
+
+def test_a_statement_that_fails_spoils_no_other_collector() -> None:
+    good, bad = Reader("test_good", "SELECT 1"), Reader("test_bad", "SELECT 1 / 0")
+    also, rest = Reader("test_also", "SELECT 2"), Reader("test_rest", "SELECT 3")
+    told, _ = scraped(good, bad, also, Gauges(is_broken=True), bad, rest, bad)
+    assert told == ["test_good 1.0", "test_also 2.0", "test_rest 3.0"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_breaks_at_a_scrape_spoils_no_other_collector() -> None:
+    killer = Reader("test_bad", "SELECT pg_terminate_backend(pg_backend_pid())::int")
+    told, _ = scraped(Reader("test_good", "SELECT 1"), killer, Reader("test_rest", "SELECT 2"))
+    assert told == ["test_good 1.0", "test_rest 2.0"]
+
+
+def test_all_collectors_read_in_one_transaction() -> None:
+    _, statements = scraped(*_collectors)
+    assert len(_collectors) > 15
+    assert sum(one.startswith(("SAVEPOINT", "BEGIN")) for one in statements) == 1
+    assert sum("set_config('statement_timeout'" in one for one in statements) == 1
+
+
+def test_what_several_collectors_need_is_read_once() -> None:
+    keep_sums()
+    _, statements = scraped(*_collectors)
+    assert sum("figures FROM journal_keptsums" in one for one in statements) == 1
+    assert sum("FROM hosts_host LIMIT" in one for one in statements) == 1
+    assert sum("FROM capacity_projectquota LIMIT" in one for one in statements) == 1
+    assert len(statements) <= 30
+
+
+def test_scrapes_remember_nothing_of_each_other(settings: Any) -> None:
+    keep_sums()
+    first, _ = scraped(*_collectors)
+    change(settings, metrics=settings.HEADROOM.metrics.model_copy(update={"hosts_up_to": 1}))
+    make_host("h1")
+    make_host("h2")
+    KeptSums.objects.all().delete()
+    second, _ = scraped(*_collectors)
+    usage = "cortex_kvm_host_capacity_total{"
+    assert not any(line.startswith(usage) for line in first)
+    (summed, _) = (line for line in second if line.startswith(usage))
+    assert 'compute_host=""' in summed
+
+
+AWAY = """
+import django
+django.setup()
+from journal.metrics import metrics_page
+print(metrics_page().decode())
+"""
+
+
+def test_without_a_database_processes_are_told_of_all_the_same() -> None:
+    environment = {
+        **os.environ,
+        "DATABASE_URL": "postgresql:///none?host=/nonexistent",
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+    }
+    done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", AWAY],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert 'cortex_role{role="web"} 1.0' in done.stdout
+    assert "cortex_clock_deviation_seconds" not in done.stdout
 
 
 def test_zone_labels_are_bounded() -> None:
