@@ -2,9 +2,9 @@
 
 A session-level lock of PostgreSQL is of a server session, which a pooler hands to the next client
 after each transaction, so none is taken anywhere. A lease is a row with its holder, its end and an
-epoch that grows whenever it changes hands. The holder renews it from a thread of its own; one that
-died loses it after ``HEADROOM_LEASE_SECONDS``. A holder that was only slow finds out at its next
-write: each transaction that takes a lock of ours checks the leases of its run first
+epoch that grows whenever it changes hands. The holder's process renews it from a thread;
+one that died loses it after ``HEADROOM_LEASE_SECONDS``. A holder that was only slow finds out at
+its next write: each transaction that takes a lock of ours checks the leases of its run first
 (:func:`check_leases`), and nobody else gets a lease while such a transaction is open.
 """
 
@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from uuid import uuid4
@@ -149,13 +150,12 @@ def held_lease(name: str) -> Iterator[bool]:
         yield False
         return
     token = _held.set((*_held.get(), lease))
-    renewal = _Renewal(lease)
-    renewal.start()
+    _renewals.add(lease)
     try:
         yield True
     finally:
         _held.reset(token)
-        renewal.end()
+        _renewals.remove(lease)
         with suppress(Error):  # what is not given back ends by itself
             lease.give_back()
 
@@ -170,34 +170,90 @@ def check_leases() -> None:
         lease.check()
 
 
-class _Renewal(threading.Thread):
-    """Renews a lease until told to end, on a connection that is there only for that moment."""
+class _Renewals:
+    """Renews the leases that this process holds, from one thread.
 
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(name=f"lease {lease.name}", daemon=True)
-        self._lease = lease
-        self._is_over = threading.Event()
+    The thread starts with the first lease and ends at the first look that finds none, so that work
+    of milliseconds starts none of its own. Its connection is there only for that moment.
+    """
 
-    def run(self) -> None:
-        """Renew it several times per term, as long as it is ours."""
-        while not self._is_over.wait(settings.HEADROOM.lease_seconds / RENEWALS_PER_LEASE):
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: a forked child has neither the thread of its parent nor its leases."""
+        self._changed = threading.Condition()
+        self._due: dict[Lease, float] = {}
+        self._wakes_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def add(self, lease: Lease) -> None:
+        """Renew a lease several times per term, as long as it is ours."""
+        due = time.monotonic() + _interval()
+        with self._changed:
+            self._due[lease] = due
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+                self._thread.start()
+            elif due < self._wakes_at:
+                self._changed.notify()
+
+    def remove(self, lease: Lease) -> None:
+        """Renew it no more."""
+        with self._changed:
+            self._due.pop(lease, None)
+
+    def _run(self) -> None:
+        while due := self._next():
             try:
-                if not self._lease.renew():
-                    log.error("lease_lost", lease=self._lease.name, epoch=self._lease.epoch)
-                    return
-            except Error as error:
-                log.warning("lease_not_renewed", lease=self._lease.name, error=str(error))
+                for lease in due:
+                    self._renew(lease)
             finally:
                 connection.close()
 
-    def end(self) -> None:
-        """Renew it no more."""
-        self._is_over.set()
+    def _next(self) -> list[Lease]:
+        """Wait until leases are due and return them; none when none was held at a look."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                due = [lease for lease, moment in self._due.items() if moment <= now]
+                self._due.update(dict.fromkeys(due, now + _interval()))
+                if due:
+                    return due
+                was_idle = not self._due
+                self._wakes_at = min(self._due.values(), default=now + _interval())
+                self._changed.wait(self._wakes_at - now)
+                if was_idle and not self._due:
+                    self._thread = None
+                    return []
+
+    def _renew(self, lease: Lease) -> None:
+        try:
+            is_ours = lease.renew()
+        except Error as error:
+            log.warning("lease_not_renewed", lease=lease.name, error=str(error))
+            return
+        with self._changed:
+            is_lost = not is_ours and self._due.pop(lease, None) is not None
+        if is_lost:
+            log.error("lease_lost", lease=lease.name, epoch=lease.epoch)
+
+
+_renewals = _Renewals()
+os.register_at_fork(after_in_child=_renewals.forget)
+
+
+def _interval() -> float:
+    return settings.HEADROOM.lease_seconds / RENEWALS_PER_LEASE
 
 
 def _write(sql: str, values: dict[str, str | float]) -> int:
-    """Run one statement in a transaction of its own; return the epoch, 0 if no row was written."""
-    with transaction.atomic(durable=True), connection.cursor() as cursor:
+    """Run one statement in a transaction of its own; return the epoch, 0 if no row was written.
+
+    One message is one transaction, without BEGIN and COMMIT of their own.
+    """
+    alone = transaction.atomic(durable=True) if connection.in_atomic_block else nullcontext()
+    with alone, connection.cursor() as cursor:  # within one that is not a test's it is refused
         cursor.execute(FIRST + sql, values)
         cursor.nextset()
         row = cursor.fetchone()

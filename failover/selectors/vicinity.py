@@ -28,7 +28,7 @@ from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
 from scheduling.table import HostTable
 
 ZONE_OF_VM = """
-SELECT zone FROM hosts_host
+SELECT zone, clock_timestamp() FROM hosts_host
  WHERE id = (SELECT host_id FROM hosts_instance WHERE openstack_id = %(uuid)s)
 """
 AROUND_VM = """
@@ -101,10 +101,10 @@ class Vicinity:
     is_known_short: bool
 
 
-def zone_of_vm(vm_uuid: str) -> str | None:
-    """Return the zone of a VM's host; None for a VM that the list puts on no host."""
+def zone_of_vm(vm_uuid: str) -> tuple[str, datetime] | None:
+    """Return the zone of a VM's host and the time; None for a VM that the list puts on no host."""
     rows = fetch_rows(ZONE_OF_VM, {"uuid": vm_uuid})
-    return str(rows[0][0]) if rows else None
+    return rows[0] if rows else None
 
 
 def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vicinity | None:

@@ -152,15 +152,15 @@ def replan_vm(
 
     Source: spec failover, 13.6, 17.5, 17.8.
     """
-    zone = zone_of_vm(vm_uuid)
-    if not zone:
+    zone, moment = zone_of_vm(vm_uuid) or ("", None)
+    if not zone or moment is None:
         return Replan(vm_uuid=vm_uuid, outcome=ReplanOutcome.NOT_NEEDED)
     work = _Work(
         vm_uuid=vm_uuid,
         zone=zone,
         config=config or current_config(failover_requirements()),
         request_id=request_id,
-        now=now or database_now(),
+        now=now or moment,
         is_dry_run=is_dry_run,
         chooser=chooser,
         events=events,

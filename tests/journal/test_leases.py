@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
+from threading import enumerate as enumerate_threads
+from typing import Any
 
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
+from psycopg.pq import TransactionStatus
 
 from capacity.locks import zone_lock
 from config.launcher.processes import wait_until
@@ -92,6 +95,41 @@ def test_a_living_holder_renews_its_lease(settings: object) -> None:
             PATIENCE_SECONDS,
         )
         assert LeaseRow.objects.get(name=NAME).epoch == 1
+
+
+def test_one_thread_renews_all_leases_of_a_process(settings: object) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lease_seconds": 0.3})  # type: ignore[attr-defined]
+    for _ in range(20):
+        with held_lease(NAME) as is_ours:
+            assert is_ours
+    others = ["tests.work:az-b", "tests.work:az-c"]
+    with held_lease(others[0]), held_lease(others[1]):
+        assert [thread.name for thread in enumerate_threads()].count("leases") == 1
+        taken = dict(LeaseRow.objects.values_list("name", "taken_at"))
+
+        def are_renewed() -> bool:
+            now = dict(LeaseRow.objects.values_list("name", "renewed_at"))
+            return all((now[name] - taken[name]).total_seconds() > 1 for name in others)
+
+        assert wait_until(are_renewed, PATIENCE_SECONDS)
+    assert LeaseRow.objects.get(name=NAME).epoch == 20
+    assert wait_until(
+        lambda: "leases" not in [thread.name for thread in enumerate_threads()], PATIENCE_SECONDS
+    )
+
+
+def test_a_lease_costs_a_message_to_take_and_one_to_give_back() -> None:
+    connection.ensure_connection()  # which asks a new session where it leads
+    seen: list[TransactionStatus] = []
+
+    def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(sql, params, many, context)
+        seen.append(connection.connection.info.transaction_status)
+        return result
+
+    with connection.execute_wrapper(look), held_lease(NAME):
+        pass
+    assert seen == [TransactionStatus.IDLE] * 2
 
 
 def test_a_write_of_a_holder_that_was_too_slow_is_refused() -> None:
