@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from config.launcher.state import usual_state_directory
 from config.section_base import with_duration
 from config.sections import (
     AccessToken,
@@ -201,6 +202,11 @@ class Environment(BaseSettings):
                 if isinstance(raw.get(name), str):
                     raw[name] = tuple(part.strip() for part in raw[name].split(",") if part.strip())
         return raw
+
+    @property
+    def shared_directory(self) -> Path:
+        """The state directory that is set, or the usual one."""
+        return self.state_directory or usual_state_directory()
 
     @property
     def plain_tokens(self) -> tuple[AccessToken, ...]:

@@ -30,7 +30,6 @@ from django.conf import settings
 from django.db import connection
 
 from journal.errors import Unavailable
-from journal.state_directory import usual_state_directory
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +99,7 @@ def _taken_place(length: Length, most: int) -> int | None:
     All processes of the machine that work on our database share the places. A process that dies
     gives its own back.
     """
-    directory = settings.HEADROOM.state_directory or usual_state_directory()
+    directory = settings.HEADROOM.shared_directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     database = connection.settings_dict
     address = f"{database['HOST']}:{database['PORT']}/{database['NAME']}"

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from config.launcher.places import own_directory
 from config.launcher.processes import is_alive
 from config.launcher.terminal import LauncherError
-from journal.state_directory import usual_state_directory
 
 VARIABLE = "HEADROOM_STATE_DIRECTORY"
+
+
+def usual_state_directory() -> Path:
+    """Return this user's directory below that for temporary files; nothing is made."""
+    return Path(tempfile.gettempdir()) / f"headroom-{os.geteuid()}"
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

@@ -78,10 +78,13 @@ def slow_clients(web: WebServer, count: int, length: int = 1000) -> Iterator[lis
     with contextlib.ExitStack() as held:
         links = []
         for _ in range(count):
-            link = held.enter_context(connected(web))
-            link.sendall(head(CHANGE, f"Content-Length: {length}") + b" " * (length // 2))
-            links.append(link)
+            links.append(held.enter_context(connected(web)))
+            send_half(links[-1], length)
         yield links
+
+
+def send_half(link: socket.socket, length: int) -> None:
+    link.sendall(head(CHANGE, f"Content-Length: {length}") + b" " * (length // 2))
 
 
 def seconds_of(web: WebServer, path: str) -> tuple[int, float]:
@@ -148,9 +151,12 @@ def test_bodies_beyond_the_memory_for_them_are_refused_oldest_first(
     web = WebServer(directory=tmp_path, overrides=overrides)
     web.start()
     try:
-        with slow_clients(web, 5, length=600_000) as links:
-            assert answer_of(links[0]).startswith(b"HTTP/1.1 503 ")
-            assert web.send("GET", "/placement").status == 200
+        with connected(web) as oldest:
+            send_half(oldest, 600_000)
+            assert web.send("GET", "/placement").status == 200  # the oldest has arrived by then
+            with slow_clients(web, 4, length=600_000):
+                assert answer_of(oldest).startswith(b"HTTP/1.1 503 ")
+                assert web.send("GET", "/placement").status == 200
     finally:
         web.end()
 
