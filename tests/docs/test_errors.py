@@ -8,6 +8,7 @@ from tests.docs.tour import ROOT
 
 APPS = (
     "journal",
+    "core",
     "hosts",
     "scheduling",
     "capacity",

@@ -1,0 +1,1 @@
+"""What every app uses and what knows nothing of the domain; no models."""
