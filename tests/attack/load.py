@@ -7,6 +7,7 @@ that are made in advance, and of an answer only the status and the length are re
 from __future__ import annotations
 
 import multiprocessing
+import random
 import selectors
 import socket
 import time
@@ -34,12 +35,14 @@ class Asked:
         connections: How many ask at once.
         request: The whole request, as it is sent.
         is_patient: Wait as long as a refusal says; else ask again at once.
+        choices: Words of one length; each request has one of them in the place of the first.
     """
 
     port: int
     connections: int
     request: bytes
     is_patient: bool = False
+    choices: tuple[bytes, ...] = (b"",)
 
 
 def request_of(method: str, path: str, fields: Mapping[str, str], body: bytes = b"") -> bytes:
@@ -90,7 +93,9 @@ class _Connection:
         if self.link is None:
             self.link = socket.create_connection((ADDRESS, self.asked.port), timeout=30.0)
         self.received = b""
-        self.link.sendall(self.asked.request.replace(UUID, str(uuid4()).encode()))
+        choices = self.asked.choices
+        request = self.asked.request.replace(choices[0], random.choice(choices))  # noqa: S311 - no secret
+        self.link.sendall(request.replace(UUID, str(uuid4()).encode()))
 
     def read(self) -> int | None:
         """Return the status of the answer when it is whole."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,9 @@ from tests.attack.claims import (
     OPERATOR,
     claims,
     descendants_of,
-    make_provider,
+    make_providers,
     placement,
-    rate_of,
-    tell,
+    rates_of,
 )
 from tests.attack.load import Asked, load, request_of
 from tests.e2e.processes import (
@@ -50,7 +52,7 @@ def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     make_group_capacity("hana_1", "az-a", total_vcpus=80)
     server = WebServer(directory=tmp_path, overrides={"HEADROOM_TOKENS": json.dumps(OPERATOR)})
     server.start()
-    make_provider(server)
+    make_providers(server)
     yield server
     server.end()
     wait_until_database_is_ours()
@@ -78,21 +80,33 @@ def test_refusal_is_kept_for_a_while_and_holds_up_nobody(web: WebServer) -> None
     assert time.monotonic() - begun >= LATE_SECONDS
 
 
+@dataclass(kw_only=True)
+class Flood:
+    """Questions from many; the rest is of its last seconds."""
+
+    web: WebServer
+    is_patient: bool
+    computing: int = 0
+    asked: Counter[int] = field(default_factory=Counter)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with load(what_ifs(self.web, is_patient=self.is_patient)) as asking:
+            assert wait_until(lambda: asking.answered(503) > 0, PATIENCE_SECONDS)
+            yield
+            self.computing = len(descendants_of(self.web))
+            self.asked = asking.statuses()
+        assert wait_until(lambda: not descendants_of(self.web), PATIENCE_SECONDS)
+
+
 @pytest.mark.parametrize("is_patient", [True, False], ids=["patient", "impatient"])
 def test_claims_go_on_beside_a_flood_of_questions(web: WebServer, is_patient: bool) -> None:
+    flood = Flood(web=web, is_patient=is_patient)
     with load(claims(web)) as claiming:
-        rate_of(claiming)  # the first ones load what all need
-        before = rate_of(claiming)
-        with load(what_ifs(web, is_patient=is_patient)) as asking:
-            assert wait_until(lambda: asking.answered(503) > 0, PATIENCE_SECONDS)
-            beside = rate_of(claiming)
-            computing = descendants_of(web)
-            asked = asking.statuses()
-        assert wait_until(lambda: not descendants_of(web), PATIENCE_SECONDS)
-        after = rate_of(claiming)
+        rates = rates_of(claiming, flood)
         assert claiming.statuses().keys() == {204}
     kind = "patient" if is_patient else "impatient"
-    tell(f"a flood of {kind} questions", before, beside, after, answered=dict(asked))
-    assert asked.keys() <= {200, 503}
-    assert len(computing) <= most_at_once()
+    rates.tell(f"a flood of {kind} questions", answered=dict(flood.asked))
+    assert flood.asked.keys() <= {200, 503}
+    assert flood.computing <= most_at_once()
     assert web.send("POST", PATH, {"batch": batch(A, 1)}).status == 200
