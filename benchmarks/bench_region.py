@@ -10,13 +10,13 @@ from django.apps import apps
 from django.conf import settings
 from django.db import connection, transaction
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import (
     FlavorGroup,
     FlavorGroupMember,
     FlavorGroupSettings,
     FlavorGroupSnapshot,
 )
-from capacity.services.ledger import rebuild_host_capacity
 from config.sections import AccessToken
 from hosts.models import Flavor, Host, HostState, HostStatus, Instance
 from scheduling.resources import GIB

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from capacity.services.allocated import DRIFT, LISTED, chosen_source, known_sources
+from capacity.ledger.allocated import DRIFT, LISTED, chosen_source, known_sources
 from journal.kept_sums import kept_sums, read_sums
 from journal.metrics import at_scrape, metric_name, scrape_cursor
 

@@ -17,6 +17,7 @@ from django.db import connection
 from django.db.models import Q
 
 from capacity.hooks import TrackedPlacement
+from capacity.ledger.vms import Booking, expect_in_slots, forget_in_slots
 from capacity.models import (
     AllocationState,
     HostCapacity,
@@ -24,7 +25,6 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.services.allocations import Booking, expect_in_slots, forget_in_slots
 from commitments.domain.classify import (
     SlotClass,
     TrackedCommitment,

@@ -6,8 +6,8 @@ import structlog
 from celery import shared_task
 from django.conf import settings
 
-from capacity.services.allocated import drift_from
-from capacity.services.ledger import rebuild_host_capacity
+from capacity.ledger.allocated import drift_from
+from capacity.ledger.rooms import rebuild_host_capacity
 from journal.clock import database_now
 from journal.tracing import with_new_global_request_id
 from placement import metrics

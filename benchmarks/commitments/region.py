@@ -9,13 +9,13 @@ from django.db import connection, transaction
 
 from benchmarks.bench_region import empty_database
 from benchmarks.schedule_region import HOSTS, ZONES
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import (
     FlavorGroup,
     FlavorGroupMember,
     FlavorGroupSettings,
     FlavorGroupSnapshot,
 )
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.pipelines import ensure_shipped_pipelines
 from hosts.models import Flavor
 from scheduling.resources import GIB

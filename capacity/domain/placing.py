@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capacity.domain.slot_request import SlotAsk, slot_request
+from capacity.ledger.slot_request import SlotAsk, slot_request
 from scheduling.columns import BoolColumn, FloatColumn
 from scheduling.decision import Decision
 from scheduling.engine import SLOT_PIPELINE, Batch, Pipeline, PipelineRunError

@@ -16,7 +16,6 @@ from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_packing import GroupPacking, HeldShare, packed_shares
 from capacity.domain.packing import SlotSize
 from capacity.domain.placing import without_room
-from capacity.domain.slot_request import SlotAsk, slot_request
 from capacity.domain.split import (
     FlavorSlots,
     GroupNeed,
@@ -25,6 +24,7 @@ from capacity.domain.split import (
     exclusive_split,
     group_totals,
 )
+from capacity.ledger.slot_request import SlotAsk, slot_request
 from scheduling.capacity_count import slots_per_host
 from scheduling.columns import BoolColumn
 from scheduling.engine import SLOT_PIPELINE, Pipeline, PipelineRunError, passing_hosts

@@ -25,7 +25,7 @@ class HostCapacity(FollowedModel):
     the rows whose target or confirmed host this is. A block is taken by one conditional update
     (``effective - allocated - blocked >= asked``), never by read-then-write. ``effective_*`` and
     ``allocated_*`` follow ``hosts`` and may leave a host over-subscribed; taking a block may not.
-    Writers: ``capacity.services.ledger`` alone.
+    Writers: ``capacity.ledger`` alone.
     """
 
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="room")
@@ -69,7 +69,7 @@ class Reservation(FollowedModel):
 
     Invariants: a slot belongs to a commitment and has a slot index unique in it; ``blocked_*`` is
     what the reservation takes from its hosts now and is counted in their ``HostCapacity``; a
-    reservation without a target host blocks nothing. Writers: ``capacity.services.ledger`` alone.
+    reservation without a target host blocks nothing. Writers: ``capacity.ledger`` alone.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)

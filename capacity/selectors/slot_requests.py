@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.slot_request import (
+from capacity.ledger.slot_request import (
     NO_DOMAIN,
     DomainHint,
     SlotAsk,

@@ -7,7 +7,7 @@ from typing import Any
 
 from capacity.domain.flavor_groups import FlavorSpec
 from capacity.domain.nova_call import kvm_pipeline
-from capacity.domain.slot_request import NO_DOMAIN, DomainHint, SlotAsk, VmFacts
+from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk, VmFacts
 from capacity.services.pipelines import usable_pipeline
 from hosts.models import Domain, Instance, Project, ServerGroup
 from scheduling.engine import Pipeline

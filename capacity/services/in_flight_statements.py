@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 
+from capacity.ledger.rooms import EXPECTED_UNHELD
 from capacity.models import ReservationKind
-from capacity.services.ledger import EXPECTED_UNHELD
 
 # A host that changed since the snapshot, or one of its aggregates, was filtered by facts that may
 # not hold now (spec scheduling, 16.2).

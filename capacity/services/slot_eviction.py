@@ -12,6 +12,7 @@ from django.db.models import Exists, OuterRef, Q
 from capacity.domain.eviction import EvictableSlot, EvictionPlan, excess_resources
 from capacity.domain.placing import place_slots
 from capacity.hooks import ReleasedReservation, reservations_released
+from capacity.ledger.rooms import move_blocks
 from capacity.models import (
     HostCapacity,
     ReadyReason,
@@ -22,7 +23,6 @@ from capacity.models import (
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
 from capacity.selectors.slot_requests import SlotBook, held_slot
-from capacity.services.ledger import move_blocks
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import HeadroomError

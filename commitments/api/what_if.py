@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from capacity.api.problems import problem_response
 from capacity.api.views import SchedulerView
-from capacity.domain.slot_request import SlotAsk
+from capacity.ledger.slot_request import SlotAsk
 from commitments.api.parsing import MAX_NAME_LENGTH, MAX_TEXT_LENGTH, change_request
 from commitments.api.rendering import rfc3339
 from commitments.domain.admission import AdmissionPlan, CommitmentDecision

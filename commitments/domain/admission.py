@@ -15,11 +15,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from capacity.domain.blocking import blocked_resources
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.placing import SlotPlacer, table_with_released
-from capacity.domain.slot_request import DomainHint
 from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
+from capacity.ledger.blocking import blocked_resources
+from capacity.ledger.slot_request import DomainHint
 from commitments.domain.accounting import slots_message
 from commitments.domain.cores_account import CoresAccount, CoresHolding, CoresLedger
 from commitments.domain.cutting import SlotsFound, SlotsWanted, find_hosts
@@ -157,7 +157,7 @@ class SlotPlacement:
         if self.host_id is None:
             return ZERO
         seen = ZERO if self.vm is None else self.vm.resources
-        return blocked_resources(slot=self.slot, confirmed=seen, expected=ZERO)
+        return blocked_resources(slot=self.slot, confirmed=seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_packing import GroupPacking
 from capacity.domain.packing import SlotSize
 from capacity.domain.placing import SlotPlacer
-from capacity.domain.slot_request import SlotAsk, slot_name
+from capacity.ledger.slot_request import SlotAsk, slot_name
 from commitments.domain.planner import new_slots
 from scheduling.columns import BoolColumn
 from scheduling.decision import Decision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from capacity.domain.slot_request import COMMITMENT_PREFIX
+from capacity.ledger.slot_request import COMMITMENT_PREFIX
 from commitments.domain.statuses import ResourceType
 
 RESOURCE_PREFIX = "hw_version_"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.slot_request import slot_name
+from capacity.ledger.slot_request import slot_name
 from commitments.domain.payg import Adoption, PaygVm, adopt_vms
 from commitments.domain.state import CommitmentState
 from commitments.domain.subsets import PieceClass, ReachableSums

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from capacity.domain.flavor_groups import FlavorGroupDef
 from capacity.domain.placing import SlotPlacer
-from capacity.domain.slot_request import NO_DOMAIN, SlotAsk, slot_name
+from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, slot_name
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState
 from scheduling.resources import ZERO, ResourceVector

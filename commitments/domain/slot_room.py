@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from capacity.domain.blocking import blocked_resources
 from capacity.domain.sharing import InsideVm, divide_vms
+from capacity.ledger.blocking import blocked_resources
 from scheduling.resources import ZERO, ResourceVector
 
 
@@ -31,10 +31,12 @@ class SlotRoom:
 
 def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
     """Return what a slot blocks once it is ``smaller``; a slot in migration blocks more."""
-    is_moving = len(room.host_ids) > 1
-    if is_moving:
-        return smaller.maximum(room.expected)
-    return blocked_resources(slot=smaller, confirmed=room.confirmed, expected=room.expected)
+    return blocked_resources(
+        slot=smaller,
+        confirmed=room.confirmed,
+        expected=room.expected,
+        is_moving=len(room.host_ids) > 1,
+    )
 
 
 def divided_rooms(room: SlotRoom, pieces: Sequence[ResourceVector]) -> tuple[SlotRoom, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from capacity.domain.slot_request import slot_name_prefix
 from capacity.domain.units import MAX_LEDGER_AMOUNT, UnitError, declared_units_to_bytes
+from capacity.ledger.slot_request import slot_name_prefix
 from commitments.domain.changeset import CommitmentChange
 from commitments.domain.names import (
     commitment_uuid_from_slot_name,

@@ -18,8 +18,8 @@ from operator import itemgetter
 import numpy as np
 
 from capacity.domain.placing import place_slots, table_with_released
-from capacity.domain.slot_request import SlotAsk
 from capacity.domain.zone_capacity import zone_figures
+from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import AdmissionSnapshot
 from commitments.domain.cores_account import CoresLedger
 from scheduling.resources import ZERO, ResourceVector

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from capacity.domain.placing import table_with_released
-from capacity.domain.slot_request import SlotAsk
+from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from capacity.domain.placing import weigh_hosts
-from capacity.domain.slot_request import SlotAsk, slot_request
+from capacity.ledger.slot_request import SlotAsk, slot_request
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.slot_requests import HeldSlot, SlotBook, held_slots

@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db.models import Count, F, Q
 
+from capacity.ledger.rooms import lock_reservations, lock_rooms, move_blocks
+from capacity.ledger.vms import NO_VMS, slot_vm_sums
 from capacity.models import (
     AllocationState,
     ReadyReason,
@@ -16,8 +18,6 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.services.allocations import NO_VMS, slot_vm_sums
-from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.domain.admission import (
     AdmissionPlan,
     Cause,

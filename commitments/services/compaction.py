@@ -18,11 +18,11 @@ import structlog
 from django.db import DatabaseError, transaction
 
 from capacity.domain.placing import place_slots
+from capacity.ledger.rooms import lock_reservations, lock_rooms, move_blocks
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.slot_requests import HeldSlot, held_slots
-from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.metrics_compaction import count_release
 from commitments.models import CompactionOutcome, CompactionRun
 from commitments.selectors.compaction import (

@@ -14,9 +14,9 @@ from copy import copy
 from django.db.models.base import ModelState
 
 from capacity.domain.sharing import InsideVm, divide_vms
+from capacity.ledger.rooms import refresh_blocks
+from capacity.ledger.vms import vms_held_in_flight
 from capacity.models import AllocationState, Reservation, ReservationAllocation
-from capacity.services.allocations import vms_held_in_flight
-from capacity.services.ledger import refresh_blocks
 from commitments.domain.succession import SlotDivision
 from scheduling.resources import ZERO, ResourceVector
 

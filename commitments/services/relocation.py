@@ -18,12 +18,12 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
 from capacity.domain.placing import place_slots
+from capacity.ledger.rooms import lock_reservations, lock_rooms, move_blocks
 from capacity.locks import zone_lock
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.slot_requests import SlotBook, held_slot
-from capacity.services.ledger import lock_reservations, lock_rooms, move_blocks
 from commitments.metrics_slots import SLOTS_MOVED
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners

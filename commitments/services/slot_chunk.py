@@ -13,8 +13,15 @@ from typing import TypeVar
 
 from django.db.models import Manager
 
-from capacity.domain.blocking import blocked_resources
 from capacity.domain.sharing import share_vm
+from capacity.ledger.blocking import blocked_resources
+from capacity.ledger.rooms import (
+    lock_reservations,
+    lock_rooms,
+    move_blocks,
+    refresh_blocks,
+    shift_blocks,
+)
 from capacity.models import (
     AllocationState,
     FlavorGroup,
@@ -24,13 +31,6 @@ from capacity.models import (
     ReservationKind,
 )
 from capacity.selectors.zone_sums import ABSENT_STATUSES
-from capacity.services.ledger import (
-    lock_reservations,
-    lock_rooms,
-    move_blocks,
-    refresh_blocks,
-    shift_blocks,
-)
 from commitments.domain.classify import TrackedSlot, pick_slots
 from commitments.domain.verification import (
     Fate,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from capacity.domain.placing import SlotPlacer
-from capacity.domain.slot_request import SlotAsk
+from capacity.ledger.slot_request import SlotAsk
 from failover.domain.drain_cover import CoverAfter, cover_after
 from failover.domain.drill_state import DrillState
 from scheduling.decision import Decision, explain_removals

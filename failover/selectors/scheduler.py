@@ -18,7 +18,7 @@ from django.db import connection
 from capacity.domain.flavor_groups import FlavorSpec
 from capacity.domain.nova_call import kvm_pipeline
 from capacity.domain.placing import without_room
-from capacity.domain.slot_request import NO_DOMAIN, SlotAsk, VmFacts, slot_request
+from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, VmFacts, slot_request
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.vm_requests import domain_hint, instance_group, texts
 from capacity.services.pipelines import usable_pipeline

@@ -19,7 +19,7 @@ import numpy as np
 import structlog
 from django.db import IntegrityError
 
-from capacity.services.ledger import lock_rooms
+from capacity.ledger.rooms import lock_rooms
 from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot

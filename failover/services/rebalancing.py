@@ -18,9 +18,9 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
+from capacity.ledger.rooms import lock_rooms
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
-from capacity.services.ledger import lock_rooms
 from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
 from failover.domain.exchange import ExchangePlan, VmExchange, plan_exchange

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import orjson
 from django.db import connection
 
+from capacity.ledger.rooms import lock_rooms, move_blocks, refresh_blocks, shift_blocks
 from capacity.models import Reservation, ReservationKind
-from capacity.services.ledger import lock_rooms, move_blocks, refresh_blocks, shift_blocks
 from failover.constants import RESERVATION_ACTIVE
 from failover.domain.names import SUFFIX_ALPHABET, SUFFIX_LENGTH, reservation_name
 from failover.services.copying import copy_lines, copy_text, copy_time

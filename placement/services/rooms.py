@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from capacity.services.allocated import recount_allocated
+from capacity.ledger.allocated import recount_allocated
 from placement.conf import headroom
 from placement.database import run
 from placement.models import Origin

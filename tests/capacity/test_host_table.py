@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
+from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import (
     HostTableCache,
@@ -17,7 +18,6 @@ from capacity.selectors.host_table import (
     table_differences,
     verify_host_table,
 )
-from capacity.services.ledger import move_blocks, rebuild_host_capacity
 from hosts.models import Aggregate, Host, HostStatus, Instance
 from journal.metrics import metric_name
 from scheduling.resources import GIB, ResourceVector

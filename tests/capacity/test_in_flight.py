@@ -8,13 +8,14 @@ from django.db import IntegrityError
 from prometheus_client import REGISTRY
 
 from capacity.domain.in_flight import InFlightState
-from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
-from capacity.selectors.in_flight import blocked_twice_on
-from capacity.services.allocations import (
+from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.ledger.vms import (
     Booking,
     expect_in_slot,
     forget_in_slots,
 )
+from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
+from capacity.selectors.in_flight import blocked_twice_on
 from capacity.services.in_flight import (
     InFlightAsk,
     after_vm_changes,
@@ -24,7 +25,6 @@ from capacity.services.in_flight import (
     end_placement,
     in_flight_states,
 )
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight
 from commitments.services.verification import verify_slots

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.ledger.vms import Booking, expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.services.allocations import Booking, expect_in_slot
 from capacity.services.in_flight import InFlightAsk, InFlightHold
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import Choice, PlacementOutcome, ask_of, place_vm
 from hosts.models import Host
 from journal.actors import Actor

@@ -10,18 +10,17 @@ from django.db import transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.domain.blocking import AllocationView, ReservationView, unused_reservation_capacity
+from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.ledger.vms import expect_in_slot, forget_in_slots
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
-from capacity.services.allocations import expect_in_slot, forget_in_slots
 from capacity.services.in_flight import (
     InFlightAsk,
     after_vm_changes,
     end_expired,
     end_placement,
 )
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import place_vm
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
@@ -30,6 +29,7 @@ from scheduling.engine import Pipeline, passing_hosts
 from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
+from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 
 pytestmark = pytest.mark.django_db

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import AllocationState, Reservation, ReservationAllocation
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment
 from commitments.services.verification import VerificationReport, verify_slots
 from hosts.models import Host, Instance

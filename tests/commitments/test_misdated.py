@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import (
     AllocationState,
     CapacityComputation,
@@ -14,7 +15,6 @@ from capacity.models import (
     ReservationAllocation,
 )
 from capacity.selectors.capacity_freshness import zones_computed_within
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment, Condition
 from commitments.services.nudges import nudge_broken, nudge_misdated
 from commitments.services.repair import repair_due_commitments

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 from django.db import connections, transaction
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import LockSpace, take_lock, zone_lock
 from capacity.models import FlavorGroup, HostCapacity, Reservation
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment, CommitmentEvent, CommitmentState, ResourceType
 from commitments.services.repair import RepairReport, count_due_commitments, repair_due_commitments
 from commitments.tasks import dispatch_due

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from capacity.domain.flavor_groups import FlavorSpec
 from capacity.domain.placing import place_slots
-from capacity.domain.slot_request import NO_DOMAIN, DomainHint, SlotAsk
+from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk
 from capacity.models import ProjectQuota, Reservation, SchedulingDecision
 from capacity.selectors.slot_requests import domain_hints
 from commitments.models import Commitment

@@ -13,9 +13,9 @@ import pytest
 from django.db.models import Sum
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.ledger.vms import Booking, expect_in_slots, forget_in_slots
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
-from capacity.services.allocations import Booking, expect_in_slots, forget_in_slots
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment, SlotCheck
 from commitments.services.compaction import compact_zone
 from failover.services.loop import reconcile_zone

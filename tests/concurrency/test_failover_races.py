@@ -17,9 +17,9 @@ import pytest
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
+from capacity.ledger.rooms import lock_rooms, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.services.in_flight import InFlightAsk
-from capacity.services.ledger import lock_rooms, rebuild_host_capacity
 from capacity.services.placement import place_vm
 from failover.models import FailoverDecision, FailoverReservation, FailoverRun
 from failover.services import apply

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.services.allocations import expect_in_slot
 from capacity.services.in_flight import (
     InFlightAsk,
     InFlightHold,
@@ -17,7 +18,6 @@ from capacity.services.in_flight import (
     end_expired,
     end_placement,
 )
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.placement import place_vm
 from hosts.models import Host
 from journal.actors import Actor

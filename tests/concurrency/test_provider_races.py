@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from capacity.ledger.allocated import drift_from
+from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.models import HostCapacity, ReservationKind
-from capacity.services.allocated import drift_from
-from capacity.services.ledger import move_blocks, rebuild_host_capacity
 from placement.models import Aggregate, Inventory, ProviderTrait, ResourceProvider
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector

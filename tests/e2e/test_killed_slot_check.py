@@ -11,8 +11,8 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationAllocation
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import SlotCheck
 from commitments.services.verification import CHUNK_SLOTS
 from commitments.tasks import VERIFY_SLOTS

@@ -11,9 +11,9 @@ import pytest
 from django.db import IntegrityError, connections, transaction
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.pipelines import ensure_shipped_pipelines
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 from failover.hooks_scheduling import PlannedEvacuations

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation
-from capacity.services.ledger import rebuild_host_capacity
 from capacity.services.pipelines import ensure_shipped_pipelines
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState
 from failover.models import FailoverReservation

@@ -502,7 +502,7 @@ def change(uuid: str, deed: str, draw: random.Random, kinds: list[Any]) -> None:
         row.update(flavor_name=kind.name, memory_bytes=kind.memory_bytes, vcpus=kind.vcpus)
     else:
         row.delete()
-    from capacity.services.ledger import rebuild_host_capacity  # noqa: PLC0415
+    from capacity.ledger.rooms import rebuild_host_capacity  # noqa: PLC0415
 
     rebuild_host_capacity()
 

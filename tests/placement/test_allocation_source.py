@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 
+from capacity.ledger.allocated import UnknownSourceError, drift_from
+from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.metrics_allocation import AllocationDriftCollector
 from capacity.models import AllocationState, HostCapacity, ReservationKind
-from capacity.services.allocated import UnknownSourceError, drift_from
 from capacity.services.in_flight import end_placement
-from capacity.services.ledger import move_blocks, rebuild_host_capacity
 from hosts.models import Host, Instance
 from journal.metrics import metrics_page
 from placement.tasks import reconcile_hosts

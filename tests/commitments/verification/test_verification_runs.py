@@ -8,9 +8,9 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import LockSpace, take_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, SlotCheck
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.verification import VerificationReport

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.ledger import rebuild_host_capacity
 from commitments.models import CommitmentEvent, SlotCheck
 from commitments.services.verification import VerificationReport
 from hosts.models import Host, HostStatus, Instance

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.placing import place_slots
-from capacity.domain.slot_request import SlotAsk
+from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,

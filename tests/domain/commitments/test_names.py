@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.slot_request import slot_name, slot_name_prefix
+from capacity.ledger.slot_request import slot_name, slot_name_prefix
 from commitments.domain.names import (
     InvalidResourceName,
     commitment_uuid_from_slot_name,

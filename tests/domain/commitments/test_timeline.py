@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.slot_request import SlotAsk
+from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,

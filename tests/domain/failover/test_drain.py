@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import FlavorSpec
-from capacity.domain.slot_request import SlotAsk
+from capacity.ledger.slot_request import SlotAsk
 from failover.domain.drain import (
     Blocker,
     DrainInput,

@@ -15,8 +15,8 @@ from enum import StrEnum
 from django.db import connection, transaction
 
 from capacity.domain.sharing import share_vm
+from capacity.ledger.rooms import EXPECTED_UNHELD, lock_reservations, refresh_blocks
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
-from capacity.services.ledger import EXPECTED_UNHELD, lock_reservations, refresh_blocks
 from scheduling.resources import ZERO, ResourceVector
 
 SLOT_VM_SUMS = f"""

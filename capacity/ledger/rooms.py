@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import connection, transaction
 
+from capacity.ledger.allocated import LOCK_ROOMS, allocated_rows, recount_allocated
 from capacity.models import Reservation, ReservationKind
-from capacity.services.allocated import LOCK_ROOMS, allocated_rows, recount_allocated
 from scheduling.resources import ZERO, ResourceVector
 
 MOVE_BLOCKS = """
