@@ -16,11 +16,6 @@ QUOTA_EVENT = "quota_enforcement_decision"
 QUOTA_LABELS = ("mode", "decision", "resource", "availability_zone", "flavor_group")
 RESERVED_EVENT_LABELS = frozenset({"pipeline", "step", "event"})
 
-API_DURATION_SECONDS = Histogram(
-    metric_name("scheduler_api_request_duration_seconds"),
-    "Duration of requests to the scheduler; error is the public text, empty for none.",
-    ["method", "path", "status", "error"],
-)
 PIPELINE_REQUESTS = Counter(
     metric_name("filter_weigher_pipeline_requests_total"), "Runs of a pipeline.", ["pipeline"]
 )

@@ -77,6 +77,7 @@ class Unauthenticated(HeadroomError):  # noqa: N818 - a state of the caller, not
     """
 
     code = "unauthenticated"
+    status = 401
 
     def __init__(self, message: str, *, challenge: str = BEARER_CHALLENGE) -> None:
         super().__init__(message)
@@ -92,6 +93,7 @@ class Forbidden(HeadroomError):  # noqa: N818 - a state of the caller, not a def
     """The caller is known but a rule does not let it pass; ``facts["rule"]`` names the rule."""
 
     code = "forbidden"
+    status = 403
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ class LengthRequired(HeadroomError):  # noqa: N818 - named as its status
     """The body comes in chunks, without saying how long it will be."""
 
     code = "length_required"
+    status = 411
 
     def __init__(self) -> None:
         super().__init__("send the body with a Content-Length, not in chunks")

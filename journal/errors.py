@@ -20,9 +20,11 @@ class HeadroomError(Exception):
         code: Stable word, listed in ``docs/errors.md``; never reused for another meaning.
         message: One line for a person, with the numbers in it; made one line here.
         facts: The same numbers for a program.
+        status: HTTP status of the answer that tells it.
     """
 
     code = "internal"
+    status: int = 500
 
     def __init__(self, message: str, *, code: str | None = None, **facts: object) -> None:
         self.message = one_line(message)
@@ -39,6 +41,7 @@ class Unavailable(HeadroomError):  # noqa: N818 - a state of the system, not a d
     """
 
     code = "unavailable"
+    status = 503
     usual_retry_seconds = 5
 
     def __init__(
@@ -69,9 +72,11 @@ class NotReady(HeadroomError):  # noqa: N818 - a state of the system, not a defe
     """Data that an answer needs has not been computed yet."""
 
     code = "not_ready"
+    status = 503
 
 
 class InvalidInput(HeadroomError):  # noqa: N818 - names the caller's mistake
     """Input that cannot be processed: the message names the field and what is allowed."""
 
     code = "invalid_input"
+    status = 400

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import orjson
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from capacity.api import errors
-from capacity.api.nova_request import MAX_NAME_LENGTH, parse_nova_call
-from capacity.api.problems import problem_response
-from capacity.api.views import SchedulerView
+from capacity.api.nova_request import DECODE, MAX_NAME_LENGTH, parse_nova_call
 from capacity.policies import EXPLAIN
 from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
 from capacity.services.scheduling import prepared_request
+from core.api import InvalidCall, ProblemView, json_answer
 from journal.errors import InvalidInput
 from journal.heavy import Length, computed_apart, heavy_question
 from journal.json_node import JSONNode
 from scheduling.request import UnplaceableRequestError
 
 
-class ExplainView(SchedulerView):
+class ExplainView(ProblemView):
     """``POST /api/v1/scheduling/explain``: Nova's body, and hosts to explain in detail."""
 
     rule = EXPLAIN
+    limited_by = "scheduler"
     http_method_names = ["post"]
     path_label = "/api/v1/scheduling/explain"
-
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
-        """Answer errors as problem details."""
-
-        def answer(error: Exception, context: Mapping[str, object]) -> HttpResponse:
-            del context
-            response, self.error_text = problem_response(self.http_request, error)
-            return response
-
-        return answer
 
     def post(self, request: Request) -> HttpResponse:
         """Return per host the first filter that removes it, scores, and details; writes nothing."""
@@ -68,17 +55,16 @@ class ExplainView(SchedulerView):
                 )
         except UnplaceableRequestError as error:
             raise InvalidInput(str(error), code="unplaceable_request") from None
-        content = orjson.dumps(explanation.as_document())
-        return HttpResponse(content, content_type="application/json")
+        return json_answer(explanation.as_document())
 
 
 def _detailed_hosts(listed: JSONNode) -> tuple[str, ...]:
     try:
         names = tuple(item.text(max_length=MAX_NAME_LENGTH) for item in listed.items())
     except InvalidInput as error:
-        raise errors.InvalidCall(errors.DECODE, error.message) from None
+        raise InvalidCall(DECODE, error.message) from None
     if len(names) > MOST_HOSTS_IN_DETAIL:
-        raise errors.InvalidCall(
-            errors.DECODE, f"{listed.path}: at most {MOST_HOSTS_IN_DETAIL} hosts are allowed"
+        raise InvalidCall(
+            DECODE, f"{listed.path}: at most {MOST_HOSTS_IN_DETAIL} hosts are allowed"
         )
     return names

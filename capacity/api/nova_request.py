@@ -17,9 +17,9 @@ from operator import itemgetter
 import msgspec
 import orjson
 
-from capacity.api import errors
 from capacity.api.host_lists import HostList, keep_host_list, read_host_list
 from capacity.domain.nova_call import PipelineNotInferredError, inferred_pipeline
+from core.api import InvalidCall
 from journal.collector import paused_collector
 from journal.errors import InvalidInput
 from journal.json_node import JSONNode, parse_json, shortened
@@ -43,6 +43,10 @@ from scheduling.request import (
 )
 from scheduling.resources import MIB
 
+DECODE = "failed to decode request body"
+MISSING_WEIGHT = "missing weight for host"
+UNKNOWN_WEIGHT = "weight assigned to unknown host"
+OPTIONS = "invalid options"
 MAX_ID_LENGTH = 64
 MAX_NAME_LENGTH = 255
 MAX_TEXT_LENGTH = 4096
@@ -129,7 +133,7 @@ def _parsed(body: bytes) -> NovaCall:
             for name in ("request_id", "global_request_id")
         ]
     except InvalidInput as error:
-        raise errors.InvalidCall(errors.DECODE, error.message) from None
+        raise InvalidCall(DECODE, error.message) from None
     if listed is None:
         _check_weights(hosts, weights)
     elif not listed.is_kept:
@@ -182,7 +186,7 @@ def _inferred(extra_specs: Mapping[str, str]) -> str:
     try:
         return inferred_pipeline(extra_specs)
     except PipelineNotInferredError as error:
-        raise errors.InvalidCall(
+        raise InvalidCall(
             f"failed to determine {error.subject}", shortened(error.problem, MAX_NAME_LENGTH)
         ) from None
 
@@ -239,9 +243,9 @@ def _check_weights(hosts: tuple[str, ...], weights: Mapping[str, float]) -> None
         return
     unweighted = next((host for host in hosts if host not in weights), None)
     if unweighted is not None:
-        raise errors.InvalidCall(errors.MISSING_WEIGHT, shortened(unweighted))
+        raise InvalidCall(MISSING_WEIGHT, shortened(unweighted))
     unknown = next(host for host in weights if host not in known)
-    raise errors.InvalidCall(errors.UNKNOWN_WEIGHT, shortened(unknown))
+    raise InvalidCall(UNKNOWN_WEIGHT, shortened(unknown))
 
 
 def _extra_specs(node: JSONNode) -> Mapping[str, str]:
@@ -320,11 +324,9 @@ def _options(node: JSONNode) -> CallOptions:
 def _checked_options(options: CallOptions) -> CallOptions:
     problem = options.problem()
     if problem:
-        raise errors.InvalidCall(errors.OPTIONS, problem)
+        raise InvalidCall(OPTIONS, problem)
     unknown = sorted(options.ignored_reservation_types - _KIND_OF_WORD.keys())
     if unknown:
-        raise errors.InvalidCall(
-            errors.OPTIONS, f"unknown reservation type {shortened(unknown[0])!r}"
-        )
+        raise InvalidCall(OPTIONS, f"unknown reservation type {shortened(unknown[0])!r}")
     kinds = frozenset(_KIND_OF_WORD[word] for word in options.ignored_reservation_types)
     return replace(options, ignored_reservation_types=kinds)

@@ -51,6 +51,7 @@ class UnknownPipeline(HeadroomError):  # noqa: N818 - names the caller's mistake
     """No usable pipeline has the name that a request gives."""
 
     code = "unknown_pipeline"
+    status = 404
 
 
 class RunFailed(InvalidInput):

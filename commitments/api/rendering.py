@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
-import orjson
 from django.http import HttpResponse
 
 from commitments.api.errors import text_response
 from commitments.services.change import ChangeOutcome
-
-
-def json_response(payload: Mapping[str, object]) -> HttpResponse:
-    """Return a payload as a JSON outcome."""
-    return HttpResponse(orjson.dumps(payload), content_type="application/json")
+from core.api import json_answer
 
 
 def change_response(outcome: ChangeOutcome) -> HttpResponse:
@@ -26,7 +20,7 @@ def change_response(outcome: ChangeOutcome) -> HttpResponse:
         payload["rejectionReason"] = outcome.rejection_reason
         if outcome.retry_at is not None:
             payload["retryAt"] = rfc3339(outcome.retry_at)
-    return json_response(payload)
+    return json_answer(payload)
 
 
 def rfc3339(moment: datetime) -> str:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
-from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from commitments import metrics
-from commitments.api.errors import (
-    EndpointDisabled,
-    liquid_exception_handler,
-    text_response,
-)
+from commitments.api.errors import EndpointDisabled, TextErrorView, text_response
 from commitments.api.parsing import (
     parse_change_request,
     parse_project_id,
     parse_quota_request,
     parse_zones,
 )
-from commitments.api.rendering import change_response, json_response
+from commitments.api.rendering import change_response
 from commitments.api.unknown_fields import CAPACITY_REQUEST, USAGE_REQUEST
 from commitments.domain.changeset import ChangeRequest
 from commitments.policies import (
@@ -40,51 +32,28 @@ from commitments.services.change import ChangeOutcome, change_commitments
 from commitments.services.info import current_service_info
 from commitments.services.quota import set_project_quota
 from commitments.services.reports import report_capacity, report_usage
+from core.api import json_answer
 from journal.access_log import note_decision
-from journal.actors import Actor
-from journal.auth import authenticate, authorise
-from journal.bodies import body_of
 from journal.middleware import request_id_of
 
 
-class LiquidView(APIView):
-    """What the five endpoints share: authentication, switch, method, error shape, metrics.
+class LiquidView(TextErrorView):
+    """What the five endpoints share: switch, order of checks, metrics.
 
     The order of checks is that of spec liquid, 2.4: authentication first; then method and switch,
     whose order differs by endpoint; then project id and body, which the handlers read.
     """
 
-    rule: ClassVar[str] = GET_INFO
+    rule = GET_INFO
     switch: ClassVar[str] = ""
-    checks_method_first: ClassVar[bool] = False
+    checks_method_first = False
     endpoint_metrics: ClassVar[metrics.EndpointMetrics | None] = None
-    http_request: HttpRequest
-    actor: Actor
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Run the checks that come before the handler; DRF itself checks the method last."""
-        self.actor = authenticate(self.http_request)
-        authorise(self.actor, self.rule, kwargs)  # the project of the path is the target
-        if self.checks_method_first and str(request.method).lower() not in self.http_method_names:
-            raise MethodNotAllowed(str(request.method))
+        """Run the checks that come before the handler."""
+        super().initial(request, *args, **kwargs)
         if self.switch and not getattr(settings.HEADROOM.liquid, self.switch):
             raise EndpointDisabled(f"{self.switch.removeprefix('enable_')} is switched off")
-
-    def body(self) -> bytes:
-        """Return the body; see :func:`journal.bodies.body_of`."""
-        return body_of(self.http_request, limit_mib=settings.HEADROOM.liquid.max_body_mib)
-
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
-        """Answer errors in LIQUID's shape."""
-        return liquid_exception_handler
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Serve a request and count it."""
-        started = time.perf_counter()
-        self.http_request = request
-        response = super().dispatch(request, *args, **kwargs)
-        self.observe(response, time.perf_counter() - started)
-        return response
 
     def observe(self, response: HttpResponseBase, seconds: float) -> None:
         """Count an answer in the endpoint's metrics."""
@@ -101,7 +70,7 @@ class InfoView(LiquidView):
     def get(self, request: Request) -> HttpResponse:
         """Return the ServiceInfo."""
         del request
-        return json_response(current_service_info().payload)
+        return json_answer(current_service_info().payload)
 
 
 class ReportCapacityView(LiquidView):
@@ -115,7 +84,7 @@ class ReportCapacityView(LiquidView):
     def post(self, request: Request) -> HttpResponse:
         """Return capacity and usage of every group in the zones asked for."""
         zones = parse_zones(self.body(), is_lenient=True, known=CAPACITY_REQUEST)
-        return json_response(report_capacity(zones))
+        return json_answer(report_capacity(zones))
 
 
 class ReportUsageView(LiquidView):
@@ -130,7 +99,7 @@ class ReportUsageView(LiquidView):
         """Return what a project uses in the zones asked for."""
         project_id = parse_project_id(project_id)
         zones = parse_zones(self.body(), is_lenient=False, known=USAGE_REQUEST)
-        return json_response(report_usage(project_id, zones))
+        return json_answer(report_usage(project_id, zones))
 
 
 class QuotaView(LiquidView):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from capacity.api.problems import problem_response
-from capacity.api.views import SchedulerView
 from capacity.ledger.slot_request import SlotAsk
 from commitments.api.parsing import MAX_NAME_LENGTH, MAX_TEXT_LENGTH, change_request
 from commitments.api.rendering import rfc3339
@@ -21,6 +18,7 @@ from commitments.domain.what_if import WhatIfAnswer
 from commitments.policies import WHAT_IF
 from commitments.services.advice import whole_second_at_or_after
 from commitments.services.what_if import AddedHosts, WhatIfQuestion, prepare_what_if
+from core.api import JSON, ProblemView
 from journal.clock import database_now
 from journal.heavy import computed_apart, heavy_question
 from journal.json_node import JSONNode, parse_json
@@ -30,23 +28,12 @@ MOST_NEW_HOSTS_TOGETHER = 10_000
 MOST_NAMES = 10_000
 
 
-class WhatIfView(SchedulerView):
+class WhatIfView(ProblemView):
     """Decides a change request on the region as it would be."""
 
-    limited_by = "liquid"
     rule = WHAT_IF
     http_method_names = ["post"]
     path_label = "/api/v1/commitments/what-if"
-
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
-        """Answer errors as problem details."""
-
-        def answer(error: Exception, context: Mapping[str, object]) -> HttpResponse:
-            del context
-            response, self.error_text = problem_response(self.http_request, error)
-            return response
-
-        return answer
 
     def post(self, request: Request) -> HttpResponse:
         """Return the decisions, and for a refusal what would fit."""
@@ -54,7 +41,7 @@ class WhatIfView(SchedulerView):
         with heavy_question():
             answer = prepare_what_if(parse_question(self.body()), now=database_now())
             content = computed_apart(lambda: orjson.dumps(answer_document(answer())))
-        return HttpResponse(content, content_type="application/json")
+        return HttpResponse(content, content_type=JSON)
 
 
 def parse_question(body: bytes) -> WhatIfQuestion:

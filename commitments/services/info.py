@@ -125,6 +125,7 @@ class StaleVersion(HeadroomError):  # noqa: N818 - names the state of the caller
     """The caller planned with another version of our ServiceInfo."""
 
     code = "stale_info_version"
+    status = 409
 
 
 def check_info_version(version: int, resource_names: Iterable[str]) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import orjson
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from capacity.api.problems import problem_response
-from capacity.api.views import SchedulerView
+from core.api import JSON, ProblemView, json_answer
 from failover.api.rendering import (
-    Document,
     drain_document,
     drill_document,
     explanation_document,
@@ -30,7 +26,7 @@ from failover.services.nudges import start_rebalancing
 from failover.services.rebalancing import NoShadowPlan, rebalance_zone
 from failover.services.replanning import replan_vm
 from failover.services.shadow_plans import compute_shadow_plan
-from journal.auth import RULE_API_READ, RULE_API_WRITE, RULE_READ_ONLY
+from journal.auth import RULE_API_READ, RULE_API_WRITE
 from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.heavy import computed_apart, heavy_question
@@ -43,22 +39,10 @@ MOST_STEPS = 100_000
 MOST_NAMES = 20_000
 
 
-class FailoverView(SchedulerView):
-    """What the endpoints share: readers may ask, errors are problem details."""
+class FailoverView(ProblemView):
+    """Most are questions; readers may ask them."""
 
-    limited_by = "liquid"
-    rule = RULE_READ_ONLY
     http_method_names = ["post"]
-
-    def get_exception_handler(self) -> Callable[[Exception, Mapping[str, object]], HttpResponse]:
-        """Answer errors as problem details."""
-
-        def answer(error: Exception, context: Mapping[str, object]) -> HttpResponse:
-            del context
-            response, self.error_text = problem_response(self.http_request, error)
-            return response
-
-        return answer
 
 
 class SimulationView(FailoverView):
@@ -80,7 +64,7 @@ class SimulationView(FailoverView):
             except UnknownFailureDomainError as error:
                 raise InvalidInput(str(error), code="unknown_failure_domain") from None
             content = computed_apart(lambda: _simulated(state, failed, policy, explains=explains))
-        return HttpResponse(content, content_type="application/json")
+        return HttpResponse(content, content_type=JSON)
 
 
 class DrainCheckView(FailoverView):
@@ -94,8 +78,7 @@ class DrainCheckView(FailoverView):
         names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
         with heavy_question():
             answer = check_drain(names, now=database_now(), computed=computed_apart)
-        document = drain_document(answer)
-        return HttpResponse(orjson.dumps(document), content_type="application/json")
+        return json_answer(drain_document(answer))
 
 
 class DrillsView(FailoverView):
@@ -108,7 +91,7 @@ class DrillsView(FailoverView):
     def get(self, request: Request) -> HttpResponse:
         """Return the newest drill of each scope, of one zone or of all."""
         rows = latest_drills(_asked_zone(request))
-        return _answer({"drills": [drill_document(row) for row in rows]})
+        return json_answer({"drills": [drill_document(row) for row in rows]})
 
 
 class ShadowPlansView(FailoverView):
@@ -121,7 +104,7 @@ class ShadowPlansView(FailoverView):
     def get(self, request: Request) -> HttpResponse:
         """Return the newest shadow plan of each zone and how far it is carried out."""
         rows = latest_shadow_plans(_asked_zone(request))
-        return _answer({"shadow_plans": [shadow_plan_document(row) for row in rows]})
+        return json_answer({"shadow_plans": [shadow_plan_document(row) for row in rows]})
 
 
 class RebalancesView(FailoverView):
@@ -145,7 +128,7 @@ class RebalancesView(FailoverView):
         request_id = request_id_of(self.http_request)
         if node.member("apply").flag():
             start_rebalancing(zone, steps)
-            return _answer({"zone": zone, "started": True}, status=202)
+            return json_answer({"zone": zone, "started": True}, status=202)
         now = database_now()
         with heavy_question():
             plan = compute_shadow_plan(
@@ -169,7 +152,7 @@ class RebalancesView(FailoverView):
             "shadow_plan": shadow_plan_document(plan),
             "rebalancing": None if would is None else rebalancing_document(would),
         }
-        return _answer(document)
+        return json_answer(document)
 
 
 class ReplansView(FailoverView):
@@ -194,11 +177,7 @@ class ReplansView(FailoverView):
             request_id=request_id_of(self.http_request),
             is_dry_run=not node.member("apply").flag(),
         )
-        return _answer(replan_document(done))
-
-
-def _answer(document: Document, *, status: int = 200) -> HttpResponse:
-    return HttpResponse(orjson.dumps(document), content_type="application/json", status=status)
+        return json_answer(replan_document(done))
 
 
 def _asked_zone(request: Request) -> str | None:

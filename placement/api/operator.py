@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
 from django.http import HttpResponse
 
+from core.api import problem_answer
 from journal.errors import Unavailable
 from journal.heavy import Length, heavy_question
-from journal.middleware import request_id_of
 from placement.access import caller_of
 from placement.api.base import PlacementView, allowed_by, reads_json
 from placement.api.rendering import JSON_TYPE, json_answer
@@ -23,7 +22,6 @@ from placement.domain.querystring import canonical_uuid
 from placement.domain.validation import Schema
 from placement.selectors.candidates import explanation_document, simulation_body
 
-PROBLEM_JSON: Final = "application/problem+json"
 _UUID: Final = {"type": "string", "format": "uuid"}
 SIMULATION: Final = Schema(
     {
@@ -65,17 +63,12 @@ class OperatorView(PlacementView):
     def refusal(self, error: PlacementError) -> HttpResponse:
         """Return the answer to an error as problem details (RFC 9457)."""
         cause = error.__cause__
-        problem = {
-            "type": "about:blank",
-            "title": error.title,
-            "status": int(error.status),
-            "detail": error.message,
-            "code": cause.code if isinstance(cause, Unavailable) else error.wire_code,
-            "request_id": request_id_of(self.http_request),
-            **error.extra,
-        }
-        response = HttpResponse(
-            orjson.dumps(problem), content_type=PROBLEM_JSON, status=int(error.status)
+        response = problem_answer(
+            self.http_request,
+            status=error.status,
+            detail=error.message,
+            code=cause.code if isinstance(cause, Unavailable) else error.wire_code,
+            members=error.extra,
         )
         for name, value in error.headers.items():
             response[name] = value

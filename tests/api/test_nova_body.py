@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.api import host_lists
-from capacity.api.errors import InvalidCall
 from capacity.api.nova_request import parse_nova_call
+from core.api import InvalidCall
 from tests.api.scheduler_client import NovaClient
 
 NAMES = st.text(max_size=8) | st.sampled_from(["node1", "nöde", "\x00", '"', "\\", "💾"])

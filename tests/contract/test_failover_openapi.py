@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kombu.exceptions import OperationalError as BrokerError
 
-from capacity.api.views import SchedulerView
 from capacity.services.pipelines import ensure_shipped_pipelines
 from config import urls
+from core.api import ProblemView
 from failover.drill_models import ShadowPlan
 from failover.services.drills import drill_zone
 from failover.services.nudges import start_rebalancing
@@ -84,7 +84,7 @@ def test_every_url_is_documented_with_its_method_and_nothing_else() -> None:
     for route, pattern in patterns_below(get_resolver(urls.__name__)):
         view = getattr(pattern.callback, "view_class", None)
         path = as_template(route)
-        if isinstance(view, type) and issubclass(view, SchedulerView) and path.startswith(PREFIX):
+        if isinstance(view, type) and issubclass(view, ProblemView) and path.startswith(PREFIX):
             served[path] = set(view.http_method_names)
     assert documented == served
     assert served == {f"{PREFIX}/{name}": {method} for name, method in PATHS.items()}

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from django.urls import get_resolver
 
-from capacity.api.views import SchedulerView
 from config import urls
+from core.api import ApiView
 from tests.api.conftest import configure, nova  # noqa: F401 - fixtures of the API tests
 from tests.api.liquid_client import MEMBER
 from tests.api.scheduler_client import PATH, READ_ONLY, NovaClient, recorded_request
@@ -33,12 +33,12 @@ def validate(content: Any, schema: str) -> None:
     jsonschema.validate(content, root, cls=jsonschema.Draft202012Validator)
 
 
-def served() -> dict[str, type[SchedulerView]]:
+def served() -> dict[str, type[ApiView]]:
     found = {}
     for route, pattern in patterns_below(get_resolver(urls.__name__)):
         view = getattr(pattern.callback, "view_class", None)
         path = as_template(route)
-        if isinstance(view, type) and issubclass(view, SchedulerView) and path.startswith(PREFIXES):
+        if isinstance(view, type) and issubclass(view, ApiView) and path.startswith(PREFIXES):
             found[path] = view
     return found
 
