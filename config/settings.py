@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from celery.schedules import crontab, schedule
-from django.templatetags.static import static
 from django.urls import reverse_lazy
 from kombu import Queue
 
@@ -18,6 +17,7 @@ from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
 from config.queues import LONG, QUEUES, ROUTES, STEADY
 from config.sections_admin import OidcSettings
+from console.theme import UNFOLD  # noqa: F401 - a setting
 
 try:
     HEADROOM = load_environment()
@@ -120,6 +120,7 @@ INSTALLED_APPS = [
     "failover",
     "placement",
     "bridge",
+    "console",
     "config",
 ]
 MIDDLEWARE = [
@@ -146,7 +147,7 @@ WSGI_APPLICATION = "config.wsgi.application"
 APPEND_SLASH = True
 TEMPLATE_LOADERS = [
     "django.template.loaders.filesystem.Loader",
-    "journal.theme_templates.Loader",
+    "console.theme_templates.Loader",
 ]
 TEMPLATES = [
     {
@@ -205,138 +206,6 @@ X_FRAME_OPTIONS = "DENY"
 # TLS ends at the ingress in front of us; HSTS and the redirect are its business.
 SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
 
-
-def _page(title: str, icon: str, model: str) -> dict[str, Any]:
-    """Return a sidebar entry for the list of a model."""
-    label = model.replace("_", ".", 1)
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{model}_changelist"),
-        "permission": lambda request: _may_view(request, label),
-    }
-
-
-def _may_view(request: Any, label: str) -> bool:
-    app, _, name = label.partition(".")
-    return bool(request.user.has_perm(f"{app}.view_{name}"))
-
-
-UNFOLD = {
-    "SITE_TITLE": "Headroom",
-    "SITE_HEADER": "Headroom",
-    "SITE_SUBHEADER": "Capacity commitments",
-    "SITE_SYMBOL": "stacked_bar_chart",
-    "SITE_URL": None,
-    "SHOW_BACK_BUTTON": True,
-    "SHOW_HISTORY": False,  # the audit trail knows more
-    "SITE_FAVICONS": [
-        {
-            "rel": "icon",
-            "type": "image/svg+xml",
-            "href": lambda _request: static("headroom/icon.svg"),
-        }
-    ],
-    "STYLES": [lambda _request: static("headroom/admin.css")],
-    "SCRIPTS": [lambda _request: static("headroom/page.js")],
-    "DASHBOARD_CALLBACK": "commitments.dashboard.dashboard_callback",
-    "SIDEBAR": {
-        "show_search": True,
-        "navigation": [
-            {
-                "title": "Commitments",
-                "items": [
-                    {
-                        "title": "Dashboard",
-                        "icon": "dashboard",
-                        "link": reverse_lazy("admin:index"),
-                    },
-                    _page("Commitments", "handshake", "commitments_commitment"),
-                    _page("Events", "history", "commitments_commitmentevent"),
-                    _page("Covered VMs over time", "timeline", "commitments_assignmentperiod"),
-                    _page("Project quota", "speed", "capacity_projectquota"),
-                ],
-            },
-            {
-                "title": "Capacity",
-                "items": [
-                    _page("Flavor groups", "category", "capacity_flavorgroup"),
-                    _page("Group settings", "tune", "capacity_flavorgroupsettings"),
-                    _page("Group rules", "rule", "capacity_flavorgrouprule"),
-                    _page("Group capacity", "donut_large", "capacity_groupcapacity"),
-                    _page("Reservations", "bookmark", "capacity_reservation"),
-                    _page("Pipelines", "account_tree", "capacity_pipeline"),
-                    _page("Decisions", "filter_alt", "capacity_schedulingdecision"),
-                    _page("Host capacity", "stacked_bar_chart", "capacity_hostcapacity"),
-                ],
-            },
-            {
-                "title": "Failover",
-                "items": [
-                    _page("Failover coverage", "health_and_safety", "failover_coverageaccount"),
-                    _page("Failure drills", "emergency", "failover_failuredrill"),
-                    _page("Evacuations", "move_up", "failover_evacuationplan"),
-                    _page(
-                        "Failover reservations", "bookmark_added", "failover_failoverreservation"
-                    ),
-                    _page("Failover decisions", "gpp_maybe", "failover_failoverdecision"),
-                    _page("Failover runs", "autorenew", "failover_failoverrun"),
-                    _page("Failover events", "event_note", "failover_failoverevent"),
-                    _page("Failover policies", "policy", "failover_failoverpolicy"),
-                    _page("Failover zones", "front_hand", "failover_failoverzone"),
-                    _page("Shadow plans", "compare_arrows", "failover_shadowplan"),
-                ],
-            },
-            {
-                "title": "Placement",
-                "items": [
-                    _page("Providers", "lan", "placement_resourceprovider"),
-                    {
-                        "title": "Candidate explorer",
-                        "icon": "travel_explore",
-                        "link": reverse_lazy("admin:placement_resourceprovider_candidates"),
-                        "permission": lambda request: _may_view(
-                            request, "placement.resourceprovider"
-                        ),
-                    },
-                    _page("Consumers", "inventory_2", "placement_consumer"),
-                    _page("Traits", "label", "placement_trait"),
-                    _page("Resource classes", "view_module", "placement_resourceclass"),
-                    _page("Provider aggregates", "hub", "placement_aggregate"),
-                ],
-            },
-            {
-                "title": "Region",
-                "items": [
-                    _page("Hosts", "dns", "hosts_host"),
-                    _page("VMs", "deployed_code", "hosts_instance"),
-                    _page("Flavors", "straighten", "hosts_flavor"),
-                    _page("Projects", "folder", "hosts_project"),
-                    _page("Domains", "domain", "hosts_domain"),
-                    _page("Aggregates", "workspaces", "hosts_aggregate"),
-                    _page("Images", "album", "hosts_image"),
-                    _page("Server groups", "group_work", "hosts_servergroup"),
-                ],
-            },
-            {
-                "title": "Audit",
-                "items": [
-                    _page("Audit entries", "receipt_long", "journal_auditentry"),
-                    _page("Sync runs", "sync", "commitments_syncrun"),
-                    _page("Slot checks", "fact_check", "commitments_slotcheck"),
-                    _page("Compaction runs", "compress", "commitments_compactionrun"),
-                    _page("Usage checks", "checklist", "commitments_usagecheck"),
-                    _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
-                    _page("Process clocks", "schedule", "journal_processclock"),
-                    _page("Leases", "key", "journal_lease"),
-                    _page("Beat entries", "schedule", "journal_beatentry"),
-                    _page("Outbox", "outbox", "journal_outbox"),
-                    _page("Users", "person", "auth_user"),
-                ],
-            },
-        ],
-    },
-}
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],

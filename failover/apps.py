@@ -13,7 +13,6 @@ class FailoverConfig(AppConfig):
     def ready(self) -> None:
         """Register the section of region files of this app, its metrics and its hooks."""
         from failover import (  # noqa: PLC0415 - models first
-            hooks_pages,
             hooks_scheduling,
             metrics,
             region,
@@ -25,4 +24,3 @@ class FailoverConfig(AppConfig):
         metrics.show_zones(("",))  # every series of the loop exists from the start
         scrape.register()
         hooks_scheduling.register()
-        hooks_pages.register()

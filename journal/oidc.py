@@ -20,8 +20,8 @@ from django.db import models, transaction
 from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
+from journal.accounts import account_change, account_facts
 from journal.actors import Actor
-from journal.admin_accounts import account_change, account_facts
 from journal.middleware import request_id_of
 from journal.roles import ADMINISTRATOR, OPERATOR, VIEWER
 from journal.services import record_changes

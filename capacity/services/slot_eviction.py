@@ -23,10 +23,10 @@ from capacity.models import (
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
 from capacity.selectors.slot_requests import SlotBook, held_slot
+from core.text import count_text, memory_text
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import HeadroomError
-from journal.formatting import count_text, memory_text
 from journal.services import Change, record_changes
 from scheduling.decision import Decision
 from scheduling.resources import ZERO, ResourceVector

@@ -8,10 +8,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from capacity.decision_page import decision_page, fate_sentence
 from capacity.models import SchedulingDecision
 from capacity.selectors.decisions import Fate, HostFate
 from capacity.services.decisions import StepRecord
+from console.capacity.decision_page import decision_page, fate_sentence
 from hosts.models import Host
 from scheduling.request import Intent
 from tests import factories

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from capacity.models import ReservationAllocation
 from capacity.services.pipelines import ensure_shipped_pipelines
+from console.failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision, FailoverReservation
-from failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
 from failover.services.coverage import account_coverage
 from failover.services.drills import drill_zone
 from hosts.models import Host, Instance
@@ -364,7 +364,7 @@ class TestActions:
     ) -> None:
         started: list[tuple[str, int | None]] = []
         monkeypatch.setattr(
-            "failover.admin.coverage.start_rebalancing",
+            "console.failover.coverage.start_rebalancing",
             lambda zone, steps: started.append((zone, steps)),
         )
         row = ShadowPlan.objects.create(

@@ -22,9 +22,9 @@ from capacity.models import (
 )
 from capacity.services.group_capacity import ensure_fresh
 from commitments.models import AssignmentPeriod, Commitment, CommitmentState, Condition
+from console.base import CappedPaginator
 from failover.models import FailoverDecision, FailoverPolicy
 from hosts.models import Host, Instance, PlannedHostChange
-from journal.admin_base import CappedPaginator
 from journal.models import AuditEntry
 from tests import factories
 from tests.admin.conftest import grow_region
@@ -329,7 +329,7 @@ def test_a_moving_reservation_is_shown_on_both_hosts(admin_client: Client) -> No
 
 @pytest.mark.django_db
 def test_a_large_table_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.admin_base.COUNT_CAP", 3)
+    monkeypatch.setattr("console.base.COUNT_CAP", 3)
     factories.make_hosts(5)
 
     paginator = CappedPaginator(Host.objects.filter(zone="az-a"), 2)

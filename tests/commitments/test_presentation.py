@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from commitments.models import Commitment, CommitmentState, Condition, ResourceType
-from commitments.presentation import change_lines, condition_tone, differences, term_text, why_text
+from console.commitments.presentation import (
+    change_lines,
+    condition_tone,
+    differences,
+    term_text,
+    why_text,
+)
 from scheduling.resources import GIB
 
 NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)

@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from commitments.models import Commitment, SlotCheck
 from commitments.services.usage import reconcile_project_usage
-from commitments.story_page import story_page
+from console.base import row_url
+from console.commitments.story_page import story_page
 from journal.actors import task_actor
-from journal.admin_base import row_url
 from scheduling.resources import GIB
 from tests.commitments.slot_worlds import PROJECT, accepted_slot, commitment_of, put_into, vm_on
 from tests.factories import make_event, make_group, make_host

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.charts import BAR_WIDTH, Segment, stacked_bar
+from console.charts import BAR_WIDTH, Segment, stacked_bar
 
 
 def widths(svg: str) -> list[tuple[int, int]]:

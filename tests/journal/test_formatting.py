@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from journal import formatting
+from core import text as formatting
 from scheduling.resources import GIB, MIB
 
 NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)

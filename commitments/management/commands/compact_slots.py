@@ -12,10 +12,10 @@ from commitments.models import CompactionOutcome
 from commitments.selectors.compaction import HostUse, zones_with_slots
 from commitments.services.compaction import Compaction, compact_zone
 from commitments.services.compaction_plans import ZonePlan, plan_zone
+from core.text import count_text, memory_short, plural
 from journal.actors import command_actor
 from journal.clock import database_now
 from journal.errors import NotReady
-from journal.formatting import count_text, memory_short, plural
 from journal.tracing import with_new_global_request_id
 
 EXIT_REFUSED = 1

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 
+from core.text import memory_short, moment_text
 from failover.api.rendering import drain_document
 from failover.selectors.drain import DrainAnswer, check_drain
 from journal.clock import database_now
 from journal.errors import HeadroomError
-from journal.formatting import memory_short, moment_text
 
 EXIT_UNSAFE = 1
 

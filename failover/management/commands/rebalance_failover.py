@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 
+from core.text import memory_short, percent_text
 from failover.selectors.zone import failover_zones
 from failover.services.rebalancing import rebalance_zone
 from failover.services.shadow_plans import compute_shadow_plan
 from journal.actors import command_actor
 from journal.clock import database_now
 from journal.errors import HeadroomError
-from journal.formatting import memory_short, percent_text
 
 
 class Command(BaseCommand):

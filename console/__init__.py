@@ -1,0 +1,1 @@
+"""What people look at: admin classes, their pages, the dashboard, pictures."""

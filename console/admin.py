@@ -1,0 +1,25 @@
+"""Every page of the admin: Django finds them through this module, each registers its own."""
+
+from __future__ import annotations
+
+import console.capacity.decisions
+import console.capacity.groups
+import console.capacity.hosts
+import console.capacity.pipelines
+import console.capacity.reservations
+import console.commitments.commitments
+import console.commitments.compaction
+import console.commitments.refusals
+import console.commitments.slot_checks
+import console.commitments.sync_runs
+import console.commitments.usage
+import console.commitments.vms
+import console.failover.coverage
+import console.failover.drills
+import console.failover.evacuations
+import console.failover.policies
+import console.failover.reservations
+import console.failover.runs
+import console.hosts.admin
+import console.journal.admin
+import console.placement.admin  # noqa: F401

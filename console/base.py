@@ -1,0 +1,501 @@
+"""The one module that knows the admin theme: every admin class, inline and filter stands on it.
+
+Rows that the system writes are shown read-only, with their explanation; rows that operators edit
+are written through services, which audit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import (
+    IS_FACETS_VAR,
+    IS_POPUP_VAR,
+    TO_FIELD_VAR,
+    IncorrectLookupParameters,
+)
+from django.contrib.admin.views.main import (
+    ALL_VAR,
+    ERROR_FLAG,
+    ORDER_VAR,
+    PAGE_VAR,
+    SEARCH_VAR,
+    ChangeList,
+)
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db import connection, models
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin as UnfoldModelAdmin
+from unfold.admin import TabularInline as UnfoldTabularInline
+
+from core.text import NOTHING, count_text, memory_text, moment_text, relative_text
+from journal.actors import Actor
+from journal.clock import database_now
+from journal.json_node import shortened
+
+NO_FILTERS = frozenset(
+    {
+        ALL_VAR,
+        ERROR_FLAG,
+        IS_FACETS_VAR,
+        IS_POPUP_VAR,
+        ORDER_VAR,
+        PAGE_VAR,
+        SEARCH_VAR,
+        TO_FIELD_VAR,
+    }
+)
+"""Parameters of a list that choose no rows by a column."""
+REFUSED_FILTER = "headroom_refused_filter"
+COUNT_CAP = 10_000
+MAX_SEARCH_WORDS = 20
+MAX_SEARCH_CHARACTERS = 1000
+TONE_ICONS = {
+    "ok": "check_circle",
+    "warn": "schedule",
+    "bad": "error",
+    "idle": "radio_button_unchecked",
+}
+
+RowT = TypeVar("RowT", bound=models.Model)
+Column = Callable[[Any], Any]
+TextColumn = Callable[[Any], SafeString | str]
+
+if TYPE_CHECKING:
+    AnyPaginator = Paginator[Any]
+
+    class ThemeModelAdmin(admin.ModelAdmin[RowT]):
+        """The theme's admin class, as far as types go."""
+
+    class ThemeTabularInline(admin.TabularInline[RowT, Any]):
+        """The theme's inline class, as far as types go."""
+
+else:
+    AnyPaginator = Paginator
+
+    class ThemeModelAdmin(UnfoldModelAdmin):
+        """The theme's admin class."""
+
+        def __class_getitem__(cls, _row_type):
+            return cls
+
+    class ThemeTabularInline(UnfoldTabularInline):
+        """The theme's inline class."""
+
+        def __class_getitem__(cls, _row_type):
+            return cls
+
+
+class CappedPaginator(AnyPaginator):
+    """Counts at most :data:`COUNT_CAP` rows; a whole large table is estimated from statistics.
+
+    An exact count of a table of VMs or audit entries reads all of it on every page view.
+    """
+
+    template_name = "admin/parts/pagination.html"
+
+    @cached_property
+    def count(self) -> int:
+        """Number of rows that pages can reach."""
+        return self._counted[0]
+
+    @property
+    def count_text(self) -> str:
+        """The count for people, saying when it is not exact."""
+        count, prefix = self._counted
+        return f"{prefix}{count_text(count)}"
+
+    @cached_property
+    def _counted(self) -> tuple[int, str]:
+        queryset = self.object_list
+        if not isinstance(queryset, models.QuerySet):
+            return len(queryset), ""
+        if not queryset.query.where:
+            estimate = _estimated_rows(queryset.model)
+            if estimate > COUNT_CAP:
+                return estimate, "about "
+        counted = queryset.order_by().values("pk")[: COUNT_CAP + 1].count()
+        return (COUNT_CAP, "more than ") if counted > COUNT_CAP else (counted, "")
+
+
+def _estimated_rows(model: type[models.Model]) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
+            [f'"{model._meta.db_table}"'],  # noqa: SLF001 - Django's documented model API
+        )
+        row = cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+class BoundedSearch(ThemeModelAdmin[RowT]):
+    """Refuses searches that PostgreSQL could not plan: each word is a condition a field."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: models.QuerySet[RowT], search_term: str
+    ) -> tuple[models.QuerySet[RowT], bool]:
+        """Return the rows found; none, with a message, where too much is asked for."""
+        is_long = len(search_term) > MAX_SEARCH_CHARACTERS
+        if is_long or len(search_term.split()) > MAX_SEARCH_WORDS or "\0" in search_term:
+            problem = f"A search has {MAX_SEARCH_WORDS} words at most: no rows are shown"
+            self.message_user(request, problem, messages.ERROR)
+            return queryset.none(), False
+        return super().get_search_results(request, queryset, search_term)
+
+
+class BaseAdmin(BoundedSearch[RowT]):
+    """What every list and page has in common."""
+
+    show_full_result_count = False
+    paginator = CappedPaginator
+    list_per_page = 50
+    list_max_show_all = 200
+    list_fullwidth = True
+    compressed_fields = True
+    page_columns: tuple[str | Column, ...] = ()
+    """Fields of the page in order, raw columns formatted with units; every field when empty."""
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[RowT]:
+        """Return the rows; none for a list whose filter was refused."""
+        rows: models.QuerySet[RowT] = super().get_queryset(request)
+        return rows.none() if hasattr(request, REFUSED_FILTER) else rows
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return the list; an empty one with a message where a filter is not understood.
+
+        Django's own shows all rows then.
+        """
+        asked = request.GET
+        try:
+            changelist = super().get_changelist_instance(request)
+        except (IncorrectLookupParameters, DisallowedModelAdminLookup):
+            unknown = sorted(set(asked) - NO_FILTERS)
+        else:
+            unknown = self._unknown_words(request, changelist)
+            if not unknown:
+                return changelist
+        if unknown:
+            shown = ", ".join(shortened(f"{name}={asked.get(name, '')}") for name in unknown)
+            problem = f"No rows are shown: this list cannot be filtered by {shown}"
+            setattr(request, REFUSED_FILTER, unknown)
+        else:
+            problem = "There is no such page or order: the list is shown from its start"
+        self.message_user(request, problem, messages.ERROR)
+        searched = QueryDict(mutable=True)
+        if SEARCH_VAR in asked:
+            searched[SEARCH_VAR] = asked[SEARCH_VAR]
+        request.GET = searched  # type: ignore[assignment]  # mutable is all that differs
+        return super().get_changelist_instance(request)
+
+    def _unknown_words(self, request: HttpRequest, changelist: ChangeList) -> list[str]:
+        """Return the parameters of filters of this list that have no such word, or none at all."""
+        shown = {type(spec): spec for spec in changelist.filter_specs}
+        unknown = []
+        for kind in self.get_list_filter(request):
+            if not (isinstance(kind, type) and issubclass(kind, admin.SimpleListFilter)):
+                continue
+            name = str(kind.parameter_name)
+            spec = shown.get(kind)
+            if name not in request.GET:
+                continue
+            is_known = isinstance(spec, ChoiceFilter) or (
+                isinstance(spec, admin.SimpleListFilter)
+                and request.GET[name] in {str(word) for word, _ in spec.lookup_choices}
+            )
+            if not is_known:
+                unknown.append(name)
+        return unknown
+
+    def get_fields(self, request: HttpRequest, obj: RowT | None = None) -> Any:
+        """Return the page's fields; read-only ones formatted by type and name."""
+        if self.has_change_permission(request, obj):
+            return super().get_fields(request, obj)
+        chosen = self.page_columns or tuple(
+            field.name
+            for field in self.model._meta.concrete_fields  # noqa: SLF001 - public model API
+            if field.name not in {"changed_xid", "singleton"}
+        )
+        return [
+            column(self.model, name) if isinstance(name, str) and _is_field(self.model, name)
+            else name
+            for name in chosen
+        ]  # fmt: skip
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: RowT | None = None
+    ) -> list[str] | tuple[Any, ...]:
+        """Return the computed fields of the page, which the form must not look for."""
+        if self.has_change_permission(request, obj):
+            return super().get_readonly_fields(request, obj)
+        return tuple(self.get_fields(request, obj))
+
+
+class SystemOwnedAdmin(BaseAdmin[RowT]):
+    """Rows that only services write: nobody adds, edits or deletes them here."""
+
+    owner_note = "Written by the system."
+    """Who writes these rows and where to change what they say."""
+    change_form_before_template: str | None = "admin/parts/page_before.html"
+    list_before_template: str | None = "admin/parts/owner_note.html"
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Refuse: see :attr:`owner_note`."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: RowT | None = None) -> bool:
+        """Refuse: see :attr:`owner_note`."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: RowT | None = None) -> bool:
+        """Refuse: see :attr:`owner_note`."""
+        return False
+
+
+class ReadOnlyInline(ThemeTabularInline[RowT]):
+    """Related rows on a page, to look at."""
+
+    extra = 0
+    can_delete = False
+    show_change_link = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: inlines only show."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Refuse: inlines only show."""
+        return False
+
+
+class CheckedActions(BoundedSearch[RowT]):
+    """Actions that refuse forged row keys with a message; Django's own fails on them."""
+
+    def response_action(
+        self, request: HttpRequest, queryset: models.QuerySet[RowT]
+    ) -> HttpResponse | None:
+        """Run an action on the chosen rows if their keys can be keys at all."""
+        try:
+            for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
+                self.opts.pk.clean(key, None)
+        except ValidationError as error:
+            self.message_user(request, "; ".join(error.messages), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        return super().response_action(request, queryset)
+
+
+class ChoiceFilter(admin.SimpleListFilter):
+    """A filter over a fixed or queried list of words: subclasses give ``words`` and ``field``."""
+
+    field = ""
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return pairs of query value and label; none unless a subclass has some."""
+        return ()
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return the choices of the filter."""
+        return self.words()
+
+    def queryset(
+        self, request: HttpRequest, queryset: models.QuerySet[Any]
+    ) -> models.QuerySet[Any]:
+        """Keep the rows that have the chosen word."""
+        chosen = self.value()
+        return queryset if chosen is None else queryset.filter(**{self.field: chosen})
+
+
+def request_actor(request: HttpRequest) -> Actor:
+    """Return who is signed in, as the audit trail names them."""
+    return Actor(name=f"admin:{request.user.get_username()}")
+
+
+def may_view(request: HttpRequest, model: type[models.Model] | str) -> bool:
+    """Return whether who is signed in may see rows of a model.
+
+    Args:
+        request: Theirs.
+        model: The model, or its label ``app.model`` where it lives on a higher floor.
+    """
+    label = model if isinstance(model, str) else model._meta.label_lower  # noqa: SLF001 - public
+    app, _, name = label.partition(".")
+    return bool(request.user.has_perm(f"{app}.view_{name}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindTarget:
+    """Where an object type of the audit trail is found.
+
+    Attributes:
+        model: Its model, with an admin page.
+        field: The column that holds the public id.
+    """
+
+    model: type[models.Model]
+    field: str
+
+
+_find_targets: dict[str, FindTarget] = {}
+
+
+def register_findable(object_type: str, model: type[models.Model], field: str) -> None:
+    """Make objects reachable by their public id; each app registers its own."""
+    _find_targets[_find_key(object_type)] = FindTarget(model=model, field=field)
+
+
+def find_target(object_type: str) -> FindTarget | None:
+    """Return where objects of a type are found, or None for a type without a page."""
+    return _find_targets.get(_find_key(object_type))
+
+
+def _find_key(object_type: str) -> str:
+    return object_type.lower().replace("_", "").replace(" ", "")
+
+
+def find_link(object_type: str, public_id: str, text: str = "") -> SafeString | str:
+    """Link to an object by its public id; the page is looked up when the link is followed."""
+    if not public_id:
+        return NOTHING
+    if find_target(object_type) is None:
+        return text or public_id
+    url = find_url(object_type, public_id)
+    return format_html('<a class="hr-link" href="{}">{}</a>', url, text or public_id)
+
+
+def find_url(object_type: str, public_id: str) -> str:
+    """Return the address that leads to an object by its public id."""
+    return reverse("admin:headroom_find", args=[object_type, public_id])
+
+
+def row_link(row: models.Model | None, text: str = "") -> SafeString | str:
+    """Link to a row's page; a dash for None."""
+    if row is None:
+        return NOTHING
+    return format_html('<a class="hr-link" href="{}">{}</a>', row_url(row), text or str(row))
+
+
+def row_url(row: models.Model) -> str:
+    """Return the address of a row's page."""
+    meta = row._meta  # noqa: SLF001 - Django's documented model API
+    return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
+
+
+def list_url(model_label: str, **lookups: str | int) -> str:
+    """Return the address of a model's list with filters.
+
+    Args:
+        model_label: ``app.model`` in lower case; a label, because lists link up the floors too.
+        lookups: Query parameters of the list.
+    """
+    address = reverse(f"admin:{model_label.replace('.', '_')}_changelist")
+    return f"{address}?{urlencode(lookups)}" if lookups else address
+
+
+def text_link(url: str, text: str) -> SafeString:
+    """Link a text to an address of ours."""
+    return format_html('<a class="hr-link" href="{}">{}</a>', url, text)
+
+
+def badge(tone: str, text: str, hint: str = "") -> SafeString:
+    """Show a state as icon and word, never by colour alone.
+
+    Args:
+        tone: ``ok``, ``warn``, ``bad`` or ``idle``.
+        text: The word.
+        hint: Longer text on hover.
+    """
+    return format_html(
+        '<span class="hr-badge hr-{}" title="{}"><span class="material-symbols-outlined"'
+        ' aria-hidden="true">{}</span> {}</span>',
+        tone,
+        hint,
+        TONE_ICONS[tone],
+        text,
+    )
+
+
+def json_block(content: object) -> SafeString | str:
+    """Show structured content readably; a dash for nothing."""
+    if content in (None, {}, [], ""):
+        return NOTHING
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, default=str)
+    return format_html('<pre class="hr-json">{}</pre>', text)
+
+
+def time_tag(moment: datetime | None) -> SafeString | str:
+    """Show a moment in UTC with how long ago or ahead it is; a dash for None."""
+    if moment is None:
+        return NOTHING
+    return format_html(
+        '<time datetime="{}" class="hr-time">{} <span class="hr-ago">({})</span></time>',
+        moment.isoformat(),
+        moment_text(moment),
+        relative_text(moment, database_now()),
+    )
+
+
+def column(model: type[models.Model], name: str, title: str = "") -> Column:
+    """Return a read-only column for a model field, formatted with its unit.
+
+    Bytes become binary units, times UTC with a hint, JSON a block, foreign keys links, lists
+    words with commas. The column sorts by the field.
+    """
+    field = model._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
+
+    def show(row: models.Model) -> SafeString | str:
+        return _formatted(field, row)
+
+    words = name.removesuffix("_bytes").replace("_", " ")
+    for raw, written in (("vcpus", "vCPUs"), (" gib", " (GiB)"), ("uuid", "UUID"), (" id", " ID")):
+        words = words.replace(raw, written)
+    show.__name__ = name
+    show.short_description = title or words  # type: ignore[attr-defined]  # read by the admin
+    show.admin_order_field = name  # type: ignore[attr-defined]  # read by the admin
+    return show
+
+
+def _is_field(model: type[models.Model], name: str) -> bool:
+    return any(field.name == name for field in model._meta.concrete_fields)  # noqa: SLF001 - API
+
+
+def _formatted(field: Any, row: models.Model) -> SafeString | str:
+    content = getattr(row, field.name)
+    if isinstance(field, models.ForeignKey):
+        return row_link(content)
+    if content is None or content == "":
+        return NOTHING
+    if isinstance(field, models.JSONField):
+        return json_block(content)
+    shows = [show for kind, show in _TYPE_FORMATS if isinstance(content, kind)]
+    if not shows and isinstance(content, int):
+        shows = [show for ending, show in _NAME_FORMATS if field.name.endswith(ending)]
+    if not shows and field.choices:
+        return str(getattr(row, f"get_{field.name}_display")())
+    return shows[0](content) if shows else str(content)
+
+
+_TYPE_FORMATS: tuple[tuple[type, TextColumn], ...] = (
+    (bool, lambda content: badge("ok", "yes") if content else badge("idle", "no")),
+    (datetime, time_tag),
+    (list, lambda content: ", ".join(map(str, content)) or NOTHING),
+)
+_NAME_FORMATS: tuple[tuple[str, TextColumn], ...] = (
+    ("_bytes", memory_text),
+    ("vcpus", lambda content: count_text(content, "vCPUs")),
+    ("_gib", lambda content: count_text(content, "GiB")),
+)

@@ -1,0 +1,1 @@
+"""Pages of capacity: hosts with their room, flavor groups, pipelines, reservations, decisions."""

@@ -1,0 +1,392 @@
+"""What the page of a scheduling decision shows (spec scheduling, 10; issue: at a glance)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from django.utils.safestring import SafeString
+
+from capacity.domain.decision_masks import DamagedMasksError
+from capacity.models import SchedulingDecision
+from capacity.selectors.decisions import (
+    DecodedDecision,
+    Fate,
+    HostFate,
+    decode_decision,
+    history_of_vm,
+)
+from console.base import TONE_ICONS, badge, find_url, row_url, time_tag
+from console.capacity.decision_pictures import (
+    WEIGHER_TONES,
+    Part,
+    funnel_bar,
+    score_bar,
+    score_reach,
+)
+from core.text import NOTHING, count_text, memory_text, plural
+from hosts.models import Host
+
+NAMES_SHOWN = 200
+START_WEIGHT = "weight given by the caller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelStep:
+    """One filter of the funnel.
+
+    Attributes:
+        title: Its name for people.
+        step: Its name.
+        bar: The drawing.
+        summary: Removed and left in words.
+        note: Why it did nothing; empty if it did.
+        hosts: Hosts it removed, cut to :data:`NAMES_SHOWN`.
+        hidden: How many more it removed.
+        has_removed: Whether it removed any.
+        is_last_straw: Whether it removed the last host.
+    """
+
+    title: str
+    step: str
+    bar: SafeString
+    summary: str
+    note: str
+    hosts: tuple[str, ...]
+    hidden: int
+    has_removed: bool
+    is_last_straw: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedHost:
+    """One of the best hosts.
+
+    Attributes:
+        place: Its place, from 1.
+        name: Its name.
+        url: Its page; empty for a host that is gone.
+        score: Its score in words.
+        bar: The drawing.
+        parts: What it is made of.
+        is_target: Whether it was chosen.
+    """
+
+    place: int
+    name: str
+    url: str
+    score: str
+    bar: SafeString
+    parts: tuple[Part, ...]
+    is_target: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to "why not this host?"."""
+
+    host_name: str
+    tone: str
+    icon: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the summary; ``url`` is empty when there is nowhere to go."""
+
+    label: str
+    text: str | SafeString
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryLine:
+    """One run for the same VM."""
+
+    url: str
+    when: SafeString | str
+    pipeline: str
+    intent: str
+    target: str
+    hosts: str
+    outcome: SafeString
+    is_this: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionPage:
+    """Everything that the page of a decision shows beside its columns."""
+
+    tone: str
+    icon: str
+    title: str
+    sentence: str
+    facts: tuple[Fact, ...]
+    start_bar: SafeString
+    started: str
+    funnel: tuple[FunnelStep, ...]
+    ranking: tuple[RankedHost, ...]
+    key: tuple[Part, ...]
+    ranking_note: str
+    verdict: Verdict | None
+    asked_host: str
+    explanation: str
+    history: tuple[HistoryLine, ...]
+    problem: str
+
+
+def decision_page(row: SchedulingDecision, *, asked_host: str = "") -> DecisionPage:
+    """Return what the page of a decision shows.
+
+    Args:
+        row: The decision.
+        asked_host: A host that somebody asks "why not?" about; empty for none.
+    """
+    decoded, problem = _decoded(row)
+    funnel = _funnel(row, decoded)
+    key = _key(row)
+    tone = "ok" if row.is_successful else "bad"
+    return DecisionPage(
+        tone=tone,
+        icon=TONE_ICONS[tone],
+        title=outcome_title(row),
+        sentence=_sentence(row, funnel),
+        facts=_facts(row),
+        start_bar=funnel_bar(
+            before=row.hosts_in,
+            remaining=row.hosts_in,
+            started=row.hosts_in,
+            title=f"started with {plural(row.hosts_in, 'host')}",
+        ),
+        started=plural(row.hosts_in, "host"),
+        funnel=funnel,
+        ranking=_ranking(row, key),
+        key=key,
+        ranking_note=_ranking_note(row),
+        verdict=_verdict(row, decoded, asked_host) if asked_host else None,
+        asked_host=asked_host,
+        explanation=row.message,
+        history=_history(row),
+        problem=problem,
+    )
+
+
+def outcome_title(row: SchedulingDecision) -> str:
+    """Return the outcome in a few words."""
+    if row.is_successful:
+        return f"{row.target_host_name} was chosen"
+    return "No host was chosen"
+
+
+def outcome_badge(row: SchedulingDecision) -> SafeString:
+    """Show the outcome as icon and word."""
+    return badge("ok", "placed") if row.is_successful else badge("bad", "no host")
+
+
+def fate_sentence(fate: HostFate, target: str) -> str:
+    """Say what became of a host in a run.
+
+    Args:
+        fate: What became of it.
+        target: The chosen host; empty if none.
+    """
+    name = fate.host_name
+    if fate.fate is Fate.CHOSEN:
+        return f"{name} was chosen."
+    if fate.fate is Fate.REMOVED:
+        return f"{name} was removed by {step_title(fate.step)} ({fate.step})."
+    if fate.fate is Fate.NOT_CONSIDERED:
+        return f"{name} was known but not among the candidates of this request."
+    if fate.fate is Fate.UNKNOWN:
+        return f"{name} was not known when this was decided."
+    passed = f"{name} passed every filter"
+    if fate.position is not None:
+        return f"{passed} and came {_ordinal(fate.position)} with a score of {fate.score:.3f}."
+    ahead = f" behind {target}" if target else ""
+    return f"{passed}, but ranked{ahead} below the hosts whose scores are kept."
+
+
+def step_title(step: str) -> str:
+    """Return the name of a step for people."""
+    return step.removeprefix("filter_").removeprefix("kvm_").replace("_", " ")
+
+
+def _decoded(row: SchedulingDecision) -> tuple[DecodedDecision | None, str]:
+    try:
+        decoded = decode_decision(row)
+    except DamagedMasksError as error:
+        return None, f"The stored removals cannot be read: {error}."
+    if decoded is None:
+        return None, "Which hosts were removed was not recorded."
+    return decoded, ""
+
+
+def _sentence(row: SchedulingDecision, funnel: Sequence[FunnelStep]) -> str:
+    if row.is_successful:
+        passed = f"{row.hosts_out:,} of {plural(row.hosts_in, 'host')} passed every filter"
+        second = row.top_hosts[1] if len(row.top_hosts) > 1 else None
+        if second is None:
+            return f"{passed}."
+        return f"{passed}; the next best was {second['host']}."
+    last = next((step for step in funnel if step.is_last_straw), None)
+    if last is not None:
+        return f"Of {plural(row.hosts_in, 'host')}, the last were removed by {last.title}."
+    if row.hosts_out:
+        return f"{plural(row.hosts_out, 'host')} passed every filter, but none could be held."
+    return "There was no host to choose from."
+
+
+def _facts(row: SchedulingDecision) -> tuple[Fact, ...]:
+    size = f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}"
+    version = f" v{row.pipeline_version}" if row.pipeline_version else ""
+    return (
+        _linked("VM", "vm", row.vm_uuid),
+        _linked("Project", "project", row.project_id),
+        Fact(label="Asked", text=f"{row.flavor_name} ({size})" if row.flavor_name else size),
+        _linked("Flavor group", "flavor_group", row.flavor_group_name),
+        Fact(label="Intent", text=row.intent or NOTHING),
+        Fact(label="Zone", text=row.zone or "any"),
+        Fact(label="Pipeline", text=f"{row.pipeline_name}{version}"),
+        Fact(label="When", text=time_tag(row.created_at)),
+        Fact(label="Took", text=_duration(row.duration_microseconds)),
+        Fact(label="Commitment slot", text=row.outcome_class.replace("_", " ") or NOTHING),
+        Fact(label="Request", text=row.request_id or NOTHING),
+    )
+
+
+def _linked(label: str, object_type: str, public_id: str) -> Fact:
+    if not public_id:
+        return Fact(label=label, text=NOTHING)
+    return Fact(label=label, text=public_id, url=find_url(object_type, public_id))
+
+
+def _duration(microseconds: int) -> str:
+    whole, part = divmod(microseconds // 10, 100)
+    return f"{whole:,}.{part:02} ms"
+
+
+def _funnel(row: SchedulingDecision, decoded: DecodedDecision | None) -> tuple[FunnelStep, ...]:
+    steps = []
+    before = row.hosts_in
+    for entry in row.removals:
+        step, removed, remaining = entry["step"], entry["removed"], entry["remaining"]
+        names = decoded.hosts_removed_by(step) if decoded is not None and removed else ()
+        summary = (
+            f"{plural(removed, 'host')} removed, {remaining:,} left" if removed else "removed none"
+        )
+        title = step_title(step)
+        steps.append(
+            FunnelStep(
+                title=title,
+                step=step,
+                bar=funnel_bar(
+                    before=before,
+                    remaining=remaining,
+                    started=row.hosts_in,
+                    title=f"{title}: {summary}",
+                ),
+                summary=summary,
+                note=entry.get("note", ""),
+                hosts=names[:NAMES_SHOWN],
+                hidden=max(0, len(names) - NAMES_SHOWN),
+                has_removed=bool(removed),
+                is_last_straw=bool(removed) and not remaining,
+            )
+        )
+        before = remaining
+    return tuple(steps)
+
+
+def _key(row: SchedulingDecision) -> tuple[Part, ...]:
+    names: dict[str, None] = {}
+    for entry in row.top_hosts:
+        names.update(dict.fromkeys(_shares(entry)))
+    return tuple(
+        Part(
+            letter=ascii_uppercase[number % len(ascii_uppercase)],
+            name=name,
+            share=0.0,
+            tone=number % WEIGHER_TONES,
+        )
+        for number, name in enumerate(names)
+    )
+
+
+def _shares(entry: dict[str, object]) -> dict[str, float]:
+    contributions = entry.get("contributions")
+    shares = dict(contributions) if isinstance(contributions, dict) else {}
+    start = entry.get("start")
+    return {START_WEIGHT: start, **shares} if isinstance(start, float) and start else shares
+
+
+def _ranking(row: SchedulingDecision, key: Sequence[Part]) -> tuple[RankedHost, ...]:
+    shares = [_shares(entry) for entry in row.top_hosts]
+    reach = score_reach(shares)
+    names = [entry["host"] for entry in row.top_hosts]
+    known = {host.name: row_url(host) for host in Host.objects.filter(name__in=names)}
+    ranked = []
+    for place, (entry, parts_of) in enumerate(zip(row.top_hosts, shares, strict=True), start=1):
+        parts = tuple(
+            Part(letter=one.letter, name=one.name, share=parts_of.get(one.name, 0.0), tone=one.tone)
+            for one in key
+        )
+        score = f"{entry['score']:.3f}"
+        ranked.append(
+            RankedHost(
+                place=place,
+                name=entry["host"],
+                url=known.get(entry["host"], ""),
+                score=score,
+                bar=score_bar(parts, reach=reach, title=f"{entry['host']} scores {score}"),
+                parts=parts,
+                is_target=entry["host"] == row.target_host_name,
+            )
+        )
+    return tuple(ranked)
+
+
+def _ranking_note(row: SchedulingDecision) -> str:
+    shown = len(row.top_hosts)
+    if shown >= row.hosts_out:
+        return "every host that passed"
+    return f"best {shown} of {row.hosts_out:,} that passed"
+
+
+def _verdict(
+    row: SchedulingDecision, decoded: DecodedDecision | None, host_name: str
+) -> Verdict | None:
+    if decoded is None:
+        return None
+    fate = decoded.fate_of(host_name)
+    tone = {Fate.CHOSEN: "ok", Fate.PASSED: "warn", Fate.REMOVED: "bad"}.get(fate.fate, "idle")
+    return Verdict(
+        host_name=host_name,
+        tone=tone,
+        icon=TONE_ICONS[tone],
+        sentence=fate_sentence(fate, row.target_host_name),
+    )
+
+
+def _history(row: SchedulingDecision) -> tuple[HistoryLine, ...]:
+    if not row.vm_uuid:
+        return ()
+    return tuple(
+        HistoryLine(
+            url=row_url(run),
+            when=time_tag(run.created_at),
+            pipeline=run.pipeline_name,
+            intent=run.intent or NOTHING,
+            target=run.target_host_name or NOTHING,
+            hosts=f"{run.hosts_in:,} → {run.hosts_out:,}",
+            outcome=outcome_badge(run),
+            is_this=run.pk == row.pk,
+        )
+        for run in history_of_vm(row.vm_uuid)
+    )
+
+
+def _ordinal(place: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{'th' if place % 100 in {11, 12, 13} else ending}"

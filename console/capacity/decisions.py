@@ -1,0 +1,181 @@
+"""Admin of scheduling decisions: who was removed by what, who won and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from capacity.models import Pipeline, SchedulingDecision
+from capacity.selectors.decisions import decisions_about_host
+from console.base import (
+    ChoiceFilter,
+    SystemOwnedAdmin,
+    find_link,
+    time_tag,
+)
+from console.capacity.decision_page import decision_page, outcome_badge, step_title
+from console.capacity.decision_pictures import funnel_bar
+from console.capacity.refusal_page import refusal_lines
+from console.hosts.filters import ZoneFilter
+from core.text import NOTHING, memory_short
+from scheduling.request import Intent
+
+HOST_PARAMETER = "about_host"
+MENTIONS_LISTED = 200
+
+
+class PipelineFilter(ChoiceFilter):
+    """Decisions of one pipeline."""
+
+    title = "pipeline"
+    parameter_name = "pipeline"
+    field = "pipeline_name"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return the pipelines."""
+        return [(name, name) for name in Pipeline.objects.values_list("name", flat=True)]
+
+
+class IntentFilter(ChoiceFilter):
+    """Decisions for one purpose."""
+
+    title = "intent"
+    parameter_name = "intent"
+    field = "intent"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return the intents."""
+        return [(intent.value, intent.value.replace("_", " ")) for intent in Intent]
+
+
+class HostFilter(admin.SimpleListFilter):
+    """Recent decisions that considered one host; reached from the page of the host."""
+
+    title = "host that was considered"
+    parameter_name = HOST_PARAMETER
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return the host that is asked about, so that the choice can be seen and undone."""
+        host_name = request.GET.get(HOST_PARAMETER, "")
+        return [(host_name, host_name)] if host_name else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep decisions in which the host was a candidate."""
+        host_name = self.value()
+        if not host_name:
+            return queryset
+        mentions = decisions_about_host(host_name, limit=MENTIONS_LISTED)
+        return queryset.filter(pk__in=[mention.row.pk for mention in mentions])
+
+
+@admin.register(SchedulingDecision)
+class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
+    """Runs of pipelines, newest first."""
+
+    owner_note = (
+        "Recorded after each scheduling run, and forgotten after the retention of "
+        "HEADROOM_DECISIONS__RETENTION_DAYS."
+    )
+    list_before_template = "admin/decision_list_before.html"
+    # Outside the admin's own form: the page has one to ask about a host.
+    change_form_outer_before_template = "admin/decision_page.html"
+    list_display = (
+        "when",
+        "outcome",
+        "host",
+        "vm",
+        "project",
+        "flavor",
+        "zone",
+        "intent",
+        "funnel",
+        "decisive",
+    )
+    list_filter = (ZoneFilter, "is_successful", PipelineFilter, IntentFilter, HostFilter)
+    search_fields = ("=vm_uuid", "=project_id", "=target_host_name", "=request_id")
+    search_help_text = "Whole id of the VM, project or request, or whole name of the chosen host"
+    ordering = ("-id",)
+    page_columns = ("request_id", "outcome_class", "hosts_in", "hosts_out", "created_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SchedulingDecision]:
+        """Read decisions without their masks, which only pages need."""
+        return super().get_queryset(request).defer("masks", "message")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show above the list why VMs were refused lately."""
+        context = {**(extra_context or {}), "refusals": refusal_lines()}
+        return super().changelist_view(request, context)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the funnel, the ranking and the answer to "why not this host?"."""
+        row = self.get_object(request, object_id)
+        asked_host = request.GET.get("host", "").strip()
+        page = decision_page(row, asked_host=asked_host) if row is not None else None
+        context = {**(extra_context or {}), "page": page, "host_parameter": "host"}
+        return super().change_view(request, object_id, form_url, context)
+
+    @admin.display(description="when", ordering="id")
+    def when(self, row: SchedulingDecision) -> SafeString | str:
+        """Show when it was decided."""
+        return time_tag(row.created_at)
+
+    @admin.display(description="outcome", ordering="is_successful")
+    def outcome(self, row: SchedulingDecision) -> SafeString:
+        """Say whether a host was chosen."""
+        return outcome_badge(row)
+
+    @admin.display(description="host", ordering="target_host_name")
+    def host(self, row: SchedulingDecision) -> SafeString | str:
+        """Link to the chosen host."""
+        return find_link("host", row.target_host_name)
+
+    @admin.display(description="VM", ordering="vm_uuid")
+    def vm(self, row: SchedulingDecision) -> SafeString | str:
+        """Link to the VM."""
+        short = f"{row.vm_uuid[:8]}…" if row.vm_uuid else ""
+        return find_link("vm", row.vm_uuid, short)
+
+    @admin.display(description="project", ordering="project_id")
+    def project(self, row: SchedulingDecision) -> SafeString | str:
+        """Link to the project."""
+        return find_link("project", row.project_id)
+
+    @admin.display(description="flavor", ordering="flavor_name")
+    def flavor(self, row: SchedulingDecision) -> str:
+        """Show what was asked."""
+        return f"{row.flavor_name or NOTHING} ({memory_short(row.memory_bytes)})"
+
+    @admin.display(description="hosts", ordering="hosts_out")
+    def funnel(self, row: SchedulingDecision) -> SafeString:
+        """Draw how many hosts were left."""
+        words = f"{row.hosts_in:,} → {row.hosts_out:,}"
+        bar = funnel_bar(
+            before=row.hosts_in, remaining=row.hosts_out, started=row.hosts_in, title=words
+        )
+        return format_html('<span class="hr-bar-cell">{} {}</span>', bar, words)
+
+    @admin.display(description="most removed by")
+    def decisive(self, row: SchedulingDecision) -> str:
+        """Name the filter that removed most hosts, or the last ones."""
+        entries = [entry for entry in row.removals if entry["removed"]]
+        if not entries:
+            return NOTHING
+        last = next((entry for entry in entries if not entry["remaining"]), None)
+        chosen = last or max(entries, key=lambda entry: entry["removed"])
+        return f"{step_title(chosen['step'])} (−{chosen['removed']:,})"  # noqa: RUF001 - a minus

@@ -1,0 +1,270 @@
+"""Admin of hosts with their room, and of host capacity rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Greatest
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from capacity.models import HostCapacity
+from console.base import CheckedActions, SystemOwnedAdmin, find_link, list_url, text_link
+from console.capacity.page_data import host_page, utilisation_bar
+from console.failover.drain import check_drain_action
+from console.hosts.columns import CLOUD_NOTE, host_state_badge
+from console.hosts.filters import ReadyFilter, TraitFilter, ZoneFilter
+from core.text import NOTHING, count_text, memory_short, memory_text, percent_text
+from hosts.models import Host, Instance
+
+HELD = ("committed", "failover", "in_flight")
+
+
+@admin.register(Host)
+class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
+    """Hypervisors with what is used, held and free on them."""
+
+    owner_note = CLOUD_NOTE
+    change_form_before_template = "admin/host_page.html"
+    list_display = (
+        "name",
+        "zone",
+        "state_column",
+        "utilisation",
+        "vms",
+        "effective",
+        "allocated",
+        "committed",
+        "failover",
+        "free",
+    )
+    list_filter = (ZoneFilter, ReadyFilter, "state", "status", "hypervisor_type", TraitFilter)
+    search_fields = ("name", "service_host", "=openstack_id")
+    search_help_text = "Name, service host, or whole OpenStack id"
+    list_select_related = ("room",)
+    actions = (check_drain_action,)  # type: ignore[assignment]  # the one action of this page
+    page_columns = (
+        "name",
+        "openstack_id",
+        "service_host",
+        "service_id",
+        "zone",
+        "state_column",
+        "disabled_reason",
+        "down_since",
+        "terminating_since",
+        "hypervisor_type",
+        "cpu_arch",
+        "total_memory_bytes",
+        "reserved_memory_bytes",
+        "memory_ratio",
+        "effective_memory_bytes",
+        "total_vcpus",
+        "reserved_vcpus",
+        "vcpus_ratio",
+        "effective_vcpus",
+        "total_disk_gib",
+        "reserved_disk_gib",
+        "disk_ratio",
+        "effective_disk_gib",
+        "traits",
+        "aggregates",
+        "allowed_projects",
+        "provider_inventories",
+        "nested_providers",
+        "generation",
+        "created_at",
+        "updated_at",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
+        """Read hosts with their number of VMs."""
+        on_host = Instance.objects.filter(host=OuterRef("pk")).order_by().values("host")
+        counted = on_host.annotate(count=Count("pk")).values("count")
+        annotated: QuerySet[Host] = (
+            super().get_queryset(request).annotate(vm_count=Coalesce(Subquery(counted), 0))
+        )
+        return annotated
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page with room, slots and VMs."""
+        host = self.get_object(request, object_id)
+        page = host_page(host) if host is not None else None
+        context = {**(extra_context or {}), "page": page}
+        return super().change_view(request, object_id, form_url, context)
+
+    @admin.display(description="ready", ordering="state")
+    def state_column(self, row: Host) -> SafeString:
+        """Say whether new VMs and slots may be placed here."""
+        return host_state_badge(row)
+
+    @admin.display(description="VMs", ordering="vm_count")
+    def vms(self, row: Host) -> SafeString:
+        """Link to the VMs on the host."""
+        count = getattr(row, "vm_count", 0)
+        return text_link(list_url("hosts.instance", host__id__exact=row.pk), count_text(count))
+
+    @admin.display(description="effective", ordering="effective_memory_bytes")
+    def effective(self, row: Host) -> SafeString:
+        """Show what may be promised."""
+        return amounts_text(row.effective_memory_bytes, row.effective_vcpus)
+
+    @admin.display(description="allocated", ordering="room__allocated_memory_bytes")
+    def allocated(self, row: Host) -> SafeString | str:
+        """Show what VMs take."""
+        return room_amounts(row, "allocated")
+
+    @admin.display(description="committed", ordering="room__committed_memory_bytes")
+    def committed(self, row: Host) -> SafeString | str:
+        """Show what is held for commitments."""
+        return room_amounts(row, "committed")
+
+    @admin.display(description="failover", ordering="room__failover_memory_bytes")
+    def failover(self, row: Host) -> SafeString | str:
+        """Show what is held for failover."""
+        return room_amounts(row, "failover")
+
+    @admin.display(description="free")
+    def free(self, row: Host) -> SafeString | str:
+        """Show what is left; negative when over-subscribed."""
+        room = getattr(row, "room", None)
+        return NOTHING if room is None else free_text(room)
+
+    @admin.display(
+        description="memory used",
+        ordering=sum(
+            (F(f"room__{kind}_memory_bytes") for kind in HELD), F("room__allocated_memory_bytes")
+        )
+        * 1000
+        / Greatest(F("room__effective_memory_bytes"), 1),
+    )
+    def utilisation(self, row: Host) -> SafeString | str:
+        """Draw how full the host is."""
+        return utilisation_cell(getattr(row, "room", None))
+
+    @admin.display(description="aggregates")
+    def aggregates(self, row: Host) -> SafeString | str:
+        """Link to the aggregates."""
+        links = [find_link("aggregate", uuid) for uuid in row.aggregate_uuids]
+        return SafeString(", ".join(links)) if links else NOTHING
+
+
+@admin.register(HostCapacity)
+class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
+    """The truth about each host's room."""
+
+    owner_note = (
+        "Kept by the transactions that change reservations; a block is taken only where it fits. "
+        "Changing a number here would break every promise made from it."
+    )
+    list_display = (
+        "host_name",
+        "zone",
+        "effective",
+        "allocated",
+        "committed",
+        "failover",
+        "in_flight",
+        "free",
+        "utilisation",
+    )
+    list_filter = (ZoneFilter,)
+    search_fields = ("host__name",)
+    search_help_text = "Host name"
+    list_select_related = ("host",)
+    ordering = ("host__name",)
+
+    @admin.display(description="host", ordering="host__name")
+    def host_name(self, row: HostCapacity) -> str:
+        """Name the host."""
+        return row.host.name
+
+    @admin.display(description="effective", ordering="effective_memory_bytes")
+    def effective(self, row: HostCapacity) -> SafeString:
+        """Show what may be promised."""
+        return amounts_text(row.effective_memory_bytes, row.effective_vcpus)
+
+    @admin.display(description="allocated", ordering="allocated_memory_bytes")
+    def allocated(self, row: HostCapacity) -> SafeString:
+        """Show what VMs take."""
+        return amounts_text(row.allocated_memory_bytes, row.allocated_vcpus)
+
+    @admin.display(description="committed", ordering="committed_memory_bytes")
+    def committed(self, row: HostCapacity) -> SafeString:
+        """Show what is held for commitments."""
+        return amounts_text(row.committed_memory_bytes, row.committed_vcpus)
+
+    @admin.display(description="failover", ordering="failover_memory_bytes")
+    def failover(self, row: HostCapacity) -> SafeString:
+        """Show what is held for failover."""
+        return amounts_text(row.failover_memory_bytes, row.failover_vcpus)
+
+    @admin.display(description="in flight", ordering="in_flight_memory_bytes")
+    def in_flight(self, row: HostCapacity) -> SafeString:
+        """Show what is held for VMs being placed."""
+        return amounts_text(row.in_flight_memory_bytes, row.in_flight_vcpus)
+
+    @admin.display(description="free")
+    def free(self, row: HostCapacity) -> SafeString:
+        """Show what is left; negative when over-subscribed."""
+        return free_text(row)
+
+    @admin.display(description="memory used")
+    def utilisation(self, row: HostCapacity) -> SafeString | str:
+        """Draw how full the host is."""
+        return utilisation_cell(row)
+
+
+def amounts_text(memory_bytes: int, vcpus: int) -> SafeString:
+    """Show memory over vCPUs in one cell; the exact memory on hover."""
+    return format_html(
+        '<span class="hr-amount" title="{}">{}<br><span class="hr-sub">{}</span></span>',
+        memory_text(memory_bytes),
+        memory_short(memory_bytes),
+        count_text(vcpus, "vCPUs"),
+    )
+
+
+def room_amounts(host: Host, kind: str) -> SafeString | str:
+    """Show one kind of use of a host's room; a dash for a host without capacity row."""
+    room = getattr(host, "room", None)
+    if room is None:
+        return NOTHING
+    return amounts_text(getattr(room, f"{kind}_memory_bytes"), getattr(room, f"{kind}_vcpus"))
+
+
+def used_amounts(room: HostCapacity) -> tuple[int, int]:
+    """Return memory in bytes and vCPUs that VMs take or reservations hold."""
+    memory_bytes = room.allocated_memory_bytes
+    vcpus = room.allocated_vcpus
+    for kind in HELD:
+        memory_bytes += getattr(room, f"{kind}_memory_bytes")
+        vcpus += getattr(room, f"{kind}_vcpus")
+    return memory_bytes, vcpus
+
+
+def free_text(room: HostCapacity) -> SafeString:
+    """Show what is left on a host; negative when over-subscribed."""
+    memory_bytes, vcpus = used_amounts(room)
+    return amounts_text(room.effective_memory_bytes - memory_bytes, room.effective_vcpus - vcpus)
+
+
+def utilisation_cell(room: HostCapacity | None) -> SafeString | str:
+    """Draw the memory of a host with its percentage."""
+    if room is None:
+        return NOTHING
+    memory_bytes, _ = used_amounts(room)
+    return format_html(
+        '<span class="hr-bar-cell">{} {}</span>',
+        utilisation_bar(room),
+        percent_text(memory_bytes, room.effective_memory_bytes),
+    )

@@ -1,0 +1,351 @@
+"""What admin pages show of a host's room and of reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils.safestring import SafeString
+
+from capacity.models import (
+    GroupCapacity,
+    HostCapacity,
+    Reservation,
+    ReservationAllocation,
+    ReservationKind,
+)
+from console.base import badge, find_url, list_url, row_url
+from console.charts import LEGEND, Segment, stacked_bar
+from core.text import NOTHING, count_text, memory_short, memory_text, percent_text, plural
+from hosts.models import Host, Instance
+
+ROWS_SHOWN = 100
+OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomLine:
+    """One resource of a host: a bar and the numbers behind it.
+
+    Attributes:
+        resource: ``memory`` or ``vCPUs``.
+        bar: The drawing.
+        summary: Used and free in words.
+        parts: Pairs of words and amount, in the order of the bar.
+    """
+
+    resource: str
+    bar: SafeString
+    summary: str
+    parts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnShare:
+    """What one commitment has on a host: VMs inside its slots, and what it still blocks."""
+
+    vm_memory_bytes: int = 0
+    vm_vcpus: int = 0
+    blocked_memory_bytes: int = 0
+    blocked_vcpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VMLine:
+    """A VM in a reservation, for a person."""
+
+    name: str
+    url: str
+    state: str
+    size: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLine:
+    """A reservation, for a person."""
+
+    title: str
+    url: str
+    kind: str
+    flavor: str
+    memory: str
+    vcpus: str
+    blocked: str
+    host_name: str
+    host_url: str
+    zone: str
+    owner: str
+    owner_url: str
+    ready: SafeString
+    message: str
+    vms: tuple[VMLine, ...]
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPage:
+    """What a host's page shows beside its columns."""
+
+    lines: tuple[RoomLine, ...]
+    legend: tuple[tuple[str, str], ...]
+    slots: tuple[SlotLine, ...]
+    slots_note: str
+    slots_url: str
+    vms: tuple[VMLine, ...]
+    vms_note: str
+    vms_url: str
+    decisions_url: str
+
+
+def room_lines(room: HostCapacity, own: OwnShare | None = None) -> tuple[RoomLine, ...]:
+    """Return the bars of a host, memory first.
+
+    Args:
+        room: The host's capacity row.
+        own: Share of the commitment whose page this is; its parts are drawn apart.
+    """
+    return (
+        _room_line("memory", room, own, "memory_bytes", memory_short),
+        _room_line("vCPUs", room, own, "vcpus", count_text),
+    )
+
+
+def _room_line(
+    resource: str, room: HostCapacity, own: OwnShare | None, suffix: str, text: Any
+) -> RoomLine:
+    capacity_units = getattr(room, f"effective_{suffix}")
+    running = getattr(room, f"allocated_{suffix}")
+    committed = getattr(room, f"committed_{suffix}")
+    amounts = {
+        "vms": running,
+        "committed": committed,
+        "failover": getattr(room, f"failover_{suffix}"),
+        "in_flight": getattr(room, f"in_flight_{suffix}"),
+    }
+    if own is not None:
+        own_vms = min(getattr(own, f"vm_{suffix}"), running)
+        own_hold = min(getattr(own, f"blocked_{suffix}"), committed)
+        amounts = {
+            "own_vms": own_vms,
+            "own_hold": own_hold,
+            **amounts,
+            "vms": running - own_vms,
+            "committed": committed - own_hold,
+        }
+    used = sum(amounts.values())
+    free = capacity_units - used
+    amounts["free"] = max(0, free)
+    segments = [
+        Segment(kind=kind, amount_units=amount, text=text(amount), label=_label(kind, own))
+        for kind, amount in amounts.items()
+    ]
+    rest = f"{text(free)} free" if free >= 0 else f"{text(-free)} over-subscribed"
+    summary = (
+        f"{text(used)} of {text(capacity_units)} taken "
+        f"({percent_text(used, capacity_units)}), {rest}"
+    )
+    return RoomLine(
+        resource=resource,
+        bar=stacked_bar(segments, capacity_units=capacity_units, title=f"{resource}: {summary}"),
+        summary=summary,
+        parts=tuple((segment.label, segment.text) for segment in segments if segment.amount_units),
+    )
+
+
+def _label(kind: str, own: OwnShare | None) -> str:
+    return OTHERS_LEGEND.get(kind, LEGEND[kind]) if own is not None else LEGEND[kind]
+
+
+def legend(*kinds: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of kind and words, for the key under a picture."""
+    return tuple((kind, LEGEND[kind]) for kind in kinds)
+
+
+def utilisation_bar(room: HostCapacity | None) -> SafeString | str:
+    """Return the small memory bar of a list, or a dash for a host without capacity row."""
+    return room_lines(room)[0].bar if room is not None else NOTHING
+
+
+def group_bar(row: GroupCapacity) -> SafeString:
+    """Draw the memory of a group in a zone: running, reserved and unused, free, the rest."""
+    running = row.running_memory_bytes
+    unused = row.reserved_unused_memory_bytes
+    free = row.exclusively_free_memory_bytes
+    rest = max(0, row.total_memory_bytes - running - unused - free)
+    segments = [
+        Segment(kind=kind, amount_units=amount, text=memory_short(amount))
+        for kind, amount in (
+            ("vms", running),
+            ("committed", unused),
+            ("free", free),
+            ("other", rest),
+        )
+    ]
+    used = percent_text(running + unused, row.total_memory_bytes)
+    return stacked_bar(
+        segments,
+        capacity_units=row.total_memory_bytes,
+        title=f"{row.group_name} in {row.zone}: memory {used} running or reserved",
+    )
+
+
+def host_page(host: Host) -> HostPage:
+    """Return what the page of a host shows: room, reservations on it, VMs on it."""
+    room = HostCapacity.objects.filter(host=host).first()
+    here = Q(target_host=host) | Q(confirmed_host=host)
+    reservations = Reservation.objects.filter(here)
+    slots = slot_lines(reservations.order_by("kind", "commitment_id", "slot_index")[:ROWS_SHOWN])
+    running = Instance.objects.filter(host=host)
+    vms = tuple(
+        VMLine(
+            name=str(vm),
+            url=row_url(vm),
+            state=vm.status,
+            size=f"{memory_text(vm.memory_bytes)}, {count_text(vm.vcpus, 'vCPUs')}",
+        )
+        for vm in running.order_by("-memory_bytes", "name")[:ROWS_SHOWN]
+    )
+    return HostPage(
+        lines=room_lines(room) if room is not None else (),
+        legend=legend("vms", "committed", "failover", "in_flight", "free"),
+        slots=slots,
+        slots_note=shown_note(len(slots), reservations.count(), "reservation"),
+        slots_url=list_url("capacity.reservation", q=host.name),
+        vms=vms,
+        vms_note=shown_note(len(vms), running.count(), "VM"),
+        vms_url=list_url("hosts.instance", host__id__exact=host.pk),
+        decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
+    )
+
+
+def shown_note(shown: int, total: int, noun: str) -> str:
+    """Say how many rows there are, and how many of them are shown when not all."""
+    if shown == total:
+        return plural(total, noun)
+    return f"first {shown:,} of {plural(total, noun)}"
+
+
+def slot_lines(
+    reservations: QuerySet[Reservation] | Sequence[Reservation],
+) -> tuple[SlotLine, ...]:
+    """Return reservations for a table, with their VMs, in three queries.
+
+    Args:
+        reservations: Rows in the order to show; hosts and commitments are read along.
+    """
+    if isinstance(reservations, QuerySet):
+        reservations = list(
+            reservations.select_related("target_host", "confirmed_host", "commitment")
+        )
+    vms = _vms_by_reservation([row.pk for row in reservations])
+    return tuple(_slot_line(row, vms.get(row.pk, ())) for row in reservations)
+
+
+def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[VMLine, ...]]:
+    allocations = list(
+        ReservationAllocation.objects.filter(reservation_id__in=reservation_ids).order_by(
+            "reservation_id", "-state", "vm_uuid"
+        )
+    )
+    uuids = {row.vm_uuid for row in allocations}
+    names = dict(
+        Instance.objects.filter(openstack_id__in=uuids).values_list("openstack_id", "name")
+    )
+    lines: dict[int, tuple[VMLine, ...]] = {}
+    for row in allocations:
+        line = VMLine(
+            name=names.get(row.vm_uuid) or row.vm_uuid,
+            url=find_url("vm", row.vm_uuid),
+            state=row.get_state_display(),
+            size=f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}",
+        )
+        lines[row.reservation_id] = (*lines.get(row.reservation_id, ()), line)
+    return lines
+
+
+def _slot_line(row: Reservation, vms: tuple[VMLine, ...]) -> SlotLine:
+    host = row.confirmed_host or row.target_host
+    is_slot = row.kind == ReservationKind.COMMITTED
+    return SlotLine(
+        title=str(row),
+        url=row_url(row),
+        kind=row.get_kind_display(),
+        flavor=row.resource_name or NOTHING,
+        memory=memory_text(row.memory_bytes),
+        vcpus=count_text(row.vcpus),
+        blocked=_blocked_text(row),
+        host_name=host.name if host else "",
+        host_url=row_url(host) if host else "",
+        zone=row.zone,
+        owner=f"{str(row.commitment)[:8]}…" if is_slot else row.project_id or NOTHING,
+        owner_url=row_url(row.commitment) if is_slot and row.commitment else "",
+        ready=reservation_badge(row),
+        message="" if row.is_ready else row.ready_message,
+        vms=vms,
+        why=decision_sentences(row.decision),
+    )
+
+
+def _blocked_text(row: Reservation) -> str:
+    if row.blocked_memory_bytes == 0 and row.blocked_vcpus == 0:
+        return "nothing"
+    return f"{memory_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus, 'vCPUs')}"
+
+
+def reservation_badge(row: Reservation) -> SafeString:
+    """Show whether a reservation holds its capacity, and why."""
+    reason = row.get_ready_reason_display() if row.ready_reason else "not placed yet"
+    if row.is_ready:
+        moving = row.target_host_id != row.confirmed_host_id
+        return badge("warn", "moving", row.ready_message) if moving else badge("ok", reason)
+    tone = "bad" if row.is_ready is False else "idle"
+    return badge(tone, reason, row.ready_message)
+
+
+def decision_sentences(decision: object) -> tuple[str, ...]:
+    """Write a stored placement decision as short sentences, the outcome first.
+
+    Keys that are not known are written as ``key: content``, so that nothing stored is hidden.
+
+    Args:
+        decision: What the placement stored on the reservation, or None.
+    """
+    if not isinstance(decision, Mapping):
+        return () if decision in (None, "") else (str(decision),)
+    rest = {key: content for key, content in decision.items() if content not in (None, "", [], {})}
+    lines: list[str] = []
+    if "removals" in rest and "candidates_in" in rest:
+        lines = _outcome_lines(rest)
+    lines += [f"{str(key).replace('_', ' ')}: {_plain(content)}" for key, content in rest.items()]
+    return tuple(lines)
+
+
+def _outcome_lines(rest: dict[str, Any]) -> list[str]:
+    """Take what a scheduler decision holds out of ``rest`` and write it for people."""
+    started = rest.pop("candidates_in")
+    removals = rest.pop("removals")
+    chosen, top, closest = rest.pop("host", None), rest.pop("top", []), rest.pop("closest", None)
+    left = removals[-1]["remaining"] if removals else started
+    outcome = f"best of {plural(left, 'host')}" if chosen else "no host left"
+    lines = [f"{outcome}, out of {started:,}"]
+    lines += [
+        f"{step['step'].replace('_', ' ')} removed {plural(step['removed'], 'host')}"
+        for step in removals
+        if step["removed"]
+    ]
+    if top:
+        shares = ", ".join(f"{name} {share:.3f}" for name, share in top[0]["contributions"].items())
+        lines.append(f"score {top[0]['score']:.3f}" + (f" ({shares})" if shares else ""))
+        later = [f"{candidate['host']} {candidate['score']:.3f}" for candidate in top[1:]]
+        lines += [f"next best: {', '.join(later)}"] if later else []
+    return lines + ([f"largest free room: {closest}"] if closest else [])
+
+
+def _plain(content: object) -> str:
+    if isinstance(content, Mapping):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in content.items())
+    if isinstance(content, list | tuple):
+        return ", ".join(_plain(inner) for inner in content)
+    return str(content)

@@ -1,0 +1,1 @@
+"""Pages of commitments, their events, slots, usage and runs."""

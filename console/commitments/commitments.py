@@ -1,0 +1,260 @@
+"""Admin of commitments and their events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from commitments.models import Commitment, CommitmentEvent, ServiceInfoVersion
+from console.base import (
+    SystemOwnedAdmin,
+    badge,
+    column,
+    find_link,
+    json_block,
+    list_url,
+    register_findable,
+    text_link,
+    time_tag,
+)
+from console.commitments.page_data import commitment_page
+from console.commitments.presentation import (
+    amount_text,
+    change_lines,
+    condition_title,
+    condition_tone,
+)
+from console.dashboard import unfulfilled_filter
+from console.hosts.columns import with_project_name
+from console.hosts.filters import ZoneFilter
+from core.text import NOTHING, count_text, memory_text
+from journal.clock import database_now
+
+register_findable("commitment", Commitment, "commitment_uuid")
+
+
+class FulfilledFilter(admin.SimpleListFilter):
+    """Live commitments by whether they are held as promised."""
+
+    title = "held as promised"
+    parameter_name = "fulfilled"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return both answers."""
+        return [("no", "live, not held"), ("yes", "held")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep commitments by whether they are held."""
+        if self.value() == "no":
+            return queryset.filter(unfulfilled_filter(database_now()))
+        return queryset.filter(ready_status=True) if self.value() == "yes" else queryset
+
+
+@admin.register(Commitment)
+class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
+    """Promises, and whether they are kept."""
+
+    owner_note = (
+        "Commitments come from Limes, through its API calls and the syncer. Change them in Limes; "
+        "Headroom decides, holds the capacity and says here why."
+    )
+    change_form_before_template = "admin/commitment_page.html"
+    list_display = (
+        "short_uuid",
+        "project",
+        column(Commitment, "flavor_group_name", "group"),
+        column(Commitment, "resource_type", "resource"),
+        "zone",
+        "amount",
+        "state",
+        "ready",
+        "summary",
+        "used",
+        "start",
+    )
+    list_filter = (
+        FulfilledFilter,
+        "state",
+        "ready_reason",
+        ZoneFilter,
+        "resource_type",
+        "flavor_group_name",
+        "origin",
+    )
+    search_fields = ("commitment_uuid", "=project_id", "=domain_id", "=creator_request_id")
+    search_help_text = "Part of the uuid; whole project, domain or request id"
+    page_columns = (
+        "commitment_uuid",
+        "limes_id",
+        "first_listed_at",
+        "origin",
+        "state",
+        "project_link",
+        "requested",
+        "accepted",
+        "confirm_by",
+        "confirmed_at",
+        "start_time",
+        "end_time",
+        "generation",
+        "ready_observed_generation",
+        "creator_request_id",
+        "last_reconcile_at",
+        "next_reconcile_at",
+        "last_usage_reconcile_at",
+        "status_summary",
+        "accepted_spec",
+        "limes_record",
+        "created_at",
+        "updated_at",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Commitment]:
+        """Read commitments with the names of their projects."""
+        return with_project_name(super().get_queryset(request))
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page with condition, slots, hosts and events."""
+        row = self.get_object(request, object_id)
+        page = commitment_page(row, database_now()) if row is not None else None
+        context = {**(extra_context or {}), "page": page}
+        return super().change_view(request, object_id, form_url, context)
+
+    @admin.display(description="commitment", ordering="commitment_uuid")
+    def short_uuid(self, row: Commitment) -> SafeString:
+        """Show the head of the uuid; all of it on hover."""
+        uuid = row.commitment_uuid
+        shown = f"{uuid[:8]}…" if len(uuid) > 16 else uuid  # noqa: PLR2004 - width
+        return format_html('<span title="{}">{}</span>', uuid, shown)
+
+    @admin.display(description="project", ordering="project_name")
+    def project(self, row: Commitment) -> SafeString | str:
+        """Link to the project by name."""
+        return find_link("project", row.project_id, getattr(row, "project_name", None) or "")
+
+    @admin.display(description="project")
+    def project_link(self, row: Commitment) -> SafeString | str:
+        """Link to the project by id."""
+        return find_link("project", row.project_id)
+
+    @admin.display(description="amount", ordering="requested_amount")
+    def amount(self, row: Commitment) -> str:
+        """Show what was asked."""
+        return amount_text(row.resource_type, row.requested_amount)
+
+    @admin.display(description="asked")
+    def requested(self, row: Commitment) -> str:
+        """Show what was asked, with the raw number."""
+        unit = "bytes" if row.resource_type == "memory" else "vCPUs"
+        return f"{self.amount(row)} ({count_text(row.requested_amount, unit)})"
+
+    @admin.display(description="accepted")
+    def accepted(self, row: Commitment) -> str:
+        """Show what was accepted."""
+        return amount_text(row.resource_type, row.accepted_amount)
+
+    @admin.display(description="ready", ordering="ready_reason")
+    def ready(self, row: Commitment) -> SafeString:
+        """Show the condition."""
+        return badge(condition_tone(row), condition_title(row), row.ready_message)
+
+    @admin.display(description="used", ordering="used_memory_bytes")
+    def used(self, row: Commitment) -> SafeString | str:
+        """Show what assigned VMs use."""
+        if row.last_usage_reconcile_at is None:
+            return NOTHING
+        return format_html(
+            '{}<br><span class="hr-sub">{}</span>',
+            memory_text(row.used_memory_bytes),
+            count_text(row.used_vcpus, "vCPUs"),
+        )
+
+    @admin.display(description="start", ordering="start_time")
+    def start(self, row: Commitment) -> SafeString | str:
+        """Show when it takes effect."""
+        return time_tag(row.start_time)
+
+    @admin.display(description="summary")
+    def summary(self, row: Commitment) -> SafeString:
+        """Show the one-line status."""
+        return format_html('<span class="hr-wrap">{}</span>', row.status_summary or NOTHING)
+
+
+@admin.register(CommitmentEvent)
+class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
+    """What happened to commitments, also to those that are gone."""
+
+    owner_note = (
+        "Append-only: the database refuses to change or delete an event. Services write it in the "
+        "transaction of the change."
+    )
+    list_display = ("when", "commitment", "action", "actor", "changes", "why", "request_id")
+    list_display_links = ("when",)
+    list_filter = ("action",)
+    search_fields = ("^commitment_uuid", "=request_id", "actor")
+    search_help_text = "Commitment uuid (its beginning is enough), whole request id, actor"
+    page_columns = (
+        "created_at",
+        "commitment",
+        "action",
+        "actor",
+        "request_id",
+        "reason",
+        "changes",
+        "before",
+        "after",
+        "explained",
+    )
+
+    @admin.display(description="when", ordering="id")
+    def when(self, row: CommitmentEvent) -> SafeString | str:
+        """Show the time."""
+        return time_tag(row.created_at)
+
+    @admin.display(description="commitment", ordering="commitment_uuid")
+    def commitment(self, row: CommitmentEvent) -> SafeString | str:
+        """Link to the commitment."""
+        return find_link("commitment", row.commitment_uuid)
+
+    @admin.display(description="changes")
+    def changes(self, row: CommitmentEvent) -> SafeString | str:
+        """Show what changed, before and after."""
+        listed = ((line,) for line in change_lines(row.before, row.after))
+        return format_html_join("", '<span class="hr-wrap">{}</span><br>', listed) or NOTHING
+
+    @admin.display(description="why")
+    def why(self, row: CommitmentEvent) -> SafeString:
+        """Show the reason."""
+        return format_html('<span class="hr-wrap">{}</span>', row.reason or NOTHING)
+
+    @admin.display(description="explanation")
+    def explained(self, row: CommitmentEvent) -> SafeString | str:
+        """Show the stored explanation."""
+        return json_block(row.explanation)
+
+
+@admin.register(ServiceInfoVersion)
+class ServiceInfoVersionAdmin(SystemOwnedAdmin[ServiceInfoVersion]):
+    """The version of what ``info`` tells Limes."""
+
+    owner_note = "Counted up by the system when the content of info changes."
+    list_display = ("version", column(ServiceInfoVersion, "changed_at"), "groups")
+
+    @admin.display(description="content")
+    def groups(self, row: ServiceInfoVersion) -> SafeString:
+        """Link to the flavor groups behind it."""
+        return text_link(list_url("capacity.flavorgroup"), "flavor groups")

@@ -1,0 +1,120 @@
+"""Admin of usage: which commitment covered which VM when, and from where runs follow changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from commitments.models import AssignmentPeriod, UsageCheck
+from console.base import SystemOwnedAdmin, badge, column, find_link, time_tag
+from core.text import NOTHING, duration_text
+
+
+class OpenFilter(admin.SimpleListFilter):
+    """Periods by whether they still last."""
+
+    title = "lasting"
+    parameter_name = "lasting"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return both answers."""
+        return [("yes", "still covered"), ("no", "over")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep periods by whether they have an end."""
+        if self.value() in {"yes", "no"}:
+            return queryset.filter(valid_to__isnull=self.value() == "yes")
+        return queryset
+
+
+@admin.register(AssignmentPeriod)
+class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
+    """From when to when commitments covered VMs."""
+
+    owner_note = (
+        "Written by the database with every assignment, and never changed after its end. Ids stay "
+        "when VMs and commitments go. Periods are forgotten "
+        "HEADROOM_USAGE__HISTORY_RETENTION_DAYS after their end."
+    )
+    list_display = (
+        "vm",
+        "commitment",
+        column(AssignmentPeriod, "resource_type", "resource"),
+        "project",
+        column(AssignmentPeriod, "valid_from", "from"),
+        "until",
+        "lasted",
+    )
+    list_filter = (OpenFilter, "resource_type")
+    search_fields = ("=vm_uuid", "=commitment_uuid", "=project_id")
+    search_help_text = "Whole id of a VM, commitment or project"
+    page_columns = (
+        "vm",
+        "commitment",
+        "resource_type",
+        "project",
+        "valid_from",
+        "valid_to",
+        "lasted",
+    )
+
+    @admin.display(description="VM", ordering="vm_uuid")
+    def vm(self, row: AssignmentPeriod) -> SafeString | str:
+        """Link to the VM."""
+        return find_link("vm", row.vm_uuid)
+
+    @admin.display(description="covered by", ordering="commitment_uuid")
+    def commitment(self, row: AssignmentPeriod) -> SafeString | str:
+        """Link to the commitment."""
+        return find_link("commitment", row.commitment_uuid)
+
+    @admin.display(description="project", ordering="project_id")
+    def project(self, row: AssignmentPeriod) -> SafeString | str:
+        """Link to the project."""
+        return find_link("project", row.project_id)
+
+    @admin.display(description="until", ordering="valid_to")
+    def until(self, row: AssignmentPeriod) -> SafeString | str:
+        """Show its end, or that it lasts."""
+        return badge("ok", "still") if row.valid_to is None else time_tag(row.valid_to)
+
+    @admin.display(description="lasted")
+    def lasted(self, row: AssignmentPeriod) -> str:
+        """Show how long it lasted."""
+        return NOTHING if row.valid_to is None else duration_text(row.valid_to - row.valid_from)
+
+
+@admin.register(UsageCheck)
+class UsageCheckAdmin(SystemOwnedAdmin[UsageCheck]):
+    """From which state of the database the next usage run follows changes."""
+
+    owner_note = (
+        "One row, written after every whole usage run. Runs that follow changes come every "
+        "HEADROOM_USAGE__CHANGES_INTERVAL_SECONDS, runs over all projects every "
+        "HEADROOM_USAGE__COOLDOWN_SECONDS; a run that does not come is seen here first."
+    )
+    list_display = (
+        column(UsageCheck, "checked_at", "last run"),
+        column(UsageCheck, "fully_checked_at", "last run over all projects"),
+        "intervals",
+    )
+    page_columns = ("checked_at", "fully_checked_at", "intervals", "snapshot", "group_fingerprint")
+
+    @admin.display(description="runs come")
+    def intervals(self, row: UsageCheck) -> SafeString:
+        """Show how often runs should come."""
+        chosen = settings.HEADROOM.usage
+        return format_html(
+            "every {} s, over all projects every {} s",
+            chosen.changes_interval_seconds,
+            chosen.cooldown_seconds,
+        )

@@ -1,0 +1,154 @@
+"""Admin of VMs with the commitment and the reservations they count against."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from capacity.models import ReservationAllocation, ReservationKind
+from commitments.models import InstanceAssignment
+from console.base import SystemOwnedAdmin, badge, find_link, row_link
+from console.failover.cover import vm_cover_text
+from console.hosts.columns import CLOUD_NOTE, with_project_name
+from console.hosts.filters import ZoneFilter
+from core.text import NOTHING, count_text, memory_text
+from hosts.models import Instance
+
+RUNNING_STATUSES = frozenset({"ACTIVE", "RESIZE", "VERIFY_RESIZE", "MIGRATING", "REBOOT"})
+
+
+@admin.register(Instance)
+class InstanceAdmin(SystemOwnedAdmin[Instance]):
+    """Nova servers."""
+
+    owner_note = CLOUD_NOTE
+    list_display = (
+        "__str__",
+        "openstack_id",
+        "project",
+        "host_link",
+        "zone",
+        "flavor_link",
+        "memory",
+        "cores",
+        "state",
+        "covered_by",
+    )
+    list_filter = (ZoneFilter, "status", "os_type")
+    search_fields = ("=openstack_id", "name", "=project_id", "=flavor_name")
+    search_help_text = "Name; whole id, project id or flavor name"
+    list_select_related = ("host",)
+    ordering = ("-id",)
+    page_columns = (
+        "name",
+        "openstack_id",
+        "project",
+        "user_id",
+        "covered_by",
+        "reservations",
+        "failover_cover",
+        "state",
+        "vm_state",
+        "task_state",
+        "host_link",
+        "host_name",
+        "zone",
+        "flavor_link",
+        "memory_bytes",
+        "vcpus",
+        "disk_gib",
+        "os_type",
+        "nova_created_at",
+        "launched_at",
+        "nova_updated_at",
+        "flavor_extra_specs",
+        "metadata",
+        "updated_at",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Instance]:
+        """Read VMs with project name and covering commitment."""
+        covering = (
+            InstanceAssignment.objects.filter(vm_uuid=OuterRef("openstack_id"))
+            .order_by("-resource_type")
+            .values("commitment__commitment_uuid")[:1]
+        )
+        named = with_project_name(super().get_queryset(request))
+        annotated: QuerySet[Instance] = named.annotate(covering_uuid=Subquery(covering))
+        return annotated
+
+    @admin.display(description="project", ordering="project_id")
+    def project(self, row: Instance) -> SafeString | str:
+        """Link to the project by name."""
+        return find_link("project", row.project_id, getattr(row, "project_name", None) or "")
+
+    @admin.display(description="host", ordering="host__name")
+    def host_link(self, row: Instance) -> SafeString | str:
+        """Link to the host; say so when a VM is on none we know."""
+        return row_link(row.host) if row.host is not None else badge("idle", "not placed")
+
+    @admin.display(description="flavor", ordering="flavor_name")
+    def flavor_link(self, row: Instance) -> SafeString | str:
+        """Link to the flavor."""
+        return find_link("flavor", row.flavor_name)
+
+    @admin.display(description="memory", ordering="memory_bytes")
+    def memory(self, row: Instance) -> str:
+        """Show the memory."""
+        return memory_text(row.memory_bytes)
+
+    @admin.display(description="vCPUs", ordering="vcpus")
+    def cores(self, row: Instance) -> str:
+        """Show the vCPUs."""
+        return count_text(row.vcpus)
+
+    @admin.display(description="status", ordering="status")
+    def state(self, row: Instance) -> SafeString:
+        """Show Nova's status."""
+        if row.status == "ERROR":
+            return badge("bad", row.status)
+        return badge("ok" if row.status in RUNNING_STATUSES else "idle", row.status)
+
+    @admin.display(description="covered by")
+    def covered_by(self, row: Instance) -> SafeString | str:
+        """Link to the commitment that covers the VM; otherwise it is pay-as-you-go."""
+        uuid = getattr(row, "covering_uuid", None)
+        return find_link("commitment", uuid, f"{uuid[:8]}…") if uuid else "pay as you go"
+
+    @admin.display(description="in reservations")
+    def reservations(self, row: Instance) -> SafeString | str:
+        """Link to the reservations the VM sits in, expected or confirmed, and to failover ones.
+
+        A failover reservation waits for the VM elsewhere; whether it counts is the cover's to say.
+        """
+        found = list(
+            ReservationAllocation.objects.filter(vm_uuid=row.openstack_id).select_related(
+                "reservation__commitment"
+            )
+        )
+        slots = [one for one in found if one.reservation.kind == ReservationKind.COMMITTED]
+        parts = (
+            (
+                row_link(
+                    allocation.reservation,
+                    f"{allocation.reservation} of "
+                    f"{allocation.reservation.commitment or allocation.reservation.kind}",
+                ),
+                ""
+                if allocation.reservation.kind == ReservationKind.FAILOVER
+                else f" ({allocation.get_state_display()})",
+                f", {memory_text(allocation.memory_bytes)} of it"
+                if allocation in slots and len(slots) > 1
+                else "",
+            )
+            for allocation in found
+        )
+        return format_html_join(", ", "{}{}{}", parts) or NOTHING
+
+    @admin.display(description="failover cover")
+    def failover_cover(self, row: Instance) -> str:
+        """Show how many failover reservations cover the VM, of how many it needs."""
+        return vm_cover_text(row.openstack_id, row.flavor_name)

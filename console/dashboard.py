@@ -1,0 +1,383 @@
+"""What the admin's first page shows: what needs a person, then the region at a glance.
+
+One query per card, however many rows stand behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Case, Count, F, Q, Sum, When
+from django.db.models.functions import Greatest
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from capacity.models import FlavorGroup, FlavorGroupSnapshot, GroupCapacity, HostCapacity
+from commitments.models import Commitment, CommitmentState, ResourceType, SyncRun
+from console.base import badge, list_url, may_view, row_url
+from console.capacity.page_data import group_bar, legend
+from console.charts import Segment, stacked_bar
+from console.commitments.presentation import (
+    LIVE_STATES,
+    amount_text,
+    condition_title,
+    condition_tone,
+    why_text,
+)
+from console.hosts.columns import with_project_name
+from console.hosts.filters import READY_HOST
+from core.text import (
+    NOTHING,
+    count_text,
+    duration_text,
+    memory_short,
+    percent_text,
+    plural,
+    relative_text,
+    time_text,
+)
+from journal.clock import database_now
+from journal.models import AuditEntry, Heartbeat
+
+UNFULFILLED_SHOWN = 8
+GROUPS_SHOWN = 60
+RUNS_SHOWN = 4
+IMPORT_ACTION = "region_imported"
+READY_ON_HOST = Q(
+    **{f"host__{lookup}": wanted for lookup, wanted in READY_HOST.children}  # type: ignore[misc]  # Q's own pairs
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthLine:
+    """One thing that must be alive or fresh."""
+
+    name: str
+    state: SafeString
+    detail: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfulfilledLine:
+    """A live commitment that is not held as promised."""
+
+    title: str
+    url: str
+    project: str
+    state: str
+    condition: SafeString
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLine:
+    """How many commitments are in a state, and how many of them are held."""
+
+    state: str
+    url: str
+    count: str
+    accepted: str
+    open_count: str
+    bar: SafeString
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomSummary:
+    """A zone, or a flavor group in a zone, with a bar of its memory."""
+
+    name: str
+    zone: str
+    url: str
+    note: str
+    bar: SafeString
+    installed: str
+    running: str
+    committed: str
+    reserved_unused: str
+    free: str
+    extra: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """Everything on the first page that the user may see; cards that they may not are None."""
+
+    health: tuple[HealthLine, ...]
+    unfulfilled: tuple[UnfulfilledLine, ...] | None
+    unfulfilled_note: str
+    unfulfilled_url: str
+    states: tuple[StateLine, ...] | None
+    zones: tuple[RoomSummary, ...] | None
+    zone_legend: tuple[tuple[str, str], ...]
+    groups: tuple[RoomSummary, ...] | None
+    groups_note: str
+    group_legend: tuple[tuple[str, str], ...]
+
+
+def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Add the dashboard to the index page of the admin (``UNFOLD["DASHBOARD_CALLBACK"]``)."""
+    context["title"] = "Dashboard"
+    context["dashboard"] = build_dashboard(
+        database_now(), may_see=lambda model: may_view(request, model)
+    )
+    return context
+
+
+def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bool]) -> Dashboard:
+    """Read every card that may be seen: what shows figures of a model needs its view permission."""
+    sees_commitments = may_see(Commitment)
+    states, open_count = _states() if sees_commitments else (None, 0)
+    groups = _groups(now) if may_see(GroupCapacity) else None
+    return Dashboard(
+        health=_health(now, may_see),
+        unfulfilled=_unfulfilled(now) if sees_commitments else None,
+        unfulfilled_note=plural(open_count, "live commitment") + " not held as promised",
+        unfulfilled_url=list_url("commitments.commitment", fulfilled="no"),
+        states=states,
+        zones=_zones() if may_see(HostCapacity) else None,
+        zone_legend=legend("vms", "committed", "failover", "in_flight", "free"),
+        groups=None if groups is None else groups[:GROUPS_SHOWN],
+        groups_note=f"first {GROUPS_SHOWN}" if len(groups or ()) > GROUPS_SHOWN else "",
+        group_legend=(
+            ("vms", "running VMs"),
+            ("committed", "reserved, unused"),
+            ("free", "free for this group"),
+            ("other", "used by other groups or not usable"),
+        ),
+    )
+
+
+def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tuple[HealthLine, ...]:
+    about = (
+        (Heartbeat, _beat_line), (AuditEntry, _import_line), (FlavorGroup, _snapshot_line)
+    )  # fmt: skip
+    lines = [line(now) for model, line in about if may_see(model)]
+    runs = SyncRun.objects.order_by("-id")[:RUNS_SHOWN] if may_see(SyncRun) else ()
+    for run in runs:
+        finished = f"{time_text(run.finished_at, now)}" if run.finished_at else "still running"
+        is_bad = bool(run.error_code)
+        tone = "bad" if is_bad else "ok" if run.finished_at else "warn"
+        word = run.error_code or run.outcome or "running"
+        lines.append(
+            HealthLine(
+                name=f"Run: {run.source}",
+                state=badge(tone, word, run.message),
+                detail=finished,
+                url=row_url(run),
+            )
+        )
+    return tuple(lines)
+
+
+def _beat_line(now: datetime) -> HealthLine:
+    beat = Heartbeat.objects.filter(name="beat").first()
+    url = list_url("journal.heartbeat")
+    name = "Background work"
+    if beat is None:
+        detail = "no sign of life yet: retries and refreshes do not run"
+        return HealthLine(name=name, state=badge("bad", "never seen"), detail=detail, url=url)
+    age = now - beat.beaten_at
+    limit_seconds = settings.HEADROOM.beat_max_age_seconds
+    is_alive = age.total_seconds() <= limit_seconds
+    state = badge("ok", "alive") if is_alive else badge("bad", "silent")
+    detail = f"beat and worker seen {duration_text(age)} ago (limit {limit_seconds} s)"
+    return HealthLine(name=name, state=state, detail=detail, url=url)
+
+
+def _import_line(now: datetime) -> HealthLine:
+    entry = AuditEntry.objects.filter(action=IMPORT_ACTION).order_by("-id").first()
+    return HealthLine(
+        name="Last import",
+        state=badge("ok", "done") if entry else badge("idle", "none yet"),
+        detail=time_text(entry.created_at, now) if entry else NOTHING,
+        url=list_url("journal.auditentry", action=IMPORT_ACTION),
+    )
+
+
+def _snapshot_line(now: datetime) -> HealthLine:
+    snapshot = FlavorGroupSnapshot.objects.first()
+    is_ready = snapshot is not None and snapshot.is_ready
+    return HealthLine(
+        name="Flavor groups",
+        state=badge("ok", "ready") if is_ready else badge("bad", "not built yet"),
+        detail=f"built {time_text(snapshot.last_extracted_at, now)}" if snapshot else NOTHING,
+        url=list_url("capacity.flavorgroup"),
+    )
+
+
+def unfulfilled_filter(now: datetime) -> Q:
+    """Return the condition of live commitments that are not accepted."""
+    live = Q(state__in=LIVE_STATES) & (Q(end_time__isnull=True) | Q(end_time__gt=now))
+    return live & (Q(ready_status__isnull=True) | Q(ready_status=False))
+
+
+def _unfulfilled(now: datetime) -> tuple[UnfulfilledLine, ...]:
+    rows = with_project_name(Commitment.objects.filter(unfulfilled_filter(now)))
+    return tuple(
+        UnfulfilledLine(
+            title=f"{amount_text(row.resource_type, row.requested_amount)} of "
+            f"{row.flavor_group_name} in {row.zone}",
+            url=row_url(row),
+            project=getattr(row, "project_name", None) or row.project_id,
+            state=row.get_state_display(),
+            condition=badge(condition_tone(row), condition_title(row), row.ready_message),
+            sentence=row.ready_message or why_text(row, now),
+        )
+        for row in rows.order_by("ready_changed_at", "id")[:UNFULFILLED_SHOWN]
+    )
+
+
+def _states() -> tuple[tuple[StateLine, ...], int]:
+    counted = (
+        Commitment.objects.order_by()
+        .values("state")
+        .annotate(count=Count("pk"), accepted=Count("pk", filter=Q(ready_status=True)))
+    )
+    by_state = {entry["state"]: entry for entry in counted}
+    longest = max((entry["count"] for entry in by_state.values()), default=0)
+    lines = []
+    open_total = 0
+    for state in CommitmentState:
+        entry = by_state.get(state, {"count": 0, "accepted": 0})
+        is_live = state in LIVE_STATES
+        open_count = entry["count"] - entry["accepted"] if is_live else 0
+        open_total += open_count
+        lines.append(
+            StateLine(
+                state=state.label,
+                url=list_url("commitments.commitment", state__exact=state.value),
+                count=count_text(entry["count"]),
+                accepted=count_text(entry["accepted"]) if is_live else NOTHING,
+                open_count=count_text(open_count) if is_live else NOTHING,
+                bar=stacked_bar(
+                    [
+                        Segment(
+                            kind="own_vms",
+                            amount_units=entry["accepted"],
+                            text=count_text(entry["accepted"]),
+                            label="held",
+                        ),
+                        Segment(
+                            kind="failover" if is_live else "other",
+                            amount_units=entry["count"] - entry["accepted"],
+                            text=count_text(entry["count"] - entry["accepted"]),
+                            label="not held" if is_live else "nothing to hold",
+                        ),
+                    ],
+                    capacity_units=longest,
+                    title=f"{state.label}: {entry['count']}",
+                ),
+            )
+        )
+    return tuple(lines), open_total
+
+
+def _zones() -> tuple[RoomSummary, ...]:
+    used_memory = (
+        F("allocated_memory_bytes")
+        + F("committed_memory_bytes")
+        + F("failover_memory_bytes")
+        + F("in_flight_memory_bytes")
+    )
+    used_vcpus = (
+        F("allocated_vcpus") + F("committed_vcpus") + F("failover_vcpus") + F("in_flight_vcpus")
+    )
+    zones = (
+        HostCapacity.objects.order_by("zone")
+        .values("zone")
+        .annotate(
+            hosts=Count("pk"),
+            ready_hosts=Count("pk", filter=READY_ON_HOST),
+            installed=Sum("effective_memory_bytes"),
+            vms=Sum("allocated_memory_bytes"),
+            committed=Sum("committed_memory_bytes"),
+            failover=Sum("failover_memory_bytes"),
+            in_flight=Sum("in_flight_memory_bytes"),
+            free=Sum(Greatest(F("effective_memory_bytes") - used_memory, 0)),
+            free_vcpus=Sum(Greatest(F("effective_vcpus") - used_vcpus, 0)),
+            cores=Sum("effective_vcpus"),
+        )
+    )
+    return tuple(_zone_summary(zone) for zone in zones)
+
+
+def _zone_summary(zone: dict[str, Any]) -> RoomSummary:
+    segments = [
+        Segment(kind=kind, amount_units=zone[kind], text=memory_short(zone[kind]))
+        for kind in ("vms", "committed", "failover", "in_flight", "free")
+    ]
+    name = zone["zone"] or "no zone"
+    used = zone["installed"] - zone["free"]
+    return RoomSummary(
+        name=name,
+        zone=name,
+        url=list_url("hosts.host", zone=zone["zone"]),
+        note=f"{plural(zone['hosts'], 'host')}, {zone['ready_hosts']:,} ready",
+        bar=stacked_bar(
+            segments,
+            capacity_units=zone["installed"],
+            title=f"{name}: memory {percent_text(used, zone['installed'])} in use or held",
+        ),
+        installed=memory_short(zone["installed"]),
+        running=memory_short(zone["vms"]),
+        committed=memory_short(zone["committed"]),
+        reserved_unused=memory_short(zone["failover"] + zone["in_flight"]),
+        free=memory_short(zone["free"]),
+        extra=f"{count_text(zone['free_vcpus'])} of {count_text(zone['cores'])}",
+    )
+
+
+def _groups(now: datetime) -> tuple[RoomSummary, ...]:
+    rows = GroupCapacity.objects.order_by("group_name", "zone")[: GROUPS_SHOWN + 1]
+    promised = _promised_memory(now)
+    return tuple(
+        _group_summary(row, promised.get((row.group_name, row.zone), 0), now) for row in rows
+    )
+
+
+def _promised_memory(now: datetime) -> dict[tuple[str, str], int]:
+    """Return memory committed by group and zone, in bytes: what reservations are made for.
+
+    Pending commitments count once they were accepted, as their slots do.
+    """
+    amount = Case(
+        When(accepted_amount__isnull=False, then=F("accepted_amount")),
+        When(state=CommitmentState.PENDING, then=0),
+        default=F("requested_amount"),
+    )
+    sums = (
+        Commitment.objects.filter(
+            Q(end_time__isnull=True) | Q(end_time__gt=now),
+            resource_type=ResourceType.MEMORY,
+            state__in=LIVE_STATES,
+        )
+        .order_by()
+        .values_list("flavor_group_name", "zone")
+        .annotate(promised=Sum(amount))
+    )
+    return {(group, zone): int(promised) for group, zone, promised in sums}
+
+
+def _group_summary(row: GroupCapacity, promised_bytes: int, now: datetime) -> RoomSummary:
+    note = (
+        f"computed {relative_text(row.computed_at, now)}" if row.computed_at else "not computed yet"
+    )
+    return RoomSummary(
+        name=row.group_name,
+        zone=row.zone,
+        url=row_url(row),
+        note=note,
+        bar=group_bar(row),
+        installed=memory_short(row.total_memory_bytes),
+        running=memory_short(row.running_memory_bytes),
+        committed=memory_short(promised_bytes),
+        reserved_unused=memory_short(row.reserved_unused_memory_bytes),
+        free=memory_short(row.exclusively_free_memory_bytes),
+        extra=f"{row.exclusively_free_slots:,}",
+    )

@@ -1,0 +1,1 @@
+"""Pages of failover: coverage, drills, slots, runs, evacuations."""

@@ -1,0 +1,130 @@
+"""Admin of evacuation plans and their moves."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from console.base import SystemOwnedAdmin, badge, find_link, list_url, text_link, time_tag
+from console.hosts.filters import ZoneFilter
+from core.text import NOTHING
+from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
+
+MOVE_TONES = {
+    MoveState.PLANNED: "warn",
+    MoveState.STARTED: "warn",
+    MoveState.ARRIVED: "ok",
+    MoveState.UNPROTECTED: "bad",
+}
+
+
+@admin.register(EvacuationPlan)
+class EvacuationPlanAdmin(SystemOwnedAdmin[EvacuationPlan]):
+    """Who goes where when hosts died, newest first."""
+
+    owner_note = "Planned when a host is down, or when Nova first asks for one of its VMs."
+    list_display = ("zone", "state_column", "hosts", "moves", "unprotected", "started")
+    list_filter = (ZoneFilter, "state")
+    search_fields = ("zone", "=request_id")
+    ordering = ("-id",)
+    page_columns = (
+        "zone",
+        "state_column",
+        "hosts",
+        "moves",
+        "unprotected",
+        "started_at",
+        "changed_at",
+        "finished_at",
+        "request_id",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[EvacuationPlan]:
+        """Read plans with counts of their moves."""
+        counted: QuerySet[EvacuationPlan] = (
+            super()
+            .get_queryset(request)
+            .annotate(
+                move_count=Count("moves"),
+                unprotected_count=Count("moves", filter=Q(moves__state=MoveState.UNPROTECTED)),
+            )
+        )
+        return counted
+
+    @admin.display(description="state", ordering="state")
+    def state_column(self, row: EvacuationPlan) -> SafeString:
+        """Say whether it is under way."""
+        is_open = row.state == EvacuationState.OPEN
+        return badge("warn" if is_open else "ok", row.get_state_display())
+
+    @admin.display(description="dead hosts")
+    def hosts(self, row: EvacuationPlan) -> SafeString | str:
+        """Link to the hosts."""
+        links = [str(find_link("host", name)) for name in row.failed_hosts]
+        return SafeString(", ".join(links)) if links else NOTHING
+
+    @admin.display(description="VMs", ordering="move_count")
+    def moves(self, row: EvacuationPlan) -> SafeString:
+        """Link to the moves."""
+        url = list_url("failover.evacuationmove", plan__id__exact=row.pk)
+        return text_link(url, f"{getattr(row, 'move_count', 0):,}")
+
+    @admin.display(description="without a slot", ordering="unprotected_count")
+    def unprotected(self, row: EvacuationPlan) -> SafeString | str:
+        """Count the VMs that have no slot."""
+        count = getattr(row, "unprotected_count", 0)
+        return badge("bad", f"{count:,}") if count else NOTHING
+
+    @admin.display(description="started", ordering="started_at")
+    def started(self, row: EvacuationPlan) -> SafeString | str:
+        """Show when the first host died."""
+        return time_tag(row.started_at)
+
+
+@admin.register(EvacuationMove)
+class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
+    """VMs of dead hosts and the slots chosen for them."""
+
+    owner_note = EvacuationPlanAdmin.owner_note
+    list_display = ("vm", "state_column", "from_host", "target_host", "reservation_name", "changed")
+    list_filter = ("state", "reason")
+    search_fields = ("=vm_uuid", "=reservation_name")
+    search_help_text = "Whole uuid of the VM, or whole name of the slot"
+    list_select_related = ("from_host", "target_host")
+    ordering = ("-plan", "vm_uuid")
+    page_columns = (
+        "plan",
+        "vm",
+        "state_column",
+        "from_host",
+        "target_host",
+        "reservation_name",
+        "is_private",
+        "reason",
+        "changed_at",
+    )
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Let plans link to their moves."""
+        if lookup == "plan__id__exact":
+            return True
+        allowed: bool = super().lookup_allowed(lookup, value, request)
+        return allowed
+
+    @admin.display(description="VM", ordering="vm_uuid")
+    def vm(self, row: EvacuationMove) -> SafeString | str:
+        """Link to the VM."""
+        return find_link("vm", row.vm_uuid)
+
+    @admin.display(description="state", ordering="state")
+    def state_column(self, row: EvacuationMove) -> SafeString:
+        """Say what became of it."""
+        tone = MOVE_TONES.get(MoveState(row.state), "idle")
+        return badge(tone, row.get_state_display(), row.reason)
+
+    @admin.display(description="changed", ordering="changed_at")
+    def changed(self, row: EvacuationMove) -> SafeString | str:
+        """Show when it last changed."""
+        return time_tag(row.changed_at)

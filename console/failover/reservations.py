@@ -1,0 +1,147 @@
+"""Admin of failover reservations: who may use which slot (spec failover, 14.4)."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import Count, Prefetch, Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from capacity.models import ReservationAllocation
+from console.base import SystemOwnedAdmin, badge, find_link, row_link, time_tag
+from core.text import NOTHING, memory_short
+from failover.choices import SlotState
+from failover.models import FailoverReservation
+from hosts.models import Instance
+
+STATE_TONES = {
+    SlotState.ACTIVE: "ok",
+    SlotState.CONSUMING: "warn",
+    SlotState.INVALID: "bad",
+    SlotState.RETIRED: "idle",
+}
+
+
+@admin.register(FailoverReservation)
+class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
+    """Slots with their users; a VM's slots are found by its uuid."""
+
+    owner_note = (
+        "Written by the loop, by validation and by evacuations; the database keeps the rules."
+    )
+    list_display = ("name", "zone", "host", "size", "users", "state_column", "agreed", "changed")
+    list_filter = ("state", "reservation__zone")
+    search_fields = (
+        "=name",
+        "=reservation__target_host__name",
+        "=reservation__allocations__vm_uuid",
+        "=reservation__allocations__vm_host__name",
+    )
+    search_help_text = "Whole name of the slot, of its host or of a user's host, or uuid of a VM"
+    list_select_related = ("reservation__target_host",)
+    ordering = ("name",)
+    page_columns = (
+        "name",
+        "zone",
+        "host",
+        "size",
+        "state_column",
+        "user_list",
+        "agreed",
+        "changed",
+        "next_validation_at",
+        "decision",
+        "version",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverReservation]:
+        """Read slots with the number of their users and where these run."""
+        users = ReservationAllocation.objects.select_related("vm_host").order_by("pk")
+        chosen: QuerySet[FailoverReservation] = (
+            super()
+            .get_queryset(request)
+            .annotate(user_count=Count("reservation__allocations", distinct=True))
+            .prefetch_related(Prefetch("reservation__allocations", queryset=users))
+        )
+        return chosen
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[FailoverReservation], search_term: str
+    ) -> tuple[QuerySet[FailoverReservation], bool]:
+        """Find by slot, host, user's host or VM, without joining users into the count."""
+        if not search_term:
+            return queryset, False
+        users = ReservationAllocation.objects.filter(
+            Q(vm_uuid=search_term) | Q(vm_host__name=search_term)
+        )
+        found = queryset.filter(
+            Q(name=search_term)
+            | Q(reservation__target_host__name=search_term)
+            | Q(reservation__in=users.values("reservation"))
+        )
+        return found, False
+
+    @admin.display(description="zone", ordering="reservation__zone")
+    def zone(self, row: FailoverReservation) -> str:
+        """Name the zone."""
+        return row.reservation.zone
+
+    @admin.display(description="host", ordering="reservation__target_host__name")
+    def host(self, row: FailoverReservation) -> SafeString | str:
+        """Link to the host that holds it."""
+        return row_link(row.reservation.target_host)
+
+    @admin.display(description="size", ordering="reservation__memory_bytes")
+    def size(self, row: FailoverReservation) -> str:
+        """Show what it holds."""
+        held = row.reservation
+        return f"{memory_short(held.memory_bytes)}, {held.vcpus:,} vCPUs"
+
+    @admin.display(description="users", ordering="user_count")
+    def users(self, row: FailoverReservation) -> str:
+        """Count the VMs that share it."""
+        return f"{getattr(row, 'user_count', 0):,}"
+
+    @admin.display(description="users")
+    def user_list(self, row: FailoverReservation) -> SafeString | str:
+        """Link to the VMs that share it, each with its host."""
+        users = list(row.reservation.allocations.all())
+        names = dict(
+            Instance.objects.filter(openstack_id__in=[user.vm_uuid for user in users]).values_list(
+                "openstack_id", "name"
+            )
+        )
+        lines = (
+            (
+                find_link("vm", user.vm_uuid, names.get(user.vm_uuid) or user.vm_uuid),
+                row_link(user.vm_host),
+                "agreed" if user.validated_at else "not asked yet",
+            )
+            for user in users
+        )
+        return format_html_join("", "{} @ {} ({})<br>", lines) or NOTHING
+
+    @admin.display(description="state", ordering="state")
+    def state_column(self, row: FailoverReservation) -> SafeString:
+        """Say whether it covers its users."""
+        is_ready = row.reservation.is_ready is True
+        tone = STATE_TONES[SlotState(row.state)] if is_ready else "bad"
+        words = row.get_state_display() if is_ready else "not ready"
+        return badge(tone, words, row.reservation.ready_message)
+
+    @admin.display(description="acknowledged", ordering="acknowledged_at")
+    def agreed(self, row: FailoverReservation) -> SafeString | str:
+        """Show when the scheduler agreed after the last change."""
+        return time_tag(row.acknowledged_at)
+
+    @admin.display(description="changed", ordering="last_changed_at")
+    def changed(self, row: FailoverReservation) -> SafeString | str:
+        """Show when its users last changed."""
+        return time_tag(row.last_changed_at)
+
+    @admin.display(description="why this host")
+    def decision(self, row: FailoverReservation) -> str:
+        """Show what the choice stood on."""
+        facts = row.reservation.decision or {}
+        return ", ".join(f"{name}: {fact}" for name, fact in sorted(facts.items())) or NOTHING

@@ -1,0 +1,233 @@
+"""Admin of the loop's runs, of VMs without slots, and of events."""
+
+from __future__ import annotations
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from console.base import SystemOwnedAdmin, badge, find_link, time_tag
+from console.hosts.filters import ZoneFilter
+from core.text import NOTHING, duration_text
+from failover.choices import RunOutcome
+from failover.models import FailoverDecision, FailoverEvent, FailoverRun
+from failover.services.replanning import ReplanOutcome, replan_vm
+from journal.errors import HeadroomError
+from journal.middleware import request_id_of
+
+MOST_REPLANNED = 50
+OUTCOME_WORDS = {
+    ReplanOutcome.COVERED: "has all its slots",
+    ReplanOutcome.SHORT: "still lacks slots",
+    ReplanOutcome.NOT_NEEDED: "needs none now",
+    ReplanOutcome.SPOILED: "others got in the way, the loop tries again",
+    ReplanOutcome.SKIPPED: "the loop is at work in its zone",
+    ReplanOutcome.HALTED: "the brake of its zone is on",
+}
+
+OUTCOME_TONES = {
+    RunOutcome.DONE: "ok",
+    RunOutcome.RUNNING: "warn",
+    RunOutcome.HALTED: "bad",
+    RunOutcome.FAILED: "bad",
+}
+
+
+@admin.register(FailoverRun)
+class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
+    """Runs of the failover loop, newest first."""
+
+    owner_note = "Written by the loop, one row for each run in a zone."
+    list_display = (
+        "zone",
+        "outcome_column",
+        "started",
+        "took",
+        "missing",
+        "created",
+        "reused",
+        "failed",
+        "removed",
+    )
+    list_filter = (ZoneFilter, "outcome", "is_dry_run")
+    search_fields = ("zone", "=request_id")
+    ordering = ("-id",)
+    page_columns = (
+        "zone",
+        "number",
+        "outcome_column",
+        "is_dry_run",
+        "started_at",
+        "finished_at",
+        "counts",
+        "error_code",
+        "message",
+        "request_id",
+    )
+
+    @admin.display(description="outcome", ordering="outcome")
+    def outcome_column(self, row: FailoverRun) -> SafeString:
+        """Say how the run ended."""
+        tone = OUTCOME_TONES.get(RunOutcome(row.outcome), "idle")
+        words = row.get_outcome_display() + (" (dry run)" if row.is_dry_run else "")
+        return badge(tone, words, row.message)
+
+    @admin.display(description="started", ordering="started_at")
+    def started(self, row: FailoverRun) -> SafeString | str:
+        """Show when it started."""
+        return time_tag(row.started_at)
+
+    @admin.display(description="took")
+    def took(self, row: FailoverRun) -> str:
+        """Show how long it took."""
+        return (
+            NOTHING if row.finished_at is None else duration_text(row.finished_at - row.started_at)
+        )
+
+    @admin.display(description="VMs missing slots")
+    def missing(self, row: FailoverRun) -> str:
+        """Show how many VMs lacked slots before the run."""
+        return _count(row, "vms_missing_failover")
+
+    @admin.display(description="created")
+    def created(self, row: FailoverRun) -> str:
+        """Show how many slots were made."""
+        return _count(row, "created")
+
+    @admin.display(description="reused")
+    def reused(self, row: FailoverRun) -> str:
+        """Show how many slots were joined."""
+        return _count(row, "reused")
+
+    @admin.display(description="failed")
+    def failed(self, row: FailoverRun) -> str:
+        """Show how many needs could not be met."""
+        return _count(row, "failed")
+
+    @admin.display(description="changed, deleted")
+    def removed(self, row: FailoverRun) -> str:
+        """Show how many slots lost users or went."""
+        return f"{_count(row, 'reservations_updated')}, {_count(row, 'reservations_deleted')}"
+
+
+def _count(row: FailoverRun, name: str) -> str:
+    return f"{row.counts.get(name, 0):,}"
+
+
+@admin.action(description="Plan these VMs now", permissions=["replan"])
+def replan_now(
+    _: admin.ModelAdmin[FailoverDecision], request: HttpRequest, rows: QuerySet[FailoverDecision]
+) -> None:
+    """Plan some VMs without waiting for the loop, and say what became of each."""
+    uuids = list(rows.values_list("vm_uuid", flat=True)[: MOST_REPLANNED + 1])
+    for vm_uuid in uuids[:MOST_REPLANNED]:
+        try:
+            done = replan_vm(vm_uuid, request_id=request_id_of(request))
+        except HeadroomError as problem:
+            messages.warning(request, f"{vm_uuid}: {problem.message}")
+            continue
+        words = f"{vm_uuid}: {OUTCOME_WORDS[done.outcome]}"
+        if done.outcome == ReplanOutcome.COVERED:
+            messages.success(request, words)
+        else:
+            messages.warning(request, f"{words} ({done.reason})" if done.reason else words)
+    if len(uuids) > MOST_REPLANNED:
+        messages.info(request, f"the first {MOST_REPLANNED} were planned, the loop does the others")
+
+
+@admin.register(FailoverDecision)
+class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
+    """VMs that have fewer slots than they need, and why."""
+
+    owner_note = "Written by the loop; a row goes once its VM has the slots it needs."
+    list_display = ("vm", "zone", "have", "reason_column", "since_column", "tried")
+    list_filter = (ZoneFilter, "reason")
+    search_fields = ("=vm_uuid",)
+    search_help_text = "Whole uuid of the VM"
+    ordering = ("zone", "since", "id")
+    actions = (replan_now,)  # type: ignore[assignment]  # the one action of this page
+    page_columns = (
+        "vm",
+        "zone",
+        "required_count",
+        "current_count",
+        "reason_column",
+        "facts",
+        "since",
+        "tried_at",
+        "run",
+    )
+
+    def has_replan_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may have VMs planned."""
+        return bool(request.user.has_perm("failover.change_failoverdecision"))
+
+    @admin.display(description="VM", ordering="vm_uuid")
+    def vm(self, row: FailoverDecision) -> SafeString | str:
+        """Link to the VM."""
+        return find_link("vm", row.vm_uuid)
+
+    @admin.display(description="slots", ordering="current_count")
+    def have(self, row: FailoverDecision) -> str:
+        """Show what it has of what it needs."""
+        return f"{row.current_count} of {row.required_count}"
+
+    @admin.display(description="why", ordering="reason")
+    def reason_column(self, row: FailoverDecision) -> SafeString:
+        """Say why it lacks slots."""
+        tone = "bad" if not row.current_count else "warn"
+        return badge(tone, row.get_reason_display(), row.reason)
+
+    @admin.display(description="since", ordering="since")
+    def since_column(self, row: FailoverDecision) -> SafeString | str:
+        """Show since when."""
+        return time_tag(row.since)
+
+    @admin.display(description="last tried", ordering="tried_at")
+    def tried(self, row: FailoverDecision) -> SafeString | str:
+        """Show when the loop last tried."""
+        return time_tag(row.tried_at)
+
+
+@admin.register(FailoverEvent)
+class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
+    """What happened to slots and coverage, newest first."""
+
+    owner_note = "Append-only; forgotten after HEADROOM_FAILOVER__EVENT_RETENTION_DAYS."
+    list_display = ("when", "reason_column", "zone", "reservation_name", "host", "vm", "message")
+    list_filter = (ZoneFilter, "reason", "is_warning")
+    search_fields = ("=reservation_name", "=vm_uuid", "=host_name", "=request_id")
+    search_help_text = "Whole name of the slot or host, whole uuid of the VM or request id"
+    ordering = ("-id",)
+    page_columns = (
+        "happened_at",
+        "reason_column",
+        "zone",
+        "reservation_name",
+        "host",
+        "vm",
+        "message",
+        "facts",
+        "request_id",
+    )
+
+    @admin.display(description="when", ordering="id")
+    def when(self, row: FailoverEvent) -> SafeString | str:
+        """Show when it happened."""
+        return time_tag(row.happened_at)
+
+    @admin.display(description="what", ordering="reason")
+    def reason_column(self, row: FailoverEvent) -> SafeString:
+        """Say what happened."""
+        return badge("bad" if row.is_warning else "ok", row.get_reason_display(), row.reason)
+
+    @admin.display(description="host", ordering="host_name")
+    def host(self, row: FailoverEvent) -> SafeString | str:
+        """Link to the host."""
+        return find_link("host", row.host_name)
+
+    @admin.display(description="VM", ordering="vm_uuid")
+    def vm(self, row: FailoverEvent) -> SafeString | str:
+        """Link to the VM."""
+        return find_link("vm", row.vm_uuid)

@@ -1,0 +1,172 @@
+"""What the page of a zone's broken rules and stale memberships shows (spec failover, 14.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.utils.safestring import SafeString
+
+from console.base import find_url, list_url, time_tag
+from core.text import time_text
+from failover.domain.plan import RemovalReason
+from failover.selectors.troubles import TroubledMember, TroubledSlot, ZoneTroubles
+from journal.clock import database_now
+
+WHY = {
+    RemovalReason.GONE: "the VM is in no list any more",
+    RemovalReason.MOVED: "the VM moved",
+    RemovalReason.HOST_GONE: "the VM's host or the reservation's has left the zone",
+    RemovalReason.RULES: "it breaks a rule, and costs least to remove",
+    RemovalReason.TOO_LARGE: "the VM outgrew the reservation",
+    RemovalReason.SURPLUS: "the VM has more reservations than it needs",
+}
+NOT_LISTED = "only its host reports the VM, the list does not have it"
+SLOT_WORDS = {
+    "host_gone": ("its host has left the zone", "its users leave, then it is deleted"),
+    "host_not_ready": (
+        "its host takes no VMs now",
+        "validation takes its users out, and the loop finds them others",
+    ),
+    "consuming": ("an evacuation is planned into it", "stays until the evacuation has ended"),
+    "not_ready": ("it is marked as not ready", "keeps its room and covers nobody"),
+    "empty": ("nobody is in it", "the next run deletes it"),
+}
+KEPT = "stays: what a host still runs is not given up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleLine:
+    """A line of the page.
+
+    Attributes:
+        what: The VM or reservation.
+        url: Its page.
+        where: The reservation or hosts that it is about.
+        why: What is wrong.
+        since: When it was last found right.
+        will: What becomes of it.
+    """
+
+    what: str
+    url: str
+    where: str
+    why: str
+    since: SafeString | str
+    will: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroublePage:
+    """The page.
+
+    Attributes:
+        tone: ``ok``, ``warn`` or ``bad``.
+        icon: Symbol of the tone.
+        title: The result in a line.
+        sentence: What the loop will do, and when.
+        sections: (title, lines), those with lines alone.
+        hidden: Lines that are not shown.
+        zones_url: Where a brake is confirmed.
+    """
+
+    tone: str
+    icon: str
+    title: str
+    sentence: str
+    sections: tuple[tuple[str, tuple[TroubleLine, ...]], ...]
+    hidden: int
+    zones_url: str
+
+
+def trouble_page(troubles: ZoneTroubles) -> TroublePage:
+    """Return the page of what is wrong in a zone."""
+    sections = (
+        ("VMs that break a rule", tuple(_rule_lines(troubles))),
+        ("VMs in reservations that they leave, or stay in by the safeguard", _members(troubles)),
+        ("Reservations that cover nobody", tuple(_slot(one) for one in troubles.slots)),
+    )
+    count = sum(len(lines) for _, lines in sections) + troubles.hidden
+    is_bad = bool(troubles.broken) or troubles.brake is not None
+    tone = "bad" if is_bad else "warn" if count else "ok"
+    return TroublePage(
+        tone=tone,
+        icon={"bad": "error", "warn": "warning", "ok": "check_circle"}[tone],
+        title=_title(troubles, count),
+        sentence=_sentence(troubles, count),
+        sections=tuple((title, lines) for title, lines in sections if lines),
+        hidden=troubles.hidden,
+        zones_url=list_url("failover.failoverzone", zone__exact=troubles.zone),
+    )
+
+
+def _title(troubles: ZoneTroubles, count: int) -> str:
+    if troubles.breaking_vms:
+        return f"{troubles.breaking_vms:,} VMs break a rule"
+    return f"All rules hold; {count:,} things are out of date" if count else "Nothing is wrong"
+
+
+def _sentence(troubles: ZoneTroubles, count: int) -> str:
+    if troubles.brake is not None and not troubles.is_confirmed:
+        return (
+            f"The brake is on ({troubles.brake.message}): nothing is removed until it is confirmed."
+        )
+    if not count:
+        return f"All rules hold in {troubles.zone}, and every user is where it was recorded."
+    when, now = troubles.next_run_at, database_now()
+    words = "due" if when is None or when <= now else time_text(when, now)
+    return f"The next run of the loop is {words}."
+
+
+def _will(troubles: ZoneTroubles) -> str:
+    if troubles.brake is not None and not troubles.is_confirmed:
+        return f"held by the brake: {troubles.brake.code}"
+    return "leaves with the next run"
+
+
+def _rule_lines(troubles: ZoneTroubles) -> list[TroubleLine]:
+    leaving = {(one.vm_uuid, one.reservation) for one in troubles.members if one.reason is not None}
+    return [
+        TroubleLine(
+            what=one.vm_uuid,
+            url=find_url("vm", one.vm_uuid),
+            where=f"{one.host}: {', '.join(one.reservations)}",
+            why=f"{one.rule}: {one.words}",
+            since="",
+            will=(
+                _will(troubles)
+                if any((one.vm_uuid, name) in leaving for name in one.reservations)
+                else "stays: another VM leaves"
+            ),
+        )
+        for one in troubles.broken
+    ]
+
+
+def _members(troubles: ZoneTroubles) -> tuple[TroubleLine, ...]:
+    return tuple(_member(one, troubles) for one in troubles.members)
+
+
+def _member(one: TroubledMember, troubles: ZoneTroubles) -> TroubleLine:
+    why = NOT_LISTED if one.reason is None else WHY[one.reason]
+    if one.reason is RemovalReason.MOVED:
+        why = f"{why} from {one.recorded_host or 'another zone'} to {one.vm_host or 'another zone'}"
+    return TroubleLine(
+        what=one.vm_uuid,
+        url=find_url("vm", one.vm_uuid),
+        where=f"{one.reservation} on {one.host or 'no host'}",
+        why=why,
+        since=time_tag(one.right_until),
+        will=KEPT if one.reason is None else _will(troubles),
+    )
+
+
+def _slot(one: TroubledSlot) -> TroubleLine:
+    why, will = SLOT_WORDS[one.reason]
+    return TroubleLine(
+        what=one.name,
+        url=list_url("failover.failoverreservation", q=one.name),
+        where=f"{one.host or 'no host'}, {one.users:,} users",
+        why=why,
+        since=time_tag(one.right_until),
+        will=will,
+    )

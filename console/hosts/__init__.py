@@ -1,0 +1,1 @@
+"""Pages of what the cloud has, and columns and filters about it."""

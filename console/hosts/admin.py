@@ -1,0 +1,240 @@
+"""Admin of projects, domains, aggregates, images and server groups.
+
+Hosts and flavors show room and groups, so ``capacity`` registers them; VMs show the commitment
+that covers them, so ``commitments`` does.
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from console.base import (
+    BaseAdmin,
+    SystemOwnedAdmin,
+    find_link,
+    list_url,
+    register_findable,
+    request_actor,
+    row_link,
+    text_link,
+    time_tag,
+)
+from console.hosts.columns import CLOUD_NOTE, enabled_badge
+from core.text import NOTHING
+from hosts.models import (
+    Aggregate,
+    Domain,
+    Host,
+    Image,
+    Instance,
+    PlannedHostChange,
+    Project,
+    Region,
+    ServerGroup,
+)
+from hosts.services.planned_changes import remove_planned_change, save_planned_change
+from journal.middleware import request_id_of
+
+for _type, _model, _field in (
+    ("host", Host, "name"),
+    ("vm", Instance, "openstack_id"),
+    ("instance", Instance, "openstack_id"),
+    ("project", Project, "openstack_id"),
+    ("domain", Domain, "openstack_id"),
+    ("aggregate", Aggregate, "uuid"),
+    ("planned_host_change", PlannedHostChange, "id"),
+):
+    register_findable(_type, _model, _field)
+
+
+@admin.register(Project)
+class ProjectAdmin(SystemOwnedAdmin[Project]):
+    """Keystone projects."""
+
+    owner_note = CLOUD_NOTE
+    list_display = ("name", "openstack_id", "domain", "enabled", "lists")
+    list_filter = ("is_enabled",)
+    search_fields = ("name", "=openstack_id", "=domain_id")
+    search_help_text = "Name, or whole project or domain id"
+    page_columns = (
+        "name",
+        "openstack_id",
+        "domain",
+        "parent",
+        "enabled",
+        "lists",
+        "created_at",
+        "updated_at",
+    )
+
+    @admin.display(description="domain", ordering="domain_id")
+    def domain(self, row: Project) -> SafeString | str:
+        """Link to the domain."""
+        return find_link("domain", row.domain_id)
+
+    @admin.display(description="parent project")
+    def parent(self, row: Project) -> SafeString | str:
+        """Link to the parent, which is the domain for a top project."""
+        kind = "domain" if row.parent_id == row.domain_id else "project"
+        return find_link(kind, row.parent_id)
+
+    @admin.display(description="state", ordering="is_enabled")
+    def enabled(self, row: Project) -> SafeString:
+        """Say whether the project is enabled."""
+        return enabled_badge(is_enabled=row.is_enabled)
+
+    @admin.display(description="related")
+    def lists(self, row: Project) -> SafeString:
+        """Link to what the project has."""
+        links = (
+            ("commitments.commitment", "commitments"),
+            ("hosts.instance", "VMs"),
+            ("capacity.reservation", "reservations"),
+            ("capacity.projectquota", "quota"),
+        )
+        return format_html_join(
+            " · ",
+            "{}",
+            (
+                (text_link(list_url(label, project_id__exact=row.openstack_id), words),)
+                for label, words in links
+            ),
+        )
+
+
+@admin.register(Domain)
+class DomainAdmin(SystemOwnedAdmin[Domain]):
+    """Keystone domains."""
+
+    owner_note = CLOUD_NOTE
+    list_display = ("name", "openstack_id", "enabled", "projects")
+    search_fields = ("name", "=openstack_id")
+    page_columns = ("name", "openstack_id", "enabled", "projects", "created_at", "updated_at")
+
+    @admin.display(description="state", ordering="is_enabled")
+    def enabled(self, row: Domain) -> SafeString:
+        """Say whether the domain is enabled."""
+        return enabled_badge(is_enabled=row.is_enabled)
+
+    @admin.display(description="related")
+    def projects(self, row: Domain) -> SafeString:
+        """Link to its projects and commitments."""
+        projects = text_link(
+            list_url("hosts.project", domain_id__exact=row.openstack_id), "projects"
+        )
+        commitments = text_link(
+            list_url("commitments.commitment", domain_id__exact=row.openstack_id), "commitments"
+        )
+        return format_html_join(" · ", "{}", ((projects,), (commitments,)))
+
+
+@admin.register(Aggregate)
+class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
+    """Host aggregates."""
+
+    owner_note = CLOUD_NOTE
+    list_display = ("name", "zone", "host_count", "uuid")
+    search_fields = ("name", "=uuid")
+    page_columns = ("name", "uuid", "zone", "host_count", "hosts", "metadata", "updated_at")
+
+    @admin.display(description="zone it gives")
+    def zone(self, row: Aggregate) -> str:
+        """Show the zone that hosts get from this aggregate."""
+        return str(row.metadata.get("availability_zone") or NOTHING)
+
+    @admin.display(description="hosts")
+    def host_count(self, row: Aggregate) -> int:
+        """Count the hosts."""
+        return len(row.host_names)
+
+    @admin.display(description="members")
+    def hosts(self, row: Aggregate) -> SafeString | str:
+        """Link to the hosts."""
+        links = ((find_link("host", name),) for name in row.host_names)
+        return format_html_join(", ", "{}", links) or NOTHING
+
+
+@admin.register(Image)
+class ImageAdmin(SystemOwnedAdmin[Image]):
+    """Glance images."""
+
+    owner_note = CLOUD_NOTE
+    list_display = ("__str__", "openstack_id", "os_type")
+    list_filter = ("os_type",)
+    search_fields = ("name", "=openstack_id")
+    page_columns = ("name", "openstack_id", "os_type", "properties")
+
+
+@admin.register(ServerGroup)
+class ServerGroupAdmin(SystemOwnedAdmin[ServerGroup]):
+    """Nova server groups."""
+
+    owner_note = CLOUD_NOTE
+    list_display = ("__str__", "openstack_id", "policy", "project", "member_count")
+    list_filter = ("policy",)
+    search_fields = ("name", "=openstack_id", "=project_id")
+    page_columns = ("name", "openstack_id", "policy", "rules", "project", "member_links")
+
+    @admin.display(description="project", ordering="project_id")
+    def project(self, row: ServerGroup) -> SafeString | str:
+        """Link to the project."""
+        return find_link("project", row.project_id)
+
+    @admin.display(description="VMs")
+    def member_count(self, row: ServerGroup) -> int:
+        """Count the VMs."""
+        return len(row.members)
+
+    @admin.display(description="VMs")
+    def member_links(self, row: ServerGroup) -> SafeString | str:
+        """Link to the VMs."""
+        links = ((find_link("vm", uuid),) for uuid in row.members)
+        return format_html_join(", ", "{}", links) or NOTHING
+
+
+@admin.register(Region)
+class RegionAdmin(SystemOwnedAdmin[Region]):
+    """Where the rows came from."""
+
+    owner_note = "Written by the import."
+    list_display = ("__str__", "taken_at", "source")
+
+
+@admin.register(PlannedHostChange)
+class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
+    """Hosts that will come or go; refused commitments learn from it when they would fit."""
+
+    list_display = ("edit", "when", "host_link", "host_count", "note")
+    list_filter = ("edit", "at")
+    list_select_related = ("host",)
+    search_fields = ("host__name", "note")
+    search_help_text = "Name of a host, or words of the note"
+    autocomplete_fields = ("host",)
+    fields = ("edit", "at", "host", "host_count", "note")
+    actions = None
+
+    @admin.display(description="when", ordering="at")
+    def when(self, row: PlannedHostChange) -> SafeString | str:
+        """Show the moment with a relative hint."""
+        return time_tag(row.at)
+
+    @admin.display(description="host", ordering="host__name")
+    def host_link(self, row: PlannedHostChange) -> SafeString | str:
+        """Link to the host that goes, or that the new ones are like."""
+        return row_link(row.host)
+
+    def save_model(
+        self, request: HttpRequest, obj: PlannedHostChange, form: object, change: object
+    ) -> None:
+        """Save through the service, which audits."""
+        del form, change
+        save_planned_change(obj, actor=request_actor(request), request_id=request_id_of(request))
+
+    def delete_model(self, request: HttpRequest, obj: PlannedHostChange) -> None:
+        """Remove through the service, which audits."""
+        remove_planned_change(
+            pk=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
+        )

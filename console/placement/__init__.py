@@ -1,0 +1,1 @@
+"""Pages of the Placement API's rows, and the candidate explorer."""

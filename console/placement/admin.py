@@ -1,0 +1,459 @@
+"""Admin of the Placement API's rows: trees of providers with bars, consumers, names.
+
+Clients of the API and the reconciliation of hosts write these rows, all of them through services;
+nobody edits them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from console.base import (
+    ChoiceFilter,
+    SystemOwnedAdmin,
+    badge,
+    find_link,
+    list_url,
+    register_findable,
+    row_link,
+    text_link,
+)
+from console.placement.explorer import candidate_explorer_url
+from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
+from core.text import NOTHING, count_text, percent_text
+from placement.models import (
+    Aggregate,
+    Allocation,
+    Consumer,
+    ConsumerType,
+    Inventory,
+    ProviderAggregate,
+    ProviderTrait,
+    ResourceClass,
+    ResourceProvider,
+    Trait,
+)
+from placement.services.audit import flavors_with_unknown_traits
+
+API_NOTE = (
+    "Written by clients of the Placement API (nova-compute, nova-scheduler, neutron) and by the "
+    "reconciliation of hosts. Change it there; placement_audit repairs what has drifted."
+)
+SHOWN_IN_LIST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
+
+register_findable("provider", ResourceProvider, "uuid")
+register_findable("consumer", Consumer, "uuid")
+
+
+def _count(links: type[Model], field: str) -> Coalesce:
+    """Count the rows of ``links`` that point to the outer row by ``field``, in one subquery."""
+    rows = links._default_manager.filter(**{field: OuterRef("pk")}).order_by()  # noqa: SLF001 - API
+    return Coalesce(Subquery(rows.values(field).annotate(count=Count("*")).values("count")), 0)
+
+
+class TraitInUseFilter(ChoiceFilter):
+    """Providers that have a trait."""
+
+    title = "trait"
+    parameter_name = "trait"
+    field = "trait_links__trait__name"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return the traits that a provider has."""
+        used = Exists(ProviderTrait.objects.filter(trait=OuterRef("pk")))
+        names = Trait.objects.filter(used).order_by("name").values_list("name", flat=True)
+        return [(name, name) for name in names]
+
+
+class ClassInUseFilter(ChoiceFilter):
+    """Providers that have inventory of a class."""
+
+    title = "resource class"
+    parameter_name = "resource_class"
+    field = "inventories__resource_class__name"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return the classes that a provider has."""
+        used = Exists(Inventory.objects.filter(resource_class=OuterRef("pk")))
+        names = ResourceClass.objects.filter(used).values_list("name", flat=True)
+        return [(name, name) for name in names]
+
+
+class NestingFilter(admin.SimpleListFilter):
+    """Roots of trees, or what is below them."""
+
+    title = "place in its tree"
+    parameter_name = "place"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return both places."""
+        return [("root", "root"), ("nested", "nested")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep providers by their place."""
+        if self.value() not in {"root", "nested"}:
+            return queryset
+        return queryset.filter(parent__isnull=self.value() == "root")
+
+
+class OriginOfNameFilter(admin.SimpleListFilter):
+    """Standard names, or those that operators made."""
+
+    title = "origin"
+    parameter_name = "origin"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return both origins."""
+        return [("standard", "standard"), ("custom", "custom")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep names by their prefix."""
+        is_custom = Q(name__startswith="CUSTOM_")
+        if self.value() == "custom":
+            return queryset.filter(is_custom)
+        return queryset.exclude(is_custom) if self.value() == "standard" else queryset
+
+
+class ConsumerTypeFilter(ChoiceFilter):
+    """Consumers of a type."""
+
+    title = "type"
+    parameter_name = "type"
+    field = "type__name"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return every type, and the word for none."""
+        names = ConsumerType.objects.values_list("name", flat=True)
+        return [*((name, name) for name in names), ("-", "no type")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep consumers of the chosen type."""
+        if self.value() == "-":
+            return queryset.filter(type__isnull=True)
+        return super().queryset(request, queryset)
+
+
+class HolderFilter(admin.SimpleListFilter):
+    """Consumers that hold something of one provider; reached from the provider's page."""
+
+    title = "provider"
+    parameter_name = "provider"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return the provider that the address names: a region has too many to list."""
+        return [(given, f"provider {given}")] if (given := self._given(request)) else []
+
+    def has_output(self) -> bool:
+        """Take part in the query even when there is nothing to choose from."""
+        return True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep consumers with an allocation of the provider."""
+        given = self._given(request)
+        if not given:
+            return queryset
+        held = Allocation.objects.filter(consumer=OuterRef("pk"), provider=int(given))
+        return queryset.filter(Exists(held))
+
+    def _given(self, request: HttpRequest) -> str:
+        given = request.GET.get(self.parameter_name, "")
+        return given if given.isascii() and given.isdigit() and len(given) < 19 else ""  # noqa: PLR2004 - bigint
+
+
+@admin.register(ResourceProvider)
+class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
+    """Providers with their trees and what is used of them."""
+
+    owner_note = API_NOTE
+    change_form_before_template = "admin/provider_page.html"
+    list_display = ("name", "uuid", "parent_link", "usage", "consumers", "origin", "generation")
+    list_filter = (NestingFilter, "origin", "is_retiring", ClassInUseFilter, TraitInUseFilter)
+    search_fields = ("name",)
+    search_help_text = "Name, or whole uuid"
+    list_select_related = ("parent",)
+    page_columns = (
+        "name",
+        "uuid",
+        "parent",
+        "root",
+        "generation",
+        "origin",
+        "inventory_source",
+        "zone",
+        "is_retiring",
+        "created_at",
+        "updated_at",
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the candidate explorer."""
+        return [candidate_explorer_url(self.admin_site), *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ResourceProvider]:
+        """Read providers with their inventories, in two queries."""
+        rows: QuerySet[ResourceProvider] = super().get_queryset(request)
+        return rows.prefetch_related("inventories__resource_class")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[ResourceProvider], search_term: str
+    ) -> tuple[QuerySet[ResourceProvider], bool]:
+        """Find by uuid when the text is one, else by name."""
+        wanted = as_uuid(search_term)
+        if wanted is not None:
+            return queryset.filter(uuid=wanted), False
+        return super().get_search_results(request, queryset, search_term)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page with the tree and the consumers."""
+        provider = self.get_object(request, object_id)
+        page = provider_page(provider) if provider is not None else None
+        context = {**(extra_context or {}), "page": page}
+        return super().change_view(request, object_id, form_url, context)
+
+    @admin.display(description="parent", ordering="parent__name")
+    def parent_link(self, row: ResourceProvider) -> SafeString | str:
+        """Link to the parent."""
+        return row_link(row.parent)
+
+    @admin.display(description="used")
+    def usage(self, row: ResourceProvider) -> SafeString | str:
+        """Draw what is used of the classes that every host has."""
+        lines = [
+            (inventory.resource_class.name, inventory_line(inventory).bar, _share(inventory))
+            for inventory in row.inventories.all()
+            if inventory.resource_class.name in SHOWN_IN_LIST
+        ]
+        cell = '<span class="hr-bar-cell">{} {} <span class="hr-sub">{}</span></span>'
+        return format_html_join(
+            SafeString("<br>"), cell, ((bar, share, name) for name, bar, share in lines)
+        ) or (
+            count_text(len(row.inventories.all()), "classes") if row.inventories.all() else NOTHING
+        )
+
+    @admin.display(description="held by")
+    def consumers(self, row: ResourceProvider) -> SafeString:
+        """Link to the consumers that hold something of it."""
+        return text_link(list_url("placement.consumer", provider=row.pk), "consumers")
+
+
+@admin.register(Consumer)
+class ConsumerAdmin(SystemOwnedAdmin[Consumer]):
+    """Consumers with what they hold."""
+
+    owner_note = API_NOTE
+    change_form_before_template = "admin/consumer_page.html"
+    list_display = ("uuid", "kind", "project_link", "user", "holds", "generation", "updated_at")
+    list_filter = (ConsumerTypeFilter, HolderFilter)
+    search_fields = ("project__external_id",)
+    search_help_text = "Whole uuid, or part of a project id"
+    list_select_related = ("type", "project", "user")
+    page_columns = (
+        "uuid",
+        "kind",
+        "project_link",
+        "user_name",
+        "generation",
+        "created_at",
+        "updated_at",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
+        """Read consumers with what they hold."""
+        rows: QuerySet[Consumer] = super().get_queryset(request)
+        return rows.prefetch_related("allocations__provider", "allocations__resource_class")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Consumer], search_term: str
+    ) -> tuple[QuerySet[Consumer], bool]:
+        """Find by uuid when the text is one, else by project."""
+        wanted = as_uuid(search_term)
+        if wanted is not None:
+            return queryset.filter(uuid=wanted), False
+        return super().get_search_results(request, queryset, search_term)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page with the allocations."""
+        consumer = self.get_object(request, object_id)
+        page = consumer_page(consumer) if consumer is not None else None
+        context = {**(extra_context or {}), "page": page}
+        return super().change_view(request, object_id, form_url, context)
+
+    @admin.display(description="type", ordering="type__name")
+    def kind(self, row: Consumer) -> str:
+        """Name the type."""
+        return row.type.name if row.type else NOTHING
+
+    @admin.display(description="project", ordering="project__external_id")
+    def project_link(self, row: Consumer) -> SafeString | str:
+        """Link to the project."""
+        return find_link("project", row.project.external_id)
+
+    @admin.display(description="user", ordering="user__external_id")
+    def user_name(self, row: Consumer) -> str:
+        """Name the user."""
+        return row.user.external_id
+
+    @admin.display(description="holds")
+    def holds(self, row: Consumer) -> SafeString | str:
+        """Say what it holds where."""
+        by_provider: dict[str, list[str]] = {}
+        for held in row.allocations.all():
+            amount = f"{held.resource_class.name} {count_text(held.used)}"
+            by_provider.setdefault(held.provider.name, []).append(amount)
+        lines = [(name, ", ".join(amounts)) for name, amounts in sorted(by_provider.items())]
+        return format_html_join(SafeString("<br>"), "{}: {}", lines) or NOTHING
+
+
+@admin.register(Trait)
+class TraitAdmin(SystemOwnedAdmin[Trait]):
+    """Traits and how many providers have them."""
+
+    owner_note = (
+        "Standard traits come with the os-traits package; custom ones are made and deleted by "
+        "clients of the Placement API."
+    )
+    list_before_template = "admin/trait_list_before.html"
+    list_display = ("name", "is_standard_badge", "used_by")
+    list_filter = (OriginOfNameFilter,)
+    search_fields = ("name",)
+    ordering = ("name",)
+    page_columns = ("name", "is_standard_badge", "used_by", "created_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Trait]:
+        """Read traits with their number of providers."""
+        rows: QuerySet[Trait] = super().get_queryset(request)
+        return rows.annotate(provider_count=_count(ProviderTrait, "trait"))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show above the list the traits that flavors ask for and nobody created."""
+        context = {**(extra_context or {}), "unknown_traits": flavors_with_unknown_traits()}
+        return super().changelist_view(request, context)
+
+    @admin.display(description="origin")
+    def is_standard_badge(self, row: Trait) -> SafeString:
+        """Say where the name comes from."""
+        return origin_badge(is_standard=row.is_standard)
+
+    @admin.display(description="used by", ordering="provider_count")
+    def used_by(self, row: Trait) -> SafeString:
+        """Link to the providers that have it."""
+        count = getattr(row, "provider_count", 0)
+        url = list_url("placement.resourceprovider", trait=row.name)
+        return text_link(url, count_text(count, "providers"))
+
+
+@admin.register(ResourceClass)
+class ResourceClassAdmin(SystemOwnedAdmin[ResourceClass]):
+    """Resource classes and how many providers have inventory of them."""
+
+    owner_note = (
+        "Standard classes come with the os-resource-classes package; custom ones are made and "
+        "deleted by clients of the Placement API."
+    )
+    list_display = ("name", "is_standard_badge", "used_by")
+    list_filter = (OriginOfNameFilter,)
+    search_fields = ("name",)
+    page_columns = ("name", "id", "is_standard_badge", "used_by", "created_at", "updated_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ResourceClass]:
+        """Read classes with their number of providers."""
+        rows: QuerySet[ResourceClass] = super().get_queryset(request)
+        return rows.annotate(provider_count=_count(Inventory, "resource_class"))
+
+    @admin.display(description="origin")
+    def is_standard_badge(self, row: ResourceClass) -> SafeString:
+        """Say where the name comes from."""
+        return origin_badge(is_standard=row.is_standard)
+
+    @admin.display(description="used by", ordering="provider_count")
+    def used_by(self, row: ResourceClass) -> SafeString:
+        """Link to the providers that have it."""
+        count = getattr(row, "provider_count", 0)
+        url = list_url("placement.resourceprovider", resource_class=row.name)
+        return text_link(url, count_text(count, "providers"))
+
+
+@admin.register(Aggregate)
+class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
+    """Labels that group providers."""
+
+    owner_note = API_NOTE
+    list_display = ("__str__", "uuid", "members")
+    search_fields = ("name",)
+    search_help_text = "Name, or whole uuid"
+    page_columns = ("name", "uuid", "members", "member_names", "created_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Aggregate]:
+        """Read aggregates with their number of providers."""
+        rows: QuerySet[Aggregate] = super().get_queryset(request)
+        return rows.annotate(provider_count=_count(ProviderAggregate, "aggregate"))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Aggregate], search_term: str
+    ) -> tuple[QuerySet[Aggregate], bool]:
+        """Find by uuid when the text is one, else by name."""
+        wanted = as_uuid(search_term)
+        if wanted is not None:
+            return queryset.filter(uuid=wanted), False
+        return super().get_search_results(request, queryset, search_term)
+
+    @admin.display(description="providers", ordering="provider_count")
+    def members(self, row: Aggregate) -> str:
+        """Count the providers."""
+        return count_text(getattr(row, "provider_count", 0))
+
+    @admin.display(description="providers")
+    def member_names(self, row: Aggregate) -> SafeString | str:
+        """Link to the first providers."""
+        links = ((text_link(url, name),) for name, url in member_links(row))
+        return format_html_join(", ", "{}", links) or NOTHING
+
+
+def as_uuid(text: str) -> UUID | None:
+    """Return the uuid that a text spells, None for any other text."""
+    try:
+        return UUID(text.strip())
+    except ValueError:
+        return None
+
+
+def origin_badge(*, is_standard: bool) -> SafeString:
+    """Show where a name comes from."""
+    return badge("ok", "standard") if is_standard else badge("idle", "custom")
+
+
+def _share(row: Inventory) -> SafeString:
+    """Write how much of an inventory is used; marked when that is more than it has."""
+    capacity = int((row.total - row.reserved) * row.allocation_ratio)
+    text = percent_text(row.used, capacity)
+    return badge("bad", text, "over capacity") if row.used > capacity else format_html("{}", text)
