@@ -9,7 +9,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "log-keys.md"
-APPS = ("bridge", "capacity", "commitments", "config", "failover", "hosts", "journal", "placement")
+APPS = (
+    "bridge",
+    "capacity",
+    "commitments",
+    "config",
+    "console",
+    "core",
+    "failover",
+    "hosts",
+    "journal",
+    "placement",
+)
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 #: Put on every line by the logging tree.
 OF_EVERY_LINE = {"event", "level", "logger", "timestamp", "exception", "trace_id"}

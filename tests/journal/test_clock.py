@@ -45,7 +45,17 @@ ALLOWED = {
     "hosts/management/commands/dump_region.py": "needs no database; says when a file was written",
     "commitments/management/commands/e2e_commitments.py": "asks a server over HTTP, no database",
 }
-PRODUCT = ("bridge", "capacity", "commitments", "failover", "hosts", "journal", "placement")
+PRODUCT = (
+    "bridge",
+    "capacity",
+    "commitments",
+    "console",
+    "core",
+    "failover",
+    "hosts",
+    "journal",
+    "placement",
+)
 
 
 def test_nothing_new_reads_the_clock_of_the_machine() -> None:

@@ -177,7 +177,7 @@ def test_no_lock_of_a_session_is_taken_anywhere() -> None:
     apps = ("bridge", "capacity", "commitments", "config", "failover", "hosts", "journal")
     taken = [
         str(path)
-        for app in (*apps, "placement", "scheduling")
+        for app in (*apps, "console", "core", "placement", "scheduling")
         for kind in ("*.py", "*.sql")
         for path in (root / app).rglob(kind)
         if "advisory_lock" in path.read_text(encoding="utf-8")
