@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from celery import current_app, shared_task
 from django.conf import settings
 
 from commitments.selectors.compaction import zones_with_slots
 from commitments.services.compaction import compact_zone
-from commitments.services.quota_usage import reconcile_changed, reconcile_full
+from commitments.services.quota_usage import QuotaRun, reconcile_changed, reconcile_full
 from commitments.services.refusals import prune_refusals
 from commitments.services.repair import repair_due_commitments
 from commitments.services.run_history import FORGET_EVENTS, prune_runs
@@ -15,11 +14,9 @@ from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.usage_history import prune_periods
 from commitments.services.verification import verify_slots as verify
-from journal.actors import task_actor
-from journal.clock import database_now
-from journal.nudges import hint_worker
+from core.jobs import Run, every, job
+from journal.nudges import hint_worker, send_task
 from journal.pruning import prune_append_only
-from journal.tracing import with_new_global_request_id
 
 DISPATCH_DUE = "commitments.dispatch_due"
 VERIFY_SLOTS = "commitments.verify_slots"
@@ -32,46 +29,52 @@ PRUNE_USAGE_HISTORY = "commitments.prune_usage_history"
 RECONCILE_QUOTA = "commitments.reconcile_quota"
 RECONCILE_CHANGED_QUOTA = "commitments.reconcile_changed_quota"
 
+CHOSEN = settings.HEADROOM
+SYNCS = CHOSEN.sync.enabled and CHOSEN.keystone.is_complete
+SYNC_BEATS = [every(CHOSEN.sync.interval_seconds, "sync")] if SYNCS else []
 
-@shared_task(name=DISPATCH_DUE, time_limit=600, soft_time_limit=540)
-def dispatch_due() -> dict[str, object]:
+
+@job(
+    DISPATCH_DUE,
+    every(CHOSEN.retry.dispatch_interval_seconds, "commitments-due"),
+    limits=(540, 600),
+)
+def dispatch_due(run: Run) -> dict[str, object]:
     """Repair every commitment whose time has come."""
-    with with_new_global_request_id() as request_id:
-        report = repair_due_commitments(actor=task_actor(DISPATCH_DUE), request_id=request_id)
+    report = repair_due_commitments(actor=run.actor, request_id=run.request_id)
     return {"handled": report.handled, "skipped": list(report.skipped)}
 
 
-@shared_task(name=VERIFY_SLOTS, time_limit=600, soft_time_limit=540)
-def verify_slots() -> dict[str, object]:
+@job(VERIFY_SLOTS, every(CHOSEN.slots.check_interval_seconds, "slots"), limits=(540, 600))
+def verify_slots(run: Run) -> dict[str, object]:
     """See which VMs are in slots, move slots off lost hosts, and nudge what is not whole."""
-    with with_new_global_request_id() as request_id:
-        report = verify(actor=task_actor(VERIFY_SLOTS), request_id=request_id)
-        if report.nudged or report.events.get("slots_revoked"):
-            hint_worker(DISPATCH_DUE)
+    report = verify(actor=run.actor, request_id=run.request_id)
+    if report.nudged or report.events.get("slots_revoked"):
+        hint_worker(DISPATCH_DUE)
     return {**report.events, "nudged": report.nudged, "refused": sorted(report.refused)}
 
 
-@shared_task(name=COMPACT_SLOTS, time_limit=50, soft_time_limit=45)
-def compact_slots() -> dict[str, int]:
+@job(
+    COMPACT_SLOTS,
+    every(CHOSEN.slots.compaction_interval_seconds, "compaction"),
+    limits=(45, 50),
+    queue="soon",
+)
+def compact_slots(_: Run) -> dict[str, int]:
     """Start a run that frees hosts in every zone that has slots; one task each."""
     chosen = settings.HEADROOM.slots
     if not chosen.compaction:
         return {}
     zones = zones_with_slots()
     for zone in zones:
-        current_app.send_task(
-            COMPACT_ZONE, args=[zone], expires=chosen.compaction_interval_seconds, retry=False
-        )
+        send_task(COMPACT_ZONE, [zone], expires=chosen.compaction_interval_seconds)
     return {"zones": len(zones)}
 
 
-@shared_task(name=COMPACT_ZONE, time_limit=900, soft_time_limit=840)
-def compact_one_zone(zone: str) -> dict[str, object]:
+@job(COMPACT_ZONE, limits=(840, 900), queue="long")
+def compact_one_zone(run: Run, zone: str) -> dict[str, object]:
     """Free hosts of a zone by moving empty slots."""
-    with with_new_global_request_id() as request_id:
-        done = compact_zone(
-            zone, actor=task_actor(COMPACT_ZONE), request_id=request_id, now=database_now()
-        )
+    done = compact_zone(zone, actor=run.actor, request_id=run.request_id, now=run.now)
     if done.run is None:
         return {"outcome": "skipped"}
     return {
@@ -81,56 +84,59 @@ def compact_one_zone(zone: str) -> dict[str, object]:
     }
 
 
-@shared_task(name=RECONCILE_USAGE, time_limit=600, soft_time_limit=540)
-def reconcile_usage() -> dict[str, int]:
+@job(RECONCILE_USAGE, every(CHOSEN.usage.cooldown_seconds, "usage"), limits=(540, 600))
+def reconcile_usage(run: Run) -> dict[str, int]:
     """Assign VMs to commitments for every project that has any."""
-    with with_new_global_request_id() as request_id:
-        projects = reconcile_all_usage(actor=task_actor(RECONCILE_USAGE), request_id=request_id)
-    return {"projects": projects}
+    return {"projects": reconcile_all_usage(actor=run.actor, request_id=run.request_id)}
 
 
-@shared_task(name=RECONCILE_CHANGED_USAGE, time_limit=600, soft_time_limit=540)
-def reconcile_changed_usage() -> dict[str, int]:
+@job(
+    RECONCILE_CHANGED_USAGE,
+    every(CHOSEN.usage.changes_interval_seconds, "usage-changes"),
+    limits=(540, 600),
+)
+def reconcile_changed_usage(run: Run) -> dict[str, int]:
     """Assign VMs to commitments for the projects whose commitments changed."""
-    with with_new_global_request_id() as request_id:
-        projects = reconcile_all_usage(
-            actor=task_actor(RECONCILE_CHANGED_USAGE), request_id=request_id, only_changed=True
-        )
+    projects = reconcile_all_usage(actor=run.actor, request_id=run.request_id, only_changed=True)
     return {"projects": projects}
 
 
-@shared_task(name=PRUNE_USAGE_HISTORY, time_limit=900, soft_time_limit=840)
-def prune_usage_history() -> dict[str, int]:
+@job(PRUNE_USAGE_HISTORY, every(3600, "usage-history"), limits=(840, 900), queue="long")
+def prune_usage_history(run: Run) -> dict[str, int]:
     """Forget which commitments covered which VMs, what was refused, and what ran long ago."""
-    with with_new_global_request_id():
-        now = database_now()
-        return {
-            "periods": prune_periods(now=now),
-            "refusals": prune_refusals(now=now),
-            "runs": prune_runs(now=now),
-            "events": prune_append_only(FORGET_EVENTS, now=now),
-        }
+    now = run.now
+    return {
+        "periods": prune_periods(now=now),
+        "refusals": prune_refusals(now=now),
+        "runs": prune_runs(now=now),
+        "events": prune_append_only(FORGET_EVENTS, now=now),
+    }
 
 
-@shared_task(name=RECONCILE_QUOTA, time_limit=600, soft_time_limit=540)
-def reconcile_quota() -> dict[str, int]:
+@job(
+    RECONCILE_QUOTA, every(CHOSEN.quota.full_reconcile_interval_seconds, "quota"), limits=(540, 600)
+)
+def reconcile_quota(_: Run) -> dict[str, int]:
     """Count the usage of every project's quota."""
-    with with_new_global_request_id():
-        run = reconcile_full()
-    return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
+    return _counted(reconcile_full())
 
 
-@shared_task(name=RECONCILE_CHANGED_QUOTA, time_limit=600, soft_time_limit=540)
-def reconcile_changed_quota() -> dict[str, int]:
+@job(
+    RECONCILE_CHANGED_QUOTA,
+    every(CHOSEN.quota.changes_interval_seconds, "quota-changes"),
+    limits=(540, 600),
+)
+def reconcile_changed_quota(_: Run) -> dict[str, int]:
     """Count the usage of projects whose quota, VMs or commitments changed."""
-    with with_new_global_request_id():
-        run = reconcile_changed()
-    return {"projects": run.projects, "written": run.written, "failed": len(run.failed)}
+    return _counted(reconcile_changed())
 
 
-@shared_task(name=SYNC, time_limit=900, soft_time_limit=840)
-def sync() -> dict[str, object]:
+def _counted(done: QuotaRun) -> dict[str, int]:
+    return {"projects": done.projects, "written": done.written, "failed": len(done.failed)}
+
+
+@job(SYNC, *SYNC_BEATS, limits=(840, 900), queue="long")
+def sync(run: Run) -> dict[str, object]:
     """Bring commitments in line with what Limes lists."""
-    with with_new_global_request_id() as request_id:
-        report = sync_commitments(configured_cloud(), actor=task_actor(SYNC), request_id=request_id)
+    report = sync_commitments(configured_cloud(), actor=run.actor, request_id=run.request_id)
     return {"outcome": report.outcome, "error_code": report.error_code}

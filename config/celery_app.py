@@ -10,12 +10,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
 
+from core.jobs import BEAT_SCHEDULE
 from journal.exporter import close_inherited_exporter, start_exporter
 from journal.task_clock import ClockedCelery
 
 app = ClockedCelery("headroom")
-app.conf.update(settings.CELERY)
+app.conf.update(settings.CELERY, beat_schedule=BEAT_SCHEDULE)
 app.autodiscover_tasks()
+app.autodiscover_tasks(["core"])
 app.autodiscover_tasks(related_name="drill_tasks")
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from celery.schedules import crontab, schedule
 from django.urls import reverse_lazy
 from kombu import Queue
 
 from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
-from config.queues import LONG, QUEUES, ROUTES, STEADY
+from config.queues import QUEUES, STEADY
 from config.sections_admin import OidcSettings
 from console.theme import UNFOLD  # noqa: F401 - a setting
 
@@ -226,9 +225,6 @@ LOGGING = logging_tree(
 PROMETHEUS_EXPORT_MIGRATIONS = False
 PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))
 
-# A look costs a query a zone; what changed is computed as soon as the minimum interval is over.
-CAPACITY_LOOK_SECONDS = max(1, min(10, HEADROOM.capacity.min_reconcile_interval_seconds))
-
 CELERY: dict[str, Any] = {
     "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
     "broker_connection_retry_on_startup": True,
@@ -246,7 +242,7 @@ CELERY: dict[str, Any] = {
     },
     "task_default_queue": STEADY,
     "task_queues": [Queue(name) for name in QUEUES],
-    "task_routes": ROUTES,
+    "task_routes": ["core.jobs:route"],
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
     # For tasks that set none; those that look at a whole region set more (docs/operations.md).
@@ -259,166 +255,4 @@ CELERY: dict[str, Any] = {
     "worker_prefetch_multiplier": 1,
     "timezone": "UTC",
     "beat_scheduler": "journal.beat:LeasedScheduler",
-    "beat_schedule": {
-        "heartbeat": {
-            "task": "journal.beat",
-            "schedule": schedule(run_every=15),
-            "options": {"expires": 15},
-        },
-        **{
-            f"heartbeat-{queue}": {
-                "task": "journal.beat_queue",
-                "schedule": schedule(run_every=30),
-                "args": (queue,),
-                "options": {"expires": 30, "queue": queue},
-            }
-            for queue in (STEADY, LONG)
-        },
-        "metrics-sums": {
-            "task": "journal.keep_sums",
-            "schedule": schedule(run_every=HEADROOM.metrics.sums_every_seconds),
-            "options": {"expires": HEADROOM.metrics.sums_every_seconds},
-        },
-        "journal": {
-            "task": "journal.prune",
-            "schedule": schedule(run_every=600),
-            "options": {"expires": 600},
-        },
-        "flavor-groups": {
-            "task": "capacity.refresh_flavor_groups",
-            "schedule": schedule(run_every=300),
-            "options": {"expires": 300},
-        },
-        "capacity": {
-            "task": "capacity.refresh_group_capacity",
-            "schedule": schedule(run_every=CAPACITY_LOOK_SECONDS),
-            "options": {"expires": CAPACITY_LOOK_SECONDS},
-        },
-        "in-flight": {
-            "task": "capacity.end_in_flight",
-            "schedule": schedule(run_every=60),
-            "options": {"expires": 60},
-        },
-        "oversubscription": {
-            "task": "capacity.check_oversubscription",
-            "schedule": schedule(run_every=30),
-            "options": {"expires": 30},
-        },
-        "decisions": {
-            "task": "capacity.prune_decisions",
-            "schedule": schedule(run_every=3600),
-            "options": {"expires": 3600},
-        },
-        "usage": {
-            "task": "commitments.reconcile_usage",
-            "schedule": schedule(run_every=HEADROOM.usage.cooldown_seconds),
-            "options": {"expires": HEADROOM.usage.cooldown_seconds},
-        },
-        "usage-changes": {
-            "task": "commitments.reconcile_changed_usage",
-            "schedule": schedule(run_every=HEADROOM.usage.changes_interval_seconds),
-            "options": {"expires": HEADROOM.usage.changes_interval_seconds},
-        },
-        "placement-hosts": {
-            "task": "placement.reconcile_hosts",
-            "schedule": schedule(run_every=60),
-            "options": {"expires": 60},
-        },
-        "placement-changes": {
-            "task": "placement.prune_changes",
-            "schedule": schedule(run_every=600),
-            "options": {"expires": 600},
-        },
-        "placement-usage": {
-            "task": "placement.fold_project_usage",
-            "schedule": schedule(run_every=30),
-            "options": {"expires": 30},
-        },
-        "placement-audit": {
-            "task": "placement.audit_usage",
-            "schedule": schedule(run_every=3600),
-            "options": {"expires": 3600},
-        },
-        "placement-history": {
-            "task": "placement.keep_history",
-            "schedule": schedule(run_every=21600),
-            "options": {"expires": 21600},
-        },
-        "usage-history": {
-            "task": "commitments.prune_usage_history",
-            "schedule": schedule(run_every=3600),
-            "options": {"expires": 3600},
-        },
-        "quota": {
-            "task": "commitments.reconcile_quota",
-            "schedule": schedule(run_every=HEADROOM.quota.full_reconcile_interval_seconds),
-            "options": {"expires": HEADROOM.quota.full_reconcile_interval_seconds},
-        },
-        "quota-changes": {
-            "task": "commitments.reconcile_changed_quota",
-            "schedule": schedule(run_every=HEADROOM.quota.changes_interval_seconds),
-            "options": {"expires": HEADROOM.quota.changes_interval_seconds},
-        },
-        "slots": {
-            "task": "commitments.verify_slots",
-            "schedule": schedule(run_every=HEADROOM.slots.check_interval_seconds),
-            "options": {"expires": HEADROOM.slots.check_interval_seconds},
-        },
-        "compaction": {
-            "task": "commitments.compact_slots",
-            "schedule": schedule(run_every=HEADROOM.slots.compaction_interval_seconds),
-            "options": {"expires": HEADROOM.slots.compaction_interval_seconds},
-        },
-        "failover": {
-            "task": "failover.reconcile_periodic",
-            "schedule": schedule(run_every=5),
-            "options": {"expires": 5},
-        },
-        "failover-due-vms": {
-            "task": "failover.replan_due",
-            "schedule": schedule(run_every=2),
-            "options": {"expires": 2},
-        },
-        "failover-validation": {
-            "task": "failover.validate_due",
-            "schedule": schedule(run_every=30),
-            "options": {"expires": 30},
-        },
-        "failover-retention": {
-            "task": "failover.forget_old",
-            "schedule": schedule(run_every=3600),
-            "options": {"expires": 3600},
-        },
-        "evacuations": {
-            "task": "failover.evacuate",
-            "schedule": schedule(run_every=10),
-            "options": {"expires": 10},
-        },
-        "coverage": {
-            "task": "failover.account_coverage",
-            "schedule": schedule(run_every=60),
-            "options": {"expires": 60},
-        },
-        "drills": {
-            "task": "failover.drill_zones",
-            "schedule": crontab(hour="2", minute="17"),
-            "options": {"expires": 7200},
-        },
-        "rebalancing": {
-            "task": "failover.rebalance",
-            "schedule": crontab(hour="3", minute="17"),
-            "options": {"expires": 7200},
-        },
-        "commitments-due": {
-            "task": "commitments.dispatch_due",
-            "schedule": schedule(run_every=HEADROOM.retry.dispatch_interval_seconds),
-            "options": {"expires": HEADROOM.retry.dispatch_interval_seconds},
-        },
-    },
 }
-if HEADROOM.sync.enabled and HEADROOM.keystone.is_complete:
-    CELERY["beat_schedule"]["sync"] = {
-        "task": "commitments.sync",
-        "schedule": schedule(run_every=HEADROOM.sync.interval_seconds),
-        "options": {"expires": HEADROOM.sync.interval_seconds},
-    }

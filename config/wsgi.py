@@ -10,7 +10,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 django_application = get_wsgi_application()
 
-from django.conf import settings  # noqa: E402 - needs the settings
+from celery import current_app  # noqa: E402 - needs the settings
+from django.conf import settings  # noqa: E402 - likewise
 
 from config.listening import guarded  # noqa: E402 - likewise
 from placement.warming import warm_up  # noqa: E402 - likewise
@@ -22,4 +23,5 @@ if settings.HEADROOM.tracing.endpoint:
 
     start_tracing("web", settings.HEADROOM.tracing)
     application = traced(application)
+current_app.loader.import_default_modules()  # else the first nudge of a worker would
 warm_up()

@@ -6,10 +6,12 @@ from uuid import uuid4
 
 import structlog
 
+ID_PREFIX = "failover-"
+
 
 def new_global_request_id() -> str:
     """Return the id of a run or of a validation."""
-    return f"failover-{uuid4()}"
+    return f"{ID_PREFIX}{uuid4()}"
 
 
 def bound_logger() -> structlog.stdlib.BoundLogger:

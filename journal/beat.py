@@ -50,7 +50,8 @@ class LeasedScheduler(Scheduler):
         self.max_interval: int = min(int(self.max_interval or MOST_SECONDS), MOST_SECONDS)
 
     def setup_schedule(self) -> None:
-        """Take the entries of the configuration, and none of the library's."""
+        """Take the entries of all jobs, and none of the library's."""
+        self.app.loader.import_default_modules()
         self.merge_inplace(self.app.conf.beat_schedule)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:  # Any: of the library

@@ -42,13 +42,13 @@ class _Sender:
         self._pool.submit(copy_context().run, self._send_hint, task)
 
     def send(self, task: str, arguments: Sequence[object]) -> Future[object]:
-        return self._pool.submit(copy_context().run, _send, task, arguments)
+        return self._pool.submit(copy_context().run, send_task, task, arguments)
 
     def _send_hint(self, task: str) -> None:
         with self._lock:
             self._waiting.discard(task)
         try:
-            _send(task, ())
+            send_task(task, ())
         except (*BrokerFailure, OSError) as error:
             log.warning("nudge_not_sent", task=task, error=str(error))
         except Exception:
@@ -78,8 +78,17 @@ def hand_to_worker(task: str, arguments: Sequence[object]) -> None:
         raise BrokerUnavailable(message) from error
 
 
-def _send(task: str, arguments: Sequence[object]) -> None:
-    current_app.send_task(task, args=list(arguments), expires=EXPIRES_SECONDS, retry=False)
+def send_task(
+    task: str,
+    arguments: Sequence[object],
+    *,
+    expires: float = EXPIRES_SECONDS,
+    countdown: float | None = None,
+) -> None:
+    """Give a task to the broker now, once; a worker that has not begun in time drops it."""
+    current_app.send_task(
+        task, args=list(arguments), expires=expires, countdown=countdown, retry=False
+    )
 
 
 def _start_anew() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import structlog
-from celery import shared_task
 from django.conf import settings
 
 from capacity.ledger.allocated import drift_from
 from capacity.ledger.rooms import rebuild_host_capacity
-from journal.clock import database_now
-from journal.tracing import with_new_global_request_id
+from core.jobs import Run, every, job
 from placement import metrics
 from placement.selectors.allocated import NAME
 from placement.services.audit import usage_drift
@@ -29,64 +27,59 @@ MOST_NAMED = 20
 log = structlog.get_logger(__name__)
 
 
-@shared_task(name=RECONCILE_HOSTS, time_limit=900, soft_time_limit=840)
-def reconcile_hosts() -> dict[str, int]:
+@job(RECONCILE_HOSTS, every(60, "placement-hosts"), limits=(840, 900))
+def reconcile_hosts(_: Run) -> dict[str, int]:
     """Make providers follow hosts, and hosts what nova-compute reports, where configured.
 
     Two runs at once do no harm: each provider is locked, and what is right is left alone.
     """
     placement = settings.HEADROOM.placement
-    with with_new_global_request_id():
-        result: dict[str, int] = {}
-        if placement.host_providers:
-            done = reconcile_host_providers()
-            result = {
-                "created": done.created,
-                "updated": done.updated,
-                "retired": done.retired,
-                "removed": done.removed,
-                "refused": len(done.refused),
-            }
-        if placement.host_capacity:
-            host_ids = take_reported_capacity()
-            result["capacities"] = len(host_ids)
-            if host_ids:
-                rebuild_host_capacity(host_ids)
-        if rooms_follow_allocations():
-            # What a write did not count itself: a host that came, or was counted from the VM list.
-            differing = [one.host_id for one in drift_from(NAME)]
-            result["recounted"] = rebuild_host_capacity(differing) if differing else 0
-        return result
+    result: dict[str, int] = {}
+    if placement.host_providers:
+        done = reconcile_host_providers()
+        result = {
+            "created": done.created,
+            "updated": done.updated,
+            "retired": done.retired,
+            "removed": done.removed,
+            "refused": len(done.refused),
+        }
+    if placement.host_capacity:
+        host_ids = take_reported_capacity()
+        result["capacities"] = len(host_ids)
+        if host_ids:
+            rebuild_host_capacity(host_ids)
+    if rooms_follow_allocations():
+        # What a write did not count itself: a host that came, or was counted from the VM list.
+        differing = [one.host_id for one in drift_from(NAME)]
+        result["recounted"] = rebuild_host_capacity(differing) if differing else 0
+    return result
 
 
-@shared_task(name=PRUNE_CHANGES, time_limit=120, soft_time_limit=100)
-def prune_changes() -> dict[str, int]:
+@job(PRUNE_CHANGES, every(600, "placement-changes"), limits=(100, 120))
+def prune_changes(_: Run) -> dict[str, int]:
     """Forget changes that every reader has seen."""
-    with with_new_global_request_id():
-        return {"forgotten": prune()}
+    return {"forgotten": prune()}
 
 
-@shared_task(name=FOLD_PROJECT_USAGE, time_limit=120, soft_time_limit=100)
-def fold_project_usage() -> dict[str, int]:
+@job(FOLD_PROJECT_USAGE, every(30, "placement-usage"), limits=(100, 120))
+def fold_project_usage(_: Run) -> dict[str, int]:
     """Sum up the usage of projects; runs at once follow each other."""
-    with with_new_global_request_id():
-        return {"folded": fold()}
+    return {"folded": fold()}
 
 
-@shared_task(name=AUDIT_USAGE, time_limit=600, soft_time_limit=570)
-def audit_usage() -> dict[str, int]:
+@job(AUDIT_USAGE, every(3600, "placement-audit"), limits=(570, 600), queue="long")
+def audit_usage(_: Run) -> dict[str, int]:
     """Count the inventories whose used amount is not the sum of their allocations; repair none."""
-    with with_new_global_request_id():
-        found = usage_drift()
-        if found:
-            metrics.USAGE_DRIFT.inc(len(found))
-            subjects = sorted({finding.subject for finding in found})[:MOST_NAMED]
-            log.error("placement_usage_drift", inventories=len(found), providers=subjects)
-        return {"drifted": len(found)}
+    found = usage_drift()
+    if found:
+        metrics.USAGE_DRIFT.inc(len(found))
+        subjects = sorted({finding.subject for finding in found})[:MOST_NAMED]
+        log.error("placement_usage_drift", inventories=len(found), providers=subjects)
+    return {"drifted": len(found)}
 
 
-@shared_task(name=KEEP_HISTORY, time_limit=600, soft_time_limit=570)
-def keep_history() -> dict[str, int]:
+@job(KEEP_HISTORY, every(21600, "placement-history"), limits=(570, 600), queue="long")
+def keep_history(run: Run) -> dict[str, int]:
     """Make room for coming events and forget old ones."""
-    with with_new_global_request_id():
-        return keep(database_now())
+    return keep(run.now)

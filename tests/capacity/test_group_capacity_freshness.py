@@ -3,7 +3,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -44,6 +43,7 @@ from tests.factories import (
     make_vm,
     recount_room,
 )
+from tests.schedule import beat_schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -436,8 +436,8 @@ class TestBackground:
                 refresh()
         assert refresh() == {"computed": 1, "fresh": 1}
 
-    def test_beat_looks_more_often_than_the_interval(self, settings: Any) -> None:
-        entries = settings.CELERY["beat_schedule"].values()
+    def test_beat_looks_more_often_than_the_interval(self) -> None:
+        entries = beat_schedule().values()
         (entry,) = [one for one in entries if one["task"] == "capacity.refresh_group_capacity"]
         assert entry["schedule"].run_every.total_seconds() == 10
         assert entry["options"]["expires"] == 10

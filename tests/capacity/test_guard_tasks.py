@@ -10,6 +10,7 @@ from capacity.models import HostCapacity, SchedulingDecision
 from capacity.tasks import check_oversubscription, prune_decisions
 from tests import factories
 from tests.capacity.decision_records import store_decision
+from tests.schedule import beat_schedule
 
 pytestmark = pytest.mark.django_db
 
@@ -48,8 +49,8 @@ def test_the_pruning_task_forgets_what_is_past_its_retention() -> None:
 
 
 @pytest.mark.parametrize("task", ["capacity.check_oversubscription", "capacity.prune_decisions"])
-def test_beat_starts_it(task: str, settings: Any) -> None:
-    entries = settings.CELERY["beat_schedule"].values()
+def test_beat_starts_it(task: str) -> None:
+    entries = beat_schedule().values()
 
     (entry,) = [one for one in entries if one["task"] == task]
     assert entry["options"]["expires"] == entry["schedule"].run_every.total_seconds()

@@ -473,7 +473,7 @@ class TestTask:
         make_slot(row, make_host("b1", zone="az-b"))
         sent: list[list[str]] = []
         monkeypatch.setattr(
-            "commitments.tasks.current_app.send_task",
+            "journal.nudges.current_app.send_task",
             lambda name, args, **_: sent.append([name, *args]),
         )
         assert tasks.compact_slots() == {"zones": 2}
@@ -484,7 +484,7 @@ class TestTask:
     ) -> None:
         use_slots(settings, compaction=False)
         monkeypatch.setattr(
-            "commitments.tasks.current_app.send_task", lambda *_a, **_k: pytest.fail("sent")
+            "journal.nudges.current_app.send_task", lambda *_a, **_k: pytest.fail("sent")
         )
         assert tasks.compact_slots() == {}
 

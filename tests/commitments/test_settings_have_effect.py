@@ -28,8 +28,10 @@ A = "aaaaaaaa-0000-4000-8000-000000000001"
 ROOT = Path(__file__).parents[2]
 SHOW = """
 import json
-from config import settings
-beat = {name: entry["schedule"] for name, entry in settings.CELERY["beat_schedule"].items()}
+import django
+django.setup()
+from tests.schedule import beat_schedule
+beat = {name: entry["schedule"] for name, entry in beat_schedule().items()}
 seconds = {name: one.run_every.total_seconds() for name, one in beat.items()
            if hasattr(one, "run_every")}
 print(json.dumps(seconds))
@@ -58,7 +60,13 @@ def beat(**variables: str) -> dict[str, float]:
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", SHOW],
         cwd=ROOT,
-        env={**environ, "HEADROOM_DEBUG": "1", **KEYSTONE, **variables},
+        env={
+            **environ,
+            "DJANGO_SETTINGS_MODULE": "config.settings",
+            "HEADROOM_DEBUG": "1",
+            **KEYSTONE,
+            **variables,
+        },
         capture_output=True,
         text=True,
         check=True,

@@ -31,6 +31,7 @@ from journal.errors import Busy
 from scheduling.resources import GIB
 from tests.commitments.change_requests import change, decide_ram
 from tests.factories import make_commitment, make_group, make_host, make_vm
+from tests.schedule import beat_schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -331,12 +332,12 @@ class TestGates:
         run = reconcile_project_usage("nobody", actor=task_actor("t"), request_id="r")
         assert run.commitments == run.assigned == run.written == 0
 
-    def test_just_reconciled_waits_for_the_cooldown(self, host: Host, settings: Any) -> None:
+    def test_just_reconciled_waits_for_the_cooldown(self, host: Host) -> None:
         vm(host)
         commitment()
         assert renew(now=NOW) == 1
         assert renew(now=NOW + MINUTE) == 0
-        beat = settings.CELERY["beat_schedule"]
+        beat = beat_schedule()
         assert beat["usage"]["schedule"].run_every == timedelta(minutes=5)
 
     def test_usage_never_observed_runs(self, host: Host) -> None:
@@ -520,7 +521,7 @@ class TestHistory:
         assert prune_usage_history() == dict.fromkeys(("periods", "refusals", "runs", "events"), 0)
         assert usage_history.prune_periods(now=now + timedelta(days=2)) == 1
 
-    def test_beat_starts_the_pruning(self, settings: Any) -> None:
-        entries = settings.CELERY["beat_schedule"].values()
+    def test_beat_starts_the_pruning(self) -> None:
+        entries = beat_schedule().values()
         (entry,) = [one for one in entries if one["task"] == "commitments.prune_usage_history"]
         assert entry["options"]["expires"] == entry["schedule"].run_every.total_seconds()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
-
-from django.conf import settings
+from typing import get_args
 
 from config.celery_app import app
 from config.launcher.places import Checkout
 from config.launcher.production import serve_command
 from config.launcher.workers import names_queues, worker_commands
-from config.queues import LONG, QUEUES, ROUTES, SOON, STEADY
+from config.queues import LONG, QUEUES, SOON, STEADY
+from core.jobs import QUEUE_OF, Queue, route
+from tests.schedule import beat_schedule
 
+ROOT = Path(__file__).parents[2]
 MOST_SECONDS = {SOON: 120, STEADY: 900, LONG: 3600}
 OURS = ("capacity.", "commitments.", "failover.", "hosts.", "journal.", "placement.")
 
@@ -31,18 +36,34 @@ def test_tasks_of_a_queue_end_before_its_patience_does() -> None:
     tasks = our_tasks()
     assert len(tasks) > 25
     for name, seconds in tasks.items():
-        queue = ROUTES.get(name, {"queue": STEADY})["queue"]
+        queue = QUEUE_OF[name]
         assert seconds <= MOST_SECONDS[queue], (name, queue, seconds)
 
 
-def test_every_route_is_of_a_task_that_there_is() -> None:
-    assert ROUTES.keys() <= our_tasks().keys()
-    assert {route["queue"] for route in ROUTES.values()} == {SOON, LONG}
+def test_every_task_is_a_job_that_names_its_queue() -> None:
+    assert QUEUE_OF.keys() == our_tasks().keys()
+    assert set(QUEUE_OF.values()) == set(QUEUES) == set(get_args(Queue))
+
+
+def test_a_process_that_needed_no_job_yet_sends_to_its_queue() -> None:
+    show = "import django; django.setup(); from core.jobs import QUEUE_OF; "
+    show += "from celery import current_app; assert not QUEUE_OF; "
+    show += "queue = current_app.amqp.router.route({}, 'failover.replan_due')['queue']; "
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", show + "print(queue.name)"],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "soon\n"
+    assert route("celery.backend_cleanup") is None
 
 
 def test_what_beat_sends_often_is_soon_or_short() -> None:
-    for name, entry in settings.CELERY["beat_schedule"].items():
-        queue = entry["options"].get("queue") or ROUTES.get(entry["task"], {}).get("queue")
+    for name, entry in beat_schedule().items():
+        queue = entry["options"].get("queue") or QUEUE_OF[entry["task"]]
         every = getattr(entry["schedule"], "run_every", None)
         if queue == LONG and every is not None and name != "heartbeat-long":
             assert every.total_seconds() >= 60, name

@@ -10,6 +10,7 @@ from django.conf import settings
 
 from tests.docs.test_errors import APPS
 from tests.docs.tour import ROOT
+from tests.schedule import beat_schedule
 
 #: Started where Keystone is configured; tests have none.
 CONDITIONAL = {"commitments.sync"}
@@ -26,7 +27,7 @@ def documented() -> dict[str, str]:
 
 
 def scheduled() -> dict[str, object]:
-    return {entry["task"]: entry["schedule"] for entry in settings.CELERY["beat_schedule"].values()}
+    return {entry["task"]: entry["schedule"] for entry in beat_schedule().values()}
 
 
 def test_every_task_that_beat_starts_is_documented_and_no_other() -> None:

@@ -29,6 +29,7 @@ from failover.services import FailoverService
 from failover.services.events import Happening
 from failover.services.loop import due_zones
 from hosts.models import Host
+from journal import nudges
 from tests.failover.zones import cover, hosts, require, run, vm
 
 
@@ -42,7 +43,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Any]]]:
         def send_task(name: str, args: list[Any], **_: object) -> None:
             calls.append((name, args))
 
-    monkeypatch.setattr(tasks, "current_app", App)
+    monkeypatch.setattr(nudges, "current_app", App)
     return calls
 
 

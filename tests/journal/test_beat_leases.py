@@ -12,10 +12,11 @@ from journal.beat import AT_ONCE, LeasedScheduler
 from journal.clock import database_now
 from journal.models import BeatEntry, Lease
 from tests.journal.schedulers import send_due
+from tests.schedule import beat_schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-AT_START = sorted(AT_ONCE & app.conf.beat_schedule.keys())
+AT_START = sorted(AT_ONCE & beat_schedule().keys())
 
 
 def expire() -> None:

@@ -23,7 +23,6 @@ from journal.clock import FollowedClock, database_now, followed_clock
 from journal.health import check_beat
 from journal.models import BeatEntry, Heartbeat, ProcessClock
 from journal.task_clock import ClockedRequest
-from journal.tasks import beat
 from tests.factories import make_host
 from tests.journal.schedulers import send_due
 from tests.scraping import scrape
@@ -154,7 +153,7 @@ def test_a_task_is_given_back_when_the_clock_is_too_far_off(
     wall: SimpleNamespace, ahead: timedelta, *, runs: bool
 ) -> None:
     wall.ahead = ahead
-    task = app.tasks[beat.name]
+    task = app.tasks["journal.beat"]
     task.push_request(called_directly=False, hostname="celery@here")
     try:
         if runs:

@@ -12,11 +12,11 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from capacity.models import ReservationKind
+from core.tasks import keep_sums_of_metrics
 from journal import kept_sums
 from journal.kept_sums import INTERVALS_TOLD, Sums, keep_sums, read_sums
 from journal.metrics import facts_page, scrape_cursor
 from journal.models import KeptSums
-from journal.tasks import keep_sums_of_metrics
 from tests.factories import make_commitment, make_group, make_host, make_reservation, make_slot
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
@@ -25,13 +24,14 @@ from capacity.services.group_capacity import refresh_group_capacity
 from commitments.hooks_capacity import CommittedMemory
 from commitments.selectors.slot_suspects import Look, what_changed
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
+from core.tasks import PRUNE, prune
 from hosts.models import Host, Instance
 from journal.history import read_moment
 from journal.metrics import metric_name
 from journal.models import AuditEntry, DeletedRow, Outbox, PrunedLog
 from journal.pruning import prune_logs
-from journal.tasks import PRUNE, prune
 from tests.factories import make_group, make_host, make_quota, make_vm
+from tests.schedule import beat_schedule
 from tests.scraping import scrape
 
 # What a transaction wrote itself is no change to it: looks at changes need real commits.
@@ -281,7 +281,7 @@ def test_the_task_forgets_and_leaves_the_audit_trail_alone(now: datetime) -> Non
     nothing = {"outbox": 0, "sessions": 0, "clocks": 0, "audit": 0, "failed_logins": 0}
     assert prune() == {"deletions": 1, **nothing}
     assert AuditEntry.objects.filter(actor="a").count() == 1
-    entries = django_settings.CELERY["beat_schedule"].values()
+    entries = beat_schedule().values()
     assert [one for one in entries if one["task"] == PRUNE]
 
 

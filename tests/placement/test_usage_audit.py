@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pytest
 import structlog
-from django.conf import settings as django_settings
 
 from journal.metrics import metrics_page
 from placement import metrics
@@ -18,6 +17,7 @@ from placement.models import Inventory
 from placement.tasks import AUDIT_USAGE, audit_usage
 from tests.placement.client import PlacementClient, placement_settings, uuid
 from tests.placement.rows import allocate, make_provider
+from tests.schedule import beat_schedule
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +41,7 @@ def test_drift_is_counted_and_left_alone() -> None:
 
 def test_the_counter_is_shown_before_anything_is_found_and_the_task_is_scheduled() -> None:
     assert b"# TYPE placement_usage_drift_total counter" in metrics_page()
-    entries = django_settings.CELERY["beat_schedule"].values()
+    entries = beat_schedule().values()
     assert [
         entry["schedule"].run_every.seconds for entry in entries if entry["task"] == AUDIT_USAGE
     ] == [3600]
