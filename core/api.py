@@ -89,7 +89,6 @@ class ApiView(APIView):
         limited_by: Section of the settings with the longest body.
         path_label: The path as metrics name it.
         checks_method_first: Whether an unknown method is refused before anything else is looked at.
-        failure_event: Event of the log for what nobody expected.
         error_text: Public text of the error that was answered, one of few; empty for none.
     """
 
@@ -97,7 +96,6 @@ class ApiView(APIView):
     limited_by: ClassVar[str] = "liquid"
     path_label: ClassVar[str] = ""
     checks_method_first: ClassVar[bool] = True
-    failure_event: ClassVar[str] = "scheduler_request_failed"
     http_request: HttpRequest
     actor: Actor
     error_text: str = ""
@@ -139,15 +137,19 @@ class ApiView(APIView):
         note_error(self.http_request, error)
         status = status_of(error)
         if status == SERVER_ERROR and isinstance(error, HeadroomError):
-            log.error(self.failure_event, code=error.code, message=error.message)
+            self.log_failure(code=error.code, message=error.message)
         elif status == SERVER_ERROR:
-            log.error(self.failure_event, error=type(error).__name__, exc_info=error)
+            self.log_failure(error=type(error).__name__, exc_info=error)
         self.error_text = public_text(error, status)
         response = self.refusal(error, status)
         if isinstance(error, Unauthenticated | Unavailable):
             for name, header in error.headers.items():
                 response[name] = header
         return response
+
+    def log_failure(self, **facts: object) -> None:
+        """Log what nobody expected."""
+        log.error("scheduler_request_failed", **facts)
 
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the answer to an error, without the headers it asks for."""

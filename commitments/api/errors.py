@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import structlog
 from django.http import HttpResponse
 from rest_framework.exceptions import APIException
 
 from core.api import ApiView
 from journal.errors import HeadroomError, NotReady, Unavailable, one_line
+
+log = structlog.get_logger(__name__)
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 UNAVAILABLE = "service temporarily unavailable"
@@ -30,7 +33,9 @@ class EndpointDisabled(NotReady):
 class TextErrorView(ApiView):
     """A view whose errors are plain text."""
 
-    failure_event = "liquid_request_failed"
+    def log_failure(self, **facts: object) -> None:
+        """Log what nobody expected."""
+        log.error("liquid_request_failed", **facts)
 
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the text of an error."""
