@@ -13,26 +13,24 @@ class CapacityConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the sections of region files of this app, and what it tells at a scrape."""
-        from capacity import (  # noqa: PLC0415 - models first
-            checks,
-            metrics,
-            metrics_allocation,
-            metrics_oversubscription,
-            metrics_reservations,
-            region,
-        )
+        from capacity import checks, region  # noqa: PLC0415 - models first
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
+        from capacity.metrics import gauges, reservations  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
         del checks  # they register themselves
         register_rules(RULES)
         region.register(registry)
-        metrics.register()
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
         )
-        metrics_allocation.register()
-        metrics_oversubscription.register()
-        metrics_reservations.register()
+        for scraped in (
+            gauges.CAPACITY,
+            gauges.ALLOCATION_DRIFT,
+            gauges.OVERSUBSCRIPTION,
+            reservations.RESERVATIONS,
+        ):
+            at_scrape(scraped)

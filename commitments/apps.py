@@ -20,34 +20,36 @@ class CommitmentsConfig(AppConfig):
             add_resize_listener,
             add_unit_check,
         )
-        from commitments import (  # noqa: PLC0415 - models first
-            checks,
-            metrics_compaction,
-            metrics_quota,
-            metrics_slots,
-            metrics_sync,
-            region,
-            scrape,
-            scrape_sync,
-            status,
-        )
+        from commitments import checks, region, status  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
         from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
         from commitments.hooks_resized import renew_soon  # noqa: PLC0415 - models first
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
         from commitments.hooks_units import count_broken_amounts  # noqa: PLC0415 - models first
+        from commitments.metrics import (  # noqa: PLC0415 - models first
+            gauges,
+            quota,
+            slots,
+            sync,
+        )
         from commitments.policies import RULES  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
         register_rules(RULES)
         region.register(registry)
-        scrape.register()
-        scrape_sync.register()
         status.register()
-        metrics_quota.register()
-        metrics_compaction.register()
-        del metrics_slots, metrics_sync  # their series are there, at 0, from the start
+        for scraped in (
+            gauges.COMMITMENTS,
+            gauges.RAM_UNITS,
+            gauges.USAGE,
+            gauges.SYNC,
+            gauges.QUOTA,
+            gauges.COMPACTION,
+        ):
+            at_scrape(scraped)
+        del quota, slots, sync  # their series are there, at 0, from the start
         del checks  # they register themselves
         add_group_reference_check("commitments", region.referenced_groups)
         add_commitment_figures("commitments", CommittedMemory())

@@ -16,11 +16,12 @@ class FailoverConfig(AppConfig):
             hooks_scheduling,
             metrics,
             region,
-            scrape,
         )
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
 
         region.register(registry)
         metrics.show_zones(("",))  # every series of the loop exists from the start
-        scrape.register()
+        for scraped in (metrics.COVERAGE, metrics.LAST_RUN):
+            at_scrape(scraped)
         hooks_scheduling.register()

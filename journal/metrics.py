@@ -157,7 +157,8 @@ def _collect(waiting: deque[ScrapeCollector], metrics: list[Metric]) -> None:
         try:
             metrics.extend(list(collector.collect()))
         except DatabaseError as error:
-            log.warning("scrape_failed", collector=type(collector).__name__, error=str(error))
+            name = getattr(collector, "name", type(collector).__name__)
+            log.warning("scrape_failed", collector=name, error=str(error))
             raise
 
 

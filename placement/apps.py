@@ -15,9 +15,10 @@ class PlacementConfig(AppConfig):
         """Register system checks, gauges, and what runs after migrations."""
         from capacity.hooks import add_allocation_source  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
+        from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
             checks,  # noqa: F401
-            metrics_inventories,
+            metrics,
             region,
         )
         from placement.selectors.allocated import ALLOCATED, NAME  # noqa: PLC0415 - models first
@@ -27,7 +28,7 @@ class PlacementConfig(AppConfig):
 
         add_allocation_source(NAME, ALLOCATED)
         region.register(registry)
-        metrics_inventories.register()
+        at_scrape(metrics.INVENTORIES)
         post_migrate.connect(
             sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"
         )

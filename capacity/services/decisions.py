@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from capacity.domain.decision_masks import compress_masks, names_digest, pack_names
-from capacity.metrics_decisions import DECISIONS_LOST
+from capacity.metrics import DECISIONS_LOST
 from scheduling.decision import Candidate
 from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest

@@ -34,7 +34,7 @@ from capacity.domain.in_flight import (
 from capacity.ledger.rooms import lock_rooms, shift_blocks
 from capacity.ledger.vms import refresh_slots_expecting
 from capacity.locks import LOCK_FIRST, LockSpace, lock_first
-from capacity.metrics_in_flight import EXPIRED_IN_FLIGHT
+from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from capacity.services.in_flight_statements import DELETE_ROWS, HOLD_FREE, hold_room_statement
 from hosts.models import Host, Instance

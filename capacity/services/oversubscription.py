@@ -19,7 +19,7 @@ from django.db import connection, transaction
 
 from capacity.domain.eviction import plan_eviction
 from capacity.locks import zone_lock
-from capacity.metrics_oversubscription import EVICTED, MOVED
+from capacity.metrics import EVICTED, MOVED
 from capacity.models import HostCapacity
 from capacity.selectors.host_table import current_host_table
 from capacity.services.slot_eviction import (

@@ -15,10 +15,10 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from capacity import metrics_scheduling as metrics
 from capacity.domain.in_flight import INTENTS_WITHOUT_VM
 from capacity.domain.nova_call import planned_first, shuffled_top
 from capacity.hooks import TrackedPlacement, planned_evacuation_host
+from capacity.metrics import scheduling as metrics
 from capacity.selectors.groups import GROUPS
 from capacity.selectors.host_table import read_host_table
 from capacity.selectors.process_cache import read_fingerprints

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from capacity import metrics_scheduling as metrics
 from capacity.domain.step_impact import shift_origins, step_impact
+from capacity.metrics import scheduling as metrics
 from scheduling.record import DecisionRecord
 from scheduling.resources import GIB
 from scheduling.table import HostTable

@@ -23,7 +23,7 @@ from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.slot_requests import HeldSlot, held_slots
-from commitments.metrics_compaction import count_release
+from commitments.metrics.slots import HOSTS_FREED, SLOTS_COMPACTED
 from commitments.models import CompactionOutcome, CompactionRun
 from commitments.selectors.compaction import (
     AskBook,
@@ -174,7 +174,8 @@ class _Run:
                 reason=str(problem),
             )
             return False
-        count_release(len(release.moves))
+        HOSTS_FREED.inc()
+        SLOTS_COMPACTED.inc(len(release.moves))
         return True
 
     def _move(self, release: Release) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F
 
-from commitments.metrics_compaction import RUNS
+from commitments.metrics.slots import COMPACTION_RUNS
 from commitments.models import CompactionOutcome, CompactionRun
 from journal.actors import Actor
 from journal.clock import database_now
@@ -59,6 +59,6 @@ def finish_run(
         hosts_refused=hosts_refused,
         counts=dict(counts or {}),
     )
-    RUNS.labels(outcome=outcome.value).inc()
+    COMPACTION_RUNS.labels(outcome=outcome.value).inc()
     run.refresh_from_db()
     return run

@@ -23,7 +23,6 @@ from capacity.locks import set_lock_timeout
 from capacity.models import ProjectQuota
 from capacity.selectors.groups import load_group_definitions, load_group_settings
 from capacity.selectors.zone_sums import ABSENT_STATUSES
-from commitments import metrics_quota as metrics
 from commitments.domain.names import (
     resource_name_cores,
     resource_name_instances,
@@ -31,6 +30,7 @@ from commitments.domain.names import (
 )
 from commitments.domain.quota_usage import QuotaUsage, quota_usage
 from commitments.domain.statuses import ResourceType
+from commitments.metrics import quota as metrics
 from commitments.models import Commitment
 from journal.clock import database_now
 from journal.models import deletions_forgotten_since

@@ -24,7 +24,7 @@ from capacity.models import ReadyReason, Reservation, ReservationAllocation, Res
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.slot_requests import SlotBook, held_slot
-from commitments.metrics_slots import SLOTS_MOVED
+from commitments.metrics.slots import SLOTS_MOVED
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news

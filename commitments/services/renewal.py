@@ -24,7 +24,7 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.renewal import are_up_to_date
-from commitments.metrics_slots import SLOT_RENEWALS
+from commitments.metrics.slots import SLOT_RENEWALS
 
 log = structlog.get_logger(__name__)
 

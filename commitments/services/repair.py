@@ -31,7 +31,7 @@ from commitments.domain.state import (
     CommitmentRecord,
     from_committed_resource,
 )
-from commitments.metrics_slots import REPAIR_SET_ASIDE
+from commitments.metrics.slots import REPAIR_SET_ASIDE
 from commitments.models import (
     Commitment,
     CommitmentEvent,

@@ -26,7 +26,7 @@ from commitments.domain.state import (
     CommitmentState,
     from_committed_resource,
 )
-from commitments.metrics_slots import SLOT_LIMIT_REJECTIONS
+from commitments.metrics.slots import SLOT_LIMIT_REJECTIONS
 from commitments.models import Commitment
 from commitments.services.rows import asks_for_more, is_rejected, keeps_acceptance
 

@@ -18,9 +18,9 @@ from django.db import DatabaseError, transaction
 from django.db.models import Max
 
 from capacity.models import FlavorGroupSnapshot
-from commitments import metrics_sync as metrics
 from commitments.clients.cloud import Cloud, CloudUnavailable
 from commitments.domain.sync_guard import SyncRules, shrank_too_far, vanished_zones
+from commitments.metrics import sync as metrics
 from commitments.models import Commitment, CommitmentEvent, SyncOutcome, SyncRun
 from commitments.selectors.live import live_commitments
 from commitments.services.limes import (

@@ -18,7 +18,7 @@ from django.db import transaction
 
 from capacity.locks import LockSpace, try_lock, zone_lock
 from commitments.domain.verification import Patience
-from commitments.metrics_slots import count_vm_events
+from commitments.metrics.slots import count_vm_events
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import (
     Deadlines,

@@ -23,7 +23,7 @@ from placement.domain.candidates import Candidates, find_candidates
 from placement.domain.errors import BadRequest
 from placement.domain.hypothesis import Supposed, supposed_snapshot
 from placement.domain.snapshot import Snapshot
-from placement.metrics_candidates import observe_candidates
+from placement.metrics import observe_candidates
 from placement.selectors.held import CORES, MEMORY, held_by_uuid
 from placement.selectors.snapshot import current_snapshot
 from placement.selectors.snapshot.cache import is_held_subtracted

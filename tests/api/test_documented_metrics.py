@@ -8,9 +8,10 @@ import pytest
 from django.utils import timezone
 from prometheus_client import Histogram
 
-from capacity import metrics_oversubscription, metrics_scheduling
+from capacity import metrics as capacity_metrics
+from capacity.metrics import scheduling as metrics_scheduling
 from capacity.models import HostCapacity, Reservation
-from commitments import metrics_slots
+from commitments.metrics import slots as metrics_slots
 from commitments.models import ProjectUsage
 from journal.metrics import metric_name
 from tests.factories import make_commitment, make_group, make_host, make_slot
@@ -201,7 +202,7 @@ def test_labels_of_a_metric_are_those_of_the_table(
         metrics_slots.SLOT_LIMIT_REJECTIONS.labels(flavor_group="g", availability_zone="a")
         metrics_scheduling.NO_HOST_FOUND.labels(**first)
         metrics_scheduling.PLACEMENTS.labels(**first)
-        metrics_oversubscription.EVICTED.labels(az="a")
+        capacity_metrics.EVICTED.labels(az="a")
         HostCapacity.objects.filter(host=host).update(
             oversubscribed_since=timezone.now(), allocated_memory_bytes=9 << 30
         )

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from capacity import metrics_scheduling as metrics
+from capacity.metrics import scheduling as metrics
 from tests.api.scheduler_client import NovaClient
 from tests.factories import make_group, make_host, make_hosts
 from tests.scraping import scrape

@@ -8,7 +8,7 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
-from capacity.metrics_decisions import DECISIONS_LOST
+from capacity.metrics import DECISIONS_LOST
 from capacity.models import HostListing, SchedulingDecision
 from capacity.selectors.decisions import (
     Fate,

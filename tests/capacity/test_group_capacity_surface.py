@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 from django.utils import timezone
 
-from capacity.metrics import CapacityCollector
+from capacity.metrics.gauges import CAPACITY
 from capacity.models import CapacityComputation, GroupCapacity
 from capacity.services.group_capacity import ensure_fresh
 from capacity.tasks import refresh_group_capacity
@@ -25,7 +25,7 @@ SMALLEST = f'{GROUP},flavor_name="small"'
 def gauges() -> dict[str, float]:
     """Return every sample as ``name{labels}`` without the common start of the names."""
     samples = {}
-    for family in CapacityCollector().collect():
+    for family in CAPACITY.collect():
         for sample in family.samples:
             labels = ",".join(f'{name}="{label}"' for name, label in sorted(sample.labels.items()))
             suffix = sample.name.removeprefix("cortex_committed_resource_")
@@ -94,10 +94,10 @@ def test_the_metrics_page_carries_the_gauges_and_survives_a_failing_database(
     name = metric_name("committed_resource_exclusively_free_slots").encode()
     assert name in metrics_page()
 
-    def fail(_: CapacityCollector) -> None:
+    def fail() -> None:
         raise DatabaseError
 
-    monkeypatch.setattr(CapacityCollector, "collect", fail)
+    monkeypatch.setattr(CAPACITY, "collect", fail)
     assert name not in metrics_page()
 
 

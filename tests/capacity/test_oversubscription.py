@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
-from capacity.metrics_oversubscription import EVICTED, OversubscriptionCollector
+from capacity.metrics import EVICTED
+from capacity.metrics.gauges import OVERSUBSCRIPTION
 from capacity.models import (
     AllocationState,
     HostCapacity,
@@ -473,7 +474,7 @@ class TestInterference:
 
 def test_the_gauge_shows_what_a_seen_host_lacks_and_forgets_it(full_host: Host) -> None:
     def samples() -> dict[tuple[str, str, str], float]:
-        (family,) = OversubscriptionCollector().collect()
+        (family,) = OVERSUBSCRIPTION.collect()
         return {
             (one.labels["host"], one.labels["az"], one.labels["resource"]): one.value
             for one in family.samples

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from capacity.metrics_reservations import ReservationCollector
+from capacity.metrics.reservations import RESERVATIONS
 from capacity.models import Reservation, ReservationKind
 from journal.metrics import metric_name
 from scheduling.resources import GIB
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 def samples(suffix: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
     return [
         (sample.labels, sample.value)
-        for family in ReservationCollector().collect()
+        for family in RESERVATIONS.collect()
         for sample in family.samples
         if family.name == metric_name(suffix)
         and all(sample.labels[name] == wanted for name, wanted in labels.items())

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from capacity.models import FlavorGroupSettings, FlavorGroupSnapshot, ProjectQuota
-from commitments import metrics_quota
+from commitments.metrics import quota as metrics_quota
 from commitments.models import Commitment
 from commitments.services import quota_usage as service
 from commitments.services.quota_usage import reconcile_changed, reconcile_full

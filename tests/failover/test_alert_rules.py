@@ -10,8 +10,8 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
-from capacity.metrics_reservations import ReservationCollector
-from failover.scrape import CoverageCollector, LastRunCollector
+from capacity.metrics.reservations import RESERVATIONS
+from failover.metrics import COVERAGE, LAST_RUN
 from journal.metrics import metric_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def test_every_alert_has_a_unit_test_in_which_it_fires() -> None:
 @pytest.mark.django_db
 def test_rules_use_only_metrics_that_exist() -> None:
     exported = {family.name for family in REGISTRY.collect()}
-    for collector in (CoverageCollector(), LastRunCollector(), ReservationCollector()):
+    for collector in (COVERAGE, LAST_RUN, RESERVATIONS):
         exported |= {family.name for family in collector.collect()}
     used = {
         name.removesuffix("_total") for rule in rules() for name in METRIC.findall(rule["expr"])

@@ -10,7 +10,7 @@ from failover.domain.drill import simulate
 from failover.domain.drill_report import DrillReport, drill_pairs
 from failover.domain.drill_state import DrillState
 from failover.drill_models import CoverageAccount, FailureDrill
-from failover.scrape import CoverageCollector
+from failover.metrics import COVERAGE
 from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
 from failover.selectors.drills import drill_state
 from failover.services import drills
@@ -31,7 +31,7 @@ S3 = "rA@3{a@1,b@2} rB@4{a@1} rC@5{b@2}"
 def shown(suffix: str) -> dict[tuple[str, ...], float]:
     return {
         tuple(sample.labels.values()): sample.value
-        for family in CoverageCollector().collect()
+        for family in COVERAGE.collect()
         for sample in family.samples
         if sample.name == metric_name(f"failover_{suffix}")
     }

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from capacity.ledger.allocated import UnknownSourceError, drift_from
 from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
-from capacity.metrics_allocation import AllocationDriftCollector
+from capacity.metrics.gauges import ALLOCATION_DRIFT
 from capacity.models import AllocationState, HostCapacity, ReservationKind
 from capacity.services.in_flight import end_placement
 from hosts.models import Host, Instance
@@ -254,7 +254,7 @@ def told_drift() -> dict[tuple[str, ...], float]:
         (family.name.removeprefix("cortex_host_allocation_drift_"), *sample.labels.values()): (
             sample.value
         )
-        for family in AllocationDriftCollector().collect()
+        for family in ALLOCATION_DRIFT.collect()
         for sample in family.samples
     }
 

@@ -6,15 +6,16 @@ from uuid import uuid4
 
 import pytest
 
+from core.metrics import Scraped
 from journal.metrics import metrics_page
-from placement.metrics_inventories import InventoryCollector
+from placement.metrics import INVENTORIES
 from placement.models import Inventory, ResourceProvider
 from tests.placement.rows import allocate, make_provider
 
 pytestmark = pytest.mark.django_db
 
 
-def values(collector: InventoryCollector, name: str) -> dict[tuple[str, ...], float]:
+def values(collector: Scraped, name: str) -> dict[tuple[str, ...], float]:
     family = next(family for family in collector.collect() if family.name == name)
     return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
@@ -26,7 +27,7 @@ def test_sums_are_by_class_and_zone_of_the_root() -> None:
     make_provider("other", inventories={"VCPU": 4})
     allocate(uuid4(), {host: {"VCPU": 5}, cell: {"PCPU": 2}})
     Inventory.objects.filter(provider=host).update(allocation_ratio=1.55, reserved=1)
-    collector = InventoryCollector()
+    collector = INVENTORIES
     assert values(collector, "placement_capacity") == {
         ("PCPU", "az-a"): 8,
         ("VCPU", ""): 4,
@@ -44,7 +45,7 @@ def test_inventories_that_shrank_below_their_usage_are_counted() -> None:
     host = make_provider("host", inventories={"VCPU": 16})
     allocate(uuid4(), {host: {"VCPU": 5}})
     Inventory.objects.filter(provider=host).update(total=4)
-    assert values(InventoryCollector(), "placement_overcommitted_inventories") == {("VCPU",): 1}
+    assert values(INVENTORIES, "placement_overcommitted_inventories") == {("VCPU",): 1}
 
 
 def test_gauges_are_on_the_metrics_page() -> None:

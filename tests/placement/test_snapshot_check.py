@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.domain.snapshot_differences import snapshot_differences
-from placement.metrics_candidates import CHECKS, DIFFERENCES
+from placement.metrics import CHECKS, DIFFERENCES
 from placement.models import Inventory
 from placement.selectors.snapshot import SnapshotCache, current_snapshot, load_snapshot
 from placement.services.providers import create_provider

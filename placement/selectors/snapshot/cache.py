@@ -21,7 +21,7 @@ from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
 from placement.domain.snapshot_differences import snapshot_differences
 from placement.domain.snapshot_update import replace_trees, with_held, with_usage
-from placement.metrics_candidates import RELOAD_SECONDS, observe_check, observe_refresh
+from placement.metrics import RELOAD_SECONDS, observe_check, observe_refresh
 from placement.selectors.held import CORES, MEMORY
 from placement.selectors.snapshot.changes import Changes, read_changes
 from placement.selectors.snapshot.rows import NamesByID, read_names, read_trees

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from capacity.models import FlavorGroupSnapshot
-from commitments.metrics_sync import SKIP_REASONS
+from commitments.metrics.sync import SKIP_REASONS
 from commitments.models import Commitment, SyncOutcome, SyncRun
 from commitments.services.limes import take_in_commitments
 from config.sections import SyncSettings

@@ -9,8 +9,8 @@ from django.db import connection
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from commitments.clients.http_cloud import HTTPCloud
+from commitments.metrics.gauges import SYNC
 from commitments.models import Commitment
-from commitments.scrape_sync import SyncGauges
 from commitments.services.sync import SyncReport, sync_commitments
 from config.sections import SyncSettings
 from journal.actors import task_actor
@@ -54,7 +54,7 @@ def fact(name: str) -> float | None:
     """Return a gauge that is read from the rows of the runs."""
     full = f"cortex_committed_resource_syncer_{name}"
     registry = CollectorRegistry()
-    registry.register(SyncGauges())
+    registry.register(SYNC)
     return registry.get_sample_value(full)
 
 

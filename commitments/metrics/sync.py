@@ -1,11 +1,11 @@
 """Counters of the syncer (spec commitments, 20.1; spec liquid, 18), all present from the start.
 
-What a run found is a fact of its row: see ``commitments.scrape_sync``.
+What a run found is a fact of its row: see ``commitments.metrics.gauges``.
 """
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Histogram
 
 from commitments.domain.limes_intake import (
     SKIP_REASON_DECIDED_BY_LIMES,
@@ -18,6 +18,7 @@ from commitments.domain.limes_intake import (
     SKIP_REASON_UNKNOWN_STATUS,
 )
 from commitments.models import SyncOutcome
+from core.metrics import counter
 from journal.metrics import metric_name
 
 SKIP_REASONS = (
@@ -31,34 +32,32 @@ SKIP_REASONS = (
     SKIP_REASON_DECIDED_BY_LIMES,
 )
 
-ERRORS = Counter(
-    metric_name("committed_resource_syncer_errors_total"),
+ERRORS = counter(
+    "committed_resource_syncer_errors_total",
     "Runs of the syncer that failed, could not read everything, or refused what they read.",
 )
-RUNS = Counter(
-    metric_name("committed_resource_syncer_runs_total"), "Runs of the syncer.", ["outcome"]
+RUNS = counter(
+    "committed_resource_syncer_runs_total", "Runs of the syncer.", outcome=SyncOutcome.values
 )
 DURATION_SECONDS = Histogram(
     metric_name("committed_resource_syncer_duration_seconds"),
     "Duration of runs of the syncer, failed ones too.",
     buckets=(0.5, 1, 5, 10, 30, 60, 120),
 )
-SKIPPED = Counter(
-    metric_name("committed_resource_syncer_commitments_skipped_total"),
+SKIPPED = counter(
+    "committed_resource_syncer_commitments_skipped_total",
     "Listed commitments that were not taken in.",
-    ["reason"],
+    reason=SKIP_REASONS,
 )
-CREATES = Counter(
-    metric_name("committed_resource_syncer_cr_creates_total"), "Commitments created by the syncer."
+CREATES = counter(
+    "committed_resource_syncer_cr_creates_total",
+    "Commitments created by the syncer.",
 )
-UPDATES = Counter(
-    metric_name("committed_resource_syncer_cr_updates_total"), "Commitments changed by the syncer."
+UPDATES = counter(
+    "committed_resource_syncer_cr_updates_total",
+    "Commitments changed by the syncer.",
 )
-DELETES = Counter(
-    metric_name("committed_resource_syncer_cr_deletes_total"),
+DELETES = counter(
+    "committed_resource_syncer_cr_deletes_total",
     "Rows of expired commitments removed by the syncer.",
 )
-for _reason in SKIP_REASONS:
-    SKIPPED.labels(reason=_reason)
-for _outcome in SyncOutcome.values:
-    RUNS.labels(outcome=_outcome)

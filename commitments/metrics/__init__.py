@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from core.metrics import counter
 from journal.metrics import is_multiprocess, metric_name
 
 READ_BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -43,8 +45,8 @@ def _endpoint(
 ) -> EndpointMetrics:
     stem = f"committed_resource_{name}_api_request"
     metrics = EndpointMetrics(
-        requests=Counter(
-            metric_name(f"{stem}s_total"), f"Requests to {name} by status code.", ["status_code"]
+        requests=counter(
+            f"{stem}s_total", f"Requests to {name} by status code.", status_code=map(str, codes)
         ),
         duration_seconds=Histogram(
             metric_name(f"{stem}_duration_seconds"),
@@ -54,7 +56,6 @@ def _endpoint(
         ),
     )
     for code in codes:
-        metrics.requests.labels(status_code=str(code))
         metrics.duration_seconds.labels(status_code=str(code))
     return metrics
 
@@ -72,10 +73,12 @@ QUOTA = _endpoint(
     buckets_seconds=tuple(Histogram.DEFAULT_BUCKETS),
 )
 
-CHANGE_REQUESTS = Counter(
-    metric_name("committed_resource_change_api_requests_total"),
+CHANGE_REQUESTS = counter(
+    "committed_resource_change_api_requests_total",
     "Requests to change-commitments.",
-    ["status_code", "dry_run", "result"],
+    status_code=CHANGE_CODES,
+    dry_run=DRY_RUN_LABELS,
+    result=CHANGE_RESULTS,
 )
 CHANGE_DURATION_SECONDS = Histogram(
     metric_name("committed_resource_change_api_request_duration_seconds"),
@@ -83,28 +86,24 @@ CHANGE_DURATION_SECONDS = Histogram(
     ["status_code", "dry_run"],
     buckets=CHANGE_BUCKETS_SECONDS,
 )
-COMMITMENT_CHANGES = Counter(
-    metric_name("committed_resource_change_api_commitment_changes_total"),
+COMMITMENT_CHANGES = counter(
+    "committed_resource_change_api_commitment_changes_total",
     "Commitments in requests to change-commitments.",
-    ["result", "az", "dry_run"],
+    result=CHANGE_RESULTS,
+    az=("",),
+    dry_run=DRY_RUN_LABELS,
 )
-CHANGE_TIMEOUTS = Counter(
-    metric_name("committed_resource_change_api_timeouts_total"),
+CHANGE_TIMEOUTS = counter(
+    "committed_resource_change_api_timeouts_total",
     "Change requests that were not decided in time.",
-    ["dry_run"],
+    dry_run=DRY_RUN_LABELS,
 )
-REFUSALS_NOT_KEPT = Counter(
-    metric_name("committed_resource_refusals_not_kept_total"),
+REFUSALS_NOT_KEPT = counter(
+    "committed_resource_refusals_not_kept_total",
     "Refused change requests of which the database took no record.",
 )
-for _dry_run in DRY_RUN_LABELS:
-    CHANGE_TIMEOUTS.labels(dry_run=_dry_run)
-    for _result in CHANGE_RESULTS:
-        COMMITMENT_CHANGES.labels(result=_result, az="", dry_run=_dry_run)
-    for _code in CHANGE_CODES:
-        CHANGE_DURATION_SECONDS.labels(status_code=_code, dry_run=_dry_run)
-        for _result in CHANGE_RESULTS:
-            CHANGE_REQUESTS.labels(status_code=_code, dry_run=_dry_run, result=_result)
+for _code, _dry_run in product(CHANGE_CODES, DRY_RUN_LABELS):
+    CHANGE_DURATION_SECONDS.labels(status_code=_code, dry_run=_dry_run)
 
 REPORTED_CAPACITY = Gauge(
     metric_name("committed_resource_reported_capacity"),
@@ -112,8 +111,8 @@ REPORTED_CAPACITY = Gauge(
     ["resource", "az", "unit_size"],
     multiprocess_mode="mostrecent",
 )
-UNKNOWN_ZONE_VMS = Counter(
-    metric_name("committed_resource_usage_unknown_az_vms_total"),
+UNKNOWN_ZONE_VMS = counter(
+    "committed_resource_usage_unknown_az_vms_total",
     "VMs met by usage reports whose availability zone the caller does not know.",
 )
 USAGE_RECONCILE_SECONDS = Histogram(

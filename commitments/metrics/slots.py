@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter
 
+from commitments.models import CompactionOutcome
+from core.metrics import counter
 from journal.metrics import metric_name
 
 VM_EVENTS = (
@@ -25,30 +27,37 @@ SLOT_LIMIT_REJECTIONS = Counter(
     "Commitments that would have needed more new slots than allowed.",
     ["flavor_group", "availability_zone"],
 )
-SLOT_VMS = Counter(
-    metric_name("committed_resource_slot_vms_total"),
+SLOT_VMS = counter(
+    "committed_resource_slot_vms_total",
     "VMs that entered, followed or left slots of commitments, by what happened.",
-    ["event"],
+    event=VM_EVENTS,
 )
-for _event in VM_EVENTS:
-    SLOT_VMS.labels(event=_event)
-SLOTS_MOVED = Counter(
-    metric_name("committed_resource_slots_moved_total"),
+SLOTS_MOVED = counter(
+    "committed_resource_slots_moved_total",
     "Slots that left a lost or misplaced host, by what became of them.",
-    ["result"],
+    result=("moved", "revoked"),
 )
-for _result in ("moved", "revoked"):
-    SLOTS_MOVED.labels(result=_result)
-SLOT_RENEWALS = Counter(
-    metric_name("committed_resource_slot_renewals_total"),
+SLOT_RENEWALS = counter(
+    "committed_resource_slot_renewals_total",
     "Tries to replace the empty slots of a commitment whose flavors changed size.",
-    ["result"],
+    result=("renewed", "waiting"),
 )
-for _result in ("renewed", "waiting"):
-    SLOT_RENEWALS.labels(result=_result)
-REPAIR_SET_ASIDE = Counter(
-    metric_name("committed_resource_repair_failures_total"),
+REPAIR_SET_ASIDE = counter(
+    "committed_resource_repair_failures_total",
     "Commitments that background repair failed on and set aside until the longest retry delay.",
+)
+HOSTS_FREED = counter(
+    "committed_resource_compaction_hosts_freed_total",
+    "Hosts that became free because empty slots moved.",
+)
+SLOTS_COMPACTED = counter(
+    "committed_resource_compaction_slots_moved_total",
+    "Empty slots that moved so that a host became free.",
+)
+COMPACTION_RUNS = counter(
+    "committed_resource_compaction_runs_total",
+    "Runs that free hosts, by how they ended.",
+    outcome=CompactionOutcome.values,
 )
 
 

@@ -6,14 +6,15 @@ They are summed up from the rows, twice a minute, so that what is gone leaves no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any, Final
 
 from django.db.backends.utils import CursorWrapper
-from prometheus_client.core import GaugeMetricFamily, Metric
 
-from capacity.metrics_limits import tells_hosts
-from journal.kept_sums import Parameters, kept_sums, read_sums
-from journal.metrics import at_scrape, metric_name, scrape_cursor
+from capacity.metrics.limits import tells_hosts
+from core.metrics import Reading, Scraped, gauge
+from journal.kept_sums import Parameters, Rows, kept_sums, read_sums
+from journal.metrics import once_per_scrape
 
 # The reason and not the message, which counts hosts and names VMs: label values must be few
 # (spec commitments, 20.1 and Appendix B 20).
@@ -132,103 +133,77 @@ def _how_many_exceeded(cursor: CursorWrapper) -> Parameters:
     return {**_how_finely(cursor), "most_exceeded": MOST_EXCEEDED}
 
 
-SUMS = (
-    kept_sums("reservations", COUNTS),
-    kept_sums("reservation_states", STATES),
-    kept_sums("reservation_amounts", AMOUNTS, _how_finely),
-    kept_sums("host_usage", HOST_USAGE, _how_many_exceeded),
-)
+COUNTED = kept_sums("reservations", COUNTS)
+BY_STATE = kept_sums("reservation_states", STATES)
+BY_HOST = kept_sums("reservation_amounts", AMOUNTS, _how_finely)
+USAGE = kept_sums("host_usage", HOST_USAGE, _how_many_exceeded)
 
 
-class ReservationCollector:
-    """Reservations of every kind by readiness and host, and what fills each host."""
+def _usage(cursor: CursorWrapper) -> Rows:
+    return read_sums(cursor, USAGE)[0]
 
-    def collect(self) -> Iterable[Metric]:
-        """Return the gauges as of now.
 
-        Raises:
-            DatabaseError: The database does not answer, or not in time.
-        """
-        with scrape_cursor() as cursor:
-            counts, states, amounts, rows = read_sums(cursor, *SUMS)
-        usage = sorted((row for row in rows if row[2] is not None), key=_order)
-        return [
-            _family("reservations", "Reservations of every kind.", READY_LABELS, counts),
-            _family(
-                "reservation_state",
-                "Reservations by what they are for, state and reason.",
-                ("domain", "type", "state", "reason"),
-                states,
-            ),
-            _family(
-                "reservations_allocated_resources",
-                "What reservations hold, in bytes or vCPUs.",
-                (*READY_LABELS, "host", "resource"),
-                amounts,
-            ),
-            *_host_families(usage),
-            _exceeded([row for row in rows if row[2] is None]),
-        ]
+def _hosts(cursor: CursorWrapper) -> list[Sequence[Any]]:  # Any: what a statement tells
+    rows = [row for row in once_per_scrape(_usage, cursor) if row[2] is not None]
+    return sorted(rows, key=lambda row: [str(label) for label in row[:FIRST_AMOUNT]])
+
+
+def _totals(cursor: CursorWrapper) -> Rows:
+    return [row[: FIRST_AMOUNT + 1] for row in once_per_scrape(_hosts, cursor)]
+
+
+def _used(cursor: CursorWrapper) -> Rows:
+    return [
+        (*row[:FIRST_AMOUNT], kind, amount)
+        for row in once_per_scrape(_hosts, cursor)
+        for kind, amount in zip(USED_AS, row[FIRST_AMOUNT + 1 :], strict=True)
+    ]
+
+
+def _exceeded(cursor: CursorWrapper) -> Rows:
+    """Return the hosts that promise more than they have, those that lack most first."""
+    lacking = [
+        (row[0], row[1], row[FIRST_AMOUNT - 1], row[FIRST_AMOUNT])
+        for row in once_per_scrape(_usage, cursor)
+        if row[2] is None
+    ]
+    return sorted(lacking, key=lambda row: (-row[3], *row[:3]))
 
 
 READY_LABELS = ("status_ready", "status_error")
-
-
-def _family(
-    suffix: str, words: str, labels: Sequence[str], rows: Iterable[Sequence[object]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(metric_name(suffix), words, labels=list(labels))
-    for row in rows:
-        family.add_metric([str(label) for label in row[:-1]], float(str(row[-1])))
-    return family
-
-
-def _order(row: Sequence[object]) -> list[str]:
-    return [str(label) for label in row[: len(HOST_LABELS) + 1]]
-
-
-def _exceeded(rows: Iterable[Sequence[object]]) -> GaugeMetricFamily:
-    """Return the hosts that promise more than they have, those that lack most first."""
-    family = GaugeMetricFamily(
-        metric_name("kvm_host_capacity_exceeded"),
-        f"What a host promises beyond what it has, in bytes or vCPUs; at most {MOST_EXCEEDED}.",
-        labels=["compute_host", "availability_zone", "resource"],
-    )
-    lacking = [
-        (float(str(row[FIRST_AMOUNT])), [str(row[0]), str(row[1]), str(row[FIRST_AMOUNT - 1])])
-        for row in rows
-    ]
-    for amount, labels in sorted(lacking, key=lambda one: (-one[0], one[1])):
-        family.add_metric(labels, amount)
-    return family
-
-
-def _host_families(rows: Sequence[Sequence[object]]) -> list[Metric]:
-    labels = [*HOST_LABELS, "resource"]
-    totals = GaugeMetricFamily(
-        metric_name("kvm_host_capacity_total"), "What may be promised on a host.", labels=labels
-    )
-    usage = GaugeMetricFamily(
-        metric_name("kvm_host_capacity_usage"),
-        "What fills a host, in bytes or vCPUs.",
-        labels=[*labels, "type"],
-    )
-    for row in rows:
-        known = [str(label) for label in row[: len(labels)]]
-        total, utilized, reserved, failover, available = (
-            float(str(one)) for one in row[FIRST_AMOUNT:]
-        )
-        totals.add_metric(known, total)
-        for kind, amount in (
-            ("utilized", utilized),
-            ("reserved", reserved),
-            ("failover", failover),
-            ("available", available),
-        ):
-            usage.add_metric([*known, kind], amount)
-    return [totals, usage]
-
-
-def register() -> None:
-    """Collect these gauges at every scrape of this process."""
-    at_scrape(ReservationCollector())
+USED_AS = ("utilized", "reserved", "failover", "available")
+RESERVATIONS: Final = Scraped(
+    "reservations",
+    Reading(COUNTED, READY_LABELS, (gauge("reservations", "Reservations of every kind."),)),
+    Reading(
+        BY_STATE,
+        ("domain", "type", "state", "reason"),
+        (gauge("reservation_state", "Reservations by what they are for, state and reason."),),
+    ),
+    Reading(
+        BY_HOST,
+        (*READY_LABELS, "host", "resource"),
+        (gauge("reservations_allocated_resources", "What reservations hold, in bytes or vCPUs."),),
+    ),
+    Reading(
+        _totals,
+        (*HOST_LABELS, "resource"),
+        (gauge("kvm_host_capacity_total", "What may be promised on a host."),),
+    ),
+    Reading(
+        _used,
+        (*HOST_LABELS, "resource", "type"),
+        (gauge("kvm_host_capacity_usage", "What fills a host, in bytes or vCPUs."),),
+    ),
+    Reading(
+        _exceeded,
+        ("compute_host", "availability_zone", "resource"),
+        (
+            gauge(
+                "kvm_host_capacity_exceeded",
+                "What a host promises beyond what it has, in bytes or vCPUs;"
+                f" at most {MOST_EXCEEDED}.",
+            ),
+        ),
+    ),
+)
