@@ -17,7 +17,13 @@ from operator import itemgetter
 import msgspec
 import orjson
 
-from capacity.api.host_lists import HostList, keep_host_list, read_host_list
+from capacity.api.host_lists import (
+    HostList,
+    cut_known_list,
+    keep_host_list,
+    read_host_list,
+    stand_in,
+)
 from capacity.domain.nova_call import PipelineNotInferredError, inferred_pipeline
 from core.api import InvalidCall
 from journal.collector import paused_collector
@@ -198,14 +204,23 @@ def _decoded(body: bytes) -> tuple[JSONNode, HostList | None]:
         InvalidInput: not JSON.
     """
     try:
-        if not body.isascii():
-            body.decode()  # the typed decoder does not look into texts that nobody asked for
-        call = _BODY.decode(body)
+        shorter, listed = cut_known_list(body)
+        call = _texts(shorter)
+        hosts_text, weights_text = bytes(call.hosts), bytes(call.weights)
+        if listed is not None and not stand_in(hosts_text, weights_text):
+            call, listed = _texts(body), None
+            hosts_text, weights_text = bytes(call.hosts), bytes(call.weights)
         top = {name: orjson.loads(memoryview(getattr(call, name))) for name in _SMALL_FIELDS}
-        listed = read_host_list(bytes(call.hosts), bytes(call.weights))
+        listed = listed or read_host_list(hosts_text, weights_text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return parse_json(body), None
     return JSONNode("", top), listed
+
+
+def _texts(body: bytes) -> _Body:
+    if not body.isascii():
+        body.decode()  # the typed decoder does not look into texts that nobody asked for
+    return _BODY.decode(body)
 
 
 def _host_names(node: JSONNode) -> tuple[str, ...]:

@@ -118,3 +118,41 @@ def test_lists_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     again = parse_nova_call(bodies[-1]).request
     assert again.hosts is first[-1].hosts
     assert parse_nova_call(bodies[0]).request.hosts is not first[0].hosts
+
+
+@given(weights=LISTED, more=LISTED, is_ascii=st.booleans(), place=st.integers(0), byte=st.binary())
+def test_body_whose_list_came_before_reads_as_if_it_were_the_first(
+    weights: dict[str, Any], more: dict[str, Any], is_ascii: bool, place: int, byte: bytes
+) -> None:
+    known = body_of(weights, is_ascii=is_ascii, indent=None)
+    hosts = json.dumps([{"host": "x", "list": list(more)}], ensure_ascii=is_ascii).encode()
+    bodies = [
+        known[:-1] + b', "hosts": ' + hosts + b"}",
+        known[:-1] + b', "unread": ' + known + b"}",
+        b'{"unread": ' + known + b", " + known[1:],
+    ]
+    place %= len(known)
+    bodies.append(known[:place] + byte + known[place:])
+    for body in bodies:
+        host_lists._kept = ()
+        expected = _read(body)
+        host_lists._kept = ()
+        _read(known)
+        assert _read(body) == expected
+        assert _read(body) == expected
+
+
+def test_hosts_in_another_place_are_not_the_calls_own() -> None:
+    body = body_of({"h1": 0.5}, is_ascii=True, indent=None)
+    assert _read(body) == (("h1",), {"h1": 0.5})
+    moved = body.replace(b'"hosts": ', b'"hosts": [{"host": "h2"}], "unread": ')
+    moved = moved.replace(b'"weights": ', b'"weights": {"h2": 1}, "other": ')
+    assert _read(moved) == (("h2",), {"h2": 1.0})
+
+
+def _read(body: bytes) -> object:
+    try:
+        request = parse_nova_call(body).request
+    except InvalidCall as error:
+        return str(error)
+    return request.hosts, request.weights
