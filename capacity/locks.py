@@ -103,6 +103,15 @@ def lock_first(space: LockSpace, name: str) -> Mapping[str, str | int]:
     """
     if not connection.in_atomic_block:
         raise LockOutsideTransactionError
+    return lock_alone(space, name)
+
+
+def lock_alone(space: LockSpace, name: str) -> Mapping[str, str | int]:
+    """Return the parameters by which a statement that is its own transaction takes a lock itself.
+
+    Raises:
+        LeaseLost: this run goes on elsewhere.
+    """
     check_leases()
     return {"lock_timeout": _lock_timeout(), "lock_key": lock_key(space, name)}
 

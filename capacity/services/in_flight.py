@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import connection, models, transaction
+from django.db import DatabaseError, connection, models, transaction
 
 from capacity.domain.in_flight import (
     InFlightPlacement,
@@ -33,12 +33,19 @@ from capacity.domain.in_flight import (
 )
 from capacity.ledger.rooms import lock_rooms, shift_blocks
 from capacity.ledger.vms import refresh_slots_expecting
-from capacity.locks import LOCK_FIRST, LockSpace, lock_first
+from capacity.locks import LOCK_FIRST, LockSpace, lock_alone, lock_first
 from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
-from capacity.services.in_flight_statements import DELETE_ROWS, HOLD_FREE, hold_room_statement
+from capacity.services.in_flight_statements import (
+    DELETE_ROWS,
+    HOLD_ALONE,
+    HOLD_FREE,
+    IS_EXPECTED,
+    hold_room_statement,
+)
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
+from journal.outages import sqlstate_of
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -135,7 +142,55 @@ def hold_in_flight(
     if first.previous_rows:
         _delete(first.previous_rows)
         first = _locked_and_held(parameters)
-    hold = InFlightHold(
+    hold = _hold_of(ask, first, parameters)
+    taken, is_expected = first.taken, first.is_expected
+    if not taken:
+        taken, is_expected = _hold_with_slots(ask, hold, parameters)
+    if not taken:
+        return None
+    if is_expected:
+        refresh_slots_expecting([ask.vm_uuid])
+    return _narrowed(hold, taken)
+
+
+def hold_alone(
+    ask: InFlightAsk,
+    *,
+    candidates: Sequence[str],
+    request_id: str,
+    now: datetime | None = None,
+    max_held: int = 0,
+    snapshot: str = "",
+) -> InFlightHold | None:
+    """Do what :func:`hold_in_flight` does for nearly every VM, in one statement that commits.
+
+    Runs outside of any transaction, for callers that have nothing else to do in it.
+
+    Returns:
+        The rows that were made. None, with nothing changed, if no candidate has room without what
+        slots give, if the VM holds rows already, or if slots expect it.
+    """
+    parameters = _hold_parameters(ask, request_id=request_id, max_held=max_held, snapshot=snapshot)
+    parameters |= {"names": list(candidates), "now": now}
+    parameters |= lock_alone(LockSpace.PLACED_VM, ask.vm_uuid)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(HOLD_ALONE, parameters)
+            first = _free_hosts(cursor.fetchone())
+    except DatabaseError as error:
+        if sqlstate_of(error) != IS_EXPECTED:
+            raise
+        return None
+    return _narrowed(_hold_of(ask, first, parameters), first.taken) if first.taken else None
+
+
+def _hold_of(
+    ask: InFlightAsk,
+    first: _FreeHosts,
+    parameters: Mapping[str, Any],  # Any: several types
+) -> InFlightHold:
+    """Return what would be held on all candidates."""
+    return InFlightHold(
         placement_id=parameters["placement_id"],
         vm_uuid=ask.vm_uuid,
         resources=ask.resources,
@@ -144,18 +199,15 @@ def hold_in_flight(
         start_time=first.start_time,
         end_time=first.start_time + parameters["lifetime"],
     )
-    taken, is_expected = first.taken, first.is_expected
-    if not taken:
-        taken, is_expected = _hold_with_slots(ask, hold, parameters)
-    if not taken:
-        return None
-    if is_expected:
-        refresh_slots_expecting([ask.vm_uuid])
-    held = [name for name in hold.host_names if first.host_ids[name] in taken]
+
+
+def _narrowed(hold: InFlightHold, taken: Collection[int]) -> InFlightHold:
+    pairs = zip(hold.host_names, hold.host_ids, strict=True)
+    held = [(name, host_id) for name, host_id in pairs if host_id in taken]
     return replace(
         hold,
-        host_names=tuple(held),
-        host_ids=tuple(first.host_ids[name] for name in held),
+        host_names=tuple(name for name, _ in held),
+        host_ids=tuple(host_id for _, host_id in held),
     )
 
 
@@ -185,7 +237,10 @@ def _locked_and_held(parameters: Mapping[str, Any]) -> _FreeHosts:  # Any: sever
         cursor.execute(f"{LOCK_FIRST}{HOLD_FREE}", {**parameters, **lock})
         cursor.nextset()
         cursor.nextset()
-        row = cursor.fetchone()
+        return _free_hosts(cursor.fetchone())
+
+
+def _free_hosts(row: Sequence[Any] | None) -> _FreeHosts:  # Any: columns of several types
     assert row is not None  # noqa: S101 - the function returns one row
     start_time, host_ids, names, previous, taken, is_expected = row
     return _FreeHosts(

@@ -16,10 +16,10 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 
 from capacity.domain.in_flight import UNKNOWN_INTENT, holds_in_flight
-from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_in_flight
+from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_alone, hold_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
 from journal.outages import RETRYABLE, sqlstate_of
@@ -127,7 +127,7 @@ def place_vm(
             outside of any transaction. Left out, there is one round.
         max_held: Most hosts to hold and return; 0 holds all candidates.
         book: Called with the hold inside the transaction, to book the VM into its slot; raises to
-            undo the placement.
+            undo the placement. Without it a hold is one statement as a rule.
         now: Time of the placement; the database's when left out.
 
     Returns:
@@ -222,8 +222,8 @@ def _place_once(attempt: _Attempt, choice: Choice) -> tuple[InFlightHold | None,
 def _hold_and_book(
     attempt: _Attempt, candidates: Sequence[str], snapshot: str
 ) -> InFlightHold | None:
-    with transaction.atomic(durable=True):
-        hold = hold_in_flight(
+    def hold_by(way: Callable[..., InFlightHold | None]) -> InFlightHold | None:
+        return way(
             attempt.ask,
             candidates=candidates,
             request_id=attempt.request_id,
@@ -231,6 +231,13 @@ def _hold_and_book(
             max_held=attempt.max_held,
             snapshot=snapshot,
         )
+
+    if attempt.book is None and not connection.in_atomic_block:
+        hold = hold_by(hold_alone)
+        if hold is not None:
+            return hold
+    with transaction.atomic(durable=True):
+        hold = hold_by(hold_in_flight)
         if hold is None:
             transaction.set_rollback(True)
         elif attempt.book is not None:

@@ -27,7 +27,12 @@ from capacity.services.pipelines import PIPELINES, ActivePipeline, active_pipeli
 from capacity.services.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
 from capacity.services.quota_facts import with_quota_facts
 from capacity.services.run_records import RunOutcome, hosts_in, hosts_out, keep_run
-from capacity.services.slot_tracking import resolved_group, track_placement, track_refusal
+from capacity.services.slot_tracking import (
+    is_tracked,
+    resolved_group,
+    track_placement,
+    track_refusal,
+)
 from capacity.services.step_metrics import observe_steps
 from journal.actors import Actor
 from journal.clock import database_now
@@ -312,7 +317,7 @@ def _place(run: _Run) -> str:
         request_id=run.request_id,
         choose_again=choose_again,
         max_held=run.options.max_candidates,
-        book=book,
+        book=book if _is_booked(run) else None,
     )
     run.placement_id = outcome.placement_id
     if outcome.held:
@@ -323,8 +328,15 @@ def _place(run: _Run) -> str:
     return f"{count} hosts passed every filter but were taken by others or changed meanwhile"
 
 
+def _is_booked(run: _Run) -> bool:
+    """Return whether commitments hear of the hosts that hold the VM."""
+    if not run.is_tracked or run.options.skip_committed_resource_tracking:
+        return False
+    return is_tracked(run.tracked, is_group_known=run.is_group_known)
+
+
 def _track_held(run: _Run, *, now: datetime) -> None:
-    if run.is_tracked and not run.options.skip_committed_resource_tracking:
+    if _is_booked(run):
         run.outcome_class = track_placement(
             run.tracked,
             is_group_known=run.is_group_known,

@@ -53,6 +53,11 @@ def resolved_group(request: PlacementRequest, asked: Fingerprint | None = None) 
     return alias if alias in definitions else ""
 
 
+def is_tracked(vm: TrackedPlacement, *, is_group_known: bool) -> bool:
+    """Return whether there is anything to ask or tell commitments of a VM."""
+    return commitment_tracker() is not None and not (is_group_known and not vm.group)
+
+
 def track_placement(
     vm: TrackedPlacement, *, is_group_known: bool, candidates: Sequence[str], now: datetime
 ) -> str:
@@ -92,7 +97,7 @@ def _asked(
     vm: TrackedPlacement, *, is_group_known: bool, ask: Callable[[CommitmentTracker], str]
 ) -> str:
     tracker = commitment_tracker()
-    if tracker is None or (is_group_known and not vm.group):
+    if tracker is None or not is_tracked(vm, is_group_known=is_group_known):
         return ""
     if not is_group_known:
         return ERROR
