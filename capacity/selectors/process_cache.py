@@ -13,7 +13,7 @@ changed while it was read: a transaction that sees an older state would take it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -109,10 +109,25 @@ def read_fingerprints(*caches: ProcessCache[Any]) -> Sequence[Fingerprint]:  # A
         cursor.execute(f"SELECT {MOMENT}, {columns} FROM {', '.join(parts)}")  # noqa: S608 - our own text
         row = cursor.fetchone()
     assert row is not None  # noqa: S101 - each of them returns one row
-    moment = moment_of(row[0])
+    return fingerprints_of(moment_of(row[0]), zip(row[1::2], row[2::2], strict=True))
+
+
+def fingerprint_rows(caches: Sequence[ProcessCache[Any]]) -> Sequence[str]:  # Any: whatever is kept
+    """Return queries for the rows of some caches, for a statement that asks for more.
+
+    Each has one row: ``kept``, the number of the cache, whether it is ready, and the mark.
+    """
     return [
-        Fingerprint(moment=moment, is_ready=bool(is_ready), mark=mark)
-        for is_ready, mark in zip(row[1::2], row[2::2], strict=True)
+        f"SELECT 'kept', {n}::bigint, now.is_ready::integer::bigint, now.mark "  # noqa: S608 - ours
+        f"FROM ({cache.fingerprint_sql}) AS now(is_ready, mark)"
+        for n, cache in enumerate(caches)
+    ]
+
+
+def fingerprints_of(moment: Moment, rows: Iterable[tuple[object, str]]) -> Sequence[Fingerprint]:
+    """Return the fingerprints that a statement told, by whether they are ready and their marks."""
+    return [
+        Fingerprint(moment=moment, is_ready=bool(is_ready), mark=mark) for is_ready, mark in rows
     ]
 
 

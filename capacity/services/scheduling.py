@@ -20,8 +20,8 @@ from capacity.domain.nova_call import planned_first, shuffled_top
 from capacity.hooks import TrackedPlacement, planned_evacuation_host
 from capacity.metrics import scheduling as metrics
 from capacity.selectors.groups import GROUPS
-from capacity.selectors.host_table import read_host_table
-from capacity.selectors.process_cache import read_fingerprints
+from capacity.selectors.host_table import HostTableReading, read_host_table
+from capacity.selectors.process_cache import Fingerprint, read_fingerprints
 from capacity.services.in_flight import InFlightHold
 from capacity.services.pipelines import PIPELINES, ActivePipeline, active_pipelines
 from capacity.services.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
@@ -95,6 +95,7 @@ class _Run:
     request_id: str
     group: str = ""
     is_group_known: bool = True
+    reading: HostTableReading | None = None
     table: HostTable | None = None
     snapshot: str = ""
     record: DecisionRecord | None = None
@@ -187,9 +188,13 @@ def run_scheduling(
 
     Source: spec scheduling, 5, 12, 16.2.
     """
-    prepared = prepared_request(request, pipeline_name=pipeline_name, options=options)
+    reading = read_host_table(PIPELINES, GROUPS)
+    prepared = prepared_request(
+        request, pipeline_name=pipeline_name, options=options, asked=reading.fingerprints
+    )
     known = prepared.request
     run = _Run(
+        reading=reading,
         request=known,
         pipeline=prepared.pipeline,
         options=options,
@@ -240,11 +245,21 @@ class PreparedRequest:
 
 
 def prepared_request(
-    request: PlacementRequest, *, pipeline_name: str, options: CallOptions
+    request: PlacementRequest,
+    *,
+    pipeline_name: str,
+    options: CallOptions,
+    asked: Sequence[Fingerprint] = (),
 ) -> PreparedRequest:
     """Return a request with what only rows know, and the pipeline that it names.
 
     Flavor group and quota facts are looked up; nothing is written.
+
+    Args:
+        request: What is asked.
+        pipeline_name: Which pipeline runs.
+        options: Call-time options.
+        asked: What the rows of pipelines and groups were just said to be.
 
     Raises:
         InvalidInput: the options contradict each other, or candidates cannot be gathered.
@@ -253,7 +268,7 @@ def prepared_request(
     problem = options.problem()
     if problem:
         raise InvalidInput(f"invalid options: {problem}", code="invalid_options")
-    pipelines, groups = read_fingerprints(PIPELINES, GROUPS)
+    pipelines, groups = asked or read_fingerprints(PIPELINES, GROUPS)
     pipeline = active_pipelines(pipelines).get(pipeline_name)
     if pipeline is None:
         raise UnknownPipeline(f"no usable pipeline is named {pipeline_name!r}")
@@ -272,8 +287,11 @@ def prepared_request(
 
 
 def _choose(run: _Run) -> DecisionRecord:
-    """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held."""
-    reading = read_host_table()
+    """Run the engine on the newest snapshot, for a few more hosts than wanted if they are held.
+
+    The first time that is the one which was read with what the request was prepared by.
+    """
+    reading, run.reading = run.reading or read_host_table(), None
     table, run.table, run.snapshot = reading.table, reading.table, reading.snapshot
     options = run.options
     if run.planned_host:  # which may rank anywhere

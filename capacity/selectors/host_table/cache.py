@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
 from capacity.metrics import HOST_TABLE_CHECKS, HOST_TABLE_DIFFERENCES, HOST_TABLE_REFRESH_SECONDS
+from capacity.selectors.host_table.changes import read_changes
 from capacity.selectors.host_table.differences import table_differences
-from capacity.selectors.host_table.position import Position, load_position, newest_after
+from capacity.selectors.host_table.position import (
+    Position,
+    following,
+    load_position,
+    newest_after,
+)
+from capacity.selectors.process_cache import Fingerprint, ProcessCache, read_fingerprints
 from journal.history import read_moment
 from journal.self_check import SelfCheck
 from scheduling.table import HostTable
@@ -30,10 +38,12 @@ class HostTableReading:
         snapshot: Text of the ``pg_snapshot`` of the reading: every transaction that it shows is in
             the table. Empty if the reading transaction has written itself, whose rows no snapshot
             tells from later ones.
+        fingerprints: Of the caches that were asked for beside it, in their order.
     """
 
     table: HostTable
     snapshot: str
+    fingerprints: Sequence[Fingerprint] = ()
 
 
 class HostTableCache:
@@ -60,26 +70,37 @@ class HostTableCache:
         A transaction that has written gets a private copy, so that a rollback never leaves its
         rows in the shared table.
         """
-        return self._newest().table
+        newest, _ = self._newest()
+        return newest.table
 
-    def reading(self) -> HostTableReading:
-        """Return a table as of now and the snapshot that it was read at."""
-        newest = self._newest()
+    def reading(self, *beside: ProcessCache[Any]) -> HostTableReading:  # Any: whatever is kept
+        """Return a table as of now and the snapshot that it was read at.
+
+        Args:
+            beside: Caches whose fingerprints come from the same statement.
+        """
+        newest, fingerprints = self._newest(*beside)
         moment = newest.moment
         return HostTableReading(
-            table=newest.table, snapshot="" if moment.has_written else moment.snapshot
+            table=newest.table,
+            snapshot="" if moment.has_written else moment.snapshot,
+            fingerprints=fingerprints,
         )
 
-    def _newest(self) -> Position:
+    def _newest(
+        self,
+        *beside: ProcessCache[Any],  # Any: whatever is kept
+    ) -> tuple[Position, Sequence[Fingerprint]]:
         known = self._position
         if known is None:
-            return self._first()
+            return self._first(), read_fingerprints(*beside) if beside else ()
         with HOST_TABLE_REFRESH_SECONDS.time():
-            fresh = newest_after(known)
+            changes = read_changes(known.moment.snapshot, beside)
+            fresh = following(known, changes)
         if not fresh.moment.has_written:
             self._publish(fresh, instead_of=known)
         self._check.start_if_due()
-        return fresh
+        return fresh, changes.fingerprints
 
     def verify(self) -> Mapping[str, int]:
         """Compare the incremental table with one built anew, and take that one if they differ.
@@ -117,7 +138,8 @@ class HostTableCache:
     def _first(self) -> Position:
         with self._loading:
             if self._position is not None:
-                return self._newest()
+                newest, _ = self._newest()
+                return newest
             fresh = load_position(read_moment())
             if not fresh.moment.has_written:
                 self._publish(fresh, instead_of=None)
@@ -150,9 +172,13 @@ def current_host_table() -> HostTable:
     return _cache.current()
 
 
-def read_host_table() -> HostTableReading:
-    """Return this process's host table, brought up to date, with the snapshot it was read at."""
-    return _cache.reading()
+def read_host_table(*beside: ProcessCache[Any]) -> HostTableReading:  # Any: whatever is kept
+    """Return this process's host table, brought up to date, with the snapshot it was read at.
+
+    Args:
+        beside: Caches whose fingerprints come from the same statement.
+    """
+    return _cache.reading(*beside)
 
 
 def verify_host_table() -> Mapping[str, int]:

@@ -8,6 +8,12 @@ from typing import Any
 
 from django.db import connection
 
+from capacity.selectors.process_cache import (
+    Fingerprint,
+    ProcessCache,
+    fingerprint_rows,
+    fingerprints_of,
+)
 from journal.history import MOMENT, Moment, moment_of, unseen_by
 
 CHANGES = f"""
@@ -38,6 +44,7 @@ class Changes:
         rooms: Host whose room changed -> its figures, in the order of ``CAPACITY_COLUMNS``.
         are_all: False where deletions since then may be forgotten: only a table that is built anew
             is right then.
+        fingerprints: Of the caches that were asked for in the same statement, in their order.
     """
 
     moment: Moment
@@ -49,6 +56,7 @@ class Changes:
     allocation_owners: Mapping[int, int | None] = field(default_factory=dict)
     rooms: Mapping[int, Sequence[int]] = field(default_factory=dict)
     are_all: bool = True
+    fingerprints: Sequence[Fingerprint] = ()
 
     def is_empty(self) -> bool:
         """Return whether nothing changed that the host table shows."""
@@ -62,12 +70,14 @@ class Changes:
         )
 
 
-def read_changes(since: str) -> Changes:
+def read_changes(since: str, beside: Sequence[ProcessCache[Any]] = ()) -> Changes:
     """Return what changed since a snapshot.
 
     Args:
         since: Text of the ``pg_snapshot`` of the last read.
+        beside: Caches whose fingerprints are wanted as well.
     """
+    kept: dict[int, tuple[object, str]] = {}
     parameters: dict[str, Any] = {**unseen_by(since), "tables": _TABLES}  # Any: several types
     found: dict[str, set[int]] = {name: set() for name in ("host", "aggregate", "reservation")}
     rooms: dict[int, Sequence[int]] = {}
@@ -77,10 +87,12 @@ def read_changes(since: str) -> Changes:
     moment = Moment(snapshot=since)
     are_all = True
     with connection.cursor() as cursor:
-        cursor.execute(CHANGES, parameters)
+        cursor.execute(" UNION ALL ".join((CHANGES, *fingerprint_rows(beside))), parameters)
         for kind, key, owner, word in cursor.fetchall():
             if kind == "now":
                 moment = moment_of(word)
+            elif kind == "kept":
+                kept[key] = (owner, word)
             elif kind == "forgotten":
                 are_all = False
             elif kind == "deleted":
@@ -103,4 +115,5 @@ def read_changes(since: str) -> Changes:
         allocation_owners={**owners["allocation"], **dict.fromkeys(gone[ALLOCATIONS])},
         rooms=rooms,
         are_all=are_all,
+        fingerprints=fingerprints_of(moment, (kept[n] for n in range(len(beside)))),
     )

@@ -80,7 +80,11 @@ def newest_after(position: Position) -> Position:
     Costs what changed since; all, where the log of deletions does not reach back so far, or the
     database is not the one that the position was read from.
     """
-    changes = read_changes(position.moment.snapshot)
+    return following(position, read_changes(position.moment.snapshot))
+
+
+def following(position: Position, changes: Changes) -> Position:
+    """Return the position as of some changes, or later; see :func:`newest_after`."""
     if changes.are_all and is_continued(position.moment, changes.moment, reader="host_table"):
         return advance(position, changes)
     return load_position(read_moment())
