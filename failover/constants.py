@@ -16,5 +16,4 @@ HANA_TRAIT_KEY: Final = "trait:CUSTOM_HANA_EXCLUSIVE_HOST"
 RESOURCE_CPU: Final = "cpu"
 RESOURCE_MEMORY: Final = "memory"
 
-INVALID_RESOURCES: Final = "InvalidResources"
 RESERVATION_ACTIVE: Final = "ReservationActive"

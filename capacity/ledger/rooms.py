@@ -1,4 +1,4 @@
-"""The ledger of held capacity: the only writer of host rooms and of what reservations block.
+"""Host rooms: locked, taken, given back, and made to agree with the rows (spec commitments, 10).
 
 A block is taken by a conditional update that may find no row, never by read-then-write (design,
 "Concurrency"). Whoever changes what a reservation blocks locks the rooms of its hosts first, in
@@ -20,22 +20,17 @@ UPDATE capacity_hostcapacity AS room
    SET {kind}_memory_bytes = room.{kind}_memory_bytes + asked.memory_bytes,
        {kind}_vcpus = room.{kind}_vcpus + asked.vcpus
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS asked(host_id, memory_bytes, vcpus)
- WHERE room.host_id = asked.host_id
+ WHERE room.host_id = asked.host_id {if_room}
+RETURNING room.host_id
+"""
+
+IF_ROOM = """
    AND (asked.memory_bytes <= 0
         OR room.effective_memory_bytes - room.allocated_memory_bytes - room.committed_memory_bytes
            - room.failover_memory_bytes - room.in_flight_memory_bytes >= asked.memory_bytes)
    AND (asked.vcpus <= 0
         OR room.effective_vcpus - room.allocated_vcpus - room.committed_vcpus
            - room.failover_vcpus - room.in_flight_vcpus >= asked.vcpus)
-RETURNING room.host_id
-"""
-
-SHIFT_BLOCKS = """
-UPDATE capacity_hostcapacity AS room
-   SET {kind}_memory_bytes = room.{kind}_memory_bytes + given.memory_bytes,
-       {kind}_vcpus = room.{kind}_vcpus + given.vcpus
-  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS given(host_id, memory_bytes, vcpus)
- WHERE room.host_id = given.host_id
 """
 
 # While a slot moves, its VMs may be on either host, and none of them counts as seen.
@@ -199,25 +194,29 @@ def lock_rooms(host_ids: Iterable[int]) -> None:
             cursor.execute(LOCK_ROOMS, [wanted])
 
 
-def lock_reservations(reservation_ids: Iterable[int]) -> dict[int, Reservation]:
+def lock_reservations(
+    reservation_ids: Iterable[int], *, hosts: Iterable[int] = ()
+) -> dict[int, Reservation]:
     """Lock reservations and, before them, the rooms of their hosts.
+
+    Args:
+        reservation_ids: Which.
+        hosts: Other hosts whose rooms the caller needs as well.
 
     Returns:
         The reservations that still exist, by primary key, as they are under the lock.
     """
     ids = sorted(set(reservation_ids))
+    chosen = Reservation.objects.filter(pk__in=ids)
+    locked_hosts = {*hosts, *_hosts_of(chosen)} if ids else set(hosts)
+    lock_rooms(locked_hosts)
     if not ids:
         return {}
-    chosen = Reservation.objects.filter(pk__in=ids)
-    locked_hosts = _hosts_of(chosen)
-    lock_rooms(locked_hosts)
     rows = {
         row.pk: row for row in chosen.order_by("pk").select_for_update(of=("self",), no_key=True)
     }
     # A planner may have moved one meanwhile; now it stays where it is.
-    moved = _hosts_of(rows.values()) - locked_hosts
-    if moved:
-        lock_rooms(moved)
+    lock_rooms(_hosts_of(rows.values()) - locked_hosts)
     return rows
 
 
@@ -267,30 +266,15 @@ def refresh_blocks(reservation_ids: Iterable[int], *, must_fit: bool = False) ->
 def shift_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> None:
     """Change what reservations of one kind block on hosts, whether or not there is room.
 
-    For blocks that are given back, and for those that come back to their slot. Host rooms are
-    locked in primary key order.
-
-    Args:
-        kind: Whose block totals change.
-        deltas: Host primary key to the change in bytes and vCPUs.
+    For blocks that are given back, and for those that come back to their slot; see
+    :func:`move_blocks`.
     """
-    wanted = {host_id: delta for host_id, delta in sorted(deltas.items()) if delta != ZERO}
-    if not wanted:
-        return
-    lock_rooms(wanted)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            SHIFT_BLOCKS.format(kind=ReservationKind(kind).value),
-            [
-                list(wanted),
-                [delta.memory_bytes for delta in wanted.values()],
-                [delta.vcpus for delta in wanted.values()],
-            ],
-        )
-    recount_allocated(wanted)
+    move_blocks(kind, deltas, if_room="")
 
 
-def move_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> tuple[int, ...]:
+def move_blocks(
+    kind: ReservationKind, deltas: Mapping[int, ResourceVector], *, if_room: str = IF_ROOM
+) -> tuple[int, ...]:
     """Change what reservations of one kind block on hosts, where the room allows it.
 
     Growth is conditional on room, per resource; shrinking always succeeds. Host rooms are locked
@@ -299,37 +283,36 @@ def move_blocks(kind: ReservationKind, deltas: Mapping[int, ResourceVector]) -> 
     Args:
         kind: Whose block totals change.
         deltas: Host primary key to the change in bytes and vCPUs, positive to take.
+        if_room: What makes it conditional.
 
     Returns:
         Primary keys of the hosts that had no room, sorted; empty when every change was made. The
         caller must roll back when it is not empty.
     """
-    wanted = {host_id: delta for host_id, delta in deltas.items() if delta != ZERO}
+    wanted = {host_id: delta for host_id, delta in sorted(deltas.items()) if delta != ZERO}
     if not wanted:
         return ()
-    host_ids = sorted(wanted)
+    lock_rooms(wanted)
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_ROOMS, [host_ids])
         cursor.execute(
-            MOVE_BLOCKS.format(kind=ReservationKind(kind).value),
+            MOVE_BLOCKS.format(kind=ReservationKind(kind).value, if_room=if_room),
             [
-                host_ids,
-                [wanted[host_id].memory_bytes for host_id in host_ids],
-                [wanted[host_id].vcpus for host_id in host_ids],
+                list(wanted),
+                [delta.memory_bytes for delta in wanted.values()],
+                [delta.vcpus for delta in wanted.values()],
             ],
         )
         moved = {row[0] for row in cursor.fetchall()}
     recount_allocated(moved)
-    return tuple(host_id for host_id in host_ids if host_id not in moved)
+    return tuple(host_id for host_id in wanted if host_id not in moved)
 
 
 def blocks_by_host(reservations: Iterable[Reservation]) -> dict[int, ResourceVector]:
     """Return what reservations block per host: on the target and, in migration, both hosts."""
     blocks: dict[int, ResourceVector] = {}
     for row in reservations:
-        block = ResourceVector(memory_bytes=row.blocked_memory_bytes, vcpus=row.blocked_vcpus)
         for host_id in {row.target_host_id, row.confirmed_host_id}:
             if host_id is None:
                 continue
-            blocks[host_id] = blocks.get(host_id, ZERO) + block
+            blocks[host_id] = blocks.get(host_id, ZERO) + row.blocked
     return blocks

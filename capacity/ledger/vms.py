@@ -15,6 +15,7 @@ from enum import StrEnum
 from django.db import connection, transaction
 
 from capacity.domain.sharing import share_vm
+from capacity.ledger.apply import join_slots, leave_slots
 from capacity.ledger.rooms import EXPECTED_UNHELD, lock_reservations, refresh_blocks
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
 from scheduling.resources import ZERO, ResourceVector
@@ -150,7 +151,7 @@ def expect_in_slots(
         if not usable:
             return Booking.FULL
         parts = share_vm(resources, [rooms[slot] for slot in usable])
-        ReservationAllocation.objects.bulk_create(
+        join_slots(
             ReservationAllocation(
                 reservation=slot,
                 vm_uuid=vm_uuid,
@@ -180,7 +181,7 @@ def _of_one_host(slots: Iterable[Reservation]) -> list[Reservation]:
 
 def _room(slot: Reservation, inside: SlotVmSums) -> ResourceVector:
     taken = inside.confirmed + inside.expected
-    return ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus) - taken
+    return slot.size - taken
 
 
 def forget_in_slots(
@@ -197,9 +198,7 @@ def forget_in_slots(
     """
     with transaction.atomic():
         slots = lock_reservations(_slots_listing(vm_uuids, reservation_ids))
-        gone, _ = ReservationAllocation.objects.filter(
-            reservation_id__in=slots, vm_uuid__in=vm_uuids
-        ).delete()
+        gone = leave_slots(slot_ids=slots, vm_uuids=vm_uuids)
         refresh_blocks(slots)
     return gone
 

@@ -13,6 +13,7 @@ from hosts.models import Host
 from journal.models import FollowedModel
 from scheduling.intents import Intent
 from scheduling.pipelines import SCHEDULING_DOMAINS
+from scheduling.resources import ResourceVector
 
 STORED_INTENTS = ("", UNKNOWN_INTENT, *(intent.value for intent in Intent))
 """What a placement may be for; empty where a reservation is for no VM."""
@@ -196,6 +197,16 @@ class Reservation(FollowedModel):
             ),
         ]
 
+    @property
+    def size(self) -> ResourceVector:
+        """What it holds."""
+        return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
+
+    @property
+    def blocked(self) -> ResourceVector:
+        """What it takes from each of its hosts now."""
+        return ResourceVector(memory_bytes=self.blocked_memory_bytes, vcpus=self.blocked_vcpus)
+
     def __str__(self) -> str:
         if self.slot_index is not None:
             return f"slot {self.slot_index}"
@@ -278,6 +289,11 @@ class ReservationAllocation(FollowedModel):
                 name="capacity_reservationallocation_missing_is_expected",
             ),
         ]
+
+    @property
+    def size(self) -> ResourceVector:
+        """What of its VM is in the reservation."""
+        return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
 
     def __str__(self) -> str:
         return self.vm_uuid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.domain.placing import place_slots
 from capacity.ledger.slot_request import (
     NO_DOMAIN,
     DomainHint,
@@ -20,8 +21,10 @@ from capacity.ledger.slot_request import (
 )
 from capacity.models import ProjectQuota, Reservation
 from capacity.selectors.groups import load_group_definitions
+from capacity.selectors.host_table import current_host_table
 from capacity.services.pipelines import active_pipelines
 from hosts.models import Domain
+from scheduling.decision import Decision
 from scheduling.engine import Pipeline
 from scheduling.resources import ResourceVector
 
@@ -149,6 +152,34 @@ class SlotBook:
     def pipeline_of(self, group: str) -> Pipeline | None:
         """Return the pipeline that the operator chose for a group; None is the one of slots."""
         return self._pipelines.get(group)
+
+
+def places_elsewhere(slots: Sequence[Reservation], leaves: Sequence[str]) -> dict[int, Decision]:
+    """Choose other hosts for stored slots, each seeing those before.
+
+    Args:
+        slots: The slots, read with their commitments, in the order in which they choose.
+        leaves: The host that each shall not be on.
+
+    Returns:
+        Slot key to its placement; slots that fit nowhere, or whose flavor group is not known, are
+        left out.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+    """
+    held = [held_slot(slot) for slot in slots]
+    book = SlotBook(held)
+    asks = [
+        book.ask_for(slot, ignore_hosts={host} - {""})
+        for slot, host in zip(held, leaves, strict=True)
+    ]
+    decisions = place_slots(current_host_table(), asks)
+    return {
+        slot.slot_id: decision
+        for slot, decision in zip(held, decisions, strict=True)
+        if decision is not None and decision.host_id is not None
+    }
 
 
 def _flavor_of(group: FlavorGroupDef, name: str) -> FlavorSpec | None:

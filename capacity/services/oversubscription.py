@@ -18,6 +18,12 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from capacity.domain.eviction import plan_eviction
+from capacity.ledger.oversubscribed import (
+    HAS_CAPACITY,
+    LACKS,
+    forget_resolved,
+    note_oversubscribed,
+)
 from capacity.locks import zone_lock
 from capacity.metrics import EVICTED, MOVED
 from capacity.models import HostCapacity
@@ -38,22 +44,6 @@ from scheduling.resources import ZERO, ResourceVector
 log = structlog.get_logger(__name__)
 
 ATTEMPTS = 3
-
-LACKS = """
-(room.allocated_memory_bytes + room.committed_memory_bytes + room.failover_memory_bytes
- + room.in_flight_memory_bytes > room.effective_memory_bytes
- OR room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
-    + room.in_flight_vcpus > room.effective_vcpus)
-"""
-# No capacity at all is no data, not a host that lacks everything.
-HAS_CAPACITY = "(room.effective_memory_bytes > 0 OR room.effective_vcpus > 0)"
-
-FORGET_RESOLVED = f"""
-UPDATE capacity_hostcapacity SET oversubscribed_since = NULL WHERE id IN (
-    SELECT id FROM capacity_hostcapacity AS room
-     WHERE room.oversubscribed_since IS NOT NULL AND {HAS_CAPACITY} AND NOT {LACKS}
-     ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-"""  # noqa: S608 - constants only
 
 DUE_HOSTS = f"""
 SELECT room.host_id FROM capacity_hostcapacity AS room
@@ -158,7 +148,7 @@ def check_oversubscription(
         now=now or database_now(),
         policy=policy or GuardPolicy.from_settings(),
     )
-    counts = Counter({HostOutcome.RESOLVED: _forget_resolved()})
+    counts = Counter({HostOutcome.RESOLVED: forget_resolved()})
     moved = evicted = 0
     for host_id in _due_hosts(run):
         done = _check_host(host_id, run)
@@ -170,12 +160,6 @@ def check_oversubscription(
         moved=moved,
         evicted=evicted,
     )
-
-
-def _forget_resolved() -> int:
-    with transaction.atomic(durable=True), connection.cursor() as cursor:
-        cursor.execute(FORGET_RESOLVED)
-        return int(cursor.rowcount)
 
 
 def _due_hosts(run: _Run) -> list[int]:
@@ -215,14 +199,14 @@ def _guarded(host_id: int, run: _Run) -> _Done:
         return _Done(outcome=HostOutcome.SKIPPED)
     excess = excess_of(room)
     if excess == ZERO:
-        _note(room, run, since=None)
+        note_oversubscribed(room.pk, now=run.now, since=None)
         return _Done(outcome=HostOutcome.RESOLVED)
     since = trusted(room.oversubscribed_since, run.now)
     if since is None or run.now < since + run.policy.grace_period:
-        _note(room, run, since=since or run.now)
+        note_oversubscribed(room.pk, now=run.now, since=since or run.now)
         return _Done(outcome=HostOutcome.GRACE)
     if not run.policy.evict:
-        _note(room, run, since=run.now)
+        note_oversubscribed(room.pk, now=run.now, since=run.now)
         log.warning("host_over_subscribed", host=room.host.name, excess=_amounts(excess))
         return _Done(outcome=HostOutcome.REPORTED)
     return _relieve(room, excess, run)
@@ -233,7 +217,7 @@ def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
     slots = evictable_slots(host)
     plan = plan_eviction(slots, excess)
     if not plan.slot_ids:
-        _note(room, run, since=run.now)
+        note_oversubscribed(room.pk, now=run.now, since=run.now)
         log.error("host_needs_manual_intervention", host=host.name, excess=_amounts(excess))
         return _Done(outcome=HostOutcome.STUCK)
     leaving = set(plan.slot_ids)
@@ -245,7 +229,7 @@ def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
         moves=place_elsewhere(host, plan.slot_ids),
     )
     apply_departures(departures, now=run.now, actor=run.actor, request_id=run.request_id)
-    _note(room, run, since=None if plan.clears else run.now)
+    note_oversubscribed(room.pk, now=run.now, since=None if plan.clears else run.now)
     log.warning(
         "host_relieved",
         host=host.name,
@@ -272,13 +256,6 @@ def _is_ready(host_name: str) -> bool:
     table = current_host_table()
     row = table.row_of.get(host_name)
     return row is not None and bool(table.state_ok[row])
-
-
-def _note(room: HostCapacity, run: _Run, *, since: datetime | None) -> None:
-    """Store when the host was looked at, and since when it lacks something."""
-    HostCapacity.objects.filter(pk=room.pk).update(
-        oversubscribed_since=since, oversubscription_checked_at=run.now
-    )
 
 
 def _amounts(excess: ResourceVector) -> dict[str, int]:

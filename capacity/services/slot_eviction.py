@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Exists, OuterRef, Q
 
 from capacity.domain.eviction import EvictableSlot, EvictionPlan, excess_resources
-from capacity.domain.placing import place_slots
 from capacity.hooks import ReleasedReservation, reservations_released
-from capacity.ledger.rooms import move_blocks
+from capacity.ledger.apply import leave_slots, move_slots, write_slots
+from capacity.ledger.plan import Move, Standing
+from capacity.ledger.rooms import lock_reservations
 from capacity.models import (
     HostCapacity,
     ReadyReason,
@@ -20,9 +20,8 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.selectors.host_table import current_host_table
 from capacity.selectors.in_flight import blocked_twice_on
-from capacity.selectors.slot_requests import SlotBook, held_slot
+from capacity.selectors.slot_requests import places_elsewhere
 from core.text import count_text, memory_text
 from hosts.models import Host
 from journal.actors import Actor
@@ -32,17 +31,6 @@ from scheduling.decision import Decision
 from scheduling.resources import ZERO, ResourceVector
 
 TOPIC = "reservations"
-WRITTEN_FIELDS = (
-    "target_host",
-    "confirmed_host",
-    "blocked_memory_bytes",
-    "blocked_vcpus",
-    "is_ready",
-    "ready_reason",
-    "ready_message",
-    "ready_changed_at",
-    "generation",
-)
 
 
 class EvictionSpoiled(HeadroomError):  # noqa: N818 - the field's word: plan again
@@ -115,8 +103,8 @@ def evictable_slots(host: Host) -> tuple[EvictableSlot, ...]:
     return tuple(
         EvictableSlot(
             slot_id=row.pk,
-            slot=_size(row),
-            blocked=_block(row),
+            slot=row.size,
+            blocked=row.blocked,
             has_vms=bool(row.has_vms),
         )
         for row in rows
@@ -133,20 +121,12 @@ def place_elsewhere(host: Host, slot_ids: Sequence[int]) -> dict[int, Decision]:
     Raises:
         NotReady: flavor groups have not been extracted yet.
     """
-    rows = (
+    rows = list(
         Reservation.objects.filter(pk__in=slot_ids)
         .select_related("commitment")
         .order_by("-memory_bytes", "-vcpus", "pk")
     )
-    slots = [held_slot(row) for row in rows]
-    book = SlotBook(slots)
-    asks = [book.ask_for(slot, ignore_hosts={host.name}) for slot in slots]
-    decisions = place_slots(current_host_table(), asks)
-    return {
-        slot.slot_id: decision
-        for slot, decision in zip(slots, decisions, strict=True)
-        if decision is not None and decision.host_id is not None
-    }
+    return places_elsewhere(rows, [host.name] * len(rows))
 
 
 def apply_departures(
@@ -157,48 +137,43 @@ def apply_departures(
     Raises:
         EvictionSpoiled: somebody changed the host or took the room elsewhere; roll back.
     """
-    rows = list(
-        Reservation.objects.filter(pk__in=departures.plan.slot_ids)
-        .select_related("target_host", "commitment")
-        .order_by("pk")
+    moves = departures.moves
+    slot_ids = departures.plan.slot_ids
+    targets = {decision.host_id for decision in moves.values() if decision.host_id is not None}
+    slots = lock_reservations(slot_ids, hosts=targets)
+    reason = _reason(departures)
+    refused = move_slots(
+        slots, (_move(slot, moves.get(pk), reason) for pk, slot in slots.items()), now=now
     )
-    refused = move_blocks(ReservationKind.COMMITTED, _deltas(rows, departures.moves))
     if refused:
         message = f"{len(refused)} host(s) filled up while slots were moved there"
-        raise EvictionSpoiled(message, hosts=refused)
+        raise EvictionSpoiled(message, hosts=sorted(refused))
     _check_unchanged(departures)
-    reason = _reason(departures)
-    evicted = [row for row in rows if row.pk not in departures.moves]
     reservations_released(
         [
             ReleasedReservation(
-                reservation_id=row.pk,
-                kind=row.kind,
-                commitment_id=row.commitment_id,
+                reservation_id=pk,
+                kind=slot.kind,
+                commitment_id=slot.commitment_id,
                 reason=reason,
             )
-            for row in evicted
+            for pk, slot in slots.items()
+            if pk not in moves
         ],
         now=now,
     )
-    ReservationAllocation.objects.filter(reservation__in=rows).delete()
-    changes = [_leave(row, departures.moves.get(row.pk), reason, now) for row in rows]
-    Reservation.objects.bulk_update(rows, WRITTEN_FIELDS, batch_size=1000)
+    leave_slots(slot_ids=slots)
+    before = (
+        Reservation.objects.filter(pk__in=slots)
+        .order_by("pk")
+        .values_list("target_host__name", "commitment__commitment_uuid")
+    )
+    changes = [
+        _change(slot, host, commitment_uuid, moves.get(slot.pk))
+        for slot, (host, commitment_uuid) in zip(slots.values(), before, strict=True)
+    ]
+    write_slots(slots.values())
     record_changes(changes, actor=actor, request_id=request_id)
-
-
-def _deltas(
-    rows: Sequence[Reservation], moves: Mapping[int, Decision]
-) -> dict[int, ResourceVector]:
-    deltas: dict[int, ResourceVector] = {}
-    for row in rows:
-        for host_id in {row.target_host_id, row.confirmed_host_id}:
-            if host_id is not None:
-                deltas[host_id] = deltas.get(host_id, ZERO) - _block(row)
-        new_host_id = moves[row.pk].host_id if row.pk in moves else None
-        if new_host_id is not None:
-            deltas[new_host_id] = deltas.get(new_host_id, ZERO) + _size(row)
-    return deltas
 
 
 def _check_unchanged(departures: Departures) -> None:
@@ -216,32 +191,36 @@ def _check_unchanged(departures: Departures) -> None:
         raise EvictionSpoiled(message, host=departures.host.name)
 
 
-def _leave(row: Reservation, placement: Decision | None, reason: str, now: datetime) -> Change:
-    """Set a slot's columns to where it goes; the caller saves."""
-    before = {"host": row.target_host.name if row.target_host is not None else None}
+def _move(slot: Reservation, placement: Decision | None, reason: str) -> Move:
     host_id = placement.host_id if placement is not None else None
-    block = _size(row) if host_id is not None else ZERO
-    row.target_host_id = row.confirmed_host_id = host_id
-    row.blocked_memory_bytes, row.blocked_vcpus = block.memory_bytes, block.vcpus
-    row.generation += 1
-    if row.is_ready != (host_id is not None) or row.ready_changed_at is None:
-        row.ready_changed_at = now
-    row.is_ready = host_id is not None
-    row.ready_reason = ReadyReason.ACTIVE if row.is_ready else ReadyReason.REVOKED
-    row.ready_message = reason
-    after: dict[str, Any] = {
-        "host": placement.host_name if placement is not None else None,
-        "memory_bytes": row.memory_bytes,
-        "vcpus": row.vcpus,
-        "commitment": row.commitment.commitment_uuid if row.commitment is not None else None,
-    }
+    slot.generation += 1
+    return Move(
+        slot_id=slot.pk,
+        host_id=host_id,
+        block=slot.size if host_id is not None else ZERO,
+        standing=Standing(
+            reason=ReadyReason.REVOKED if host_id is None else ReadyReason.ACTIVE,
+            message=reason,
+            decision=slot.decision,
+        ),
+    )
+
+
+def _change(
+    slot: Reservation, host: str | None, commitment_uuid: str | None, placement: Decision | None
+) -> Change:
     return Change(
-        action="slot_moved" if row.is_ready else "slot_evicted",
+        action="slot_moved" if slot.is_ready else "slot_evicted",
         object_type="Reservation",
-        object_id=str(row.uuid),
-        before=before,
-        after=after,
-        reason=reason,
+        object_id=str(slot.uuid),
+        before={"host": host},
+        after={
+            "host": placement.host_name if placement is not None else None,
+            "memory_bytes": slot.memory_bytes,
+            "vcpus": slot.vcpus,
+            "commitment": commitment_uuid,
+        },
+        reason=slot.ready_message,
         topic=TOPIC,
     )
 
@@ -258,11 +237,3 @@ def _reason(departures: Departures) -> str:
         f"{len(departures.moves)} of {len(departures.plan.slot_ids)} slots were moved, "
         f"{len(departures.evicted_ids)} lost their host"
     )
-
-
-def _size(row: Reservation) -> ResourceVector:
-    return ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus)
-
-
-def _block(row: Reservation) -> ResourceVector:
-    return ResourceVector(memory_bytes=row.blocked_memory_bytes, vcpus=row.blocked_vcpus)

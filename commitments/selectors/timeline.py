@@ -24,7 +24,6 @@ from commitments.domain.timeline import (
 from commitments.models import Commitment
 from hosts.models import Instance, PlannedHostChange, PlannedHostEdit
 from scheduling.intents import Intent
-from scheduling.resources import ResourceVector
 
 LIVE_STATES = [status.value for status in LIVE_STATUSES]
 
@@ -183,9 +182,7 @@ def _displaced_slots(host_ids: Sequence[int]) -> list[Displaced]:
         Displaced(
             ask=book.ask_for(
                 slot,
-                takes=ResourceVector(
-                    memory_bytes=row.blocked_memory_bytes, vcpus=row.blocked_vcpus
-                ),
+                takes=row.blocked,
             ),
             ends_at=row.commitment.end_time if row.commitment is not None else None,
         )

@@ -82,7 +82,7 @@ def slot_room(slot: Reservation, inside: SlotVmSums) -> SlotRoom:
         host_ids=tuple(
             sorted({h for h in (slot.target_host_id, slot.confirmed_host_id) if h is not None})
         ),
-        blocked=ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus),
+        blocked=slot.blocked,
         confirmed=inside.confirmed,
         expected=inside.expected_unheld,
         listed=inside.confirmed + inside.expected,

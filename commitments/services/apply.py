@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, F, Q
+from django.db.models import Count
 
-from capacity.ledger.rooms import lock_reservations, lock_rooms, move_blocks
+from capacity.ledger.apply import (
+    hold_slots,
+    note_unknown_flavor,
+    put_slot,
+    relabel_slots,
+    release_slots,
+    write_slots,
+)
+from capacity.ledger.plan import Move, Standing
+from capacity.ledger.rooms import lock_reservations, move_blocks
 from capacity.ledger.vms import NO_VMS, slot_vm_sums
 from capacity.models import (
     AllocationState,
@@ -25,7 +34,6 @@ from commitments.domain.admission import (
     Outcome,
     SlotPlacement,
 )
-from commitments.domain.planner import SlotPlan
 from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
@@ -119,10 +127,10 @@ def apply_admission(application: Application) -> None:
     _save_commitments([item.row for item in written if item.written is not Written.UNCHANGED])
     owners = {item.row.commitment_uuid: item.row for item in written}
     divide_slots(plan.divisions, {uuid: row.pk for uuid, row in owners.items()})
-    Reservation.objects.filter(pk__in=plan.released_slot_ids).delete()
-    _hand_over(plan, owners)
+    release_slots(plan.released_slot_ids)
+    _change_slots(application, owners)
     for item in written:
-        _update_slots(item, application)
+        _relabel(item, application)
     _create_slots(written, application)
     Commitment.objects.filter(pk__in=[row.pk for row in gone]).delete()
     _record(application, written, gone)
@@ -165,8 +173,8 @@ def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> N
     }
     if not touched:
         return
-    lock_rooms({*plan.block_deltas, *(h for slot_id in touched for h in rooms[slot_id].host_ids)})
-    slots = lock_reservations(touched)
+    known_hosts = {host_id for slot_id in touched for host_id in rooms[slot_id].host_ids}
+    slots = lock_reservations(touched, hosts={*plan.block_deltas, *known_hosts})
     inside = slot_vm_sums(touched)
     spoiled = sorted(
         slot_id
@@ -227,54 +235,61 @@ def _save_commitments(rows: Sequence[Commitment]) -> None:
         )
 
 
-def _hand_over(plan: AdmissionPlan, owners: Mapping[str, Commitment]) -> None:
-    if not plan.handovers:
+def _change_slots(application: Application, owners: Mapping[str, Commitment]) -> None:
+    """Write the stored slots that change their owner, get smaller, or get a host."""
+    plan, rooms = application.plan, application.rooms
+    plans = [decision.slot_plan for decision in plan.decisions if decision.slot_plan is not None]
+    shrinks = [shrink for slot_plan in plans for shrink in slot_plan.shrinks]
+    placed = {
+        placement.slot_id: placement
+        for decision in plan.decisions
+        if decision.slot_plan is not None
+        for placement in decision.placements
+        if placement.slot_id is not None
+    }
+    changing = {
+        *(handover.slot_id for handover in plan.handovers),
+        *(shrink.slot_id for shrink in shrinks),
+        *placed,
+    }
+    if not changing:
         return
-    by_id = Reservation.objects.in_bulk([handover.slot_id for handover in plan.handovers])
+    slots = Reservation.objects.in_bulk(changing)
     for handover in plan.handovers:
-        slot = by_id[handover.slot_id]
+        slot = slots[handover.slot_id]
         slot.commitment = owners[handover.commitment_uuid]
         slot.slot_index = handover.slot_index
-    Reservation.objects.bulk_update(
-        list(by_id.values()), ["commitment", "slot_index"], batch_size=1000
-    )
+    for shrink in shrinks:
+        slot, room = slots[shrink.slot_id], rooms[shrink.slot_id]
+        smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
+        block = shrunk_block(room, smaller) if room.host_ids else ResourceVector()
+        slot.memory_bytes, slot.vcpus = smaller.memory_bytes, smaller.vcpus
+        slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
+    for slot_id, placement in placed.items():
+        if slot_id in slots:
+            put_slot(slots[slot_id], _move(placement), now=application.now)
+    write_slots(slots.values())
 
 
-def _update_slots(item: _Written, application: Application) -> None:
+def _relabel(item: _Written, application: Application) -> None:
+    """Write what the slots of a commitment are held for, or why no host is looked for."""
     plan, row = item.decision.slot_plan, item.row
     if plan is None:
         if item.decision.cause is Cause.STRUCTURAL and item.decision.target.slots:
-            _note_unknown_flavor(item, application.now)
-        return
-    if plan.shrinks:
-        _shrink(plan, application.rooms)
-    if item.decision.target.slots or application.plan.handovers or application.plan.divisions:
+            note_unknown_flavor(row.pk, item.decision.message, now=application.now)
+    elif item.decision.target.slots or application.plan.handovers or application.plan.divisions:
         held_for = item.slots_follow
-        wanted = {
-            "parent_generation": row.generation,
-            "observed_parent_generation": row.generation,
-            "project_id": held_for.project_id,
-            "domain_id": held_for.domain_id,
-            "start_time": held_for.start_time,
-            "end_time": held_for.end_time,
-        }
-        differs = Q()
-        for name, entry in wanted.items():
-            differs |= ~Q(**{name: entry}) if entry is not None else Q(**{f"{name}__isnull": False})
-        Reservation.objects.filter(differs, commitment=row).update(**wanted)
-    _place_stored(item.decision.placements, application.now)
-
-
-def _note_unknown_flavor(item: _Written, now: datetime) -> None:
-    """Say on slots without a host why none is looked for (spec commitments, 9.2 step 8)."""
-    waiting = Reservation.objects.filter(commitment=item.row, target_host__isnull=True)
-    waiting.exclude(ready_reason=ReadyReason.FLAVOR_NOT_FOUND).update(
-        is_ready=False,
-        ready_reason=ReadyReason.FLAVOR_NOT_FOUND,
-        ready_message=item.decision.message,
-        ready_changed_at=now,
-        observed_parent_generation=F("parent_generation"),
-    )
+        relabel_slots(
+            row.pk,
+            {
+                "parent_generation": row.generation,
+                "observed_parent_generation": row.generation,
+                "project_id": held_for.project_id,
+                "domain_id": held_for.domain_id,
+                "start_time": held_for.start_time,
+                "end_time": held_for.end_time,
+            },
+        )
 
 
 def _create_slots(written: Sequence[_Written], application: Application) -> None:
@@ -285,11 +300,9 @@ def _create_slots(written: Sequence[_Written], application: Application) -> None
         for placement in item.decision.placements
         if placement.slot_id is None
     ]
-    slots = Reservation.objects.bulk_create(
-        [_new_slot(item, placement, application) for item, placement in placements],
-        batch_size=1000,
-    )
-    ReservationAllocation.objects.bulk_create(
+    slots = [_new_slot(item, placement, application) for item, placement in placements]
+    hold_slots(
+        slots,
         [
             ReservationAllocation(
                 reservation=slot,
@@ -304,47 +317,6 @@ def _create_slots(written: Sequence[_Written], application: Application) -> None
             for slot, (_, placement) in zip(slots, placements, strict=True)
             if placement.vm is not None
         ],
-        batch_size=1000,
-    )
-
-
-def _shrink(plan: SlotPlan, rooms: Mapping[int, SlotRoom]) -> None:
-    by_id = Reservation.objects.in_bulk([shrink.slot_id for shrink in plan.shrinks])
-    for shrink in plan.shrinks:
-        smaller = ResourceVector(memory_bytes=shrink.memory_bytes, vcpus=shrink.vcpus)
-        room = rooms[shrink.slot_id]
-        block = shrunk_block(room, smaller) if room.host_ids else ResourceVector()
-        slot = by_id[shrink.slot_id]
-        slot.memory_bytes, slot.vcpus = smaller.memory_bytes, smaller.vcpus
-        slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
-    Reservation.objects.bulk_update(
-        list(by_id.values()),
-        ["memory_bytes", "vcpus", "blocked_memory_bytes", "blocked_vcpus"],
-        batch_size=1000,
-    )
-
-
-def _place_stored(placements: Sequence[SlotPlacement], now: datetime) -> None:
-    stored = {p.slot_id: p for p in placements if p.slot_id is not None}
-    if not stored:
-        return
-    by_id = Reservation.objects.in_bulk(list(stored))
-    for slot_id, slot in by_id.items():
-        _set_host(slot, stored[slot_id], now)
-    Reservation.objects.bulk_update(
-        list(by_id.values()),
-        [
-            "target_host",
-            "confirmed_host",
-            "blocked_memory_bytes",
-            "blocked_vcpus",
-            "is_ready",
-            "ready_reason",
-            "ready_message",
-            "ready_changed_at",
-            "decision",
-        ],
-        batch_size=1000,
     )
 
 
@@ -369,23 +341,23 @@ def _new_slot(item: _Written, placement: SlotPlacement, application: Application
         parent_generation=row.generation,
         observed_parent_generation=row.generation,
     )
-    _set_host(slot, placement, application.now)
+    put_slot(slot, _move(placement), now=application.now)
     return slot
 
 
-def _set_host(slot: Reservation, placement: SlotPlacement, now: datetime) -> None:
-    """Put a slot on the host that was chosen for it, or note why there is none."""
+def _move(placement: SlotPlacement) -> Move:
+    """Return that a slot goes to the host chosen for it, or why there is none."""
     decision = placement.decision
-    was_ready = slot.is_ready
-    slot.target_host_id = slot.confirmed_host_id = placement.host_id
-    slot.is_ready = placement.host_id is not None
-    slot.ready_reason = _ready_reason(placement)
-    block = placement.block
-    slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
-    slot.ready_message = _placement_text(placement)
-    slot.decision = decision_record(decision) if decision is not None else None
-    if was_ready != slot.is_ready or slot.ready_changed_at is None:
-        slot.ready_changed_at = now
+    return Move(
+        slot_id=placement.slot_id or 0,
+        host_id=placement.host_id,
+        block=placement.block,
+        standing=Standing(
+            reason=_ready_reason(placement),
+            message=_placement_text(placement),
+            decision=decision_record(decision) if decision is not None else None,
+        ),
+    )
 
 
 def _ready_reason(placement: SlotPlacement) -> ReadyReason:

@@ -18,7 +18,9 @@ import structlog
 from django.db import DatabaseError, transaction
 
 from capacity.domain.placing import place_slots
-from capacity.ledger.rooms import lock_reservations, lock_rooms, move_blocks
+from capacity.ledger.apply import move_slots, write_slots
+from capacity.ledger.plan import Move, Standing
+from capacity.ledger.rooms import lock_reservations
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.host_table import current_host_table
@@ -30,7 +32,13 @@ from commitments.selectors.compaction import (
     movable_slots,
 )
 from commitments.services.apply import PlanSpoiled, decision_record
-from commitments.services.compaction_plans import Release, ZonePlan, plan_zone, refusal_of_facts
+from commitments.services.compaction_plans import (
+    Release,
+    SlotMove,
+    ZonePlan,
+    plan_zone,
+    refusal_of_facts,
+)
 from commitments.services.compaction_runs import begin_run, finish_run, note_release
 from commitments.services.slot_story import SlotNews, record_slot_news
 from hosts.models import Instance
@@ -38,13 +46,11 @@ from journal.actors import Actor
 from journal.errors import Busy, NotReady
 from journal.leases import held_lease
 from scheduling.decision import Decision, explain_removals
-from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
 
 LOCK_NAME: Final = "commitments.compact_slots"
 ACTION: Final = "slot_moved_to_free_host"
-WRITTEN_FIELDS: Final = ("target_host", "confirmed_host", "ready_message", "decision")
 SAME_FIELDS: Final = (
     "target_host_id",
     "confirmed_host_id",
@@ -192,15 +198,30 @@ class _Run:
         _require(len(slots) == len(ids), "a slot is not empty, or not there any more")
         decisions = self._decisions(release, held_slots(chosen))
         targets = {move.host_id for move in release.moves}
-        lock_rooms({release.host_id, *targets})
-        _require(_are_same(slots, lock_reservations(ids)), "a slot changed, or a VM came into it")
+        locked = lock_reservations(ids, hosts={release.host_id, *targets})
+        _require(_are_same(slots, locked), "a slot changed, or a VM came into it")
         in_use = not any(_is_free(host_id) for host_id in targets)
         _require(in_use, "a host that was to take slots is free itself now")
-        refused = move_blocks(ReservationKind.COMMITTED, _wanted(release))
-        _require(not refused, "a host that was to take slots filled up")
-        given_back = sum((move.size for move in release.moves), ZERO)
-        move_blocks(ReservationKind.COMMITTED, {release.host_id: ZERO - given_back})
-        self._write(release, slots, decisions)
+        moves = (
+            _move(move, locked[move.slot_id], release.host_name, decisions[move.slot_id])
+            for move in release.moves
+        )
+        _require(
+            not move_slots(locked, moves, now=self.now), "a host that was to take slots filled up"
+        )
+        write_slots(locked.values())
+        record_slot_news(
+            [
+                SlotNews(
+                    slot=locked[move.slot_id],
+                    lines=[f"moved to {move.host_name}, so that {release.host_name} is free"],
+                )
+                for move in release.moves
+            ],
+            actor=self.actor,
+            request_id=self.request_id,
+            action=ACTION,
+        )
         _require(_is_free(release.host_id), "something else came to the host")
         note_release(self.row, slots_moved=len(ids))
 
@@ -221,25 +242,6 @@ class _Run:
             if decision is not None and ask.slot_id is not None:
                 decisions[ask.slot_id] = decision
         return decisions
-
-    def _write(
-        self,
-        release: Release,
-        slots: Mapping[int, Reservation],
-        decisions: Mapping[int, Decision],
-    ) -> None:
-        news = []
-        for move in release.moves:
-            slot, decision = slots[move.slot_id], decisions[move.slot_id]
-            slot.target_host_id = slot.confirmed_host_id = move.host_id
-            slot.ready_message = (
-                f"moved here so that {release.host_name} is free; {explain_removals(decision)}"
-            )
-            slot.decision = decision_record(decision)
-            line = f"moved to {move.host_name}, so that {release.host_name} is free"
-            news.append(SlotNews(slot=slot, lines=[line]))
-        Reservation.objects.bulk_update([one.slot for one in news], WRITTEN_FIELDS, batch_size=500)
-        record_slot_news(news, actor=self.actor, request_id=self.request_id, action=ACTION)
 
 
 def _require(holds: object, otherwise: str) -> None:
@@ -276,8 +278,13 @@ def _targets(release: Release) -> dict[int, str]:
     return {move.slot_id: move.host_name for move in release.moves}
 
 
-def _wanted(release: Release) -> dict[int, ResourceVector]:
-    wanted: dict[int, ResourceVector] = {}
-    for move in release.moves:
-        wanted[move.host_id] = wanted.get(move.host_id, ZERO) + move.size
-    return wanted
+def _move(move: SlotMove, slot: Reservation, host_name: str, decision: Decision) -> Move:
+    message = f"moved here so that {host_name} is free; {explain_removals(decision)}"
+    return Move(
+        slot_id=move.slot_id,
+        host_id=move.host_id,
+        block=move.size,
+        standing=Standing(
+            reason=slot.ready_reason, message=message, decision=decision_record(decision)
+        ),
+    )

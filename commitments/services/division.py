@@ -14,21 +14,12 @@ from copy import copy
 from django.db.models.base import ModelState
 
 from capacity.domain.sharing import InsideVm, divide_vms
+from capacity.ledger.apply import hold_slots, join_slots, leave_slots, write_slots
 from capacity.ledger.rooms import refresh_blocks
 from capacity.ledger.vms import vms_held_in_flight
 from capacity.models import AllocationState, Reservation, ReservationAllocation
 from commitments.domain.succession import SlotDivision
 from scheduling.resources import ZERO, ResourceVector
-
-PIECE_FIELDS = (
-    "memory_bytes",
-    "vcpus",
-    "blocked_memory_bytes",
-    "blocked_vcpus",
-    "commitment",
-    "slot_index",
-    "is_divided",
-)
 
 
 def divide_slots(divisions: Sequence[SlotDivision], owners: Mapping[str, int]) -> None:
@@ -51,17 +42,15 @@ def divide_slots(divisions: Sequence[SlotDivision], owners: Mapping[str, int]) -
         for division in divisions
     }
     made = [row for rows in pieces.values() for row in rows if row.commitment_id is not None]
-    Reservation.objects.bulk_update(
-        [row for row in made if row.pk is not None], PIECE_FIELDS, batch_size=1000
-    )
-    Reservation.objects.bulk_create([row for row in made if row.pk is None], batch_size=1000)
+    write_slots(row for row in made if row.pk is not None)
+    hold_slots([row for row in made if row.pk is None])
     parts = [
         part
         for division in divisions
         for part in _parts(division, pieces[division.slot_id], inside[division.slot_id], held=held)
     ]
-    ReservationAllocation.objects.filter(reservation_id__in=slots).delete()
-    ReservationAllocation.objects.bulk_create(parts, batch_size=1000)
+    leave_slots(slot_ids=slots)
+    join_slots(parts)
     refresh_blocks(row.pk for row in made)
 
 
@@ -99,7 +88,7 @@ def _parts(
     """Return the VMs of the pieces; what is in pieces that nobody takes is in no slot any more."""
     inside = [
         InsideVm(
-            resources=ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus),
+            resources=row.size,
             is_confirmed=row.state == AllocationState.CONFIRMED,
             is_held=(division.slot_id, row.vm_uuid) in held,
         )

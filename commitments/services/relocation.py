@@ -17,13 +17,13 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
-from capacity.domain.placing import place_slots
-from capacity.ledger.rooms import lock_reservations, lock_rooms, move_blocks
+from capacity.ledger.apply import move_slots, write_slots
+from capacity.ledger.plan import Move, Standing
+from capacity.ledger.rooms import lock_reservations
 from capacity.locks import zone_lock
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
 from capacity.selectors.groups import load_group_definitions
-from capacity.selectors.host_table import current_host_table
-from capacity.selectors.slot_requests import SlotBook, held_slot
+from capacity.selectors.slot_requests import places_elsewhere
 from commitments.metrics.slots import SLOTS_MOVED
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
@@ -33,24 +33,12 @@ from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import NotReady
 from scheduling.decision import Decision, explain_removals
-from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
 
 CHUNK_SLOTS = 500
 MOVED = "slots_moved"
 REVOKED = "slots_revoked"
-WRITTEN_FIELDS = (
-    "target_host",
-    "confirmed_host",
-    "blocked_memory_bytes",
-    "blocked_vcpus",
-    "is_ready",
-    "ready_reason",
-    "ready_message",
-    "ready_changed_at",
-    "decision",
-)
 
 
 def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) -> Counter[str]:
@@ -155,118 +143,73 @@ def _relocate(
     actor: Actor,
     request_id: str,
 ) -> Counter[str]:
-    decisions = _places(slots)
+    decisions = places_elsewhere(
+        slots, [slot.target_host.name if slot.target_host else "" for slot in slots]
+    )
     # Only what found a place, and what is worth nothing where it is, is written at all.
     leaving = _still_empty(
         [slot for slot in slots if slot.pk in decisions or _is_misplaced(slot)], decisions
     )
-    if not leaving:
-        return Counter()
-    taken = _moved_blocks(leaving, decisions)
-    events: Counter[str] = Counter()
-    news = []
-    for slot in leaving:
-        decision = decisions.get(slot.pk) if slot.pk in taken else None
-        if decision is None and not _is_misplaced(slot):
-            continue
-        events[REVOKED if decision is None else MOVED] += 1
-        news.append(SlotNews(slot=slot, lines=[_leave(slot, decision, now)]))
-    Reservation.objects.bulk_update(
-        [one.slot for one in news], WRITTEN_FIELDS, batch_size=CHUNK_SLOTS
-    )
-    nudge_owners([one.slot.pk for one in news if one.slot.target_host_id is None], now)
-    record_slot_news(news, actor=actor, request_id=request_id, action="slot_left_lost_host")
-    return events
-
-
-def _places(slots: Sequence[Reservation]) -> dict[int, Decision]:
-    """Return where slots can go, by slot; those that fit nowhere are left out.
-
-    Raises:
-        NotReady: flavor groups have not been extracted yet.
-    """
-    held = [held_slot(slot) for slot in slots]
-    book = SlotBook(held)
-    asks = [
-        book.ask_for(one, ignore_hosts={slot.target_host.name} if slot.target_host else ())
-        for one, slot in zip(held, slots, strict=True)
+    why = {pk: _why(slot) for pk, slot in leaving.items()}
+    moves = {pk: _move(slot, decisions.get(pk)) for pk, slot in leaving.items()}
+    full = move_slots(leaving, moves.values(), now=now)
+    stay = {pk for pk, move in moves.items() if move.host_id in full}
+    revoked = {pk: _move(leaving[pk], None) for pk in stay if _is_misplaced(leaving[pk])}
+    move_slots(leaving, revoked.values(), now=now)
+    left = [slot for pk, slot in leaving.items() if pk not in stay or pk in revoked]
+    write_slots(left)
+    news = [
+        SlotNews(slot=slot, lines=[_line(slot, why[slot.pk], decisions.get(slot.pk))])
+        for slot in left
     ]
-    found = place_slots(current_host_table(), asks)
-    return {
-        slot.pk: decision
-        for slot, decision in zip(slots, found, strict=True)
-        if decision is not None and decision.host_id is not None
-    }
+    nudge_owners([slot.pk for slot in left if slot.target_host_id is None], now)
+    record_slot_news(news, actor=actor, request_id=request_id, action="slot_left_lost_host")
+    return Counter(REVOKED if slot.target_host_id is None else MOVED for slot in left)
 
 
 def _still_empty(
     slots: Sequence[Reservation], decisions: Mapping[int, Decision]
-) -> list[Reservation]:
+) -> dict[int, Reservation]:
     """Lock the rooms of old and new hosts and the slots; return those that no VM came into.
 
     VMs are booked into slots without the zone lock.
     """
-    hosts = {decision.host_id for decision in decisions.values()}
-    hosts |= {
-        host_id for slot in slots for host_id in (slot.target_host_id, slot.confirmed_host_id)
-    }
-    lock_rooms(host_id for host_id in hosts if host_id is not None)
-    locked = lock_reservations(slot.pk for slot in slots)
+    targets = {decision.host_id for decision in decisions.values() if decision.host_id is not None}
+    locked = lock_reservations([slot.pk for slot in slots], hosts=targets)
     listed = ReservationAllocation.objects.filter(reservation_id__in=locked)
     taken = set(listed.values_list("reservation_id", flat=True))
-    return [slot for slot in slots if slot.pk in locked and slot.pk not in taken]
+    return {slot.pk: slot for slot in slots if slot.pk in locked and slot.pk not in taken}
 
 
-def _moved_blocks(leaving: Sequence[Reservation], decisions: Mapping[int, Decision]) -> set[int]:
-    """Take room at the new hosts and give it back at the old ones; return the slots that have it.
-
-    Where a host filled up meanwhile the slots that chose it stay where they are, if they can.
-    """
-    wanted: dict[int, ResourceVector] = {}
-    for slot in leaving:
-        decision = decisions.get(slot.pk)
-        if decision is not None and decision.host_id is not None:
-            wanted[decision.host_id] = wanted.get(decision.host_id, ZERO) + _size(slot)
-    full = set(move_blocks(ReservationKind.COMMITTED, wanted))
-    taken = {
-        slot.pk
-        for slot in leaving
-        if slot.pk in decisions and decisions[slot.pk].host_id not in full
-    }
-    given_back: dict[int, ResourceVector] = {}
-    for slot in leaving:
-        if slot.pk not in taken and not _is_misplaced(slot):
-            continue
-        block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
-        for host_id in {slot.target_host_id, slot.confirmed_host_id}:
-            if host_id is not None:
-                given_back[host_id] = given_back.get(host_id, ZERO) - block
-    move_blocks(ReservationKind.COMMITTED, given_back)
-    return taken
-
-
-def _leave(slot: Reservation, decision: Decision | None, now: datetime) -> str:
-    """Set a slot's columns to where it goes, and return what to tell of it."""
-    before = slot.target_host.name if slot.target_host is not None else ""
-    why = "is of another zone" if _is_misplaced(slot) else "is lost"
-    slot.target_host_id = slot.confirmed_host_id = decision.host_id if decision else None
-    size = _size(slot) if decision is not None else ZERO
-    slot.blocked_memory_bytes, slot.blocked_vcpus = size.memory_bytes, size.vcpus
-    if slot.is_ready != (decision is not None) or slot.ready_changed_at is None:
-        slot.ready_changed_at = now
-    slot.is_ready = decision is not None
-    slot.ready_reason = ReadyReason.ACTIVE if slot.is_ready else ReadyReason.REVOKED
+def _move(slot: Reservation, decision: Decision | None) -> Move:
     if decision is None:
-        slot.ready_message = f"host {before} {why}; it is placed again"
-        return f"lost its host {before}, which {why}"
-    slot.ready_message = explain_removals(decision)
-    slot.decision = decision_record(decision)
-    return f"moved to {decision.host_name}: host {before} {why}"
+        message = f"host {' '.join(_why(slot))}; it is placed again"
+        standing = Standing(reason=ReadyReason.REVOKED, message=message, decision=slot.decision)
+        return Move(slot_id=slot.pk, standing=standing)
+    return Move(
+        slot_id=slot.pk,
+        host_id=decision.host_id,
+        block=slot.size,
+        standing=Standing(
+            reason=ReadyReason.ACTIVE,
+            message=explain_removals(decision),
+            decision=decision_record(decision),
+        ),
+    )
+
+
+def _why(slot: Reservation) -> tuple[str, str]:
+    """Return the host that a slot has to leave, and what is wrong with it."""
+    host = slot.target_host.name if slot.target_host is not None else ""
+    return host, "is of another zone" if _is_misplaced(slot) else "is lost"
+
+
+def _line(slot: Reservation, why: tuple[str, str], decision: Decision | None) -> str:
+    host, problem = why
+    if slot.target_host_id is None or decision is None:
+        return f"lost its host {host}, which {problem}"
+    return f"moved to {decision.host_name}: host {host} {problem}"
 
 
 def _is_misplaced(slot: Reservation) -> bool:
     return slot.target_host is not None and slot.target_host.zone != slot.zone
-
-
-def _size(slot: Reservation) -> ResourceVector:
-    return ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)

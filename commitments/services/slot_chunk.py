@@ -6,22 +6,15 @@ Locks rooms of all hosts concerned by primary key, then the slots; the caller ho
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
-
-from django.db.models import Manager
 
 from capacity.domain.sharing import share_vm
+from capacity.ledger.apply import join_slots, leave_slots, move_slots, write_slots, write_vms
 from capacity.ledger.blocking import blocked_resources
-from capacity.ledger.rooms import (
-    lock_reservations,
-    lock_rooms,
-    move_blocks,
-    refresh_blocks,
-    shift_blocks,
-)
+from capacity.ledger.plan import Move, Standing
+from capacity.ledger.rooms import lock_reservations, refresh_blocks
 from capacity.models import (
     AllocationState,
     FlavorGroup,
@@ -50,27 +43,6 @@ from journal.actors import Actor
 from journal.clock import trusted
 from scheduling.resources import ZERO, ResourceVector
 
-_Row = TypeVar("_Row", Reservation, ReservationAllocation)
-
-SLOT_FIELDS = (
-    "target_host",
-    "confirmed_host",
-    "blocked_memory_bytes",
-    "blocked_vcpus",
-    "is_ready",
-    "ready_reason",
-    "ready_message",
-    "ready_changed_at",
-    "observed_parent_generation",
-)
-VM_FIELDS = (
-    "state",
-    "memory_bytes",
-    "vcpus",
-    "confirmed_host",
-    "confirmed_at",
-    "missing_since",
-)
 AWAITS_CONFIRMATION = "VERIFY_RESIZE"
 """Status of a VM whose resize may still be taken back."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -150,6 +122,13 @@ class _Chunk:
             if row.pk not in self.left and self.slots[row.reservation_id].target_host_id == host_id
         ]
 
+    def move(self, slot: Reservation, move: Move) -> bool:
+        """Let a slot go where it goes; False if there is no room for it, and nothing changed."""
+        if move_slots(self.slots, [move], now=self.context.now):
+            return False
+        self.moved.append(slot)
+        return True
+
     def tell(self, slot: Reservation, line: str) -> None:
         """Add a line to the story of a slot."""
         news = self.news.setdefault(slot.pk, SlotNews(slot=slot))
@@ -211,8 +190,7 @@ def _read(slot_ids: Sequence[int], context: ChunkContext) -> _Chunk:
     seen_on = Instance.objects.filter(openstack_id__in=uuids, host__isnull=False)
     wanted = {host_id for pair in pairs for host_id in pair if host_id is not None}
     wanted.update(h for h in seen_on.values_list("host_id", flat=True) if h is not None)
-    lock_rooms(wanted)
-    slots = lock_reservations(ids)
+    slots = lock_reservations(ids, hosts=wanted)
     vms: defaultdict[int, list[ReservationAllocation]] = defaultdict(list)
     for row in ReservationAllocation.objects.filter(reservation_id__in=slots).order_by("vm_uuid"):
         vms[row.reservation_id].append(row)
@@ -271,22 +249,18 @@ def _chosen(chunk: _Chunk, slot_ids: Iterable[int]) -> list[Reservation]:
 
 def _revoke(chunk: _Chunk, slot: Reservation) -> None:
     """Clear a slot whose host was taken away (spec commitments, 9.2 step 4a)."""
-    if slot.confirmed_host_id is not None:
-        block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
-        shift_blocks(ReservationKind.COMMITTED, {slot.confirmed_host_id: ZERO - block})
     vms = chunk.vms.get(slot.pk, [])
     if slot.confirmed_host_id is None and not slot.is_ready and not vms:
         return
     before = chunk.host(slot.confirmed_host_id)
     chunk.left.update(row.pk for row in vms)
-    slot.confirmed_host_id = None
-    slot.blocked_memory_bytes = slot.blocked_vcpus = 0
-    if slot.is_ready or slot.ready_changed_at is None:
-        slot.ready_changed_at = chunk.context.now
-    slot.is_ready, slot.ready_reason = False, ReadyReason.REVOKED
-    slot.ready_message = "its host was taken away; it is placed again"
-    slot.observed_parent_generation = slot.parent_generation
-    chunk.moved.append(slot)
+    standing = Standing(
+        reason=ReadyReason.REVOKED,
+        message="its host was taken away; it is placed again",
+        decision=slot.decision,
+        is_observed=True,
+    )
+    chunk.move(slot, Move(slot_id=slot.pk, standing=standing))
     chunk.events[REVOKED] += 1
     chunk.tell(slot, f"lost its host {before}")
 
@@ -296,17 +270,15 @@ def _settle_host(chunk: _Chunk, slot: Reservation) -> None:
     before = slot.confirmed_host_id
     if before == slot.target_host_id:
         return
-    if before is not None:
-        block = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
-        shift_blocks(ReservationKind.COMMITTED, {before: ZERO - block})
-    slot.confirmed_host_id = slot.target_host_id
     is_made_for_vms = not slot.is_ready and bool(chunk.vms.get(slot.pk))
-    if not slot.is_ready:
-        slot.ready_changed_at = chunk.context.now
-    slot.is_ready = True
-    slot.ready_reason = ReadyReason.PRE_ALLOCATED if is_made_for_vms else ReadyReason.ACTIVE
-    slot.observed_parent_generation = slot.parent_generation
-    chunk.moved.append(slot)
+    standing = Standing(
+        reason=ReadyReason.PRE_ALLOCATED if is_made_for_vms else ReadyReason.ACTIVE,
+        message=slot.ready_message,
+        decision=slot.decision,
+        is_observed=True,
+    )
+    move = Move(slot_id=slot.pk, host_id=slot.target_host_id, block=slot.blocked, standing=standing)
+    chunk.move(slot, move)
     chunk.events[SETTLED] += 1
     chunk.tell(slot, f"is on {chunk.host(slot.target_host_id)} now, was on {chunk.host(before)}")
 
@@ -334,7 +306,7 @@ def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> Lis
         vm_uuid=row.vm_uuid,
         is_confirmed=row.state == AllocationState.CONFIRMED,
         since=trusted(row.since, now) or LONG_AGO,
-        resources=sum((_size(part) for part in parts), ZERO),
+        resources=sum((part.size for part in parts), ZERO),
         missing_since=(trusted(row.missing_since, now) or LONG_AGO) if row.missing_since else None,
         is_in_flight=row.vm_uuid in chunk.in_flight,
     )
@@ -353,31 +325,21 @@ def _take_room(chunk: _Chunk, slot: Reservation, vm_uuid: str, host_id: int) -> 
     if chunk.is_awaited_at(vm_uuid, host_id):
         return False
     part = _part_that_moves(chunk, chunk.inside(slot)[0])
-    block = blocked_resources(slot=_size(slot), confirmed=part, expected=ZERO)
-    if move_blocks(ReservationKind.COMMITTED, {host_id: block}):
+    block = blocked_resources(slot=slot.size, confirmed=part)
+    before = chunk.host(slot.target_host_id)
+    if not chunk.move(slot, Move(slot_id=slot.pk, host_id=host_id, block=block)):
         return False
-    before = ResourceVector(memory_bytes=slot.blocked_memory_bytes, vcpus=slot.blocked_vcpus)
-    shift_blocks(ReservationKind.COMMITTED, {slot.target_host_id: ZERO - before})
-    slot.blocked_memory_bytes, slot.blocked_vcpus = block.memory_bytes, block.vcpus
+    chunk.followed.add(slot.pk)
+    chunk.tell(slot, f"followed its VM from {before} to {host.name}")
     return True
 
 
 def _part_that_moves(chunk: _Chunk, row: ReservationAllocation) -> ResourceVector:
     """Return what of a moved VM is in a slot that follows it: its part, or all as it is now."""
-    return _size(row) if row.pk in chunk.shared else chunk.sightings[row.vm_uuid].resources
-
-
-def _size(row: Reservation | ReservationAllocation) -> ResourceVector:
-    return ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus)
+    return row.size if row.pk in chunk.shared else chunk.sightings[row.vm_uuid].resources
 
 
 def _apply(chunk: _Chunk, slot: Reservation, verdict: SlotVerdict) -> None:
-    if verdict.follows_to is not None:
-        before = chunk.host(slot.target_host_id)
-        slot.target_host_id = slot.confirmed_host_id = verdict.follows_to
-        chunk.moved.append(slot)
-        chunk.followed.add(slot.pk)
-        chunk.tell(slot, f"followed its VM from {before} to {chunk.host(verdict.follows_to)}")
     for row, vm in zip(chunk.inside(slot), verdict.vms, strict=True):
         _apply_fate(chunk, slot, row, vm)
     if slot.target_host_id is not None:
@@ -416,7 +378,7 @@ def _see(chunk: _Chunk, slot: Reservation, verdict: VmVerdict) -> None:
     """
     rows = chunk.parts_at(verdict.vm.vm_uuid, slot.target_host_id)
     rows.sort(key=lambda row: (row.state != AllocationState.CONFIRMED, row.reservation_id))
-    parts = tuple(_size(row) for row in rows)
+    parts = tuple(row.size for row in rows)
     if sum(parts, ZERO) != verdict.resources:
         parts = share_vm(verdict.resources, [_room_besides(chunk, row) for row in rows])
     for row, part in zip(rows, parts, strict=True):
@@ -434,8 +396,8 @@ def _see(chunk: _Chunk, slot: Reservation, verdict: VmVerdict) -> None:
 def _room_besides(chunk: _Chunk, row: ReservationAllocation) -> ResourceVector:
     """Return what a slot has left for a VM in it."""
     slot = chunk.slots[row.reservation_id]
-    others = (_size(other) for other in chunk.inside(slot) if other.pk != row.pk)
-    return _size(slot) - sum(others, ZERO)
+    others = (other.size for other in chunk.inside(slot) if other.pk != row.pk)
+    return slot.size - sum(others, ZERO)
 
 
 LEFT_BECAUSE = {
@@ -462,7 +424,7 @@ def _adopt_arrivals(chunk: _Chunk, slot_ids: list[int]) -> None:
     A VM that a verdict of this run sent away from another slot waits for the next run.
     """
     used = {
-        slot_id: sum((_size(row) for row in chunk.inside(chunk.slots[slot_id])), ZERO)
+        slot_id: sum((row.size for row in chunk.inside(chunk.slots[slot_id])), ZERO)
         for slot_id in slot_ids
     }
     for vm_uuid, chosen_ids in sorted(arrivals_at(chunk.context.zone, slot_ids).items()):
@@ -482,7 +444,7 @@ def _adopt_arrivals(chunk: _Chunk, slot_ids: list[int]) -> None:
             continue
         chunk.events[ADOPTED] += 1
         slots = [chunk.slots[one.slot_id] for one in picked]
-        rooms = [_size(slot) - used[slot.pk] for slot in slots]
+        rooms = [slot.size - used[slot.pk] for slot in slots]
         for slot, part in zip(slots, share_vm(sighting.resources, rooms), strict=True):
             row = ReservationAllocation(reservation=slot, vm_uuid=vm_uuid, since=chunk.context.now)
             _confirm(row, slot, part, chunk.context.now)
@@ -505,36 +467,19 @@ def _tracked(slot: Reservation, used_bytes: int, chunk: _Chunk) -> TrackedSlot:
 
 
 def _write(chunk: _Chunk) -> None:
-    _upsert(Reservation.objects, chunk.moved, SLOT_FIELDS)
-    seen = [*chunk.confirmed, *chunk.missing]
-    _upsert(ReservationAllocation.objects, seen, VM_FIELDS)
-    ReservationAllocation.objects.filter(pk__in=chunk.left).delete()
-    ReservationAllocation.objects.bulk_create(chunk.created, batch_size=500)
-    _leave_other_slots(chunk)
+    write_slots(chunk.moved)
+    write_vms([*chunk.confirmed, *chunk.missing])
+    leave_slots(vm_ids=chunk.left | set(_seen_elsewhere(chunk)))
+    join_slots(chunk.created)
     if chunk.events:
         refresh_blocks(chunk.slots)
 
 
-def _upsert(manager: Manager[_Row], rows: Sequence[_Row], fields: Sequence[str]) -> None:
-    """Write columns of stored rows in few statements, each row once; the rows are locked."""
-    unique = {row.pk: row for row in rows}
-    if unique:
-        manager.bulk_create(
-            [unique[pk] for pk in sorted(unique)],
-            batch_size=500,
-            update_conflicts=True,
-            unique_fields=["id"],
-            update_fields=fields,
-        )
-
-
-def _leave_other_slots(chunk: _Chunk) -> None:
-    """Take VMs that were seen in this run out of slots of other hosts (spec commitments, 9.4)."""
-    doomed = []
+def _seen_elsewhere(chunk: _Chunk) -> Iterator[int]:
+    """Yield the rows of VMs seen in this run in slots of other hosts (spec commitments, 9.4)."""
     for vm_uuid, host_id in sorted(chunk.seen_at.items()):
         for row in chunk.rows_of[vm_uuid]:
             slot = chunk.slots[row.reservation_id]
             if slot.target_host_id != host_id and row.pk not in chunk.left:
-                doomed.append(row.pk)
                 chunk.tell(slot, f"VM {vm_uuid} was seen in another slot")
-    ReservationAllocation.objects.filter(pk__in=doomed).delete()
+                yield row.pk

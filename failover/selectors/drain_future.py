@@ -153,7 +153,7 @@ def _without_blocks(table: HostTable, ended: Sequence[Reservation]) -> HostTable
         host = row.target_host
         if host is not None and host.name in table.row_of:
             number = table.row_of[host.name]
-            block = ResourceVector(memory_bytes=row.blocked_memory_bytes, vcpus=row.blocked_vcpus)
+            block = row.blocked
             freed[number] = freed.get(number, ZERO) + block
     if not freed:
         return table

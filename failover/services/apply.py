@@ -19,21 +19,19 @@ import numpy as np
 import structlog
 from django.db import IntegrityError
 
+from capacity.ledger.bulk import HeldSlot, JoiningVm, take_room
 from capacity.ledger.rooms import lock_rooms
+from core.copying import number_array, text_array
 from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.selectors.fetching import fetch_together
-from failover.services.copying import number_array, text_array
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.steps import in_step
 from failover.services.writing import (
-    SlotToWrite,
-    UserToWrite,
     delete_unused,
     delete_users,
     resize_slots,
-    take_room,
     touch,
     write_slots,
     write_users,
@@ -107,7 +105,7 @@ class _Written:
 
 
 class _Vm(NamedTuple):
-    """A VM that joins something; the fields of ``UserToWrite`` from the second on."""
+    """A VM that joins something; the fields of ``JoiningVm`` from the second on."""
 
     uuid: str
     memory_bytes: int
@@ -280,7 +278,7 @@ class PlanWriter:
         key_of = ChainMap(fresh, self._slot_keys)
         joined = {number for _, number in joins} - set(fresh)
         write_users(
-            (UserToWrite(key_of[number], *self._vms[vm]) for vm, number in joins),
+            (JoiningVm(key_of[number], *self._vms[vm]) for vm, number in joins),
             touched={self._slot_keys[number] for number in joined},
             now=self._now,
         )
@@ -341,10 +339,10 @@ class PlanWriter:
             size is not None and one.memory_bytes <= size.memory_bytes and one.vcpus <= size.vcpus
         )
 
-    def _to_write(self, slot: NewSlot) -> SlotToWrite:
+    def _to_write(self, slot: NewSlot) -> HeldSlot:
         snapshot = self._snapshot
         flavor_name, group = snapshot.vms.labels[snapshot.vms.label_code[slot.vm]]
-        return SlotToWrite(
+        return HeldSlot(
             host_id=int(snapshot.hosts.ids[slot.host]),
             memory_bytes=slot.memory_bytes,
             vcpus=slot.vcpus,

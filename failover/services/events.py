@@ -10,8 +10,8 @@ from typing import Protocol
 import orjson
 from django.db import connection
 
+from core.copying import copy_lines, copy_text, copy_time
 from failover.choices import EventReason
-from failover.services.copying import copy_lines, copy_text, copy_time
 
 COPY_EVENTS = """
 COPY failover_failoverevent (happened_at, reason, is_warning, zone, reservation_name, host_name,

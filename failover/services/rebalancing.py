@@ -18,6 +18,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
+from capacity.ledger.bulk import HeldSlot, JoiningVm, take_room
 from capacity.ledger.rooms import lock_rooms
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
@@ -31,12 +32,9 @@ from failover.selectors.drills import zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.shadow_plans import LIVE_STATES, HostsWithoutSlots, compute_shadow_plan
 from failover.services.writing import (
-    SlotToWrite,
-    UserToWrite,
     delete_unused,
     delete_users,
     lock_slots,
-    take_room,
     touch,
     write_slots,
     write_users,
@@ -406,7 +404,7 @@ class _Work:
             )
         )
         slots = [
-            SlotToWrite(
+            HeldSlot(
                 host_id=ids[target["host"]],
                 memory_bytes=target["memory_bytes"],
                 vcpus=target["vcpus"],
@@ -538,9 +536,9 @@ def _usable(keys: Collection[int], **size: int) -> dict[int, ResourceVector]:
     return {row.pk: _size(row) for row in locked}
 
 
-def _user(reservation_id: int, vm: Instance) -> UserToWrite:
+def _user(reservation_id: int, vm: Instance) -> JoiningVm:
     assert vm.host_id is not None  # noqa: S101 - checked by the callers
-    return UserToWrite(
+    return JoiningVm(
         reservation_id=reservation_id,
         vm_uuid=vm.openstack_id,
         memory_bytes=vm.memory_bytes,

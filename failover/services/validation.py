@@ -18,9 +18,10 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
+from capacity.ledger.bulk import note_invalid, note_valid
 from failover.choices import EventReason, SlotState
 from failover.conf import current_config
-from failover.constants import INVALID_RESOURCES, RESERVATION_ACTIVE
+from failover.constants import RESERVATION_ACTIVE
 from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
 from failover.metrics import VALIDATION_FAILURES, VALIDATION_SECONDS
 from failover.models import FailoverReservation
@@ -80,31 +81,10 @@ UPDATE failover_failoverreservation AS known
 RETURNING known.reservation_id
 """
 
-STAMP_USERS = """
-UPDATE capacity_reservationallocation SET validated_at = %(now)s WHERE id = ANY(%(ids)s)
-"""
-
 POSTPONE = """
 UPDATE failover_failoverreservation AS known SET next_validation_at = due.next_validation_at
   FROM unnest(%(ids)s::bigint[], %(next)s::timestamptz[]) AS due(reservation_id, next_validation_at)
  WHERE known.reservation_id = due.reservation_id
-"""
-
-MARK_INVALID = """
-UPDATE capacity_reservation AS held
-   SET is_ready = false, ready_reason = %(reason)s, ready_message = bad.message,
-       ready_changed_at = %(now)s, updated_at = %(now)s
-  FROM unnest(%(ids)s::bigint[], %(messages)s::text[]) AS bad(id, message)
- WHERE held.id = bad.id
-   AND (held.is_ready, held.ready_reason, held.ready_message)
-       IS DISTINCT FROM (false, %(reason)s, bad.message)
-"""
-
-MARK_VALID_AGAIN = """
-UPDATE capacity_reservation
-   SET is_ready = true, ready_reason = %(active)s, ready_message = '',
-       ready_changed_at = %(now)s, updated_at = %(now)s
- WHERE id = ANY(%(ids)s) AND ready_reason = %(reason)s
 """
 
 COOL_DOWN = """
@@ -451,11 +431,10 @@ class _Validation:
                 },
             )
             done = {row[0] for row in cursor.fetchall()}
-            marks = {"active": RESERVATION_ACTIVE, "reason": INVALID_RESOURCES}
-            cursor.execute(MARK_VALID_AGAIN, {**marks, "now": self._now, "ids": sorted(done)})
-            acknowledged = [row for row in rows if int(slots.ids[row]) in done]
-            valid = chosen & np.isin(members.slot, np.array(acknowledged, dtype=np.int64))
-            cursor.execute(STAMP_USERS, {"now": self._now, "ids": members.ids[valid].tolist()})
+        acknowledged = [row for row in rows if int(slots.ids[row]) in done]
+        valid = chosen & np.isin(members.slot, np.array(acknowledged, dtype=np.int64))
+        users = members.ids[valid].tolist()
+        note_valid(done, users, active=RESERVATION_ACTIVE, now=self._now)
         counts = np.bincount(members.slot[valid], minlength=len(slots))
         self._record(
             (
@@ -480,16 +459,7 @@ class _Validation:
         slots = self._snapshot.slots
         messages = {int(slots.ids[row]): text for row, text in problems.items()}
         keys = self._postpone(list(problems))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                MARK_INVALID,
-                {
-                    "reason": INVALID_RESOURCES,
-                    "now": self._now,
-                    "ids": keys,
-                    "messages": [messages[key] for key in keys],
-                },
-            )
+        note_invalid({key: messages[key] for key in keys}, now=self._now)
         log.warning("failover_resources_invalid", zone=self._snapshot.zone, slots=len(keys))
 
     def _postpone(self, rows: Sequence[int]) -> list[int]:

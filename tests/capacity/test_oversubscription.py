@@ -466,7 +466,7 @@ class TestInterference:
         self, full_host: Host, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen(full_host, NOW - timedelta(hours=1))
-        monkeypatch.setattr(slot_eviction, "move_blocks", lambda *_: (full_host.pk,))
+        monkeypatch.setattr(slot_eviction, "move_slots", lambda *_, **__: {full_host.pk})
 
         assert guard().outcomes == {HostOutcome.BUSY: 1}
         assert on_host(full_host) == [512, 512, 512]

@@ -15,7 +15,7 @@ from django.db import connections
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
-from capacity.ledger.rooms import lock_rooms, rebuild_host_capacity
+from capacity.ledger.rooms import lock_reservations, rebuild_host_capacity
 from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from capacity.selectors import slot_requests
@@ -309,13 +309,13 @@ class TestSteps:
     def test_vm_came_into_the_slot_just_before_the_rooms_were_locked(
         self, stale: ZonePlan, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def lock_after_booking(host_ids: set[int]) -> None:
+        def lock_after_booking(ids: list[int], *, hosts: set[int]) -> dict[int, Reservation]:
             slot = Reservation.objects.get()
             assert expect_in_slot(slot.pk, "vm-1", slot_size, now=timezone.now()) == "booked"
-            lock_rooms(host_ids)
+            return lock_reservations(ids, hosts=hosts)
 
         slot_size = ResourceVector(memory_bytes=480 * GIB, vcpus=40)
-        monkeypatch.setattr("commitments.services.compaction.lock_rooms", lock_after_booking)
+        monkeypatch.setattr("commitments.services.compaction.lock_reservations", lock_after_booking)
         self.assert_refused()
 
     def test_vm_came_to_the_host(self, stale: ZonePlan, half: Host) -> None:

@@ -23,7 +23,7 @@ from capacity.models import (
 )
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.host_table import current_host_table
-from capacity.selectors.slot_requests import held_slot
+from capacity.selectors.slot_requests import held_slot, places_elsewhere
 from capacity.services.pipelines import ensure_shipped_pipelines
 from capacity.services.probe_pipelines import current_probes
 from capacity.services.slot_eviction import place_elsewhere
@@ -31,7 +31,6 @@ from commitments.domain.timeline import HostChange, HostEdit, with_host_changes
 from commitments.models import Commitment
 from commitments.selectors.compaction import AskBook
 from commitments.selectors.timeline import displaced_by
-from commitments.services import relocation
 from commitments.services.admission import read_snapshot
 from failover.domain.drain import MoveKind
 from failover.selectors.drain import check_drain
@@ -224,7 +223,8 @@ def evicted(slot: Reservation) -> set[str]:
 
 
 def relocated(slot: Reservation) -> set[str]:
-    return {str(decision.host_name) for decision in relocation._places([slot]).values()}
+    found = places_elsewhere([slot], [SOURCE])
+    return {str(decision.host_name) for decision in found.values()}
 
 
 def displaced(_slot: Reservation) -> set[str]:

@@ -9,6 +9,7 @@ from django.apps import apps
 from django.db import connection, models
 from django.utils import timezone
 
+from capacity.ledger.bulk import STAMP_USERS
 from capacity.models import (
     AllocationState,
     GroupCapacity,
@@ -18,7 +19,6 @@ from capacity.models import (
 )
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverReservation, FailoverRun
-from failover.services.validation import STAMP_USERS
 from journal.models import FollowedModel, TrackedModel
 from tests.factories import (
     make_commitment,
