@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin, messages
@@ -32,6 +33,7 @@ from django.contrib.admin.views.main import (
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import connection, models
+from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils.functional import cached_property
@@ -71,7 +73,6 @@ TONE_ICONS = {
 }
 
 RowT = TypeVar("RowT", bound=models.Model)
-Column = Callable[[Any], Any]
 TextColumn = Callable[[Any], SafeString | str]
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ else:
 
         def __class_getitem__(cls, _row_type):
             return cls
+
+
+class PageData(SimpleNamespace):
+    """What a template shows, by name."""
 
 
 class CappedPaginator(AnyPaginator):
@@ -219,6 +224,24 @@ class BaseAdmin(BoundedSearch[RowT]):
                 unknown.append(name)
         return unknown
 
+    def page_parts(self, request: HttpRequest, row: RowT) -> dict[str, Any]:
+        """Return what the template of a row's page shows beside its columns."""
+        return {}
+
+    def render_change_form(  # noqa: PLR0917 - signature of Django
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,  # noqa: FBT001, FBT002 - signature of Django
+        change: bool = False,  # noqa: FBT001, FBT002 - signature of Django
+        form_url: str = "",
+        obj: RowT | None = None,
+    ) -> HttpResponse:
+        """Show a row's page with the parts of its template."""
+        if obj is not None:
+            context |= self.page_parts(request, obj)
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
     def get_fields(self, request: HttpRequest, obj: RowT | None = None) -> Any:
         """Return the page's fields; read-only ones formatted by type and name."""
         if self.has_change_permission(request, obj):
@@ -229,7 +252,7 @@ class BaseAdmin(BoundedSearch[RowT]):
             if field.name not in {"changed_xid", "singleton"}
         )
         return [
-            column(self.model, name) if isinstance(name, str) and _is_field(self.model, name)
+            column(name) if isinstance(name, str) and _is_field(self.model, name)
             else name
             for name in chosen
         ]  # fmt: skip
@@ -449,32 +472,52 @@ def time_tag(moment: datetime | None) -> SafeString | str:
     )
 
 
-def column(model: type[models.Model], name: str, title: str = "") -> Column:
-    """Return a read-only column for a model field, formatted with its unit.
+class Column:
+    """A read-only column of a list, or a line of a page."""
+
+    def __init__(
+        self, title: str, text: TextColumn, ordering: str | Combinable = "", name: str = ""
+    ) -> None:
+        self.short_description = title
+        self.text = text
+        self.admin_order_field = ordering
+        self.__name__ = name
+
+    def __call__(self, row: Any) -> str:
+        """Return what it shows of a row."""
+        return self.text(row)
+
+
+def shown(title: str, text: TextColumn, ordering: str | Combinable = "") -> Column:
+    """Return a column of what a function says of a row; it sorts where it has an order."""
+    return Column(title, text, ordering)
+
+
+def column(name: str, title: str = "") -> Column:
+    """Return a column of a field, formatted with its unit, that sorts by the field.
 
     Bytes become binary units, times UTC with a hint, JSON a block, foreign keys links, lists
-    words with commas. The column sorts by the field.
+    words with commas.
     """
-    field = model._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
-
-    def show(row: models.Model) -> SafeString | str:
-        return _formatted(field, row)
-
     words = name.removesuffix("_bytes").replace("_", " ")
     for raw, written in (("vcpus", "vCPUs"), (" gib", " (GiB)"), ("uuid", "UUID"), (" id", " ID")):
         words = words.replace(raw, written)
-    show.__name__ = name
-    show.short_description = title or words  # type: ignore[attr-defined]  # read by the admin
-    show.admin_order_field = name  # type: ignore[attr-defined]  # read by the admin
-    return show
+    return Column(title or words, lambda row: _formatted(name, row), name, name)
+
+
+def link(object_type: str, name: str, title: str, *, ordering: str | None = None) -> Column:
+    """Return a column that links to an object by the public id that a field holds."""
+    order = name if ordering is None else ordering
+    return Column(title, lambda row: find_link(object_type, getattr(row, name)), order)
 
 
 def _is_field(model: type[models.Model], name: str) -> bool:
     return any(field.name == name for field in model._meta.concrete_fields)  # noqa: SLF001 - API
 
 
-def _formatted(field: Any, row: models.Model) -> SafeString | str:
-    content = getattr(row, field.name)
+def _formatted(name: str, row: models.Model) -> SafeString | str:
+    field: Any = row._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
+    content = getattr(row, name)
     if isinstance(field, models.ForeignKey):
         return row_link(content)
     if content is None or content == "":
@@ -483,9 +526,9 @@ def _formatted(field: Any, row: models.Model) -> SafeString | str:
         return json_block(content)
     shows = [show for kind, show in _TYPE_FORMATS if isinstance(content, kind)]
     if not shows and isinstance(content, int):
-        shows = [show for ending, show in _NAME_FORMATS if field.name.endswith(ending)]
+        shows = [show for ending, show in _NAME_FORMATS if name.endswith(ending)]
     if not shows and field.choices:
-        return str(getattr(row, f"get_{field.name}_display")())
+        return str(getattr(row, f"get_{name}_display")())
     return shows[0](content) if shows else str(content)
 
 

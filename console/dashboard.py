@@ -6,7 +6,6 @@ One query per card, however many rows stand behind it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +14,10 @@ from django.db import models
 from django.db.models import Case, Count, F, Q, Sum, When
 from django.db.models.functions import Greatest
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 
 from capacity.models import FlavorGroup, FlavorGroupSnapshot, GroupCapacity, HostCapacity
 from commitments.models import Commitment, CommitmentState, ResourceType, SyncRun
-from console.base import badge, list_url, may_view, row_url
+from console.base import PageData, badge, list_url, may_view, row_url
 from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
 from console.commitments.presentation import (
@@ -53,73 +51,6 @@ READY_ON_HOST = Q(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthLine:
-    """One thing that must be alive or fresh."""
-
-    name: str
-    state: SafeString
-    detail: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfulfilledLine:
-    """A live commitment that is not held as promised."""
-
-    title: str
-    url: str
-    project: str
-    state: str
-    condition: SafeString
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateLine:
-    """How many commitments are in a state, and how many of them are held."""
-
-    state: str
-    url: str
-    count: str
-    accepted: str
-    open_count: str
-    bar: SafeString
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoomSummary:
-    """A zone, or a flavor group in a zone, with a bar of its memory."""
-
-    name: str
-    zone: str
-    url: str
-    note: str
-    bar: SafeString
-    installed: str
-    running: str
-    committed: str
-    reserved_unused: str
-    free: str
-    extra: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dashboard:
-    """Everything on the first page that the user may see; cards that they may not are None."""
-
-    health: tuple[HealthLine, ...]
-    unfulfilled: tuple[UnfulfilledLine, ...] | None
-    unfulfilled_note: str
-    unfulfilled_url: str
-    states: tuple[StateLine, ...] | None
-    zones: tuple[RoomSummary, ...] | None
-    zone_legend: tuple[tuple[str, str], ...]
-    groups: tuple[RoomSummary, ...] | None
-    groups_note: str
-    group_legend: tuple[tuple[str, str], ...]
-
-
 def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the dashboard to the index page of the admin (``UNFOLD["DASHBOARD_CALLBACK"]``)."""
     context["title"] = "Dashboard"
@@ -129,12 +60,12 @@ def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[st
     return context
 
 
-def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bool]) -> Dashboard:
+def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bool]) -> PageData:
     """Read every card that may be seen: what shows figures of a model needs its view permission."""
     sees_commitments = may_see(Commitment)
     states, open_count = _states() if sees_commitments else (None, 0)
     groups = _groups(now) if may_see(GroupCapacity) else None
-    return Dashboard(
+    return PageData(
         health=_health(now, may_see),
         unfulfilled=_unfulfilled(now) if sees_commitments else None,
         unfulfilled_note=plural(open_count, "live commitment") + " not held as promised",
@@ -153,7 +84,7 @@ def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bo
     )
 
 
-def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tuple[HealthLine, ...]:
+def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tuple[PageData, ...]:
     about = (
         (Heartbeat, _beat_line), (AuditEntry, _import_line), (FlavorGroup, _snapshot_line)
     )  # fmt: skip
@@ -165,7 +96,7 @@ def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tup
         tone = "bad" if is_bad else "ok" if run.finished_at else "warn"
         word = run.error_code or run.outcome or "running"
         lines.append(
-            HealthLine(
+            PageData(
                 name=f"Run: {run.source}",
                 state=badge(tone, word, run.message),
                 detail=finished,
@@ -175,24 +106,24 @@ def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tup
     return tuple(lines)
 
 
-def _beat_line(now: datetime) -> HealthLine:
+def _beat_line(now: datetime) -> PageData:
     beat = Heartbeat.objects.filter(name="beat").first()
     url = list_url("journal.heartbeat")
     name = "Background work"
     if beat is None:
         detail = "no sign of life yet: retries and refreshes do not run"
-        return HealthLine(name=name, state=badge("bad", "never seen"), detail=detail, url=url)
+        return PageData(name=name, state=badge("bad", "never seen"), detail=detail, url=url)
     age = now - beat.beaten_at
     limit_seconds = settings.HEADROOM.beat_max_age_seconds
     is_alive = age.total_seconds() <= limit_seconds
     state = badge("ok", "alive") if is_alive else badge("bad", "silent")
     detail = f"beat and worker seen {duration_text(age)} ago (limit {limit_seconds} s)"
-    return HealthLine(name=name, state=state, detail=detail, url=url)
+    return PageData(name=name, state=state, detail=detail, url=url)
 
 
-def _import_line(now: datetime) -> HealthLine:
+def _import_line(now: datetime) -> PageData:
     entry = AuditEntry.objects.filter(action=IMPORT_ACTION).order_by("-id").first()
-    return HealthLine(
+    return PageData(
         name="Last import",
         state=badge("ok", "done") if entry else badge("idle", "none yet"),
         detail=time_text(entry.created_at, now) if entry else NOTHING,
@@ -200,10 +131,10 @@ def _import_line(now: datetime) -> HealthLine:
     )
 
 
-def _snapshot_line(now: datetime) -> HealthLine:
+def _snapshot_line(now: datetime) -> PageData:
     snapshot = FlavorGroupSnapshot.objects.first()
     is_ready = snapshot is not None and snapshot.is_ready
-    return HealthLine(
+    return PageData(
         name="Flavor groups",
         state=badge("ok", "ready") if is_ready else badge("bad", "not built yet"),
         detail=f"built {time_text(snapshot.last_extracted_at, now)}" if snapshot else NOTHING,
@@ -217,10 +148,10 @@ def unfulfilled_filter(now: datetime) -> Q:
     return live & (Q(ready_status__isnull=True) | Q(ready_status=False))
 
 
-def _unfulfilled(now: datetime) -> tuple[UnfulfilledLine, ...]:
+def _unfulfilled(now: datetime) -> tuple[PageData, ...]:
     rows = with_project_name(Commitment.objects.filter(unfulfilled_filter(now)))
     return tuple(
-        UnfulfilledLine(
+        PageData(
             title=f"{amount_text(row.resource_type, row.requested_amount)} of "
             f"{row.flavor_group_name} in {row.zone}",
             url=row_url(row),
@@ -233,7 +164,7 @@ def _unfulfilled(now: datetime) -> tuple[UnfulfilledLine, ...]:
     )
 
 
-def _states() -> tuple[tuple[StateLine, ...], int]:
+def _states() -> tuple[tuple[PageData, ...], int]:
     counted = (
         Commitment.objects.order_by()
         .values("state")
@@ -249,7 +180,7 @@ def _states() -> tuple[tuple[StateLine, ...], int]:
         open_count = entry["count"] - entry["accepted"] if is_live else 0
         open_total += open_count
         lines.append(
-            StateLine(
+            PageData(
                 state=state.label,
                 url=list_url("commitments.commitment", state__exact=state.value),
                 count=count_text(entry["count"]),
@@ -278,7 +209,7 @@ def _states() -> tuple[tuple[StateLine, ...], int]:
     return tuple(lines), open_total
 
 
-def _zones() -> tuple[RoomSummary, ...]:
+def _zones() -> tuple[PageData, ...]:
     used_memory = (
         F("allocated_memory_bytes")
         + F("committed_memory_bytes")
@@ -307,14 +238,14 @@ def _zones() -> tuple[RoomSummary, ...]:
     return tuple(_zone_summary(zone) for zone in zones)
 
 
-def _zone_summary(zone: dict[str, Any]) -> RoomSummary:
+def _zone_summary(zone: dict[str, Any]) -> PageData:
     segments = [
         Segment(kind=kind, amount_units=zone[kind], text=memory_short(zone[kind]))
         for kind in ("vms", "committed", "failover", "in_flight", "free")
     ]
     name = zone["zone"] or "no zone"
     used = zone["installed"] - zone["free"]
-    return RoomSummary(
+    return PageData(
         name=name,
         zone=name,
         url=list_url("hosts.host", zone=zone["zone"]),
@@ -333,7 +264,7 @@ def _zone_summary(zone: dict[str, Any]) -> RoomSummary:
     )
 
 
-def _groups(now: datetime) -> tuple[RoomSummary, ...]:
+def _groups(now: datetime) -> tuple[PageData, ...]:
     rows = GroupCapacity.objects.order_by("group_name", "zone")[: GROUPS_SHOWN + 1]
     promised = _promised_memory(now)
     return tuple(
@@ -364,11 +295,11 @@ def _promised_memory(now: datetime) -> dict[tuple[str, str], int]:
     return {(group, zone): int(promised) for group, zone, promised in sums}
 
 
-def _group_summary(row: GroupCapacity, promised_bytes: int, now: datetime) -> RoomSummary:
+def _group_summary(row: GroupCapacity, promised_bytes: int, now: datetime) -> PageData:
     note = (
         f"computed {relative_text(row.computed_at, now)}" if row.computed_at else "not computed yet"
     )
-    return RoomSummary(
+    return PageData(
         name=row.group_name,
         zone=row.zone,
         url=row_url(row),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from string import ascii_uppercase
 
 from django.utils.safestring import SafeString
@@ -17,7 +16,7 @@ from capacity.selectors.decisions import (
     decode_decision,
     history_of_vm,
 )
-from console.base import TONE_ICONS, badge, find_url, row_url, time_tag
+from console.base import TONE_ICONS, PageData, badge, find_url, row_url, time_tag
 from console.capacity.decision_pictures import (
     WEIGHER_TONES,
     Part,
@@ -32,112 +31,7 @@ NAMES_SHOWN = 200
 START_WEIGHT = "weight given by the caller"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunnelStep:
-    """One filter of the funnel.
-
-    Attributes:
-        title: Its name for people.
-        step: Its name.
-        bar: The drawing.
-        summary: Removed and left in words.
-        note: Why it did nothing; empty if it did.
-        hosts: Hosts it removed, cut to :data:`NAMES_SHOWN`.
-        hidden: How many more it removed.
-        has_removed: Whether it removed any.
-        is_last_straw: Whether it removed the last host.
-    """
-
-    title: str
-    step: str
-    bar: SafeString
-    summary: str
-    note: str
-    hosts: tuple[str, ...]
-    hidden: int
-    has_removed: bool
-    is_last_straw: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedHost:
-    """One of the best hosts.
-
-    Attributes:
-        place: Its place, from 1.
-        name: Its name.
-        url: Its page; empty for a host that is gone.
-        score: Its score in words.
-        bar: The drawing.
-        parts: What it is made of.
-        is_target: Whether it was chosen.
-    """
-
-    place: int
-    name: str
-    url: str
-    score: str
-    bar: SafeString
-    parts: tuple[Part, ...]
-    is_target: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The answer to "why not this host?"."""
-
-    host_name: str
-    tone: str
-    icon: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """One line of the summary; ``url`` is empty when there is nowhere to go."""
-
-    label: str
-    text: str | SafeString
-    url: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryLine:
-    """One run for the same VM."""
-
-    url: str
-    when: SafeString | str
-    pipeline: str
-    intent: str
-    target: str
-    hosts: str
-    outcome: SafeString
-    is_this: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionPage:
-    """Everything that the page of a decision shows beside its columns."""
-
-    tone: str
-    icon: str
-    title: str
-    sentence: str
-    facts: tuple[Fact, ...]
-    start_bar: SafeString
-    started: str
-    funnel: tuple[FunnelStep, ...]
-    ranking: tuple[RankedHost, ...]
-    key: tuple[Part, ...]
-    ranking_note: str
-    verdict: Verdict | None
-    asked_host: str
-    explanation: str
-    history: tuple[HistoryLine, ...]
-    problem: str
-
-
-def decision_page(row: SchedulingDecision, *, asked_host: str = "") -> DecisionPage:
+def decision_page(row: SchedulingDecision, *, asked_host: str = "") -> PageData:
     """Return what the page of a decision shows.
 
     Args:
@@ -148,7 +42,7 @@ def decision_page(row: SchedulingDecision, *, asked_host: str = "") -> DecisionP
     funnel = _funnel(row, decoded)
     key = _key(row)
     tone = "ok" if row.is_successful else "bad"
-    return DecisionPage(
+    return PageData(
         tone=tone,
         icon=TONE_ICONS[tone],
         title=outcome_title(row),
@@ -223,7 +117,7 @@ def _decoded(row: SchedulingDecision) -> tuple[DecodedDecision | None, str]:
     return decoded, ""
 
 
-def _sentence(row: SchedulingDecision, funnel: Sequence[FunnelStep]) -> str:
+def _sentence(row: SchedulingDecision, funnel: Sequence[PageData]) -> str:
     if row.is_successful:
         passed = f"{row.hosts_out:,} of {plural(row.hosts_in, 'host')} passed every filter"
         second = row.top_hosts[1] if len(row.top_hosts) > 1 else None
@@ -238,28 +132,28 @@ def _sentence(row: SchedulingDecision, funnel: Sequence[FunnelStep]) -> str:
     return "There was no host to choose from."
 
 
-def _facts(row: SchedulingDecision) -> tuple[Fact, ...]:
+def _facts(row: SchedulingDecision) -> tuple[PageData, ...]:
     size = f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}"
     version = f" v{row.pipeline_version}" if row.pipeline_version else ""
     return (
         _linked("VM", "vm", row.vm_uuid),
         _linked("Project", "project", row.project_id),
-        Fact(label="Asked", text=f"{row.flavor_name} ({size})" if row.flavor_name else size),
+        PageData(label="Asked", text=f"{row.flavor_name} ({size})" if row.flavor_name else size),
         _linked("Flavor group", "flavor_group", row.flavor_group_name),
-        Fact(label="Intent", text=row.intent or NOTHING),
-        Fact(label="Zone", text=row.zone or "any"),
-        Fact(label="Pipeline", text=f"{row.pipeline_name}{version}"),
-        Fact(label="When", text=time_tag(row.created_at)),
-        Fact(label="Took", text=_duration(row.duration_microseconds)),
-        Fact(label="Commitment slot", text=row.outcome_class.replace("_", " ") or NOTHING),
-        Fact(label="Request", text=row.request_id or NOTHING),
+        PageData(label="Intent", text=row.intent or NOTHING),
+        PageData(label="Zone", text=row.zone or "any"),
+        PageData(label="Pipeline", text=f"{row.pipeline_name}{version}"),
+        PageData(label="When", text=time_tag(row.created_at)),
+        PageData(label="Took", text=_duration(row.duration_microseconds)),
+        PageData(label="Commitment slot", text=row.outcome_class.replace("_", " ") or NOTHING),
+        PageData(label="Request", text=row.request_id or NOTHING),
     )
 
 
-def _linked(label: str, object_type: str, public_id: str) -> Fact:
+def _linked(label: str, object_type: str, public_id: str) -> PageData:
     if not public_id:
-        return Fact(label=label, text=NOTHING)
-    return Fact(label=label, text=public_id, url=find_url(object_type, public_id))
+        return PageData(label=label, text=NOTHING)
+    return PageData(label=label, text=public_id, url=find_url(object_type, public_id))
 
 
 def _duration(microseconds: int) -> str:
@@ -267,7 +161,7 @@ def _duration(microseconds: int) -> str:
     return f"{whole:,}.{part:02} ms"
 
 
-def _funnel(row: SchedulingDecision, decoded: DecodedDecision | None) -> tuple[FunnelStep, ...]:
+def _funnel(row: SchedulingDecision, decoded: DecodedDecision | None) -> tuple[PageData, ...]:
     steps = []
     before = row.hosts_in
     for entry in row.removals:
@@ -278,7 +172,7 @@ def _funnel(row: SchedulingDecision, decoded: DecodedDecision | None) -> tuple[F
         )
         title = step_title(step)
         steps.append(
-            FunnelStep(
+            PageData(
                 title=title,
                 step=step,
                 bar=funnel_bar(
@@ -321,7 +215,7 @@ def _shares(entry: dict[str, object]) -> dict[str, float]:
     return {START_WEIGHT: start, **shares} if isinstance(start, float) and start else shares
 
 
-def _ranking(row: SchedulingDecision, key: Sequence[Part]) -> tuple[RankedHost, ...]:
+def _ranking(row: SchedulingDecision, key: Sequence[Part]) -> tuple[PageData, ...]:
     shares = [_shares(entry) for entry in row.top_hosts]
     reach = score_reach(shares)
     names = [entry["host"] for entry in row.top_hosts]
@@ -334,7 +228,7 @@ def _ranking(row: SchedulingDecision, key: Sequence[Part]) -> tuple[RankedHost, 
         )
         score = f"{entry['score']:.3f}"
         ranked.append(
-            RankedHost(
+            PageData(
                 place=place,
                 name=entry["host"],
                 url=known.get(entry["host"], ""),
@@ -356,12 +250,12 @@ def _ranking_note(row: SchedulingDecision) -> str:
 
 def _verdict(
     row: SchedulingDecision, decoded: DecodedDecision | None, host_name: str
-) -> Verdict | None:
+) -> PageData | None:
     if decoded is None:
         return None
     fate = decoded.fate_of(host_name)
     tone = {Fate.CHOSEN: "ok", Fate.PASSED: "warn", Fate.REMOVED: "bad"}.get(fate.fate, "idle")
-    return Verdict(
+    return PageData(
         host_name=host_name,
         tone=tone,
         icon=TONE_ICONS[tone],
@@ -369,11 +263,11 @@ def _verdict(
     )
 
 
-def _history(row: SchedulingDecision) -> tuple[HistoryLine, ...]:
+def _history(row: SchedulingDecision) -> tuple[PageData, ...]:
     if not row.vm_uuid:
         return ()
     return tuple(
-        HistoryLine(
+        PageData(
             url=row_url(run),
             when=time_tag(run.created_at),
             pipeline=run.pipeline_name,

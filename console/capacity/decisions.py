@@ -17,6 +17,8 @@ from console.base import (
     ChoiceFilter,
     SystemOwnedAdmin,
     find_link,
+    link,
+    shown,
     time_tag,
 )
 from console.capacity.decision_page import decision_page, outcome_badge, step_title
@@ -116,34 +118,14 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         context = {**(extra_context or {}), "refusals": refusal_lines()}
         return super().changelist_view(request, context)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: SchedulingDecision) -> dict[str, Any]:
         """Show the funnel, the ranking and the answer to "why not this host?"."""
-        row = self.get_object(request, object_id)
         asked_host = request.GET.get("host", "").strip()
-        page = decision_page(row, asked_host=asked_host) if row is not None else None
-        context = {**(extra_context or {}), "page": page, "host_parameter": "host"}
-        return super().change_view(request, object_id, form_url, context)
+        return {"page": decision_page(row, asked_host=asked_host), "host_parameter": "host"}
 
-    @admin.display(description="when", ordering="id")
-    def when(self, row: SchedulingDecision) -> SafeString | str:
-        """Show when it was decided."""
-        return time_tag(row.created_at)
-
-    @admin.display(description="outcome", ordering="is_successful")
-    def outcome(self, row: SchedulingDecision) -> SafeString:
-        """Say whether a host was chosen."""
-        return outcome_badge(row)
-
-    @admin.display(description="host", ordering="target_host_name")
-    def host(self, row: SchedulingDecision) -> SafeString | str:
-        """Link to the chosen host."""
-        return find_link("host", row.target_host_name)
+    when = shown("when", lambda row: time_tag(row.created_at), "id")
+    outcome = shown("outcome", outcome_badge, "is_successful")
+    host = link("host", "target_host_name", "host")
 
     @admin.display(description="VM", ordering="vm_uuid")
     def vm(self, row: SchedulingDecision) -> SafeString | str:
@@ -151,15 +133,12 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         short = f"{row.vm_uuid[:8]}…" if row.vm_uuid else ""
         return find_link("vm", row.vm_uuid, short)
 
-    @admin.display(description="project", ordering="project_id")
-    def project(self, row: SchedulingDecision) -> SafeString | str:
-        """Link to the project."""
-        return find_link("project", row.project_id)
-
-    @admin.display(description="flavor", ordering="flavor_name")
-    def flavor(self, row: SchedulingDecision) -> str:
-        """Show what was asked."""
-        return f"{row.flavor_name or NOTHING} ({memory_short(row.memory_bytes)})"
+    project = link("project", "project_id", "project")
+    flavor = shown(
+        "flavor",
+        lambda row: f"{row.flavor_name or NOTHING} ({memory_short(row.memory_bytes)})",
+        "flavor_name",
+    )
 
     @admin.display(description="hosts", ordering="hosts_out")
     def funnel(self, row: SchedulingDecision) -> SafeString:

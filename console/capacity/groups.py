@@ -34,6 +34,7 @@ from console.base import (
     register_findable,
     request_actor,
     row_link,
+    shown,
     text_link,
     time_tag,
 )
@@ -90,20 +91,9 @@ class FlavorAdmin(SystemOwnedAdmin[Flavor]):
         "updated_at",
     )
 
-    @admin.display(description="memory", ordering="memory_bytes")
-    def memory(self, row: Flavor) -> str:
-        """Show the memory."""
-        return memory_text(row.memory_bytes)
-
-    @admin.display(description="vCPUs", ordering="vcpus")
-    def cores(self, row: Flavor) -> str:
-        """Show the vCPUs."""
-        return count_text(row.vcpus)
-
-    @admin.display(description="disk", ordering="disk_gib")
-    def disk(self, row: Flavor) -> str:
-        """Show the disk."""
-        return count_text(row.disk_gib, "GiB")
+    memory = column("memory_bytes", "memory")
+    cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
+    disk = shown("disk", lambda row: count_text(row.disk_gib, "GiB"), "disk_gib")
 
     @admin.display(description="flavor group", ordering="membership__group__name")
     def group(self, row: Flavor) -> SafeString | str:
@@ -111,10 +101,9 @@ class FlavorAdmin(SystemOwnedAdmin[Flavor]):
         membership = getattr(row, "membership", None)
         return NOTHING if membership is None else row_link(membership.group)
 
-    @admin.display(description="VMs")
-    def vms(self, row: Flavor) -> SafeString:
-        """Link to VMs of the flavor."""
-        return text_link(list_url("hosts.instance", flavor_name__exact=row.name), "VMs")
+    vms = shown(
+        "VMs", lambda row: text_link(list_url("hosts.instance", flavor_name__exact=row.name), "VMs")
+    )
 
 
 class MemberInline(ReadOnlyInline[FlavorGroupMember]):
@@ -129,20 +118,9 @@ class MemberInline(ReadOnlyInline[FlavorGroupMember]):
         """Read members with their flavors."""
         return super().get_queryset(request).select_related("flavor")
 
-    @admin.display(description="flavor")
-    def flavor_link(self, row: FlavorGroupMember) -> SafeString | str:
-        """Link to the flavor."""
-        return row_link(row.flavor)
-
-    @admin.display(description="memory")
-    def memory(self, row: FlavorGroupMember) -> str:
-        """Show the memory."""
-        return memory_text(row.flavor.memory_bytes)
-
-    @admin.display(description="vCPUs")
-    def cores(self, row: FlavorGroupMember) -> str:
-        """Show the vCPUs."""
-        return count_text(row.flavor.vcpus)
+    flavor_link = shown("flavor", lambda row: row_link(row.flavor))
+    memory = shown("memory", lambda row: memory_text(row.flavor.memory_bytes))
+    cores = shown("vCPUs", lambda row: count_text(row.flavor.vcpus))
 
     @admin.display(description="memory per vCPU")
     def ratio(self, row: FlavorGroupMember) -> str:
@@ -196,15 +174,12 @@ class FlavorGroupAdmin(SystemOwnedAdmin[FlavorGroup]):
     def _settings_of(self, row: FlavorGroup) -> FlavorGroupSettings | None:
         return self._settings.get(row.name) or self._settings.get("*")
 
-    @admin.display(description="smallest flavor", ordering="smallest_flavor__name")
-    def smallest(self, row: FlavorGroup) -> SafeString | str:
-        """Link to the smallest flavor: the slot that capacity is counted in."""
-        return row_link(row.smallest_flavor)
-
-    @admin.display(description="largest flavor", ordering="largest_flavor__name")
-    def largest(self, row: FlavorGroup) -> SafeString | str:
-        """Link to the largest flavor."""
-        return row_link(row.largest_flavor)
+    smallest = shown(
+        "smallest flavor", lambda row: row_link(row.smallest_flavor), "smallest_flavor__name"
+    )
+    largest = shown(
+        "largest flavor", lambda row: row_link(row.largest_flavor), "largest_flavor__name"
+    )
 
     @admin.display(description="memory per vCPU", ordering="ram_core_ratio_mib")
     def ratio(self, row: FlavorGroup) -> str:
@@ -242,10 +217,11 @@ class FlavorGroupAdmin(SystemOwnedAdmin[FlavorGroup]):
             )
         return row_link(settings, "own settings" if settings.group_name != "*" else "those of *")
 
-    @admin.display(description="state", ordering="is_retired")
-    def retired(self, row: FlavorGroup) -> SafeString:
-        """Say whether flavors still make up this group."""
-        return badge("warn", "retired") if row.is_retired else badge("ok", "in use")
+    retired = shown(
+        "state",
+        lambda row: badge("warn", "retired") if row.is_retired else badge("ok", "in use"),
+        "is_retired",
+    )
 
     @admin.display(description="related")
     def lists(self, row: FlavorGroup) -> SafeString:
@@ -340,30 +316,11 @@ class FlavorGroupSettingsAdmin(BaseAdmin[FlavorGroupSettings]):
             request_id=request_id_of(request),
         )
 
-    @admin.display(description="memory unit", ordering="ram_unit_gib")
-    def unit(self, row: FlavorGroupSettings) -> str:
-        """Show the declared unit."""
-        return f"{row.ram_unit_gib or 1} GiB"
-
-    @admin.display(description="memory")
-    def ram(self, row: FlavorGroupSettings) -> str:
-        """Show what memory does."""
-        return _flags_text(row, "ram")
-
-    @admin.display(description="cores")
-    def cores(self, row: FlavorGroupSettings) -> str:
-        """Show what cores do."""
-        return _flags_text(row, "cores")
-
-    @admin.display(description="VMs")
-    def instances(self, row: FlavorGroupSettings) -> str:
-        """Show what the number of VMs does."""
-        return _flags_text(row, "instances")
-
-    @admin.display(description="changed", ordering="updated_at")
-    def updated(self, row: FlavorGroupSettings) -> SafeString | str:
-        """Show when it last changed."""
-        return time_tag(row.updated_at)
+    unit = shown("memory unit", lambda row: f"{row.ram_unit_gib or 1} GiB", "ram_unit_gib")
+    ram = shown("memory", lambda row: _flags_text(row, "ram"))
+    cores = shown("cores", lambda row: _flags_text(row, "cores"))
+    instances = shown("VMs", lambda row: _flags_text(row, "instances"))
+    updated = column("updated_at", "changed")
 
 
 def _flags_text(row: FlavorGroupSettings, resource: str) -> str:
@@ -408,8 +365,8 @@ class FlavorGroupSnapshotAdmin(SystemOwnedAdmin[FlavorGroupSnapshot]):
     owner_note = "Written by the refresh of flavor groups."
     list_display = (
         "__str__",
-        column(FlavorGroupSnapshot, "last_extracted_at"),
-        column(FlavorGroupSnapshot, "last_content_change_at"),
+        column("last_extracted_at"),
+        column("last_content_change_at"),
     )
 
 
@@ -445,10 +402,7 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
     search_fields = ("group_name",)
     inlines = (FlavorCapacityInline,)
 
-    @admin.display(description="group", ordering="group_name")
-    def group(self, row: GroupCapacity) -> str:
-        """Name the group."""
-        return row.group_name
+    group = shown("group", lambda row: row.group_name, "group_name")
 
     @admin.display(description="installed", ordering="total_memory_bytes")
     def total(self, row: GroupCapacity) -> str:
@@ -458,34 +412,35 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         )
         return f"{memory_short(row.total_memory_bytes)}, {cores}"
 
-    @admin.display(description="running", ordering="running_memory_bytes")
-    def running(self, row: GroupCapacity) -> str:
-        """Show what VMs of the group take."""
-        return f"{memory_short(row.running_memory_bytes)}, {row.running_instances:,} VMs"
-
-    @admin.display(description="committed, not pending", ordering="committed_memory_bytes")
-    def committed(self, row: GroupCapacity) -> str:
-        """Show what confirmed and guaranteed commitments promise, in whole slots."""
-        return memory_short(row.committed_memory_bytes)
-
-    @admin.display(description="reserved, unused", ordering="reserved_unused_memory_bytes")
-    def unused(self, row: GroupCapacity) -> str:
-        """Show what slots hold that no VM fills yet."""
-        return memory_short(row.reserved_unused_memory_bytes)
-
-    @admin.display(description="free for this group", ordering="exclusively_free_memory_bytes")
-    def free(self, row: GroupCapacity) -> SafeString:
-        """Show what is left after a fair split, with a bar."""
-        return format_html(
+    running = shown(
+        "running",
+        lambda row: f"{memory_short(row.running_memory_bytes)}, {row.running_instances:,} VMs",
+        "running_memory_bytes",
+    )
+    committed = shown(
+        "committed, not pending",
+        lambda row: memory_short(row.committed_memory_bytes),
+        "committed_memory_bytes",
+    )
+    unused = shown(
+        "reserved, unused",
+        lambda row: memory_short(row.reserved_unused_memory_bytes),
+        "reserved_unused_memory_bytes",
+    )
+    free = shown(
+        "free for this group",
+        lambda row: format_html(
             '<span class="hr-bar-cell">{} {}</span>',
             group_bar(row),
             memory_short(row.exclusively_free_memory_bytes),
-        )
-
-    @admin.display(description="free slots", ordering="exclusively_free_slots")
-    def slots(self, row: GroupCapacity) -> str:
-        """Show free room in smallest flavors."""
-        return f"{row.exclusively_free_slots:,} of {row.smallest_flavor_name}"
+        ),
+        "exclusively_free_memory_bytes",
+    )
+    slots = shown(
+        "free slots",
+        lambda row: f"{row.exclusively_free_slots:,} of {row.smallest_flavor_name}",
+        "exclusively_free_slots",
+    )
 
     @admin.display(description="ready", ordering="is_ready")
     def ready(self, row: GroupCapacity) -> SafeString:
@@ -494,10 +449,7 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
             return badge("ok", "ready")
         return badge("warn", row.ready_reason or "not computed yet", row.ready_message)
 
-    @admin.display(description="computed", ordering="computed_at")
-    def computed(self, row: GroupCapacity) -> SafeString | str:
-        """Show how fresh the numbers are."""
-        return time_tag(row.computed_at)
+    computed = column("computed_at", "computed")
 
 
 @admin.register(ProjectQuota)
@@ -525,15 +477,14 @@ class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
         "updated_at",
     )
 
-    @admin.display(description="project", ordering="project_name")
-    def project(self, row: ProjectQuota) -> SafeString | str:
-        """Link to the project."""
-        return find_link("project", row.project_id, row.project_name)
-
-    @admin.display(description="domain", ordering="domain_name")
-    def domain(self, row: ProjectQuota) -> SafeString | str:
-        """Link to the domain."""
-        return find_link("domain", row.domain_id, row.domain_name)
+    project = shown(
+        "project",
+        lambda row: find_link("project", row.project_id, row.project_name),
+        "project_name",
+    )
+    domain = shown(
+        "domain", lambda row: find_link("domain", row.domain_id, row.domain_name), "domain_name"
+    )
 
     @admin.display(description="quota")
     def quota(self, row: ProjectQuota) -> SafeString | str:
@@ -560,10 +511,7 @@ class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
             return badge("warn", "not counted yet")
         return time_tag(row.last_reconcile_at)
 
-    @admin.display(description="changed", ordering="updated_at")
-    def updated(self, row: ProjectQuota) -> SafeString | str:
-        """Show when it last changed."""
-        return time_tag(row.updated_at)
+    updated = column("updated_at", "changed")
 
 
 def _quota_text(resource: str, quota: int) -> str:

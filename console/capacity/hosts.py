@@ -7,12 +7,12 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Greatest
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from capacity.models import HostCapacity
-from console.base import CheckedActions, SystemOwnedAdmin, find_link, list_url, text_link
+from console.base import CheckedActions, SystemOwnedAdmin, find_link, list_url, shown, text_link
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
 from console.hosts.columns import CLOUD_NOTE, host_state_badge
@@ -21,6 +21,52 @@ from core.text import NOTHING, count_text, memory_short, memory_text, percent_te
 from hosts.models import Host, Instance
 
 HELD = ("committed", "failover", "in_flight")
+
+
+def amounts_text(memory_bytes: int, vcpus: int) -> SafeString:
+    """Show memory over vCPUs in one cell; the exact memory on hover."""
+    return format_html(
+        '<span class="hr-amount" title="{}">{}<br><span class="hr-sub">{}</span></span>',
+        memory_text(memory_bytes),
+        memory_short(memory_bytes),
+        count_text(vcpus, "vCPUs"),
+    )
+
+
+def room_amounts(host: Host, kind: str) -> SafeString | str:
+    """Show one kind of use of a host's room; a dash for a host without capacity row."""
+    room = getattr(host, "room", None)
+    if room is None:
+        return NOTHING
+    return amounts_text(getattr(room, f"{kind}_memory_bytes"), getattr(room, f"{kind}_vcpus"))
+
+
+def used_amounts(room: HostCapacity) -> tuple[int, int]:
+    """Return memory in bytes and vCPUs that VMs take or reservations hold."""
+    memory_bytes = room.allocated_memory_bytes
+    vcpus = room.allocated_vcpus
+    for kind in HELD:
+        memory_bytes += getattr(room, f"{kind}_memory_bytes")
+        vcpus += getattr(room, f"{kind}_vcpus")
+    return memory_bytes, vcpus
+
+
+def free_text(room: HostCapacity) -> SafeString:
+    """Show what is left on a host; negative when over-subscribed."""
+    memory_bytes, vcpus = used_amounts(room)
+    return amounts_text(room.effective_memory_bytes - memory_bytes, room.effective_vcpus - vcpus)
+
+
+def utilisation_cell(room: HostCapacity | None) -> SafeString | str:
+    """Draw the memory of a host with its percentage."""
+    if room is None:
+        return NOTHING
+    memory_bytes, _ = used_amounts(room)
+    return format_html(
+        '<span class="hr-bar-cell">{} {}</span>',
+        utilisation_bar(room),
+        percent_text(memory_bytes, room.effective_memory_bytes),
+    )
 
 
 @admin.register(Host)
@@ -89,23 +135,11 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         )
         return annotated
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: Host) -> dict[str, Any]:
         """Show the page with room, slots and VMs."""
-        host = self.get_object(request, object_id)
-        page = host_page(host) if host is not None else None
-        context = {**(extra_context or {}), "page": page}
-        return super().change_view(request, object_id, form_url, context)
+        return {"page": host_page(row)}
 
-    @admin.display(description="ready", ordering="state")
-    def state_column(self, row: Host) -> SafeString:
-        """Say whether new VMs and slots may be placed here."""
-        return host_state_badge(row)
+    state_column = shown("ready", host_state_badge, "state")
 
     @admin.display(description="VMs", ordering="vm_count")
     def vms(self, row: Host) -> SafeString:
@@ -113,25 +147,20 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         count = getattr(row, "vm_count", 0)
         return text_link(list_url("hosts.instance", host__id__exact=row.pk), count_text(count))
 
-    @admin.display(description="effective", ordering="effective_memory_bytes")
-    def effective(self, row: Host) -> SafeString:
-        """Show what may be promised."""
-        return amounts_text(row.effective_memory_bytes, row.effective_vcpus)
-
-    @admin.display(description="allocated", ordering="room__allocated_memory_bytes")
-    def allocated(self, row: Host) -> SafeString | str:
-        """Show what VMs take."""
-        return room_amounts(row, "allocated")
-
-    @admin.display(description="committed", ordering="room__committed_memory_bytes")
-    def committed(self, row: Host) -> SafeString | str:
-        """Show what is held for commitments."""
-        return room_amounts(row, "committed")
-
-    @admin.display(description="failover", ordering="room__failover_memory_bytes")
-    def failover(self, row: Host) -> SafeString | str:
-        """Show what is held for failover."""
-        return room_amounts(row, "failover")
+    effective = shown(
+        "effective",
+        lambda row: amounts_text(row.effective_memory_bytes, row.effective_vcpus),
+        "effective_memory_bytes",
+    )
+    allocated = shown(
+        "allocated", lambda row: room_amounts(row, "allocated"), "room__allocated_memory_bytes"
+    )
+    committed = shown(
+        "committed", lambda row: room_amounts(row, "committed"), "room__committed_memory_bytes"
+    )
+    failover = shown(
+        "failover", lambda row: room_amounts(row, "failover"), "room__failover_memory_bytes"
+    )
 
     @admin.display(description="free")
     def free(self, row: Host) -> SafeString | str:
@@ -139,17 +168,13 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         room = getattr(row, "room", None)
         return NOTHING if room is None else free_text(room)
 
-    @admin.display(
-        description="memory used",
-        ordering=sum(
-            (F(f"room__{kind}_memory_bytes") for kind in HELD), F("room__allocated_memory_bytes")
-        )
+    utilisation = shown(
+        "memory used",
+        lambda row: utilisation_cell(getattr(row, "room", None)),
+        sum((F(f"room__{kind}_memory_bytes") for kind in HELD), F("room__allocated_memory_bytes"))
         * 1000
         / Greatest(F("room__effective_memory_bytes"), 1),
     )
-    def utilisation(self, row: Host) -> SafeString | str:
-        """Draw how full the host is."""
-        return utilisation_cell(getattr(row, "room", None))
 
     @admin.display(description="aggregates")
     def aggregates(self, row: Host) -> SafeString | str:
@@ -183,88 +208,31 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
     list_select_related = ("host",)
     ordering = ("host__name",)
 
-    @admin.display(description="host", ordering="host__name")
-    def host_name(self, row: HostCapacity) -> str:
-        """Name the host."""
-        return row.host.name
-
-    @admin.display(description="effective", ordering="effective_memory_bytes")
-    def effective(self, row: HostCapacity) -> SafeString:
-        """Show what may be promised."""
-        return amounts_text(row.effective_memory_bytes, row.effective_vcpus)
-
-    @admin.display(description="allocated", ordering="allocated_memory_bytes")
-    def allocated(self, row: HostCapacity) -> SafeString:
-        """Show what VMs take."""
-        return amounts_text(row.allocated_memory_bytes, row.allocated_vcpus)
-
-    @admin.display(description="committed", ordering="committed_memory_bytes")
-    def committed(self, row: HostCapacity) -> SafeString:
-        """Show what is held for commitments."""
-        return amounts_text(row.committed_memory_bytes, row.committed_vcpus)
-
-    @admin.display(description="failover", ordering="failover_memory_bytes")
-    def failover(self, row: HostCapacity) -> SafeString:
-        """Show what is held for failover."""
-        return amounts_text(row.failover_memory_bytes, row.failover_vcpus)
-
-    @admin.display(description="in flight", ordering="in_flight_memory_bytes")
-    def in_flight(self, row: HostCapacity) -> SafeString:
-        """Show what is held for VMs being placed."""
-        return amounts_text(row.in_flight_memory_bytes, row.in_flight_vcpus)
-
-    @admin.display(description="free")
-    def free(self, row: HostCapacity) -> SafeString:
-        """Show what is left; negative when over-subscribed."""
-        return free_text(row)
-
-    @admin.display(description="memory used")
-    def utilisation(self, row: HostCapacity) -> SafeString | str:
-        """Draw how full the host is."""
-        return utilisation_cell(row)
-
-
-def amounts_text(memory_bytes: int, vcpus: int) -> SafeString:
-    """Show memory over vCPUs in one cell; the exact memory on hover."""
-    return format_html(
-        '<span class="hr-amount" title="{}">{}<br><span class="hr-sub">{}</span></span>',
-        memory_text(memory_bytes),
-        memory_short(memory_bytes),
-        count_text(vcpus, "vCPUs"),
+    host_name = shown("host", lambda row: row.host.name, "host__name")
+    effective = shown(
+        "effective",
+        lambda row: amounts_text(row.effective_memory_bytes, row.effective_vcpus),
+        "effective_memory_bytes",
     )
-
-
-def room_amounts(host: Host, kind: str) -> SafeString | str:
-    """Show one kind of use of a host's room; a dash for a host without capacity row."""
-    room = getattr(host, "room", None)
-    if room is None:
-        return NOTHING
-    return amounts_text(getattr(room, f"{kind}_memory_bytes"), getattr(room, f"{kind}_vcpus"))
-
-
-def used_amounts(room: HostCapacity) -> tuple[int, int]:
-    """Return memory in bytes and vCPUs that VMs take or reservations hold."""
-    memory_bytes = room.allocated_memory_bytes
-    vcpus = room.allocated_vcpus
-    for kind in HELD:
-        memory_bytes += getattr(room, f"{kind}_memory_bytes")
-        vcpus += getattr(room, f"{kind}_vcpus")
-    return memory_bytes, vcpus
-
-
-def free_text(room: HostCapacity) -> SafeString:
-    """Show what is left on a host; negative when over-subscribed."""
-    memory_bytes, vcpus = used_amounts(room)
-    return amounts_text(room.effective_memory_bytes - memory_bytes, room.effective_vcpus - vcpus)
-
-
-def utilisation_cell(room: HostCapacity | None) -> SafeString | str:
-    """Draw the memory of a host with its percentage."""
-    if room is None:
-        return NOTHING
-    memory_bytes, _ = used_amounts(room)
-    return format_html(
-        '<span class="hr-bar-cell">{} {}</span>',
-        utilisation_bar(room),
-        percent_text(memory_bytes, room.effective_memory_bytes),
+    allocated = shown(
+        "allocated",
+        lambda row: amounts_text(row.allocated_memory_bytes, row.allocated_vcpus),
+        "allocated_memory_bytes",
     )
+    committed = shown(
+        "committed",
+        lambda row: amounts_text(row.committed_memory_bytes, row.committed_vcpus),
+        "committed_memory_bytes",
+    )
+    failover = shown(
+        "failover",
+        lambda row: amounts_text(row.failover_memory_bytes, row.failover_vcpus),
+        "failover_memory_bytes",
+    )
+    in_flight = shown(
+        "in flight",
+        lambda row: amounts_text(row.in_flight_memory_bytes, row.in_flight_vcpus),
+        "in_flight_memory_bytes",
+    )
+    free = shown("free", free_text)
+    utilisation = shown("memory used", utilisation_cell)

@@ -16,30 +16,13 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from console.base import badge, find_url, list_url, row_url
+from console.base import PageData, badge, find_url, list_url, row_url
 from console.charts import LEGEND, Segment, stacked_bar
 from core.text import NOTHING, count_text, memory_short, memory_text, percent_text, plural
 from hosts.models import Host, Instance
 
 ROWS_SHOWN = 100
 OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoomLine:
-    """One resource of a host: a bar and the numbers behind it.
-
-    Attributes:
-        resource: ``memory`` or ``vCPUs``.
-        bar: The drawing.
-        summary: Used and free in words.
-        parts: Pairs of words and amount, in the order of the bar.
-    """
-
-    resource: str
-    bar: SafeString
-    summary: str
-    parts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,54 +35,7 @@ class OwnShare:
     blocked_vcpus: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VMLine:
-    """A VM in a reservation, for a person."""
-
-    name: str
-    url: str
-    state: str
-    size: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotLine:
-    """A reservation, for a person."""
-
-    title: str
-    url: str
-    kind: str
-    flavor: str
-    memory: str
-    vcpus: str
-    blocked: str
-    host_name: str
-    host_url: str
-    zone: str
-    owner: str
-    owner_url: str
-    ready: SafeString
-    message: str
-    vms: tuple[VMLine, ...]
-    why: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPage:
-    """What a host's page shows beside its columns."""
-
-    lines: tuple[RoomLine, ...]
-    legend: tuple[tuple[str, str], ...]
-    slots: tuple[SlotLine, ...]
-    slots_note: str
-    slots_url: str
-    vms: tuple[VMLine, ...]
-    vms_note: str
-    vms_url: str
-    decisions_url: str
-
-
-def room_lines(room: HostCapacity, own: OwnShare | None = None) -> tuple[RoomLine, ...]:
+def room_lines(room: HostCapacity, own: OwnShare | None = None) -> tuple[PageData, ...]:
     """Return the bars of a host, memory first.
 
     Args:
@@ -114,7 +50,7 @@ def room_lines(room: HostCapacity, own: OwnShare | None = None) -> tuple[RoomLin
 
 def _room_line(
     resource: str, room: HostCapacity, own: OwnShare | None, suffix: str, text: Any
-) -> RoomLine:
+) -> PageData:
     capacity_units = getattr(room, f"effective_{suffix}")
     running = getattr(room, f"allocated_{suffix}")
     committed = getattr(room, f"committed_{suffix}")
@@ -146,7 +82,7 @@ def _room_line(
         f"{text(used)} of {text(capacity_units)} taken "
         f"({percent_text(used, capacity_units)}), {rest}"
     )
-    return RoomLine(
+    return PageData(
         resource=resource,
         bar=stacked_bar(segments, capacity_units=capacity_units, title=f"{resource}: {summary}"),
         summary=summary,
@@ -191,7 +127,7 @@ def group_bar(row: GroupCapacity) -> SafeString:
     )
 
 
-def host_page(host: Host) -> HostPage:
+def host_page(host: Host) -> PageData:
     """Return what the page of a host shows: room, reservations on it, VMs on it."""
     room = HostCapacity.objects.filter(host=host).first()
     here = Q(target_host=host) | Q(confirmed_host=host)
@@ -199,7 +135,7 @@ def host_page(host: Host) -> HostPage:
     slots = slot_lines(reservations.order_by("kind", "commitment_id", "slot_index")[:ROWS_SHOWN])
     running = Instance.objects.filter(host=host)
     vms = tuple(
-        VMLine(
+        PageData(
             name=str(vm),
             url=row_url(vm),
             state=vm.status,
@@ -207,7 +143,7 @@ def host_page(host: Host) -> HostPage:
         )
         for vm in running.order_by("-memory_bytes", "name")[:ROWS_SHOWN]
     )
-    return HostPage(
+    return PageData(
         lines=room_lines(room) if room is not None else (),
         legend=legend("vms", "committed", "failover", "in_flight", "free"),
         slots=slots,
@@ -229,7 +165,7 @@ def shown_note(shown: int, total: int, noun: str) -> str:
 
 def slot_lines(
     reservations: QuerySet[Reservation] | Sequence[Reservation],
-) -> tuple[SlotLine, ...]:
+) -> tuple[PageData, ...]:
     """Return reservations for a table, with their VMs, in three queries.
 
     Args:
@@ -243,7 +179,7 @@ def slot_lines(
     return tuple(_slot_line(row, vms.get(row.pk, ())) for row in reservations)
 
 
-def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[VMLine, ...]]:
+def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[PageData, ...]]:
     allocations = list(
         ReservationAllocation.objects.filter(reservation_id__in=reservation_ids).order_by(
             "reservation_id", "-state", "vm_uuid"
@@ -253,9 +189,9 @@ def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[VM
     names = dict(
         Instance.objects.filter(openstack_id__in=uuids).values_list("openstack_id", "name")
     )
-    lines: dict[int, tuple[VMLine, ...]] = {}
+    lines: dict[int, tuple[PageData, ...]] = {}
     for row in allocations:
-        line = VMLine(
+        line = PageData(
             name=names.get(row.vm_uuid) or row.vm_uuid,
             url=find_url("vm", row.vm_uuid),
             state=row.get_state_display(),
@@ -265,10 +201,10 @@ def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[VM
     return lines
 
 
-def _slot_line(row: Reservation, vms: tuple[VMLine, ...]) -> SlotLine:
+def _slot_line(row: Reservation, vms: tuple[PageData, ...]) -> PageData:
     host = row.confirmed_host or row.target_host
     is_slot = row.kind == ReservationKind.COMMITTED
-    return SlotLine(
+    return PageData(
         title=str(row),
         url=row_url(row),
         kind=row.get_kind_display(),

@@ -28,7 +28,9 @@ from console.base import (
     BaseAdmin,
     ReadOnlyInline,
     badge,
+    column,
     request_actor,
+    shown,
     text_link,
     time_tag,
 )
@@ -155,20 +157,16 @@ class PipelineVersionInline(ReadOnlyInline[PipelineVersion]):
             return self.fields
         return tuple(name for name in self.fields if name != "restore")
 
-    @admin.display(description="saved")
-    def saved(self, row: PipelineVersion) -> SafeString | str:
-        """Show when it was saved."""
-        return time_tag(row.created_at)
-
-    @admin.display(description="definition")
-    def content(self, row: PipelineVersion) -> SafeString:
-        """Show the definition, folded."""
-        return format_html(
+    saved = shown("saved", lambda row: time_tag(row.created_at))
+    content = shown(
+        "definition",
+        lambda row: format_html(
             "<details><summary>{} filters, {} weighers</summary><pre>{}</pre></details>",
             len(row.definition.get("filters", ())),
             len(row.definition.get("weighers", ())),
             as_yaml(row.definition),
-        )
+        ),
+    )
 
     @admin.display(description="")
     def restore(self, row: PipelineVersion) -> SafeString | str:
@@ -303,10 +301,10 @@ class PipelineAdmin(BaseAdmin[Pipeline]):
             ),
         )
 
-    @admin.display(description="definition")
-    def content(self, row: Pipeline) -> SafeString:
-        """Show the definition."""
-        return format_html("<pre>{}</pre>", as_yaml(document_from_spec(spec_of(row))))
+    content = shown(
+        "definition",
+        lambda row: format_html("<pre>{}</pre>", as_yaml(document_from_spec(spec_of(row)))),
+    )
 
     @admin.display(description="steps")
     def steps(self, row: Pipeline) -> str:
@@ -315,7 +313,4 @@ class PipelineAdmin(BaseAdmin[Pipeline]):
             return f"{len(row.detectors)} detectors"
         return f"{len(row.filters)} filters, {len(row.weighers)} weighers"
 
-    @admin.display(description="changed", ordering="updated_at")
-    def changed(self, row: Pipeline) -> SafeString | str:
-        """Show when it last changed."""
-        return time_tag(row.updated_at)
+    changed = column("updated_at", "changed")

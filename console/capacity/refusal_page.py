@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from capacity.selectors.refusals import refusals_by_group
+from console.base import PageData
 from console.capacity.decision_page import step_title
 from core.text import NOTHING, count_text
 
@@ -20,27 +20,10 @@ OUTCOME_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalLine:
-    """Refused VMs of one flavor group, in words.
-
-    Attributes:
-        group: The flavor group.
-        refused: How many.
-        classes: How their commitments fared, with counts.
-        filters: Which filters removed the last hosts, with counts.
-    """
-
-    group: str
-    refused: str
-    classes: str
-    filters: str
-
-
-def refusal_lines() -> tuple[RefusalLine, ...]:
+def refusal_lines() -> tuple[PageData, ...]:
     """Return the flavor groups with refused VMs, most refusals first."""
     return tuple(
-        RefusalLine(
+        PageData(
             group=one.group or NO_GROUP,
             refused=count_text(one.refused),
             classes=_counted((OUTCOME_WORDS.get(name, name), count) for name, count in one.classes),

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from capacity.models import Reservation
 from console.base import (
     SystemOwnedAdmin,
+    column,
     find_link,
+    link,
     register_findable,
     row_link,
+    shown,
 )
 from console.capacity.page_data import reservation_badge, slot_lines
 from console.hosts.filters import ZoneFilter
@@ -85,23 +88,11 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         "updated_at",
     )
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: Reservation) -> dict[str, Any]:
         """Show the page with the VMs inside and why it is where it is."""
-        row = self.get_object(request, object_id)
-        slots = slot_lines([row]) if row is not None else ()
-        context = {**(extra_context or {}), "slots": slots}
-        return super().change_view(request, object_id, form_url, context)
+        return {"slots": slot_lines([row])}
 
-    @admin.display(description="reservation", ordering="id")
-    def title(self, row: Reservation) -> str:
-        """Name the reservation."""
-        return str(row)
+    title = shown("reservation", str, "id")
 
     @admin.display(description="held for", ordering="commitment_id")
     def owner(self, row: Reservation) -> SafeString | str:
@@ -110,25 +101,12 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
             return row_link(row.commitment)
         return find_link("project", row.project_id)
 
-    @admin.display(description="project", ordering="project_id")
-    def project(self, row: Reservation) -> SafeString | str:
-        """Link to the project."""
-        return find_link("project", row.project_id)
-
-    @admin.display(description="host", ordering="confirmed_host__name")
-    def host(self, row: Reservation) -> SafeString | str:
-        """Link to the host that carries it."""
-        return row_link(row.confirmed_host or row.target_host)
-
-    @admin.display(description="memory", ordering="memory_bytes")
-    def memory(self, row: Reservation) -> str:
-        """Show the memory."""
-        return memory_text(row.memory_bytes)
-
-    @admin.display(description="vCPUs", ordering="vcpus")
-    def cores(self, row: Reservation) -> str:
-        """Show the vCPUs."""
-        return count_text(row.vcpus)
+    project = link("project", "project_id", "project")
+    host = shown(
+        "host", lambda row: row_link(row.confirmed_host or row.target_host), "confirmed_host__name"
+    )
+    memory = column("memory_bytes", "memory")
+    cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
 
     @admin.display(description="still blocked", ordering="blocked_memory_bytes")
     def blocked(self, row: Reservation) -> str:
@@ -137,7 +115,4 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
             return NOTHING
         return f"{memory_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus)} vCPUs"
 
-    @admin.display(description="ready", ordering="is_ready")
-    def ready(self, row: Reservation) -> SafeString:
-        """Say whether it holds its capacity."""
-        return reservation_badge(row)
+    ready = shown("ready", reservation_badge, "is_ready")

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -18,8 +18,10 @@ from console.base import (
     column,
     find_link,
     json_block,
+    link,
     list_url,
     register_findable,
+    shown,
     text_link,
     time_tag,
 )
@@ -70,8 +72,8 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
     list_display = (
         "short_uuid",
         "project",
-        column(Commitment, "flavor_group_name", "group"),
-        column(Commitment, "resource_type", "resource"),
+        column("flavor_group_name", "group"),
+        column("resource_type", "resource"),
         "zone",
         "amount",
         "state",
@@ -121,18 +123,9 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         """Read commitments with the names of their projects."""
         return with_project_name(super().get_queryset(request))
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: Commitment) -> dict[str, Any]:
         """Show the page with condition, slots, hosts and events."""
-        row = self.get_object(request, object_id)
-        page = commitment_page(row, database_now()) if row is not None else None
-        context = {**(extra_context or {}), "page": page}
-        return super().change_view(request, object_id, form_url, context)
+        return {"page": commitment_page(row, database_now())}
 
     @admin.display(description="commitment", ordering="commitment_uuid")
     def short_uuid(self, row: Commitment) -> SafeString:
@@ -141,20 +134,17 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         shown = f"{uuid[:8]}…" if len(uuid) > 16 else uuid  # noqa: PLR2004 - width
         return format_html('<span title="{}">{}</span>', uuid, shown)
 
-    @admin.display(description="project", ordering="project_name")
-    def project(self, row: Commitment) -> SafeString | str:
-        """Link to the project by name."""
-        return find_link("project", row.project_id, getattr(row, "project_name", None) or "")
-
-    @admin.display(description="project")
-    def project_link(self, row: Commitment) -> SafeString | str:
-        """Link to the project by id."""
-        return find_link("project", row.project_id)
-
-    @admin.display(description="amount", ordering="requested_amount")
-    def amount(self, row: Commitment) -> str:
-        """Show what was asked."""
-        return amount_text(row.resource_type, row.requested_amount)
+    project = shown(
+        "project",
+        lambda row: find_link("project", row.project_id, getattr(row, "project_name", None) or ""),
+        "project_name",
+    )
+    project_link = link("project", "project_id", "project", ordering="")
+    amount = shown(
+        "amount",
+        lambda row: amount_text(row.resource_type, row.requested_amount),
+        "requested_amount",
+    )
 
     @admin.display(description="asked")
     def requested(self, row: Commitment) -> str:
@@ -162,15 +152,12 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         unit = "bytes" if row.resource_type == "memory" else "vCPUs"
         return f"{self.amount(row)} ({count_text(row.requested_amount, unit)})"
 
-    @admin.display(description="accepted")
-    def accepted(self, row: Commitment) -> str:
-        """Show what was accepted."""
-        return amount_text(row.resource_type, row.accepted_amount)
-
-    @admin.display(description="ready", ordering="ready_reason")
-    def ready(self, row: Commitment) -> SafeString:
-        """Show the condition."""
-        return badge(condition_tone(row), condition_title(row), row.ready_message)
+    accepted = shown("accepted", lambda row: amount_text(row.resource_type, row.accepted_amount))
+    ready = shown(
+        "ready",
+        lambda row: badge(condition_tone(row), condition_title(row), row.ready_message),
+        "ready_reason",
+    )
 
     @admin.display(description="used", ordering="used_memory_bytes")
     def used(self, row: Commitment) -> SafeString | str:
@@ -183,15 +170,11 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
             count_text(row.used_vcpus, "vCPUs"),
         )
 
-    @admin.display(description="start", ordering="start_time")
-    def start(self, row: Commitment) -> SafeString | str:
-        """Show when it takes effect."""
-        return time_tag(row.start_time)
-
-    @admin.display(description="summary")
-    def summary(self, row: Commitment) -> SafeString:
-        """Show the one-line status."""
-        return format_html('<span class="hr-wrap">{}</span>', row.status_summary or NOTHING)
+    start = column("start_time", "start")
+    summary = shown(
+        "summary",
+        lambda row: format_html('<span class="hr-wrap">{}</span>', row.status_summary or NOTHING),
+    )
 
 
 @admin.register(CommitmentEvent)
@@ -220,15 +203,8 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
         "explained",
     )
 
-    @admin.display(description="when", ordering="id")
-    def when(self, row: CommitmentEvent) -> SafeString | str:
-        """Show the time."""
-        return time_tag(row.created_at)
-
-    @admin.display(description="commitment", ordering="commitment_uuid")
-    def commitment(self, row: CommitmentEvent) -> SafeString | str:
-        """Link to the commitment."""
-        return find_link("commitment", row.commitment_uuid)
+    when = shown("when", lambda row: time_tag(row.created_at), "id")
+    commitment = link("commitment", "commitment_uuid", "commitment")
 
     @admin.display(description="changes")
     def changes(self, row: CommitmentEvent) -> SafeString | str:
@@ -236,15 +212,10 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
         listed = ((line,) for line in change_lines(row.before, row.after))
         return format_html_join("", '<span class="hr-wrap">{}</span><br>', listed) or NOTHING
 
-    @admin.display(description="why")
-    def why(self, row: CommitmentEvent) -> SafeString:
-        """Show the reason."""
-        return format_html('<span class="hr-wrap">{}</span>', row.reason or NOTHING)
-
-    @admin.display(description="explanation")
-    def explained(self, row: CommitmentEvent) -> SafeString | str:
-        """Show the stored explanation."""
-        return json_block(row.explanation)
+    why = shown(
+        "why", lambda row: format_html('<span class="hr-wrap">{}</span>', row.reason or NOTHING)
+    )
+    explained = shown("explanation", lambda row: json_block(row.explanation))
 
 
 @admin.register(ServiceInfoVersion)
@@ -252,9 +223,8 @@ class ServiceInfoVersionAdmin(SystemOwnedAdmin[ServiceInfoVersion]):
     """The version of what ``info`` tells Limes."""
 
     owner_note = "Counted up by the system when the content of info changes."
-    list_display = ("version", column(ServiceInfoVersion, "changed_at"), "groups")
+    list_display = ("version", column("changed_at"), "groups")
 
-    @admin.display(description="content")
-    def groups(self, row: ServiceInfoVersion) -> SafeString:
-        """Link to the flavor groups behind it."""
-        return text_link(list_url("capacity.flavorgroup"), "flavor groups")
+    groups = shown(
+        "content", lambda row: text_link(list_url("capacity.flavorgroup"), "flavor groups")
+    )

@@ -22,7 +22,7 @@ from console.base import (
     find_url,
     list_url,
     request_actor,
-    time_tag,
+    shown,
 )
 from console.hosts.filters import ZoneFilter
 from core.text import NOTHING, count_text, duration_text, memory_short, plural
@@ -175,7 +175,7 @@ class CompactionRunAdmin(SystemOwnedAdmin[CompactionRun]):
         "hosts_freed",
         "hosts_refused",
         "slots_moved",
-        column(CompactionRun, "counts", "hosts by what they held"),
+        column("counts", "hosts by what they held"),
         "started_at",
         "finished_at",
         "actor",
@@ -189,15 +189,14 @@ class CompactionRunAdmin(SystemOwnedAdmin[CompactionRun]):
             return badge("warn", "running")
         return badge(TONES[row.outcome], row.get_outcome_display(), row.message)
 
-    @admin.display(description="hosts freed", ordering="hosts_freed")
-    def freed(self, row: CompactionRun) -> str:
-        """Show how many hosts became free, of how many."""
-        return f"{row.hosts_freed:,} of {row.hosts_planned:,}" if row.hosts_planned else NOTHING
-
-    @admin.display(description="started", ordering="started_at")
-    def started(self, row: CompactionRun) -> SafeString | str:
-        """Show when it started."""
-        return time_tag(row.started_at)
+    freed = shown(
+        "hosts freed",
+        lambda row: (
+            f"{row.hosts_freed:,} of {row.hosts_planned:,}" if row.hosts_planned else NOTHING
+        ),
+        "hosts_freed",
+    )
+    started = column("started_at", "started")
 
     @admin.display(description="took")
     def took(self, row: CompactionRun) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Count, Q, Sum
-from django.utils.safestring import SafeString
 
 from capacity.models import (
     AllocationState,
@@ -17,12 +16,10 @@ from capacity.models import (
     ReservationAllocation,
 )
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, ResourceType
-from console.base import TONE_ICONS, list_url, row_url, time_tag
+from console.base import TONE_ICONS, PageData, list_url, row_url, time_tag
 from console.capacity.page_data import (
     OTHERS_LEGEND,
     OwnShare,
-    RoomLine,
-    SlotLine,
     decision_sentences,
     legend,
     room_lines,
@@ -37,81 +34,13 @@ from console.commitments.presentation import (
     term_text,
     why_text,
 )
-from console.commitments.story_page import StoryPage, story_page
+from console.commitments.story_page import story_page
 from core.text import NOTHING, count_text, memory_text, plural, time_text
 from hosts.models import Domain, Project
 
 SLOTS_SHOWN = 100
 HOSTS_SHOWN = 24
 EVENTS_SHOWN = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """One line of the summary; ``url`` is empty when there is nowhere to go."""
-
-    label: str
-    text: str
-    url: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConditionView:
-    """Why the commitment is in its state."""
-
-    tone: str
-    icon: str
-    title: str
-    sentence: str
-    message: str
-    since: str
-    next_try: str
-    is_stale: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPicture:
-    """One host of the commitment with its bars."""
-
-    name: str
-    url: str
-    zone: str
-    slots: str
-    lines: tuple[RoomLine, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventLine:
-    """One thing that happened to the commitment."""
-
-    when: SafeString | str
-    actor: str
-    action: str
-    request_id: str
-    audit_url: str
-    changes: tuple[str, ...]
-    reason: str
-    explanation: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitmentPage:
-    """Everything on the page of a commitment."""
-
-    title: str
-    condition: ConditionView
-    facts: tuple[Fact, ...]
-    is_memory: bool
-    slots: tuple[SlotLine, ...]
-    slots_note: str
-    slots_url: str
-    hosts: tuple[HostPicture, ...]
-    hosts_note: str
-    legend: tuple[tuple[str, str], ...]
-    events: tuple[EventLine, ...]
-    events_note: str
-    events_url: str
-    story: StoryPage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +51,7 @@ class _Totals:
     vcpus: int
 
 
-def commitment_page(row: Commitment, now: datetime) -> CommitmentPage:
+def commitment_page(row: Commitment, now: datetime) -> PageData:
     """Return the page of a commitment; the number of queries does not depend on its slots.
 
     Args:
@@ -139,7 +68,7 @@ def commitment_page(row: Commitment, now: datetime) -> CommitmentPage:
         ]
     )
     more = len(events) > EVENTS_SHOWN
-    return CommitmentPage(
+    return PageData(
         title=f"{amount_text(row.resource_type, row.requested_amount)} of "
         f"{row.flavor_group_name} in {row.zone}",
         condition=_condition(row, now),
@@ -178,9 +107,9 @@ def _totals(row: Commitment) -> _Totals:
     )
 
 
-def _condition(row: Commitment, now: datetime) -> ConditionView:
+def _condition(row: Commitment, now: datetime) -> PageData:
     tone = condition_tone(row)
-    return ConditionView(
+    return PageData(
         tone=tone,
         icon=TONE_ICONS[tone],
         title=condition_title(row),
@@ -192,7 +121,7 @@ def _condition(row: Commitment, now: datetime) -> ConditionView:
     )
 
 
-def _facts(row: Commitment, totals: _Totals, now: datetime) -> tuple[Fact, ...]:
+def _facts(row: Commitment, totals: _Totals, now: datetime) -> tuple[PageData, ...]:
     project = Project.objects.filter(openstack_id=row.project_id).first()
     domain = Domain.objects.filter(openstack_id=row.domain_id).first()
     group = FlavorGroup.objects.filter(name=row.flavor_group_name).first()
@@ -201,34 +130,34 @@ def _facts(row: Commitment, totals: _Totals, now: datetime) -> tuple[Fact, ...]:
     held = f"{totals.ready:,} of {plural(totals.count, 'slot')} placed, "
     held += f"{memory_text(totals.memory_bytes)}, {count_text(totals.vcpus, 'vCPUs')}"
     facts = [
-        Fact(label="State in Limes", text=row.get_state_display()),
-        Fact(
+        PageData(label="State in Limes", text=row.get_state_display()),
+        PageData(
             label="Project",
             text=project.name if project else row.project_id,
             url=row_url(project) if project else "",
         ),
-        Fact(
+        PageData(
             label="Domain",
             text=domain.name if domain else row.domain_id or NOTHING,
             url=row_url(domain) if domain else "",
         ),
-        Fact(
+        PageData(
             label="Flavor group",
             text=row.flavor_group_name,
             url=row_url(group) if group else "",
         ),
-        Fact(label="Zone", text=row.zone, url=list_url("hosts.host", zone=row.zone)),
-        Fact(label="Asked", text=amount_text(kind, row.requested_amount)),
-        Fact(label="Accepted", text=_accepted_text(row, now)),
-        Fact(
+        PageData(label="Zone", text=row.zone, url=list_url("hosts.host", zone=row.zone)),
+        PageData(label="Asked", text=amount_text(kind, row.requested_amount)),
+        PageData(label="Accepted", text=_accepted_text(row, now)),
+        PageData(
             label="Slots" if kind == ResourceType.MEMORY else "Held",
             text=held if kind == ResourceType.MEMORY else "counted against cores of the group",
         ),
-        Fact(label="Used", text=_used_text(row, assigned)),
-        Fact(label="Start", text=time_text(row.start_time, now)),
-        Fact(label="End", text=time_text(row.end_time, now) if row.end_time else "no end"),
-        Fact(label="Term in Limes", text=term_text(row.limes_record, row.end_time) or NOTHING),
-        Fact(label="May be rejected", text="yes" if row.allow_rejection else "no"),
+        PageData(label="Used", text=_used_text(row, assigned)),
+        PageData(label="Start", text=time_text(row.start_time, now)),
+        PageData(label="End", text=time_text(row.end_time, now) if row.end_time else "no end"),
+        PageData(label="Term in Limes", text=term_text(row.limes_record, row.end_time) or NOTHING),
+        PageData(label="May be rejected", text="yes" if row.allow_rejection else "no"),
     ]
     return tuple(facts)
 
@@ -249,7 +178,7 @@ def _used_text(row: Commitment, assigned: int) -> str:
     )
 
 
-def _hosts(row: Commitment) -> tuple[tuple[HostPicture, ...], int]:
+def _hosts(row: Commitment) -> tuple[tuple[PageData, ...], int]:
     slots = list(
         Reservation.objects.filter(commitment=row).values_list(
             "pk",
@@ -270,7 +199,7 @@ def _hosts(row: Commitment) -> tuple[tuple[HostPicture, ...], int]:
     inside = _confirmed_on(row, busiest)
     rooms = HostCapacity.objects.filter(host_id__in=busiest).select_related("host")
     pictures = tuple(
-        HostPicture(
+        PageData(
             name=room.host.name,
             url=row_url(room.host),
             zone=room.zone,
@@ -311,8 +240,8 @@ def _share(
     )
 
 
-def _event(event: CommitmentEvent) -> EventLine:
-    return EventLine(
+def _event(event: CommitmentEvent) -> PageData:
+    return PageData(
         when=time_tag(event.created_at),
         actor=event.actor,
         action=event.action.replace("_", " "),

@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from commitments.refusal_models import RefusedChange
-from console.base import SystemOwnedAdmin, badge, column
+from console.base import SystemOwnedAdmin, badge, column, shown
 from core.text import NOTHING
 
 SHOWN = 3
@@ -24,7 +24,7 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         "HEADROOM_LIQUID__REFUSAL_RETENTION_DAYS."
     )
     list_display = (
-        column(RefusedChange, "created_at", "refused"),
+        column("created_at", "refused"),
         "zone",
         "verdict",
         "wanted",
@@ -37,11 +37,11 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
     page_columns = (
         "zone",
         "verdict",
-        column(RefusedChange, "created_at", "refused"),
+        column("created_at", "refused"),
         "actor",
         "request_id",
         "answer",
-        column(RefusedChange, "retry_at", "told to try again"),
+        column("retry_at", "told to try again"),
         "commitments_asked",
         "commitments_refused",
     )
@@ -60,25 +60,17 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         more = len(row.asked) - SHOWN
         return "; ".join([*told, *([f"{more} more"] if more > 0 else [])]) or NOTHING
 
-    @admin.display(description="answer")
-    def answer(self, row: RefusedChange) -> SafeString:
-        """Show what Limes was told, line by line."""
-        return format_html("<pre>{}</pre>", row.reason)
-
-    @admin.display(description="asked for")
-    def commitments_asked(self, row: RefusedChange) -> SafeString | str:
-        """Show every change that the request named."""
-        return _lines([_words(item) for item in row.asked])
-
-    @admin.display(description="refused")
-    def commitments_refused(self, row: RefusedChange) -> SafeString | str:
-        """Show each commitment that was answered no, with its numbers."""
-        return _lines(
+    answer = shown("answer", lambda row: format_html("<pre>{}</pre>", row.reason))
+    commitments_asked = shown("asked for", lambda row: _lines([_words(item) for item in row.asked]))
+    commitments_refused = shown(
+        "refused",
+        lambda row: _lines(
             [
                 " ".join(filter(None, (item["commitment"], item["message"], item["advice"])))
                 for item in row.refused
             ]
-        )
+        ),
+    )
 
 
 def _words(item: dict[str, Any]) -> str:

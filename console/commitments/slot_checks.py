@@ -27,8 +27,8 @@ class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
         "belief",
         "listed_vms",
         "host_belief",
-        column(SlotCheck, "checked_at", "last change"),
-        column(SlotCheck, "fully_checked_at", "last full look"),
+        column("checked_at", "last change"),
+        column("fully_checked_at", "last full look"),
         "found",
     )
     list_filter = ("is_refused",)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Count, Exists, OuterRef, Sum
@@ -20,7 +19,7 @@ from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.children import ChildView, children_status
 from commitments.domain.story import Happening, Period, periods
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, ResourceType
-from console.base import list_url, row_url, time_tag
+from console.base import PageData, list_url, row_url, time_tag
 from console.capacity.page_data import shown_note
 from console.charts import Segment, stacked_bar
 from console.commitments.presentation import amount_text
@@ -38,62 +37,7 @@ TONE_OF_CONDITION = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodLine:
-    """One period of the commitment's life."""
-
-    state: str
-    condition: str
-    tone: str
-    since: SafeString | str
-    lasted: str
-    is_now: bool
-    actor: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoveredVM:
-    """A VM that the commitment covers, and which slot it sits in."""
-
-    name: str
-    url: str
-    flavor: str
-    size: str
-    host: str
-    slot: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoryPage:
-    """What the page of a commitment tells besides its slots.
-
-    Attributes:
-        periods: Its life, newest first.
-        periods_bar: The same as a picture, oldest left.
-        periods_note: How many periods there are.
-        covered_bar: What of the accepted amount VMs use.
-        vms: VMs that it covers, in order of assignment.
-        vms_note: How many there are.
-        covered: What they take, and what is left of the commitment.
-        payg: What else the project runs of the group in the zone.
-        payg_url: Where to see it.
-        slots_verdict: What its slots say of the present generation.
-    """
-
-    periods: tuple[PeriodLine, ...]
-    periods_bar: SafeString | str
-    periods_note: str
-    covered_bar: SafeString | str
-    vms: tuple[CoveredVM, ...]
-    vms_note: str
-    covered: str
-    payg: str
-    payg_url: str
-    slots_verdict: str
-
-
-def story_page(row: Commitment, now: datetime) -> StoryPage:
+def story_page(row: Commitment, now: datetime) -> PageData:
     """Return the story of a commitment; the number of queries does not depend on its length.
 
     Args:
@@ -102,7 +46,7 @@ def story_page(row: Commitment, now: datetime) -> StoryPage:
     """
     lived = periods(_happenings(row))
     vms, vm_count = _covered_vms(row)
-    return StoryPage(
+    return PageData(
         periods=tuple(_line(one, now) for one in reversed(lived[-PERIODS_SHOWN:])),
         periods_bar=periods_bar(lived, now),
         periods_note=shown_note(min(len(lived), PERIODS_SHOWN), len(lived), "period"),
@@ -131,8 +75,8 @@ def _happenings(row: Commitment) -> list[Happening]:
     ]
 
 
-def _line(period: Period, now: datetime) -> PeriodLine:
-    return PeriodLine(
+def _line(period: Period, now: datetime) -> PageData:
+    return PageData(
         state=period.state,
         condition=period.condition,
         tone=TONE_OF_CONDITION.get(period.condition, "idle"),
@@ -180,7 +124,7 @@ def periods_bar(lived: Sequence[Period], now: datetime) -> SafeString | str:
     )
 
 
-def _covered_vms(row: Commitment) -> tuple[tuple[CoveredVM, ...], int]:
+def _covered_vms(row: Commitment) -> tuple[tuple[PageData, ...], int]:
     assigned = InstanceAssignment.objects.filter(commitment=row).order_by("position")
     uuids = list(assigned.values_list("vm_uuid", flat=True)[: VMS_SHOWN + 1])
     count = len(uuids) if len(uuids) <= VMS_SHOWN else assigned.count()
@@ -191,10 +135,10 @@ def _covered_vms(row: Commitment) -> tuple[tuple[CoveredVM, ...], int]:
     return tuple(_covered_vm(uuid, known.get(uuid), places.get(uuid, "")) for uuid in shown), count
 
 
-def _covered_vm(uuid: str, vm: Instance | None, place: str) -> CoveredVM:
+def _covered_vm(uuid: str, vm: Instance | None, place: str) -> PageData:
     if vm is None:
-        return CoveredVM(name=uuid, url="", flavor="", size="", host="gone", slot=place)
-    return CoveredVM(
+        return PageData(name=uuid, url="", flavor="", size="", host="gone", slot=place)
+    return PageData(
         name=vm.name or uuid,
         url=row_url(vm),
         flavor=vm.flavor_name,

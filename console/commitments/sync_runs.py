@@ -18,6 +18,7 @@ from console.base import (
     badge,
     column,
     request_actor,
+    shown,
     time_tag,
 )
 from core.text import NOTHING, count_text, duration_text
@@ -77,7 +78,7 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
         "__str__",
         "source",
         "result",
-        column(SyncRun, "started_at", "started"),
+        column("started_at", "started"),
         "duration",
         "counted",
     )
@@ -115,10 +116,9 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
         tone = TONES.get(row.outcome, "bad" if row.error_code else "ok")
         return badge("ok" if row.shrink_accepted_by else tone, text, row.message)
 
-    @admin.display(description="why")
-    def explanation(self, row: SyncRun) -> SafeString | str:
-        """Show the message, line by line."""
-        return format_html("<pre>{}</pre>", row.message) if row.message else NOTHING
+    explanation = shown(
+        "why", lambda row: format_html("<pre>{}</pre>", row.message) if row.message else NOTHING
+    )
 
     @admin.display(description="took")
     def duration(self, row: SyncRun) -> str:
@@ -127,10 +127,12 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
             return NOTHING
         return duration_text(row.finished_at - row.started_at)
 
-    @admin.display(description="counts")
-    def counted(self, row: SyncRun) -> str:
-        """Show what the run counted, as far as it is not nothing."""
-        return ", ".join(f"{name} {count}" for name, count in _counts(row) if count) or NOTHING
+    counted = shown(
+        "counts",
+        lambda row: (
+            ", ".join(f"{name} {count}" for name, count in _counts(row) if count) or NOTHING
+        ),
+    )
 
     @admin.display(description="counts")
     def details(self, row: SyncRun) -> SafeString | str:

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from commitments.models import AssignmentPeriod, UsageCheck
-from console.base import SystemOwnedAdmin, badge, column, find_link, time_tag
+from console.base import SystemOwnedAdmin, badge, column, link, shown, time_tag
 from core.text import NOTHING, duration_text
 
 
@@ -48,9 +48,9 @@ class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
     list_display = (
         "vm",
         "commitment",
-        column(AssignmentPeriod, "resource_type", "resource"),
+        column("resource_type", "resource"),
         "project",
-        column(AssignmentPeriod, "valid_from", "from"),
+        column("valid_from", "from"),
         "until",
         "lasted",
     )
@@ -67,30 +67,20 @@ class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
         "lasted",
     )
 
-    @admin.display(description="VM", ordering="vm_uuid")
-    def vm(self, row: AssignmentPeriod) -> SafeString | str:
-        """Link to the VM."""
-        return find_link("vm", row.vm_uuid)
-
-    @admin.display(description="covered by", ordering="commitment_uuid")
-    def commitment(self, row: AssignmentPeriod) -> SafeString | str:
-        """Link to the commitment."""
-        return find_link("commitment", row.commitment_uuid)
-
-    @admin.display(description="project", ordering="project_id")
-    def project(self, row: AssignmentPeriod) -> SafeString | str:
-        """Link to the project."""
-        return find_link("project", row.project_id)
-
-    @admin.display(description="until", ordering="valid_to")
-    def until(self, row: AssignmentPeriod) -> SafeString | str:
-        """Show its end, or that it lasts."""
-        return badge("ok", "still") if row.valid_to is None else time_tag(row.valid_to)
-
-    @admin.display(description="lasted")
-    def lasted(self, row: AssignmentPeriod) -> str:
-        """Show how long it lasted."""
-        return NOTHING if row.valid_to is None else duration_text(row.valid_to - row.valid_from)
+    vm = link("vm", "vm_uuid", "VM")
+    commitment = link("commitment", "commitment_uuid", "covered by")
+    project = link("project", "project_id", "project")
+    until = shown(
+        "until",
+        lambda row: badge("ok", "still") if row.valid_to is None else time_tag(row.valid_to),
+        "valid_to",
+    )
+    lasted = shown(
+        "lasted",
+        lambda row: (
+            NOTHING if row.valid_to is None else duration_text(row.valid_to - row.valid_from)
+        ),
+    )
 
 
 @admin.register(UsageCheck)
@@ -103,8 +93,8 @@ class UsageCheckAdmin(SystemOwnedAdmin[UsageCheck]):
         "HEADROOM_USAGE__COOLDOWN_SECONDS; a run that does not come is seen here first."
     )
     list_display = (
-        column(UsageCheck, "checked_at", "last run"),
-        column(UsageCheck, "fully_checked_at", "last run over all projects"),
+        column("checked_at", "last run"),
+        column("fully_checked_at", "last run over all projects"),
         "intervals",
     )
     page_columns = ("checked_at", "fully_checked_at", "intervals", "snapshot", "group_fingerprint")

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.models import InstanceAssignment
-from console.base import SystemOwnedAdmin, badge, find_link, row_link
+from console.base import SystemOwnedAdmin, badge, column, find_link, link, row_link, shown
 from console.failover.cover import vm_cover_text
 from console.hosts.columns import CLOUD_NOTE, with_project_name
 from console.hosts.filters import ZoneFilter
@@ -80,30 +80,19 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         annotated: QuerySet[Instance] = named.annotate(covering_uuid=Subquery(covering))
         return annotated
 
-    @admin.display(description="project", ordering="project_id")
-    def project(self, row: Instance) -> SafeString | str:
-        """Link to the project by name."""
-        return find_link("project", row.project_id, getattr(row, "project_name", None) or "")
-
-    @admin.display(description="host", ordering="host__name")
-    def host_link(self, row: Instance) -> SafeString | str:
-        """Link to the host; say so when a VM is on none we know."""
-        return row_link(row.host) if row.host is not None else badge("idle", "not placed")
-
-    @admin.display(description="flavor", ordering="flavor_name")
-    def flavor_link(self, row: Instance) -> SafeString | str:
-        """Link to the flavor."""
-        return find_link("flavor", row.flavor_name)
-
-    @admin.display(description="memory", ordering="memory_bytes")
-    def memory(self, row: Instance) -> str:
-        """Show the memory."""
-        return memory_text(row.memory_bytes)
-
-    @admin.display(description="vCPUs", ordering="vcpus")
-    def cores(self, row: Instance) -> str:
-        """Show the vCPUs."""
-        return count_text(row.vcpus)
+    project = shown(
+        "project",
+        lambda row: find_link("project", row.project_id, getattr(row, "project_name", None) or ""),
+        "project_id",
+    )
+    host_link = shown(
+        "host",
+        lambda row: row_link(row.host) if row.host is not None else badge("idle", "not placed"),
+        "host__name",
+    )
+    flavor_link = link("flavor", "flavor_name", "flavor")
+    memory = column("memory_bytes", "memory")
+    cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
 
     @admin.display(description="status", ordering="status")
     def state(self, row: Instance) -> SafeString:
@@ -148,7 +137,6 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         )
         return format_html_join(", ", "{}{}{}", parts) or NOTHING
 
-    @admin.display(description="failover cover")
-    def failover_cover(self, row: Instance) -> str:
-        """Show how many failover reservations cover the VM, of how many it needs."""
-        return vm_cover_text(row.openstack_id, row.flavor_name)
+    failover_cover = shown(
+        "failover cover", lambda row: vm_cover_text(row.openstack_id, row.flavor_name)
+    )

@@ -16,10 +16,11 @@ from django.utils.safestring import SafeString
 from console.base import (
     SystemOwnedAdmin,
     badge,
+    column,
     list_url,
     row_url,
+    shown,
     text_link,
-    time_tag,
 )
 from console.failover.page_data import coverage_bar, coverage_page, objective_text
 from console.failover.trouble_page import trouble_page
@@ -54,22 +55,12 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
     search_fields = ("zone",)
     page_columns = ("zone", "owed_vm_seconds", "uncovered_vm_seconds", "accounted_at", "bounded_at")
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: CoverageAccount) -> dict[str, Any]:
         """Show coverage by class, why VMs lack slots, and hosts by blast radius."""
-        row = self.get_object(request, object_id)
-        context = dict(extra_context or {})
-        if row is not None:
-            context |= {
-                "page": coverage_page(row),
-                "troubles_url": reverse(TROUBLES, args=[row.pk]),
-            }
-        return super().change_view(request, object_id, form_url, context)
+        return {
+            "page": coverage_page(row),
+            "troubles_url": reverse(TROUBLES, args=[row.pk]),
+        }
 
     def get_urls(self) -> list[URLPattern]:
         """Add the page of broken rules and stale memberships."""
@@ -114,30 +105,19 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
         url = list_url("failover.failoverdecision", zone__exact=row.zone)
         return text_link(url, f"{row.uncovered_vms:,} of {row.owed_vms:,}")
 
-    @admin.display(description="covered time")
-    def objective(self, row: CoverageAccount) -> str:
-        """Show the share of VM time that was covered."""
-        return objective_text(row)
-
-    @admin.display(description="reserved", ordering="reserved_memory_bytes")
-    def reserved(self, row: CoverageAccount) -> str:
-        """Show what slots take."""
-        return memory_short(row.reserved_memory_bytes)
-
-    @admin.display(description="of VM memory")
-    def share(self, row: CoverageAccount) -> str:
-        """Show what slots take as a share of what VMs take."""
-        return percent_text(row.reserved_memory_bytes, row.vm_memory_bytes)
-
-    @admin.display(description="lower bound", ordering="lower_bound_bytes")
-    def bound(self, row: CoverageAccount) -> str:
-        """Show what no plan can stay below."""
-        return memory_short(row.lower_bound_bytes) if row.bounded_at else "not computed yet"
-
-    @admin.display(description="accounted", ordering="accounted_at")
-    def accounted(self, row: CoverageAccount) -> SafeString | str:
-        """Show how fresh the figures are."""
-        return time_tag(row.accounted_at)
+    objective = shown("covered time", objective_text)
+    reserved = shown(
+        "reserved", lambda row: memory_short(row.reserved_memory_bytes), "reserved_memory_bytes"
+    )
+    share = shown(
+        "of VM memory", lambda row: percent_text(row.reserved_memory_bytes, row.vm_memory_bytes)
+    )
+    bound = shown(
+        "lower bound",
+        lambda row: memory_short(row.lower_bound_bytes) if row.bounded_at else "not computed yet",
+        "lower_bound_bytes",
+    )
+    accounted = column("accounted_at", "accounted")
 
 
 @admin.action(description="Plan these zones from scratch and carry it out", permissions=["start"])
@@ -185,10 +165,7 @@ class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
         """Whether the user may have zones rebalanced."""
         return bool(request.user.has_perm("failover.change_shadowplan"))
 
-    @admin.display(description="computed", ordering="computed_at")
-    def computed(self, row: ShadowPlan) -> SafeString | str:
-        """Show when it was computed."""
-        return time_tag(row.computed_at)
+    computed = column("computed_at", "computed")
 
     @admin.display(description="state", ordering="state")
     def state_column(self, row: ShadowPlan) -> SafeString:
@@ -196,15 +173,12 @@ class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
         tone = {"proposed": "warn", "running": "warn", "done": "ok"}.get(row.state, "idle")
         return badge(tone, row.get_state_display())
 
-    @admin.display(description="reserved now", ordering="reserved_memory_bytes")
-    def now(self, row: ShadowPlan) -> str:
-        """Show what slots take now."""
-        return memory_short(row.reserved_memory_bytes)
-
-    @admin.display(description="from scratch", ordering="shadow_memory_bytes")
-    def then(self, row: ShadowPlan) -> str:
-        """Show what the plan would take."""
-        return memory_short(row.shadow_memory_bytes)
+    now = shown(
+        "reserved now", lambda row: memory_short(row.reserved_memory_bytes), "reserved_memory_bytes"
+    )
+    then = shown(
+        "from scratch", lambda row: memory_short(row.shadow_memory_bytes), "shadow_memory_bytes"
+    )
 
     @admin.display(description="saving")
     def saving(self, row: ShadowPlan) -> str:
@@ -212,7 +186,4 @@ class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
         saved = row.reserved_memory_bytes - row.shadow_memory_bytes
         return percent_text(max(0, saved), row.reserved_memory_bytes)
 
-    @admin.display(description="slots of the plan")
-    def slot_count(self, row: ShadowPlan) -> str:
-        """Count its slots."""
-        return count_text(len(row.slots))
+    slot_count = shown("slots of the plan", lambda row: count_text(len(row.slots)))

@@ -6,10 +6,10 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, time_tag
+from console.base import SystemOwnedAdmin, badge, column
 from console.failover.page_data import drill_page
 from console.hosts.filters import ZoneFilter
 from failover.drill_models import FailureDrill
@@ -41,18 +41,9 @@ class FailureDrillAdmin(SystemOwnedAdmin[FailureDrill]):
         """Read drills without their details, which only pages need."""
         return super().get_queryset(request).defer("worst", "hosts")
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: FailureDrill) -> dict[str, Any]:
         """Show the result as a picture."""
-        row = self.get_object(request, object_id)
-        page = drill_page(row) if row is not None else None
-        context = {**(extra_context or {}), "page": page}
-        return super().change_view(request, object_id, form_url, context)
+        return {"page": drill_page(row)}
 
     @admin.display(description="result", ordering="unprotected_vms")
     def result(self, row: FailureDrill) -> SafeString:
@@ -61,7 +52,4 @@ class FailureDrillAdmin(SystemOwnedAdmin[FailureDrill]):
             return badge("ok", "all protected")
         return badge("bad", f"{row.unprotected_vms:,} VMs unprotected")
 
-    @admin.display(description="drilled", ordering="started_at")
-    def when(self, row: FailureDrill) -> SafeString | str:
-        """Show when it was drilled."""
-        return time_tag(row.started_at)
+    when = column("started_at", "drilled")

@@ -7,7 +7,15 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, find_link, list_url, text_link, time_tag
+from console.base import (
+    SystemOwnedAdmin,
+    badge,
+    column,
+    find_link,
+    link,
+    list_url,
+    text_link,
+)
 from console.hosts.filters import ZoneFilter
 from core.text import NOTHING
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
@@ -77,10 +85,7 @@ class EvacuationPlanAdmin(SystemOwnedAdmin[EvacuationPlan]):
         count = getattr(row, "unprotected_count", 0)
         return badge("bad", f"{count:,}") if count else NOTHING
 
-    @admin.display(description="started", ordering="started_at")
-    def started(self, row: EvacuationPlan) -> SafeString | str:
-        """Show when the first host died."""
-        return time_tag(row.started_at)
+    started = column("started_at", "started")
 
 
 @admin.register(EvacuationMove)
@@ -113,10 +118,7 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
         allowed: bool = super().lookup_allowed(lookup, value, request)
         return allowed
 
-    @admin.display(description="VM", ordering="vm_uuid")
-    def vm(self, row: EvacuationMove) -> SafeString | str:
-        """Link to the VM."""
-        return find_link("vm", row.vm_uuid)
+    vm = link("vm", "vm_uuid", "VM")
 
     @admin.display(description="state", ordering="state")
     def state_column(self, row: EvacuationMove) -> SafeString:
@@ -124,7 +126,4 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
         tone = MOVE_TONES.get(MoveState(row.state), "idle")
         return badge(tone, row.get_state_display(), row.reason)
 
-    @admin.display(description="changed", ordering="changed_at")
-    def changed(self, row: EvacuationMove) -> SafeString | str:
-        """Show when it last changed."""
-        return time_tag(row.changed_at)
+    changed = column("changed_at", "changed")

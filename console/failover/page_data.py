@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.safestring import SafeString
 
-from console.base import find_url, list_url
+from console.base import PageData, find_url, list_url
 from console.failover.pictures import HeatHost, Share, heat_map, share_bar
 from core.text import memory_short, percent_text
 from failover.drill_models import CoverageAccount, DrillScope, FailureDrill
@@ -24,101 +23,7 @@ REASON_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseLine:
-    """A failure on the page of a drill.
-
-    Attributes:
-        name: What fails.
-        url: Page of the host; empty for racks and pairs.
-        affected: VMs on it.
-        unprotected: VMs without a slot.
-        bar: Both as a picture.
-        reasons: Why, for people.
-        vms: Some of the VMs, with their pages.
-        hidden: VMs that are not listed.
-    """
-
-    name: str
-    url: str
-    affected: int
-    unprotected: int
-    bar: SafeString
-    reasons: str
-    vms: tuple[tuple[str, str], ...]
-    hidden: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillPage:
-    """The page of a drill.
-
-    Attributes:
-        tone: ``ok`` or ``bad``.
-        icon: Symbol of the tone.
-        title: The result in a line.
-        sentence: What was looked at.
-        cases: Failures that leave VMs without a slot.
-        hidden_cases: How many more there are.
-        heat: Hosts by blast radius; empty for other scopes.
-        heat_note: What the picture shows.
-    """
-
-    tone: str
-    icon: str
-    title: str
-    sentence: str
-    cases: tuple[CaseLine, ...]
-    hidden_cases: int
-    heat: SafeString
-    heat_note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassLine:
-    """Coverage of the VMs of a flavor.
-
-    Attributes:
-        flavor: Its name.
-        required: Slots that each needs.
-        row: The figures.
-        bar: The figures as a picture.
-        memory: Memory of the VMs.
-        share: Covered VMs as a percentage.
-    """
-
-    flavor: str
-    required: int
-    row: FlavorCoverage
-    bar: SafeString
-    memory: str
-    share: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoveragePage:
-    """The page of a zone's coverage.
-
-    Attributes:
-        facts: (label, text, url) in order.
-        classes: Coverage by flavor.
-        reasons: (reason, VMs) of those that lack slots.
-        decisions_url: List of the VMs that lack slots.
-        heat: Hosts by blast radius, at the last drill.
-        heat_note: What the picture shows.
-        drills_url: List of the zone's drills.
-    """
-
-    facts: tuple[tuple[str, str, str], ...]
-    classes: tuple[ClassLine, ...]
-    reasons: tuple[tuple[str, int], ...]
-    decisions_url: str
-    heat: SafeString
-    heat_note: str
-    drills_url: str
-
-
-def drill_page(row: FailureDrill) -> DrillPage:
+def drill_page(row: FailureDrill) -> PageData:
     """Return the page of a drill."""
     worst: list[dict[str, Any]] = row.worst
     most = max((case["affected_vms"] for case in worst), default=1)
@@ -128,7 +33,7 @@ def drill_page(row: FailureDrill) -> DrillPage:
     words = f"{row.cases:,} failures were looked at"
     if proven > 0:
         words += f", of which the rules prove {proven:,} harmless"
-    return DrillPage(
+    return PageData(
         tone="ok" if is_safe else "bad",
         icon="check_circle" if is_safe else "error",
         title=(
@@ -144,13 +49,13 @@ def drill_page(row: FailureDrill) -> DrillPage:
     )
 
 
-def _case(row: FailureDrill, case: dict[str, Any], most: int) -> CaseLine:
+def _case(row: FailureDrill, case: dict[str, Any], most: int) -> PageData:
     unprotected, affected = case["unprotected_vms"], case["affected_vms"]
     reasons = ", ".join(
         f"{count:,} {REASON_WORDS.get(reason, reason)}" for reason, count in case["reasons"].items()
     )
     listed: list[str] = case["vms"]
-    return CaseLine(
+    return PageData(
         name=case["name"],
         url=find_url("host", case["name"]) if row.scope == DrillScope.HOST else "",
         affected=affected,
@@ -192,7 +97,7 @@ def _heat(row: FailureDrill | None) -> tuple[SafeString, str]:
     return heat_map(shown), note
 
 
-def coverage_page(row: CoverageAccount) -> CoveragePage:
+def coverage_page(row: CoverageAccount) -> PageData:
     """Return the page of a zone's coverage, as it is now."""
     flavors = [one for one in coverage_by_flavor() if one.zone == row.zone]
     latest = (
@@ -202,7 +107,7 @@ def coverage_page(row: CoverageAccount) -> CoveragePage:
     reasons: dict[str, int] = {}
     for reason in FailoverDecision.objects.filter(zone=row.zone).values_list("reason", flat=True):
         reasons[reason] = reasons.get(reason, 0) + 1
-    return CoveragePage(
+    return PageData(
         facts=(*_facts(row), *_blast_facts(latest)),
         classes=tuple(_class(one) for one in _worst_first(flavors)),
         reasons=tuple(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))),
@@ -262,8 +167,8 @@ def objective_text(row: CoverageAccount) -> str:
     return f"{100 * (1 - uncovered):.3f} %"
 
 
-def _class(row: FlavorCoverage) -> ClassLine:
-    return ClassLine(
+def _class(row: FlavorCoverage) -> PageData:
+    return PageData(
         flavor=row.flavor_name,
         required=row.required,
         row=row,

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import BaseAdmin, SystemOwnedAdmin, badge, request_actor, time_tag
+from console.base import BaseAdmin, SystemOwnedAdmin, badge, column, request_actor, shown
 from core.text import NOTHING
 from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy, FailoverZone
@@ -71,10 +71,7 @@ class FailoverPolicyAdmin(BaseAdmin[FailoverPolicy]):
             policy_id=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
         )
 
-    @admin.display(description="changed", ordering="updated_at")
-    def changed(self, row: FailoverPolicy) -> SafeString | str:
-        """Show when it last changed."""
-        return time_tag(row.updated_at)
+    changed = column("updated_at", "changed")
 
     @admin.display(description="matching flavors")
     def flavors(self, row: FailoverPolicy) -> str:
@@ -85,10 +82,10 @@ class FailoverPolicyAdmin(BaseAdmin[FailoverPolicy]):
         more = f" and {len(names) - FLAVORS_SHOWN} more" if len(names) > FLAVORS_SHOWN else ""
         return ", ".join(names[:FLAVORS_SHOWN]) + more or NOTHING
 
-    @admin.display(description="VMs")
-    def vms(self, row: FailoverPolicy) -> str:
-        """Show how many VMs that concerns."""
-        return str(preview_pattern(row.flavor_pattern).vms) if row.flavor_pattern else NOTHING
+    vms = shown(
+        "VMs",
+        lambda row: str(preview_pattern(row.flavor_pattern).vms) if row.flavor_pattern else NOTHING,
+    )
 
 
 @admin.action(description="Let the next run remove what the brake holds", permissions=["confirm"])
@@ -144,12 +141,5 @@ class FailoverZoneAdmin(SystemOwnedAdmin[FailoverZone]):
             return badge("bad", row.brake_reason)
         return badge("ok", "off")
 
-    @admin.display(description="since", ordering="braked_at")
-    def braked(self, row: FailoverZone) -> SafeString | str:
-        """Show since when it holds."""
-        return time_tag(row.braked_at)
-
-    @admin.display(description="next run", ordering="next_run_at")
-    def due(self, row: FailoverZone) -> SafeString | str:
-        """Show when the next run is due."""
-        return time_tag(row.next_run_at)
+    braked = column("braked_at", "since")
+    due = column("next_run_at", "next run")

@@ -9,7 +9,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation
-from console.base import SystemOwnedAdmin, badge, find_link, row_link, time_tag
+from console.base import SystemOwnedAdmin, badge, column, find_link, row_link, shown
 from core.text import NOTHING, memory_short
 from failover.choices import SlotState
 from failover.models import FailoverReservation
@@ -82,15 +82,10 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
         )
         return found, False
 
-    @admin.display(description="zone", ordering="reservation__zone")
-    def zone(self, row: FailoverReservation) -> str:
-        """Name the zone."""
-        return row.reservation.zone
-
-    @admin.display(description="host", ordering="reservation__target_host__name")
-    def host(self, row: FailoverReservation) -> SafeString | str:
-        """Link to the host that holds it."""
-        return row_link(row.reservation.target_host)
+    zone = shown("zone", lambda row: row.reservation.zone, "reservation__zone")
+    host = shown(
+        "host", lambda row: row_link(row.reservation.target_host), "reservation__target_host__name"
+    )
 
     @admin.display(description="size", ordering="reservation__memory_bytes")
     def size(self, row: FailoverReservation) -> str:
@@ -98,10 +93,7 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
         held = row.reservation
         return f"{memory_short(held.memory_bytes)}, {held.vcpus:,} vCPUs"
 
-    @admin.display(description="users", ordering="user_count")
-    def users(self, row: FailoverReservation) -> str:
-        """Count the VMs that share it."""
-        return f"{getattr(row, 'user_count', 0):,}"
+    users = shown("users", lambda row: f"{getattr(row, 'user_count', 0):,}", "user_count")
 
     @admin.display(description="users")
     def user_list(self, row: FailoverReservation) -> SafeString | str:
@@ -130,15 +122,8 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
         words = row.get_state_display() if is_ready else "not ready"
         return badge(tone, words, row.reservation.ready_message)
 
-    @admin.display(description="acknowledged", ordering="acknowledged_at")
-    def agreed(self, row: FailoverReservation) -> SafeString | str:
-        """Show when the scheduler agreed after the last change."""
-        return time_tag(row.acknowledged_at)
-
-    @admin.display(description="changed", ordering="last_changed_at")
-    def changed(self, row: FailoverReservation) -> SafeString | str:
-        """Show when its users last changed."""
-        return time_tag(row.last_changed_at)
+    agreed = column("acknowledged_at", "acknowledged")
+    changed = column("last_changed_at", "changed")
 
     @admin.display(description="why this host")
     def decision(self, row: FailoverReservation) -> str:

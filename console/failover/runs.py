@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, find_link, time_tag
+from console.base import SystemOwnedAdmin, badge, column, link, shown, time_tag
 from console.hosts.filters import ZoneFilter
 from core.text import NOTHING, duration_text
 from failover.choices import RunOutcome
@@ -73,42 +73,21 @@ class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
         words = row.get_outcome_display() + (" (dry run)" if row.is_dry_run else "")
         return badge(tone, words, row.message)
 
-    @admin.display(description="started", ordering="started_at")
-    def started(self, row: FailoverRun) -> SafeString | str:
-        """Show when it started."""
-        return time_tag(row.started_at)
-
-    @admin.display(description="took")
-    def took(self, row: FailoverRun) -> str:
-        """Show how long it took."""
-        return (
+    started = column("started_at", "started")
+    took = shown(
+        "took",
+        lambda row: (
             NOTHING if row.finished_at is None else duration_text(row.finished_at - row.started_at)
-        )
-
-    @admin.display(description="VMs missing slots")
-    def missing(self, row: FailoverRun) -> str:
-        """Show how many VMs lacked slots before the run."""
-        return _count(row, "vms_missing_failover")
-
-    @admin.display(description="created")
-    def created(self, row: FailoverRun) -> str:
-        """Show how many slots were made."""
-        return _count(row, "created")
-
-    @admin.display(description="reused")
-    def reused(self, row: FailoverRun) -> str:
-        """Show how many slots were joined."""
-        return _count(row, "reused")
-
-    @admin.display(description="failed")
-    def failed(self, row: FailoverRun) -> str:
-        """Show how many needs could not be met."""
-        return _count(row, "failed")
-
-    @admin.display(description="changed, deleted")
-    def removed(self, row: FailoverRun) -> str:
-        """Show how many slots lost users or went."""
-        return f"{_count(row, 'reservations_updated')}, {_count(row, 'reservations_deleted')}"
+        ),
+    )
+    missing = shown("VMs missing slots", lambda row: _count(row, "vms_missing_failover"))
+    created = shown("created", lambda row: _count(row, "created"))
+    reused = shown("reused", lambda row: _count(row, "reused"))
+    failed = shown("failed", lambda row: _count(row, "failed"))
+    removed = shown(
+        "changed, deleted",
+        lambda row: f"{_count(row, 'reservations_updated')}, {_count(row, 'reservations_deleted')}",
+    )
 
 
 def _count(row: FailoverRun, name: str) -> str:
@@ -163,15 +142,10 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
         """Whether the user may have VMs planned."""
         return bool(request.user.has_perm("failover.change_failoverdecision"))
 
-    @admin.display(description="VM", ordering="vm_uuid")
-    def vm(self, row: FailoverDecision) -> SafeString | str:
-        """Link to the VM."""
-        return find_link("vm", row.vm_uuid)
-
-    @admin.display(description="slots", ordering="current_count")
-    def have(self, row: FailoverDecision) -> str:
-        """Show what it has of what it needs."""
-        return f"{row.current_count} of {row.required_count}"
+    vm = link("vm", "vm_uuid", "VM")
+    have = shown(
+        "slots", lambda row: f"{row.current_count} of {row.required_count}", "current_count"
+    )
 
     @admin.display(description="why", ordering="reason")
     def reason_column(self, row: FailoverDecision) -> SafeString:
@@ -179,15 +153,8 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
         tone = "bad" if not row.current_count else "warn"
         return badge(tone, row.get_reason_display(), row.reason)
 
-    @admin.display(description="since", ordering="since")
-    def since_column(self, row: FailoverDecision) -> SafeString | str:
-        """Show since when."""
-        return time_tag(row.since)
-
-    @admin.display(description="last tried", ordering="tried_at")
-    def tried(self, row: FailoverDecision) -> SafeString | str:
-        """Show when the loop last tried."""
-        return time_tag(row.tried_at)
+    since_column = column("since", "since")
+    tried = column("tried_at", "last tried")
 
 
 @admin.register(FailoverEvent)
@@ -212,22 +179,11 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
         "request_id",
     )
 
-    @admin.display(description="when", ordering="id")
-    def when(self, row: FailoverEvent) -> SafeString | str:
-        """Show when it happened."""
-        return time_tag(row.happened_at)
-
-    @admin.display(description="what", ordering="reason")
-    def reason_column(self, row: FailoverEvent) -> SafeString:
-        """Say what happened."""
-        return badge("bad" if row.is_warning else "ok", row.get_reason_display(), row.reason)
-
-    @admin.display(description="host", ordering="host_name")
-    def host(self, row: FailoverEvent) -> SafeString | str:
-        """Link to the host."""
-        return find_link("host", row.host_name)
-
-    @admin.display(description="VM", ordering="vm_uuid")
-    def vm(self, row: FailoverEvent) -> SafeString | str:
-        """Link to the VM."""
-        return find_link("vm", row.vm_uuid)
+    when = shown("when", lambda row: time_tag(row.happened_at), "id")
+    reason_column = shown(
+        "what",
+        lambda row: badge("bad" if row.is_warning else "ok", row.get_reason_display(), row.reason),
+        "reason",
+    )
+    host = link("host", "host_name", "host")
+    vm = link("vm", "vm_uuid", "VM")

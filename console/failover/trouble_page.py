@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from django.utils.safestring import SafeString
-
-from console.base import find_url, list_url, time_tag
+from console.base import PageData, find_url, list_url, time_tag
 from core.text import time_text
 from failover.domain.plan import RemovalReason
 from failover.selectors.troubles import TroubledMember, TroubledSlot, ZoneTroubles
@@ -34,51 +30,7 @@ SLOT_WORDS = {
 KEPT = "stays: what a host still runs is not given up"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleLine:
-    """A line of the page.
-
-    Attributes:
-        what: The VM or reservation.
-        url: Its page.
-        where: The reservation or hosts that it is about.
-        why: What is wrong.
-        since: When it was last found right.
-        will: What becomes of it.
-    """
-
-    what: str
-    url: str
-    where: str
-    why: str
-    since: SafeString | str
-    will: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroublePage:
-    """The page.
-
-    Attributes:
-        tone: ``ok``, ``warn`` or ``bad``.
-        icon: Symbol of the tone.
-        title: The result in a line.
-        sentence: What the loop will do, and when.
-        sections: (title, lines), those with lines alone.
-        hidden: Lines that are not shown.
-        zones_url: Where a brake is confirmed.
-    """
-
-    tone: str
-    icon: str
-    title: str
-    sentence: str
-    sections: tuple[tuple[str, tuple[TroubleLine, ...]], ...]
-    hidden: int
-    zones_url: str
-
-
-def trouble_page(troubles: ZoneTroubles) -> TroublePage:
+def trouble_page(troubles: ZoneTroubles) -> PageData:
     """Return the page of what is wrong in a zone."""
     sections = (
         ("VMs that break a rule", tuple(_rule_lines(troubles))),
@@ -88,7 +40,7 @@ def trouble_page(troubles: ZoneTroubles) -> TroublePage:
     count = sum(len(lines) for _, lines in sections) + troubles.hidden
     is_bad = bool(troubles.broken) or troubles.brake is not None
     tone = "bad" if is_bad else "warn" if count else "ok"
-    return TroublePage(
+    return PageData(
         tone=tone,
         icon={"bad": "error", "warn": "warning", "ok": "check_circle"}[tone],
         title=_title(troubles, count),
@@ -123,10 +75,10 @@ def _will(troubles: ZoneTroubles) -> str:
     return "leaves with the next run"
 
 
-def _rule_lines(troubles: ZoneTroubles) -> list[TroubleLine]:
+def _rule_lines(troubles: ZoneTroubles) -> list[PageData]:
     leaving = {(one.vm_uuid, one.reservation) for one in troubles.members if one.reason is not None}
     return [
-        TroubleLine(
+        PageData(
             what=one.vm_uuid,
             url=find_url("vm", one.vm_uuid),
             where=f"{one.host}: {', '.join(one.reservations)}",
@@ -142,15 +94,15 @@ def _rule_lines(troubles: ZoneTroubles) -> list[TroubleLine]:
     ]
 
 
-def _members(troubles: ZoneTroubles) -> tuple[TroubleLine, ...]:
+def _members(troubles: ZoneTroubles) -> tuple[PageData, ...]:
     return tuple(_member(one, troubles) for one in troubles.members)
 
 
-def _member(one: TroubledMember, troubles: ZoneTroubles) -> TroubleLine:
+def _member(one: TroubledMember, troubles: ZoneTroubles) -> PageData:
     why = NOT_LISTED if one.reason is None else WHY[one.reason]
     if one.reason is RemovalReason.MOVED:
         why = f"{why} from {one.recorded_host or 'another zone'} to {one.vm_host or 'another zone'}"
-    return TroubleLine(
+    return PageData(
         what=one.vm_uuid,
         url=find_url("vm", one.vm_uuid),
         where=f"{one.reservation} on {one.host or 'no host'}",
@@ -160,9 +112,9 @@ def _member(one: TroubledMember, troubles: ZoneTroubles) -> TroubleLine:
     )
 
 
-def _slot(one: TroubledSlot) -> TroubleLine:
+def _slot(one: TroubledSlot) -> PageData:
     why, will = SLOT_WORDS[one.reason]
-    return TroubleLine(
+    return PageData(
         what=one.name,
         url=list_url("failover.failoverreservation", q=one.name),
         where=f"{one.host or 'no host'}, {one.users:,} users",

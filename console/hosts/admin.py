@@ -14,13 +14,15 @@ from django.utils.safestring import SafeString
 from console.base import (
     BaseAdmin,
     SystemOwnedAdmin,
+    column,
     find_link,
+    link,
     list_url,
     register_findable,
     request_actor,
     row_link,
+    shown,
     text_link,
-    time_tag,
 )
 from console.hosts.columns import CLOUD_NOTE, enabled_badge
 from core.text import NOTHING
@@ -70,10 +72,7 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
         "updated_at",
     )
 
-    @admin.display(description="domain", ordering="domain_id")
-    def domain(self, row: Project) -> SafeString | str:
-        """Link to the domain."""
-        return find_link("domain", row.domain_id)
+    domain = link("domain", "domain_id", "domain")
 
     @admin.display(description="parent project")
     def parent(self, row: Project) -> SafeString | str:
@@ -81,10 +80,7 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
         kind = "domain" if row.parent_id == row.domain_id else "project"
         return find_link(kind, row.parent_id)
 
-    @admin.display(description="state", ordering="is_enabled")
-    def enabled(self, row: Project) -> SafeString:
-        """Say whether the project is enabled."""
-        return enabled_badge(is_enabled=row.is_enabled)
+    enabled = shown("state", lambda row: enabled_badge(is_enabled=row.is_enabled), "is_enabled")
 
     @admin.display(description="related")
     def lists(self, row: Project) -> SafeString:
@@ -114,10 +110,7 @@ class DomainAdmin(SystemOwnedAdmin[Domain]):
     search_fields = ("name", "=openstack_id")
     page_columns = ("name", "openstack_id", "enabled", "projects", "created_at", "updated_at")
 
-    @admin.display(description="state", ordering="is_enabled")
-    def enabled(self, row: Domain) -> SafeString:
-        """Say whether the domain is enabled."""
-        return enabled_badge(is_enabled=row.is_enabled)
+    enabled = shown("state", lambda row: enabled_badge(is_enabled=row.is_enabled), "is_enabled")
 
     @admin.display(description="related")
     def projects(self, row: Domain) -> SafeString:
@@ -140,15 +133,8 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
     search_fields = ("name", "=uuid")
     page_columns = ("name", "uuid", "zone", "host_count", "hosts", "metadata", "updated_at")
 
-    @admin.display(description="zone it gives")
-    def zone(self, row: Aggregate) -> str:
-        """Show the zone that hosts get from this aggregate."""
-        return str(row.metadata.get("availability_zone") or NOTHING)
-
-    @admin.display(description="hosts")
-    def host_count(self, row: Aggregate) -> int:
-        """Count the hosts."""
-        return len(row.host_names)
+    zone = shown("zone it gives", lambda row: str(row.metadata.get("availability_zone") or NOTHING))
+    host_count = shown("hosts", lambda row: str(len(row.host_names)))
 
     @admin.display(description="members")
     def hosts(self, row: Aggregate) -> SafeString | str:
@@ -178,15 +164,8 @@ class ServerGroupAdmin(SystemOwnedAdmin[ServerGroup]):
     search_fields = ("name", "=openstack_id", "=project_id")
     page_columns = ("name", "openstack_id", "policy", "rules", "project", "member_links")
 
-    @admin.display(description="project", ordering="project_id")
-    def project(self, row: ServerGroup) -> SafeString | str:
-        """Link to the project."""
-        return find_link("project", row.project_id)
-
-    @admin.display(description="VMs")
-    def member_count(self, row: ServerGroup) -> int:
-        """Count the VMs."""
-        return len(row.members)
+    project = link("project", "project_id", "project")
+    member_count = shown("VMs", lambda row: str(len(row.members)))
 
     @admin.display(description="VMs")
     def member_links(self, row: ServerGroup) -> SafeString | str:
@@ -216,15 +195,8 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
     fields = ("edit", "at", "host", "host_count", "note")
     actions = None
 
-    @admin.display(description="when", ordering="at")
-    def when(self, row: PlannedHostChange) -> SafeString | str:
-        """Show the moment with a relative hint."""
-        return time_tag(row.at)
-
-    @admin.display(description="host", ordering="host__name")
-    def host_link(self, row: PlannedHostChange) -> SafeString | str:
-        """Link to the host that goes, or that the new ones are like."""
-        return row_link(row.host)
+    when = column("at", "when")
+    host_link = shown("host", lambda row: row_link(row.host), "host__name")
 
     def save_model(
         self, request: HttpRequest, obj: PlannedHostChange, form: object, change: object

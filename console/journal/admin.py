@@ -24,6 +24,7 @@ from console.base import (
     may_view,
     register_findable,
     row_url,
+    shown,
     time_tag,
 )
 from console.journal.accounts import ThemedGroupAdmin, ThemedUserAdmin
@@ -63,15 +64,12 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         "after",
     )
 
-    @admin.display(description="when", ordering="id")
-    def when(self, row: AuditEntry) -> SafeString | str:
-        """Show the time of the change."""
-        return time_tag(row.created_at)
-
-    @admin.display(description="object", ordering="object_id")
-    def object(self, row: AuditEntry) -> SafeString | str:
-        """Link to the object that changed."""
-        return find_link(row.object_type, row.object_id, f"{row.object_type} {row.object_id}")
+    when = shown("when", lambda row: time_tag(row.created_at), "id")
+    object = shown(
+        "object",
+        lambda row: find_link(row.object_type, row.object_id, f"{row.object_type} {row.object_id}"),
+        "object_id",
+    )
 
     def get_urls(self) -> list[URLPattern]:
         """Add the way to an object by its type and public id."""
@@ -113,7 +111,7 @@ class OutboxAdmin(SystemOwnedAdmin[Outbox]):
         "Written by services together with the change; the Kubernetes bridge and web hooks read it."
     )
     list_display = (
-        column(Outbox, "created_at"),
+        column("created_at"),
         "topic",
         "object_type",
         "object",
@@ -130,15 +128,8 @@ class OutboxAdmin(SystemOwnedAdmin[Outbox]):
         "contents",
     )
 
-    @admin.display(description="object")
-    def object(self, row: Outbox) -> SafeString | str:
-        """Link to the object that changed."""
-        return find_link(row.object_type, row.object_id)
-
-    @admin.display(description="payload")
-    def contents(self, row: Outbox) -> SafeString | str:
-        """Show what readers get."""
-        return json_block(row.payload)
+    object = shown("object", lambda row: find_link(row.object_type, row.object_id))
+    contents = shown("payload", lambda row: json_block(row.payload))
 
 
 @admin.register(Heartbeat)
@@ -146,7 +137,7 @@ class HeartbeatAdmin(SystemOwnedAdmin[Heartbeat]):
     """Signs of life of periodic jobs."""
 
     owner_note = "Beat sends a task every few seconds and a worker writes the time here."
-    list_display = ("name", column(Heartbeat, "beaten_at", "last sign of life"), "health")
+    list_display = ("name", column("beaten_at", "last sign of life"), "health")
     page_columns = ("name", "beaten_at", "health")
 
     @admin.display(description="health")
@@ -170,16 +161,15 @@ class ProcessClockAdmin(SystemOwnedAdmin[ProcessClock]):
     list_display = (
         "process",
         "deviation",
-        column(ProcessClock, "looked_at", "last look"),
+        column("looked_at", "last look"),
         "verdict",
     )
     search_fields = ("process",)
     page_columns = ("process", "deviation", "looked_at", "verdict")
 
-    @admin.display(description="deviation", ordering="deviation_seconds")
-    def deviation(self, row: ProcessClock) -> str:
-        """Show how far it is ahead, or behind."""
-        return f"{row.deviation_seconds:+.3f} s"
+    deviation = shown(
+        "deviation", lambda row: f"{row.deviation_seconds:+.3f} s", "deviation_seconds"
+    )
 
     @admin.display(description="clock")
     def verdict(self, row: ProcessClock) -> SafeString:
@@ -199,8 +189,8 @@ class LeaseAdmin(SystemOwnedAdmin[Lease]):
         "name",
         "holder",
         "epoch",
-        column(Lease, "taken_at"),
-        column(Lease, "renewed_at"),
+        column("taken_at"),
+        column("renewed_at"),
         "state",
     )
     search_fields = ("name", "holder")
@@ -220,5 +210,5 @@ class BeatEntryAdmin(SystemOwnedAdmin[BeatEntry]):
     """When beat sent what."""
 
     owner_note = "Written by the acting beat before it sends a task."
-    list_display = ("entry", column(BeatEntry, "last_run_at", "sent last"), "epoch")
+    list_display = ("entry", column("last_run_at", "sent last"), "epoch")
     page_columns = ("entry", "last_run_at", "epoch")

@@ -26,6 +26,7 @@ from console.base import (
     list_url,
     register_findable,
     row_link,
+    shown,
     text_link,
 )
 from console.placement.explorer import candidate_explorer_url
@@ -219,23 +220,11 @@ class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
             return queryset.filter(uuid=wanted), False
         return super().get_search_results(request, queryset, search_term)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: ResourceProvider) -> dict[str, Any]:
         """Show the page with the tree and the consumers."""
-        provider = self.get_object(request, object_id)
-        page = provider_page(provider) if provider is not None else None
-        context = {**(extra_context or {}), "page": page}
-        return super().change_view(request, object_id, form_url, context)
+        return {"page": provider_page(row)}
 
-    @admin.display(description="parent", ordering="parent__name")
-    def parent_link(self, row: ResourceProvider) -> SafeString | str:
-        """Link to the parent."""
-        return row_link(row.parent)
+    parent_link = shown("parent", lambda row: row_link(row.parent), "parent__name")
 
     @admin.display(description="used")
     def usage(self, row: ResourceProvider) -> SafeString | str:
@@ -252,10 +241,10 @@ class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
             count_text(len(row.inventories.all()), "classes") if row.inventories.all() else NOTHING
         )
 
-    @admin.display(description="held by")
-    def consumers(self, row: ResourceProvider) -> SafeString:
-        """Link to the consumers that hold something of it."""
-        return text_link(list_url("placement.consumer", provider=row.pk), "consumers")
+    consumers = shown(
+        "held by",
+        lambda row: text_link(list_url("placement.consumer", provider=row.pk), "consumers"),
+    )
 
 
 @admin.register(Consumer)
@@ -293,33 +282,15 @@ class ConsumerAdmin(SystemOwnedAdmin[Consumer]):
             return queryset.filter(uuid=wanted), False
         return super().get_search_results(request, queryset, search_term)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def page_parts(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         """Show the page with the allocations."""
-        consumer = self.get_object(request, object_id)
-        page = consumer_page(consumer) if consumer is not None else None
-        context = {**(extra_context or {}), "page": page}
-        return super().change_view(request, object_id, form_url, context)
+        return {"page": consumer_page(row)}
 
-    @admin.display(description="type", ordering="type__name")
-    def kind(self, row: Consumer) -> str:
-        """Name the type."""
-        return row.type.name if row.type else NOTHING
-
-    @admin.display(description="project", ordering="project__external_id")
-    def project_link(self, row: Consumer) -> SafeString | str:
-        """Link to the project."""
-        return find_link("project", row.project.external_id)
-
-    @admin.display(description="user", ordering="user__external_id")
-    def user_name(self, row: Consumer) -> str:
-        """Name the user."""
-        return row.user.external_id
+    kind = shown("type", lambda row: row.type.name if row.type else NOTHING, "type__name")
+    project_link = shown(
+        "project", lambda row: find_link("project", row.project.external_id), "project__external_id"
+    )
+    user_name = shown("user", lambda row: row.user.external_id, "user__external_id")
 
     @admin.display(description="holds")
     def holds(self, row: Consumer) -> SafeString | str:
@@ -359,10 +330,7 @@ class TraitAdmin(SystemOwnedAdmin[Trait]):
         context = {**(extra_context or {}), "unknown_traits": flavors_with_unknown_traits()}
         return super().changelist_view(request, context)
 
-    @admin.display(description="origin")
-    def is_standard_badge(self, row: Trait) -> SafeString:
-        """Say where the name comes from."""
-        return origin_badge(is_standard=row.is_standard)
+    is_standard_badge = shown("origin", lambda row: origin_badge(is_standard=row.is_standard))
 
     @admin.display(description="used by", ordering="provider_count")
     def used_by(self, row: Trait) -> SafeString:
@@ -390,10 +358,7 @@ class ResourceClassAdmin(SystemOwnedAdmin[ResourceClass]):
         rows: QuerySet[ResourceClass] = super().get_queryset(request)
         return rows.annotate(provider_count=_count(Inventory, "resource_class"))
 
-    @admin.display(description="origin")
-    def is_standard_badge(self, row: ResourceClass) -> SafeString:
-        """Say where the name comes from."""
-        return origin_badge(is_standard=row.is_standard)
+    is_standard_badge = shown("origin", lambda row: origin_badge(is_standard=row.is_standard))
 
     @admin.display(description="used by", ordering="provider_count")
     def used_by(self, row: ResourceClass) -> SafeString:
@@ -427,10 +392,9 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
             return queryset.filter(uuid=wanted), False
         return super().get_search_results(request, queryset, search_term)
 
-    @admin.display(description="providers", ordering="provider_count")
-    def members(self, row: Aggregate) -> str:
-        """Count the providers."""
-        return count_text(getattr(row, "provider_count", 0))
+    members = shown(
+        "providers", lambda row: count_text(getattr(row, "provider_count", 0)), "provider_count"
+    )
 
     @admin.display(description="providers")
     def member_names(self, row: Aggregate) -> SafeString | str:

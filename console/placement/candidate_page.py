@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
-from django.utils.safestring import SafeString
-
-from console.base import row_url
+from console.base import PageData, row_url
 from console.capacity.decision_pictures import funnel_bar
 from core.text import NOTHING, count_text, plural
 from journal.heavy import ComputationTooLong, Length, TooManyComputations, heavy_question
@@ -35,76 +32,20 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLine:
-    """One step of a funnel."""
-
-    title: str
-    bar: SafeString
-    summary: str
-    has_removed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartFunnel:
-    """The funnel of one part of the request."""
-
-    title: str
-    start_bar: SafeString
-    started: str
-    steps: Sequence[StepLine]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedProvider:
-    """A provider with a link to its page."""
-
-    name: str
-    url: str
-    amounts: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeLine:
-    """A tree that comes near."""
-
-    provider: NamedProvider
-    options: str
-    missing: str
-    held: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidatePage:
-    """Everything on the page; ``problem`` alone where the query is refused."""
-
-    query: str
-    problem: str = ""
-    tone: str = "idle"
-    icon: str = "search"
-    title: str = ""
-    sentence: str = ""
-    funnels: Sequence[PartFunnel] = ()
-    remedies: Sequence[str] = ()
-    nearest: Sequence[TreeLine] = ()
-    candidates: Sequence[Sequence[NamedProvider]] = ()
-    candidates_note: str = ""
-
-
-def candidate_page(query: str) -> CandidatePage:
+def candidate_page(query: str) -> PageData:
     """Return the page of a query, as it stands after the question mark of a request."""
     text = query.strip().removeprefix("?").replace("\n", "").replace("\r", "")
     if not text:
-        return CandidatePage(query="")
+        return PageData(query="")
     try:
         with heavy_question(Length.SHORT):
             explored = explored_query(text, MAX_MINOR, limit=MOST_SHOWN)
     except (TooManyComputations, ComputationTooLong) as error:
-        return CandidatePage(
+        return PageData(
             query=text, problem=error.message, tone="warn", icon="error", title="Not now"
         )
     except BadRequest as error:
-        return CandidatePage(
+        return PageData(
             query=text, problem=error.message, tone="warn", icon="error", title="Not a query"
         )
     snapshot, explanation, found = explored
@@ -113,7 +54,7 @@ def candidate_page(query: str) -> CandidatePage:
     known = _providers([*roots, *(snapshot.uuid_of(row) for row in used)])
     count = explanation.candidates
     shown = f"{count_text(count)} or more" if count >= MOST_COUNTED else str(count)
-    return CandidatePage(
+    return PageData(
         query=text,
         tone="ok" if count else "bad",
         icon="check_circle" if count else "block",
@@ -145,13 +86,13 @@ def _part_title(part: SlotFunnel) -> str:
     return f"{name}: {asked or 'a provider without resources'}"
 
 
-def _funnel(explanation: Explanation, part: SlotFunnel) -> PartFunnel:
+def _funnel(explanation: Explanation, part: SlotFunnel) -> PageData:
     started = explanation.providers
     lines = []
     for step in part.steps:
         title = _KINDS[step.constraint].format(step.asked.removeprefix("!"))
         lines.append(
-            StepLine(
+            PageData(
                 title=title,
                 bar=funnel_bar(
                     before=step.left_providers + step.removed_providers,
@@ -164,7 +105,7 @@ def _funnel(explanation: Explanation, part: SlotFunnel) -> PartFunnel:
             )
         )
     words = plural(started, "provider")
-    return PartFunnel(
+    return PageData(
         title=_part_title(part),
         start_bar=funnel_bar(before=started, remaining=started, started=started, title=words),
         started=words,
@@ -177,14 +118,14 @@ def _step_summary(step: FunnelStep) -> str:
     return f"-{count_text(step.removed_providers)}, {left}" if step.removed_providers else left
 
 
-def _nearest(explanation: Explanation, known: Mapping[str, NamedProvider]) -> Sequence[TreeLine]:
+def _nearest(explanation: Explanation, known: Mapping[str, PageData]) -> Sequence[PageData]:
     if explanation.candidates:
         return ()
     held = held_by_uuid([tree.root for tree in explanation.nearest])
     titles = [_part_title(part) for part in explanation.parts]
     return [
-        TreeLine(
-            provider=known.get(tree.root, NamedProvider(name=tree.root, url="")),
+        PageData(
+            provider=known.get(tree.root, PageData(name=tree.root, url="")),
             options=", ".join(str(count) for count in tree.options),
             missing="; ".join(titles[number] for number in tree.missing) or NOTHING,
             held=f"{held[tree.root].vcpus} VCPU, {held[tree.root].memory_mib} MEMORY_MB"
@@ -196,8 +137,8 @@ def _nearest(explanation: Explanation, known: Mapping[str, NamedProvider]) -> Se
 
 
 def _candidates(
-    snapshot: Snapshot, found: Candidates, known: Mapping[str, NamedProvider]
-) -> Sequence[Sequence[NamedProvider]]:
+    snapshot: Snapshot, found: Candidates, known: Mapping[str, PageData]
+) -> Sequence[Sequence[PageData]]:
     lines = []
     for number in range(len(found)):
         amounts: dict[str, dict[str, int]] = {}
@@ -207,7 +148,7 @@ def _candidates(
                 mine[name] = mine.get(name, 0) + amount
         lines.append(
             [
-                NamedProvider(
+                PageData(
                     name=known[uuid].name if uuid in known else uuid,
                     url=known[uuid].url if uuid in known else "",
                     amounts=", ".join(f"{name} {amount}" for name, amount in asked.items()),
@@ -218,6 +159,6 @@ def _candidates(
     return lines
 
 
-def _providers(uuids: Collection[str]) -> Mapping[str, NamedProvider]:
+def _providers(uuids: Collection[str]) -> Mapping[str, PageData]:
     rows = ResourceProvider.objects.filter(uuid__in=set(uuids)).only("uuid", "name")
-    return {str(row.uuid): NamedProvider(name=row.name, url=row_url(row)) for row in rows}
+    return {str(row.uuid): PageData(name=row.name, url=row_url(row)) for row in rows}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.utils.safestring import SafeString
 
-from console.base import find_link, find_url, list_url, row_url, time_tag
+from console.base import PageData, find_link, find_url, list_url, row_url, time_tag
 from console.charts import Segment, stacked_bar
 from core.text import count_text, memory_short, percent_text, plural
 from hosts.models import Host, Instance
@@ -41,91 +39,6 @@ _DEEPEST_INDENT = 8
 RowT = TypeVar("RowT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryLine:
-    """One inventory, for a person.
-
-    Attributes:
-        resource: Its class.
-        resource_url: Page of the class.
-        bar: How full it is.
-        summary: Used and free in words.
-        terms: What decides the capacity, and the limits of a single allocation.
-        is_over: Whether more is used than it has.
-        held: What commitments and failover hold of it beside the VMs; empty for nothing.
-    """
-
-    resource: str
-    resource_url: str
-    bar: SafeString
-    summary: str
-    terms: str
-    is_over: bool
-    held: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderLine:
-    """One provider of a tree; ``depth`` counts from the root."""
-
-    name: str
-    url: str
-    uuid: str
-    depth: int
-    is_shown: bool
-    inventories: tuple[InventoryLine, ...]
-    traits: tuple[str, ...]
-    aggregates: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLine:
-    """What a consumer has of a provider; ``who`` and ``url`` name the other side."""
-
-    who: str
-    url: str
-    vm_name: str
-    vm_url: str
-    kind: str
-    amounts: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventLine:
-    """One change of what a consumer holds; ``other`` is the provider, or the consumer."""
-
-    moment: SafeString | str
-    other: SafeString | str
-    change: str
-    actor: str
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderPage:
-    """What a provider's page shows beside its columns."""
-
-    legend: tuple[tuple[str, str], ...]
-    tree: tuple[ProviderLine, ...]
-    tree_note: str
-    held: tuple[HeldLine, ...]
-    held_note: str
-    held_url: str
-    history: tuple[EventLine, ...]
-    host_name: str
-    host_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerPage:
-    """What a consumer's page shows beside its columns."""
-
-    held: tuple[HeldLine, ...]
-    history: tuple[EventLine, ...]
-    vm_name: str
-    vm_url: str
-
-
 def amount_text(resource_class: str, amount_units: int) -> str:
     """Write an amount of a resource class: memory and disk with binary units, others counted."""
     unit_bytes = _BYTES_PER_UNIT.get(resource_class)
@@ -134,7 +47,7 @@ def amount_text(resource_class: str, amount_units: int) -> str:
     )
 
 
-def inventory_line(row: Inventory, *, held_units: int = 0) -> InventoryLine:
+def inventory_line(row: Inventory, *, held_units: int = 0) -> PageData:
     """Return an inventory for a page; its resource class is read along.
 
     Args:
@@ -168,7 +81,7 @@ def inventory_line(row: Inventory, *, held_units: int = 0) -> InventoryLine:
         f"ratio {row.allocation_ratio:g}; one allocation {count_text(row.min_unit)} to "
         f"{count_text(row.max_unit)} in steps of {count_text(row.step_size)}"
     )
-    return InventoryLine(
+    return PageData(
         resource=name,
         resource_url=row_url(row.resource_class),
         bar=stacked_bar(segments, capacity_units=capacity + reserved, title=f"{name}: {summary}"),
@@ -179,7 +92,7 @@ def inventory_line(row: Inventory, *, held_units: int = 0) -> InventoryLine:
     )
 
 
-def provider_page(provider: ResourceProvider) -> ProviderPage:
+def provider_page(provider: ResourceProvider) -> PageData:
     """Return the page of a provider: its tree with inventories, and who holds what of it."""
     members = list(
         ResourceProvider.objects.filter(root=provider.root_id).order_by("id")[: TREE_SHOWN + 1]
@@ -192,7 +105,7 @@ def provider_page(provider: ResourceProvider) -> ProviderPage:
     consumers = Consumer.objects.filter(allocations__provider=provider).distinct()
     total = consumers.count()
     host = Host.objects.filter(openstack_id=str(provider.uuid)).first()
-    return ProviderPage(
+    return PageData(
         legend=USAGE_LEGEND,
         tree=_tree_lines(members, shown=provider.pk),
         tree_note=tree_note,
@@ -207,10 +120,10 @@ def provider_page(provider: ResourceProvider) -> ProviderPage:
     )
 
 
-def consumer_page(consumer: Consumer) -> ConsumerPage:
+def consumer_page(consumer: Consumer) -> PageData:
     """Return the page of a consumer: what it holds where, and the VM it is."""
     vm = Instance.objects.filter(openstack_id=str(consumer.uuid)).first()
-    return ConsumerPage(
+    return PageData(
         held=_provider_lines(consumer),
         history=_history("provider", consumer_uuid=consumer.uuid),
         vm_name=vm.name if vm else "",
@@ -220,7 +133,7 @@ def consumer_page(consumer: Consumer) -> ConsumerPage:
 
 def _consumer_lines(
     provider: ResourceProvider, consumers: QuerySet[Consumer]
-) -> tuple[HeldLine, ...]:
+) -> tuple[PageData, ...]:
     """Return what each consumer holds of a provider, and which VM it is, in three queries."""
     rows = list(consumers.select_related("type"))
     held = _grouped(
@@ -234,7 +147,7 @@ def _consumer_lines(
         Instance.objects.filter(openstack_id__in=uuids).values_list("openstack_id", "name")
     )
     return tuple(
-        HeldLine(
+        PageData(
             who=str(row.uuid),
             url=row_url(row),
             vm_name=names.get(str(row.uuid), ""),
@@ -246,7 +159,7 @@ def _consumer_lines(
     )
 
 
-def _provider_lines(consumer: Consumer) -> tuple[HeldLine, ...]:
+def _provider_lines(consumer: Consumer) -> tuple[PageData, ...]:
     """Return what a consumer holds of each provider."""
     allocations = list(
         Allocation.objects.filter(consumer=consumer)
@@ -256,7 +169,7 @@ def _provider_lines(consumer: Consumer) -> tuple[HeldLine, ...]:
     held = _grouped((row.provider_id, _amount(row)) for row in allocations)
     providers = {row.provider_id: row.provider for row in allocations}
     return tuple(
-        HeldLine(
+        PageData(
             who=provider.name,
             url=row_url(provider),
             vm_name="",
@@ -273,7 +186,7 @@ def _amount(row: Allocation) -> str:
     return f"{name} {amount_text(name, row.used)}"
 
 
-def _history(other: str, **lookups: UUID) -> tuple[EventLine, ...]:
+def _history(other: str, **lookups: UUID) -> tuple[PageData, ...]:
     """Return the newest events, newest first.
 
     Args:
@@ -282,7 +195,7 @@ def _history(other: str, **lookups: UUID) -> tuple[EventLine, ...]:
     """
     events = AllocationEvent.objects.filter(**lookups).order_by("-id")[:EVENTS_SHOWN]
     return tuple(
-        EventLine(
+        PageData(
             moment=time_tag(event.created_at),
             other=find_link(other, str(getattr(event, f"{other}_uuid"))),
             change=(
@@ -296,7 +209,7 @@ def _history(other: str, **lookups: UUID) -> tuple[EventLine, ...]:
     )
 
 
-def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[ProviderLine, ...]:
+def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[PageData, ...]:
     """Order a tree depth first, children by name; a provider whose parent is cut off is a top."""
     children: dict[int | None, list[ResourceProvider]] = defaultdict(list)
     known = {row.pk for row in members}
@@ -316,12 +229,12 @@ def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[Pro
         .values_list("provider_id", "trait__name")
     )
     aggregates = _aggregates_of(pks)
-    lines: list[ProviderLine] = []
+    lines: list[PageData] = []
     waiting = [(row, 0) for row in sorted(children[None], key=_by_name, reverse=True)]
     while waiting:
         row, depth = waiting.pop()
         lines.append(
-            ProviderLine(
+            PageData(
                 name=row.name,
                 url=row_url(row),
                 uuid=str(row.uuid),
