@@ -7,7 +7,7 @@ are written through services, which audit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -341,6 +341,26 @@ class ChoiceFilter(admin.SimpleListFilter):
         """Keep the rows that have the chosen word."""
         chosen = self.value()
         return queryset if chosen is None else queryset.filter(**{self.field: chosen})
+
+
+class AnswerFilter(admin.SimpleListFilter):
+    """A filter over words that stand for conditions."""
+
+    answers: Mapping[str, tuple[str, Callable[[], models.Q]]] = {}
+    """Query value to its label and the condition of the rows to keep."""
+
+    def lookups(
+        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
+    ) -> Sequence[tuple[str, str]]:
+        """Return the choices of the filter."""
+        return [(word, label) for word, (label, _) in self.answers.items()]
+
+    def queryset(
+        self, request: HttpRequest, queryset: models.QuerySet[Any]
+    ) -> models.QuerySet[Any]:
+        """Keep the rows that the chosen word stands for."""
+        chosen = self.answers.get(self.value() or "")
+        return queryset if chosen is None else queryset.filter(chosen[1]())
 
 
 def request_actor(request: HttpRequest) -> Actor:

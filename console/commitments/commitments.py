@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from commitments.models import Commitment, CommitmentEvent, ServiceInfoVersion
 from console.base import (
+    AnswerFilter,
     SystemOwnedAdmin,
     badge,
     column,
@@ -41,23 +41,15 @@ from journal.clock import database_now
 register_findable("commitment", Commitment, "commitment_uuid")
 
 
-class FulfilledFilter(admin.SimpleListFilter):
+class FulfilledFilter(AnswerFilter):
     """Live commitments by whether they are held as promised."""
 
     title = "held as promised"
     parameter_name = "fulfilled"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return both answers."""
-        return [("no", "live, not held"), ("yes", "held")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Keep commitments by whether they are held."""
-        if self.value() == "no":
-            return queryset.filter(unfulfilled_filter(database_now()))
-        return queryset.filter(ready_status=True) if self.value() == "yes" else queryset
+    answers = {
+        "no": ("live, not held", lambda: unfulfilled_filter(database_now())),
+        "yes": ("held", lambda: Q(ready_status=True)),
+    }
 
 
 @admin.register(Commitment)

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from django.conf import settings
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.db.models import Q
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from commitments.models import AssignmentPeriod, UsageCheck
-from console.base import SystemOwnedAdmin, badge, column, link, shown, time_tag
+from console.base import AnswerFilter, SystemOwnedAdmin, badge, column, link, shown, time_tag
 from core.text import NOTHING, duration_text
 
 
-class OpenFilter(admin.SimpleListFilter):
+class OpenFilter(AnswerFilter):
     """Periods by whether they still last."""
 
     title = "lasting"
     parameter_name = "lasting"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return both answers."""
-        return [("yes", "still covered"), ("no", "over")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Keep periods by whether they have an end."""
-        if self.value() in {"yes", "no"}:
-            return queryset.filter(valid_to__isnull=self.value() == "yes")
-        return queryset
+    answers = {
+        "yes": ("still covered", lambda: Q(valid_to__isnull=True)),
+        "no": ("over", lambda: Q(valid_to__isnull=False)),
+    }
 
 
 @admin.register(AssignmentPeriod)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib import admin
 from django.db.models import F, Func, Q, QuerySet
 from django.http import HttpRequest
 
-from console.base import ChoiceFilter
+from console.base import AnswerFilter, ChoiceFilter
 from hosts.models import Host, HostState, HostStatus, Maintenance
 
 READY_HOST = Q(
@@ -51,20 +50,9 @@ class TraitFilter(ChoiceFilter):
         return queryset if chosen is None else queryset.filter(traits__contains=[chosen])
 
 
-class ReadyFilter(admin.SimpleListFilter):
+class ReadyFilter(AnswerFilter):
     """Hosts that take new VMs and slots, or do not."""
 
     title = "ready"
     parameter_name = "ready"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return both answers."""
-        return [("yes", "ready"), ("no", "not ready")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Keep hosts by whether they are ready."""
-        if self.value() == "yes":
-            return queryset.filter(READY_HOST)
-        return queryset.exclude(READY_HOST) if self.value() == "no" else queryset
+    answers = {"yes": ("ready", lambda: READY_HOST), "no": ("not ready", lambda: ~READY_HOST)}

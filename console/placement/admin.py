@@ -19,7 +19,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from console.base import (
+    AnswerFilter,
     ChoiceFilter,
+    RowT,
     SystemOwnedAdmin,
     badge,
     find_link,
@@ -90,43 +92,26 @@ class ClassInUseFilter(ChoiceFilter):
         return [(name, name) for name in names]
 
 
-class NestingFilter(admin.SimpleListFilter):
+class NestingFilter(AnswerFilter):
     """Roots of trees, or what is below them."""
 
     title = "place in its tree"
     parameter_name = "place"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return both places."""
-        return [("root", "root"), ("nested", "nested")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Keep providers by their place."""
-        if self.value() not in {"root", "nested"}:
-            return queryset
-        return queryset.filter(parent__isnull=self.value() == "root")
+    answers = {
+        "root": ("root", lambda: Q(parent__isnull=True)),
+        "nested": ("nested", lambda: Q(parent__isnull=False)),
+    }
 
 
-class OriginOfNameFilter(admin.SimpleListFilter):
+class OriginOfNameFilter(AnswerFilter):
     """Standard names, or those that operators made."""
 
     title = "origin"
     parameter_name = "origin"
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return both origins."""
-        return [("standard", "standard"), ("custom", "custom")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Keep names by their prefix."""
-        is_custom = Q(name__startswith="CUSTOM_")
-        if self.value() == "custom":
-            return queryset.filter(is_custom)
-        return queryset.exclude(is_custom) if self.value() == "standard" else queryset
+    answers = {
+        "standard": ("standard", lambda: ~Q(name__startswith="CUSTOM_")),
+        "custom": ("custom", lambda: Q(name__startswith="CUSTOM_")),
+    }
 
 
 class ConsumerTypeFilter(ChoiceFilter):
@@ -177,8 +162,21 @@ class HolderFilter(admin.SimpleListFilter):
         return given if given.isascii() and given.isdigit() and len(given) < 19 else ""  # noqa: PLR2004 - bigint
 
 
+class FoundByUuid(SystemOwnedAdmin[RowT]):
+    """Rows that a search finds by their uuid when the text is one."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[RowT], search_term: str
+    ) -> tuple[QuerySet[RowT], bool]:
+        """Find by uuid, else by the fields of the list."""
+        try:
+            return queryset.filter(uuid=UUID(search_term.strip())), False
+        except ValueError:
+            return super().get_search_results(request, queryset, search_term)
+
+
 @admin.register(ResourceProvider)
-class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
+class ResourceProviderAdmin(FoundByUuid[ResourceProvider]):
     """Providers with their trees and what is used of them."""
 
     owner_note = API_NOTE
@@ -211,15 +209,6 @@ class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
         rows: QuerySet[ResourceProvider] = super().get_queryset(request)
         return rows.prefetch_related("inventories__resource_class")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[ResourceProvider], search_term: str
-    ) -> tuple[QuerySet[ResourceProvider], bool]:
-        """Find by uuid when the text is one, else by name."""
-        wanted = as_uuid(search_term)
-        if wanted is not None:
-            return queryset.filter(uuid=wanted), False
-        return super().get_search_results(request, queryset, search_term)
-
     def page_parts(self, request: HttpRequest, row: ResourceProvider) -> dict[str, Any]:
         """Show the page with the tree and the consumers."""
         return {"page": provider_page(row)}
@@ -248,7 +237,7 @@ class ResourceProviderAdmin(SystemOwnedAdmin[ResourceProvider]):
 
 
 @admin.register(Consumer)
-class ConsumerAdmin(SystemOwnedAdmin[Consumer]):
+class ConsumerAdmin(FoundByUuid[Consumer]):
     """Consumers with what they hold."""
 
     owner_note = API_NOTE
@@ -272,15 +261,6 @@ class ConsumerAdmin(SystemOwnedAdmin[Consumer]):
         """Read consumers with what they hold."""
         rows: QuerySet[Consumer] = super().get_queryset(request)
         return rows.prefetch_related("allocations__provider", "allocations__resource_class")
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Consumer], search_term: str
-    ) -> tuple[QuerySet[Consumer], bool]:
-        """Find by uuid when the text is one, else by project."""
-        wanted = as_uuid(search_term)
-        if wanted is not None:
-            return queryset.filter(uuid=wanted), False
-        return super().get_search_results(request, queryset, search_term)
 
     def page_parts(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
         """Show the page with the allocations."""
@@ -369,7 +349,7 @@ class ResourceClassAdmin(SystemOwnedAdmin[ResourceClass]):
 
 
 @admin.register(Aggregate)
-class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
+class AggregateAdmin(FoundByUuid[Aggregate]):
     """Labels that group providers."""
 
     owner_note = API_NOTE
@@ -383,15 +363,6 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
         rows: QuerySet[Aggregate] = super().get_queryset(request)
         return rows.annotate(provider_count=_count(ProviderAggregate, "aggregate"))
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Aggregate], search_term: str
-    ) -> tuple[QuerySet[Aggregate], bool]:
-        """Find by uuid when the text is one, else by name."""
-        wanted = as_uuid(search_term)
-        if wanted is not None:
-            return queryset.filter(uuid=wanted), False
-        return super().get_search_results(request, queryset, search_term)
-
     members = shown(
         "providers", lambda row: count_text(getattr(row, "provider_count", 0)), "provider_count"
     )
@@ -401,14 +372,6 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
         """Link to the first providers."""
         links = ((text_link(url, name),) for name, url in member_links(row))
         return format_html_join(", ", "{}", links) or NOTHING
-
-
-def as_uuid(text: str) -> UUID | None:
-    """Return the uuid that a text spells, None for any other text."""
-    try:
-        return UUID(text.strip())
-    except ValueError:
-        return None
 
 
 def origin_badge(*, is_standard: bool) -> SafeString:
