@@ -14,6 +14,7 @@ from django.db import connection
 from django.utils import timezone
 from rich.console import Console
 
+from benchmarks.exact_bound import BoundVm, exact_bound, has_solver
 from benchmarks.failover_rebalancing import rebalancing_rows
 from benchmarks.failover_region import add_vms, fill_failover_region, move_some_vms, move_vms
 from benchmarks.failover_zones import RoomyChooser, model_zone
@@ -26,7 +27,6 @@ from failover.domain.covering import plan_cover
 from failover.domain.drill_columns import coverage_costs, drill_state_of
 from failover.domain.drill_report import drill_hosts, drill_pairs
 from failover.domain.engine import EligibilityEngine
-from failover.domain.exact_bound import BoundVm, exact_bound, has_solver
 from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
 from failover.domain.shadow import zone_after
 from failover.domain.zone_columns import ZoneSnapshot

@@ -189,14 +189,6 @@ class DecisionRecord:
         )
         return tuple((step, seconds) for step, seconds in traces if seconds is not None)
 
-    @property
-    def last_removing_filter(self) -> str | None:
-        """Return the filter that removed the last host; None if one is left or none was there."""
-        for trace in self.filters:
-            if trace.removed_count and not trace.remaining:
-                return trace.step
-        return None
-
     def top(self, count: int) -> tuple[Candidate, ...]:
         """Return the best hosts with each weigher's contribution; keys of hosts are not known."""
         return tuple(

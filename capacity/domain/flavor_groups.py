@@ -20,18 +20,6 @@ SKIPPED_DUPLICATE_NAME = "duplicate_flavor_name"
 SKIPPED_INVALID_GROUP = "invalid_flavor_group"
 
 
-class FlavorNotInAnyGroup(LookupError):  # noqa: N818 - the specification gives the name
-    """A flavor name that belongs to no flavor group.
-
-    Attributes:
-        flavor_name: The name asked for.
-    """
-
-    def __init__(self, flavor_name: str) -> None:
-        super().__init__(f"flavor {flavor_name!r} is not in any flavor group")
-        self.flavor_name = flavor_name
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorSpec:
     """A Nova flavor as far as capacity needs it.
@@ -208,21 +196,6 @@ def build_flavor_groups(
         else:
             skipped.update((flavor.name, SKIPPED_INVALID_GROUP) for flavor in group.flavors)
     return FlavorGroupBuild(groups=tuple(groups), skipped=tuple(sorted(skipped)))
-
-
-def find_flavor(groups: Iterable[FlavorGroupDef], flavor_name: str) -> tuple[str, FlavorSpec]:
-    """Return the group name and the definition of a flavor.
-
-    Raises:
-        FlavorNotInAnyGroup: No group has a flavor of that name.
-
-    Source: spec commitments, 4.6.
-    """
-    for group in groups:
-        for flavor in group.flavors:
-            if flavor.name == flavor_name:
-                return group.name, flavor
-    raise FlavorNotInAnyGroup(flavor_name)
 
 
 def _is_served(flavor: FlavorSpec) -> bool:

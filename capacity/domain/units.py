@@ -170,41 +170,6 @@ def format_unit(unit: Unit) -> str:
     return symbol if multiple == 1 else f"{multiple} {symbol}"
 
 
-def convert_amount(amount: int, source: Unit, target: Unit) -> int:
-    """Return an amount of one unit expressed in another.
-
-    Args:
-        amount: Amount in ``source`` units, not negative.
-        source: Unit of ``amount``.
-        target: Unit of the result.
-
-    Raises:
-        UnitError: One unit counts and the other measures, or the result is not an integer.
-
-    Source: spec liquid, 5.
-    """
-    if source.is_counted != target.is_counted:
-        raise UnitError(f"cannot convert {amount} {str(source) or '(no unit)'} to {target}")
-    converted, rest = divmod(amount * source.factor, target.factor)
-    if rest:
-        raise UnitError(f"{amount} {source} is not a whole number of {target}")
-    return converted
-
-
-def parse_amount(text: str, target: Unit) -> int:
-    """Read an amount with an optional unit, such as ``10 GiB`` or ``42``, in a target unit.
-
-    Raises:
-        UnitError: The text is malformed, or its unit does not convert to an integer.
-
-    Source: spec liquid, 5.
-    """
-    number, _, symbol = text.partition(" ")
-    if not re.fullmatch("[0-9]{1,20}", number) or (symbol == "" and " " in text):
-        raise UnitError(f"not an amount: {text!r}")
-    return convert_amount(int(number), parse_unit(symbol), target)
-
-
 def usage_units(
     memory_bytes: int,
     *,

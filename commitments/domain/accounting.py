@@ -9,7 +9,6 @@ from enum import StrEnum
 
 INSUFFICIENT_CAPACITY = "insufficient capacity"
 INSUFFICIENT_CORES = "insufficient CPU cores"
-FLAVORS_NOT_READY = "flavor knowledge not ready"
 WAITING_FOR_CORES = "waiting for CPU capacity data"
 WAITING_FOR_PLACEMENT = "waiting for reservation placement"
 TIMEOUT_HEAD = "timeout reached while processing commitment changes"
@@ -83,22 +82,6 @@ def slots_message(ready: int, expected: int) -> str:
     Source: spec commitments, 8.6.
     """
     return f"{INSUFFICIENT_CAPACITY}: {ready}/{expected} reservation slots could be placed"
-
-
-def slot_limit_message(new_slots: int, limit: int) -> str:
-    """Return why a commitment of too many new slots is refused.
-
-    Source: spec liquid, 11.5.
-    """
-    return f"commitment would create {new_slots} new reservation slots, exceeds limit of {limit}"
-
-
-def flavors_not_ready_message(cause: str) -> str:
-    """Return why nothing can be decided before flavor groups are known.
-
-    Source: spec liquid, 11.5.
-    """
-    return f"{FLAVORS_NOT_READY}: {cause}"
 
 
 def rejection_reason(rejected: Sequence[RejectedCommitment]) -> str:

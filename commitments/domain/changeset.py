@@ -169,11 +169,6 @@ class CommitmentMove:
     departure: ChangeEntry
     arrival: ChangeEntry
 
-    @property
-    def is_between_projects(self) -> bool:
-        """Whether the project changes; otherwise the move is a conversion."""
-        return self.departure.project_id != self.arrival.project_id
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedChanges:

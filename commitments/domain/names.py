@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from capacity.ledger.slot_request import COMMITMENT_PREFIX
 from commitments.domain.statuses import ResourceType
@@ -14,8 +13,6 @@ CORES_SUFFIX = "_cores"
 INSTANCES_SUFFIX = "_instances"
 
 _COMMITMENT_UUID = re.compile(r"[a-zA-Z0-9-]{6,40}")
-_SLOT_NUMBER = re.compile(r"[0-9]{1,9}")
-_MIN_SLOT_NAME_PARTS = 3
 
 
 class InvalidResourceName(ValueError):  # noqa: N818 - the specification gives the name
@@ -79,34 +76,6 @@ def commitment_uuid_from_slot_name(name: str) -> str:
     """
     rest = name.removeprefix(COMMITMENT_PREFIX)
     return rest.rpartition("-")[0] or rest
-
-
-def slot_index_from_name(name: str) -> int | None:
-    """Return the number at the end of a slot name, None if it has none.
-
-    Source: spec commitments, 5.5.
-    """
-    parts = name.split("-")
-    if len(parts) < _MIN_SLOT_NAME_PARTS or not _SLOT_NUMBER.fullmatch(parts[-1]):
-        return None
-    return int(parts[-1])
-
-
-def max_slot_index(names: Iterable[str]) -> int:
-    """Return the highest slot number among names, -1 if none has one.
-
-    Source: spec commitments, 5.5.
-    """
-    indexes = (slot_index_from_name(name) for name in names)
-    return max((index for index in indexes if index is not None), default=-1)
-
-
-def next_slot_index(names: Iterable[str]) -> int:
-    """Return the number of the next slot; gaps are never filled.
-
-    Source: spec commitments, 5.5.
-    """
-    return max_slot_index(names) + 1
 
 
 def _group_between(resource_name: str, suffix: str) -> str:

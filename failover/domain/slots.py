@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +53,3 @@ class FailoverSlot:
         """Return the reservation without some users."""
         gone = frozenset(vm_uuids)
         return replace(self, users=tuple(u for u in self.users if u.vm_uuid not in gone))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZoneCover:
-    """Hosts, VMs and reservations of a zone as plain values, for tests and small questions.
-
-    Attributes:
-        hosts: Names of all hosts.
-        vm_hosts: VM uuid -> host it runs on.
-        slots: Failover reservations.
-    """
-
-    hosts: frozenset[str]
-    vm_hosts: Mapping[str, str]
-    slots: tuple[FailoverSlot, ...] = field(default=())

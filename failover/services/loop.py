@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -158,16 +158,6 @@ def reconcile_zone(
             _failed(run, row, error)
             raise
         return _finished(run, row)
-
-
-def reconcile_zones(
-    zones: Iterable[str] | None = None, *, request_id: str, is_dry_run: bool = False
-) -> list[ZoneRun]:
-    """Run the loop once in some zones, all when left out, one after the other."""
-    return [
-        reconcile_zone(zone, request_id=request_id, is_dry_run=is_dry_run)
-        for zone in (failover_zones() if zones is None else zones)
-    ]
 
 
 def due_zones(now: datetime | None = None) -> list[str]:

@@ -14,8 +14,6 @@ from hosts.region.inventory import HYPERVISORS
 from hosts.region.run import ImportRun
 from hosts.region.staging import rows_of
 
-IN_USE = "in_use"
-
 
 def protecting_fields(
     model: type[models.Model],

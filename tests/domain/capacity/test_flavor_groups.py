@@ -6,11 +6,9 @@ from hypothesis import strategies as st
 
 from capacity.domain.flavor_groups import (
     FlavorGroupDef,
-    FlavorNotInAnyGroup,
     FlavorSpec,
     GroupRule,
     build_flavor_groups,
-    find_flavor,
     flavor_group_problem,
 )
 from scheduling.resources import MIB
@@ -197,20 +195,6 @@ def test_group_validation_follows_the_table(
 
     assert (flavor_group_problem(group) is None) == is_valid
     assert group.has_fixed_ratio == is_fixed
-
-
-def test_a_flavor_is_found_with_its_group() -> None:
-    groups = build_flavor_groups(SPEC_FLAVORS).groups
-
-    assert find_flavor(groups, "gp_c4_m16_ch") == ("ch", SPEC_FLAVORS[8])
-
-
-def test_a_flavor_outside_all_groups_is_an_error_that_names_it() -> None:
-    groups = build_flavor_groups(SPEC_FLAVORS).groups
-
-    with pytest.raises(FlavorNotInAnyGroup, match="vmwa_c32_m512_v1") as caught:
-        find_flavor(groups, "vmwa_c32_m512_v1")
-    assert caught.value.flavor_name == "vmwa_c32_m512_v1"
 
 
 @given(

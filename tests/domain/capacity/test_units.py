@@ -9,12 +9,10 @@ from capacity.domain.units import (
     Unit,
     UnitError,
     bytes_to_declared_units,
-    convert_amount,
     declared_units_to_bytes,
     declared_units_to_gib,
     format_unit,
     gib_to_declared_units,
-    parse_amount,
     parse_unit,
     ram_unit_mib,
     ram_unit_text,
@@ -163,41 +161,6 @@ def test_printing_a_unit_loses_nothing(base: str, factor: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "target", "expected"),
-    [
-        ("10 GiB", "MiB", 10240),
-        ("42", "", 42),
-        ("2048 KiB", "MiB", 2),
-        ("10 piece", "piece", 10),
-        ("10", "piece", 10),
-    ],
-)
-def test_an_amount_converts_to_an_integer(text: str, target: str, expected: int) -> None:
-    assert parse_amount(text, parse_unit(target)) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("10 KiB", "MiB"),
-        ("10", "MiB"),
-        ("42 MiB", ""),
-        ("x", ""),
-        ("", ""),
-        ("10 ", ""),
-        ("-1", ""),
-    ],
-)
-def test_an_amount_that_does_not_convert_is_an_error(text: str, target: str) -> None:
-    with pytest.raises(UnitError):
-        parse_amount(text, parse_unit(target))
-
-
-def test_an_amount_in_declared_units_converts_between_units() -> None:
-    assert convert_amount(3, parse_unit("480 GiB"), parse_unit("GiB")) == 1440
-
-
-@pytest.mark.parametrize(
     ("group", "memory_mib", "units"),
     [
         pytest.param(fixed_group(1024), 4096, 4, id="fixed 1024, 4096"),
@@ -234,4 +197,4 @@ def test_a_variable_group_counts_in_its_declared_unit() -> None:
 def test_every_ram_unit_is_whole_mebibytes_on_the_wire(unit_gib: int) -> None:
     unit = parse_unit(ram_unit_text(ram_unit_mib(unit_gib)))
 
-    assert convert_amount(1, unit, parse_unit("MiB")) == max(unit_gib, 1) * 1024
+    assert unit.factor // parse_unit("MiB").factor == max(unit_gib, 1) * 1024

@@ -14,11 +14,9 @@ from commitments.domain.accounting import (
     cores_headroom_message,
     dry_run_reason,
     dry_run_timeout_reason,
-    flavors_not_ready_message,
     rejection_reason,
     retry_at,
     retry_delay_seconds,
-    slot_limit_message,
     slots_message,
     timeout_reason,
 )
@@ -37,10 +35,6 @@ WAITING = "waiting for CPU capacity data"
 def test_messages_carry_the_words_that_operators_match_on() -> None:
     assert slots_message(1, 4) == "insufficient capacity: 1/4 reservation slots could be placed"
     assert cores_headroom_message(6, 8) == "insufficient CPU cores: 6 available, 8 requested"
-    assert slot_limit_message(12, 10) == (
-        "commitment would create 12 new reservation slots, exceeds limit of 10"
-    )
-    assert flavors_not_ready_message("no rows") == "flavor knowledge not ready: no rows"
 
 
 def test_a_rejection_lists_every_commitment_in_write_order() -> None:

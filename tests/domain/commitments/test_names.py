@@ -11,12 +11,9 @@ from commitments.domain.names import (
     flavor_group_and_type_from_resource,
     flavor_group_from_resource,
     is_commitment_uuid,
-    max_slot_index,
-    next_slot_index,
     resource_name_cores,
     resource_name_instances,
     resource_name_ram,
-    slot_index_from_name,
 )
 from commitments.domain.statuses import ResourceType
 
@@ -122,23 +119,8 @@ def test_the_commitment_uuid_is_read_from_a_slot_name(name: str, uuid: str) -> N
     assert commitment_uuid_from_slot_name(name) == uuid
 
 
-@pytest.mark.parametrize(
-    ("names", "highest"),
-    [
-        pytest.param([], -1, id="none"),
-        pytest.param(["commitment-abc123-0", "commitment-abc123-5", "commitment-abc123-2"], 5),
-        pytest.param(["commitment-abc123-0", "commitment-abc123-3"], 3, id="gap"),
-        pytest.param(["invalid-name", "commitment-abc123", "commitment-abc-x"], -1, id="no number"),
-    ],
-)
-def test_the_next_slot_index_never_fills_a_gap(names: list[str], highest: int) -> None:
-    assert max_slot_index(names) == highest
-    assert next_slot_index(names) == highest + 1
-
-
 @given(st.from_regex("[a-zA-Z0-9-]{6,40}", fullmatch=True), st.integers(0, 10**6))
 def test_a_slot_name_gives_back_its_commitment_and_number(uuid: str, index: int) -> None:
     name = slot_name(slot_name_prefix(uuid), index)
 
     assert commitment_uuid_from_slot_name(name) == uuid
-    assert slot_index_from_name(name) == index

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from failover.domain import exact_bound as exact_module
-from failover.domain.bounds import CoverageCost, LowerBounds, lower_bounds
-from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVm
-from failover.domain.exact_bound import (
+from benchmarks import exact_bound as exact_module
+from benchmarks.exact_bound import (
     BoundVm,
     ExactBound,
     SolverMissingError,
     ZoneTooLargeError,
     exact_bound,
 )
+from failover.domain.bounds import CoverageCost, LowerBounds, lower_bounds
+from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVm
 from scheduling.resources import GIB, ResourceVector
 from tests.domain.failover.drill_worlds import rules_hold
 

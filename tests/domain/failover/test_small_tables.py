@@ -12,9 +12,8 @@ from failover.conf import FailoverConfig, parse_duration
 from failover.domain.names import SUFFIX_ALPHABET, reservation_name, zone_segment
 from failover.domain.patterns import MalformedPatternError, compiled_pattern, required_count
 from failover.domain.rhythm import RunResult, next_interval_seconds, selected, start_offset
-from failover.domain.sizing import GroupFlavor, resolve_size
+from failover.domain.sizing import GroupFlavor
 from failover.validation import InvalidResourceKey, validate_resources
-from hosts.domain.vm import VM
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -101,59 +100,6 @@ HANA = {
     )
     for name in ("hana_c120_m1920", "hana_c60_m960", "hana_c30_m480")
 }
-
-
-@pytest.mark.parametrize(
-    ("flavor", "vcpus", "mib", "by_group", "groups", "expected"),
-    [
-        pytest.param(
-            "hana_c60_m960",
-            60,
-            983040,
-            True,
-            HANA,
-            ("hana_c120_m1920", "hana_v2", 1966080, 120),
-            id="by group",
-        ),
-        pytest.param(
-            "hana_c60_m960",
-            60,
-            983040,
-            False,
-            HANA,
-            ("hana_c60_m960", "hana_c60_m960", 983040, 60),
-            id="switched off",
-        ),
-        pytest.param(
-            "unknown", 8, 16384, True, HANA, ("unknown", "unknown", 16384, 8), id="in no group"
-        ),
-        pytest.param(
-            "hana_c60_m960",
-            60,
-            983040,
-            True,
-            {},
-            ("hana_c60_m960", "hana_c60_m960", 983040, 60),
-            id="no groups",
-        ),
-    ],
-)
-def test_size_follows_the_table(  # noqa: PLR0917 - columns of the table
-    flavor: str,
-    vcpus: int,
-    mib: int,
-    by_group: bool,
-    groups: dict[str, GroupFlavor],
-    expected: tuple[str, str, int, int],
-) -> None:
-    vm = VM(vm_uuid="v", host="1", flavor_name=flavor, vcpus=vcpus, memory_bytes=mib * MIB)
-    size = resolve_size(vm, groups, by_group=by_group)
-    assert (
-        size.flavor_name,
-        size.resource_group,
-        size.memory_bytes // MIB,
-        size.vcpus,
-    ) == expected
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,6 @@ def test_record_knows_what_every_step_did() -> None:
     ]
     assert record.removed_hosts("one") == ("d",)
     assert record.removed_hosts("two") == ("a", "b", "c")
-    assert record.last_removing_filter == "two"
     assert record.intent_label == "Unknown"
     assert record.text() == (
         "Started with 4 host(s).\n\none filtered out d\ntwo filtered out a, b, c\n\n"
@@ -244,7 +243,6 @@ def test_top_hosts_carry_the_contributions() -> None:
     (best,) = record.top(1)
     assert best.host_name == "b"
     assert dict(best.contributions) == pytest.approx({"w": 0.9242}, abs=1e-4)
-    assert record.last_removing_filter is None
     assert record.intent_label == "create"
     assert "b is ahead of a because of w" in record.text()
 
