@@ -106,12 +106,10 @@ class ZonePosition:
     Attributes:
         zone: Availability zone.
         snapshot: Text of the ``pg_snapshot``.
-        snapshot_xmin: Every transaction with a lower id is in the snapshot.
     """
 
     zone: str
     snapshot: str
-    snapshot_xmin: int
 
 
 class CommitmentFigures(Protocol):

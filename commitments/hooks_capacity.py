@@ -9,8 +9,7 @@ from django.db import connection
 
 from capacity.hooks import ZonePosition
 from commitments.models import CommitmentState, ResourceType
-from journal.models import deletions_forgotten_since
-from journal.tracking import not_in_snapshot
+from core.changes import changed_rows, has_deletions
 
 COMMITTED_SLOTS = """
 SELECT unit.flavor_group,
@@ -24,17 +23,11 @@ SELECT unit.flavor_group,
 
 ZONES_CHANGED = f"""
 SELECT done.zone
-  FROM unnest(%(zones)s::text[], %(snapshots)s::text[], %(xmins)s::bigint[])
-       AS done(zone, snapshot, xmin)
+  FROM unnest(%(zones)s::text[], %(snapshots)s::text[]) AS done(zone, snapshot)
  WHERE EXISTS (
-       SELECT FROM commitments_commitment AS held
-        WHERE held.zone = done.zone
-          AND {not_in_snapshot("held", snapshot="done.snapshot", xmin="done.xmin")})
-    OR EXISTS (
-       SELECT FROM journal_deletedrow AS gone
-        WHERE gone.table_name = 'commitments_commitment'
-          AND {not_in_snapshot("gone", snapshot="done.snapshot", xmin="done.xmin")})
-    OR {deletions_forgotten_since("done.xmin")}
+       SELECT FROM {changed_rows("commitments_commitment", "held", since="done.snapshot")}
+        WHERE held.zone = done.zone)
+    OR {has_deletions("commitments_commitment", since="done.snapshot")}
 """  # noqa: S608 - constants only
 
 
@@ -64,7 +57,6 @@ class CommittedMemory:
         parameters: dict[str, Any] = {  # Any: database parameters
             "zones": [position.zone for position in positions],
             "snapshots": [position.snapshot for position in positions],
-            "xmins": [position.snapshot_xmin for position in positions],
         }
         with connection.cursor() as cursor:
             cursor.execute(ZONES_CHANGED, parameters)

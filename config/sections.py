@@ -246,7 +246,7 @@ class JournalSettings(Section):
         24,
         ge=1,
         le=87_600,
-        description="Age in hours from which deletions of rows are forgotten; a process that did "
+        description="Age in hours from which changes of rows are forgotten; a process that did "
         "not look for longer reads everything anew.",
     )
     outbox_retention_days: int = Field(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from celery.signals import task_prerun
@@ -115,16 +115,6 @@ def read_moment() -> Moment:
         row = cursor.fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
     return moment_of(row[0])
-
-
-def unseen_by(snapshot: str) -> dict[str, Any]:
-    """Return the parameters of :data:`journal.tracking.UNSEEN` for the text of a snapshot."""
-    xmin, xmax, running = snapshot.split(":")
-    return {
-        "xmin": int(xmin),
-        "xmax": int(xmax),
-        "running": [int(xid) for xid in running.split(",") if xid],
-    }
 
 
 def is_continued(known: Moment, now: Moment, *, reader: str) -> bool:

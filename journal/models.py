@@ -1,12 +1,13 @@
-"""Audit entries, outbox, heartbeats and the deletion log: what every writer stands on."""
+"""Audit entries, outbox, heartbeats and the log of changes: what every writer stands on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
-from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 CURRENT_XID_SQL = "(pg_current_xact_id()::text::bigint)"
@@ -39,13 +40,12 @@ class TrackedModel(models.Model):
     """A row that says which transaction wrote it last.
 
     ``changed_xid`` is the id of the last writing transaction, set by a database trigger on every
-    insert and update (design, "Concurrency"). A reader remembers ``pg_snapshot_xmin`` of its last
-    read and re-reads rows with ``changed_xid`` at or above it; this cannot miss a late commit.
-    ``updated_at`` is set by the same trigger, so that both come from the database.
-    Deletions of tracked rows appear in :class:`DeletedRow`.
+    insert and update (design, "Concurrency"): the version of the row. ``updated_at`` is set by the
+    same trigger, so that both come from the database.
 
-    The column has no index here, since an index on what every write changes keeps PostgreSQL from
-    updating a row within its page: tables that readers follow are :class:`FollowedModel`.
+    The column has no index, since an index on what every write changes keeps PostgreSQL from
+    updating a row within its page: writes to tables that readers follow (:class:`FollowedModel`),
+    and deletions of all tracked rows, are in :class:`LoggedChange`.
     """
 
     changed_xid = models.BigIntegerField(db_default=CurrentTransactionID(), editable=False)
@@ -57,11 +57,11 @@ class TrackedModel(models.Model):
 
 
 class FollowedModel(TrackedModel):
-    """A tracked row of a table in which readers look up what changed since their last read."""
+    """A tracked row of a table in which readers look up what changed since their last read.
 
-    changed_xid = models.BigIntegerField(
-        db_default=CurrentTransactionID(), editable=False, db_index=True
-    )
+    Its writes are in :class:`LoggedChange`; the migration that makes the table says
+    ``SELECT journal_follow('its_name')``.
+    """
 
     class Meta:
         abstract = True
@@ -123,25 +123,25 @@ class Outbox(models.Model):
         return f"{self.topic} {self.object_id}"
 
 
-class DeletedRow(models.Model):
-    """A tracked row that is gone; written by trigger, forgotten after a while.
+class LoggedChange(models.Model):
+    """Rows that a statement wrote or deleted; written by trigger, forgotten after a while.
 
-    Who follows deletions from a position asks :func:`deletions_forgotten_since` as well, and reads
-    everything anew where it holds.
+    Who follows changes asks as :mod:`core.changes` says.
     """
 
     table_name = models.CharField(max_length=64)
-    row_id = models.BigIntegerField()
-    changed_xid = models.BigIntegerField(db_default=CurrentTransactionID())
-    deleted_at = models.DateTimeField(db_default=Now(), db_index=True)
+    row_ids = ArrayField(models.BigIntegerField())
+    is_deletion = models.BooleanField(default=False)
+    changed_xid = models.BigIntegerField(db_default=CurrentTransactionID(), db_index=True)
+    logged_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         indexes = [
-            models.Index(fields=["table_name", "changed_xid"], name="journal_deleted_row_idx")
+            BrinIndex(fields=["logged_at"], name="journal_logged_at_idx", pages_per_range=16)
         ]
 
     def __str__(self) -> str:
-        return f"{self.table_name} {self.row_id}"
+        return f"{self.table_name} {self.row_ids}"
 
 
 class PrunedLog(models.Model):
@@ -258,20 +258,3 @@ class KeptSums(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-def oldest_running_xid() -> RawSQL:
-    """Return the SQL expression below which every transaction has ended."""
-    return RawSQL("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", ())
-
-
-def deletions_forgotten_since(xmin: str) -> str:
-    """Return the SQL condition that deletions may be forgotten which a position did not see.
-
-    Args:
-        xmin: SQL expression of the position's ``pg_snapshot_xmin``, a bigint.
-    """
-    return (
-        "EXISTS (SELECT FROM journal_prunedlog AS pruned"
-        f" WHERE pruned.log = 'deletions' AND pruned.pruned_xid >= {xmin})"
-    )

@@ -1,4 +1,4 @@
-"""Forgetting old entries of the deletion log and the outbox (design, "Concurrency").
+"""Forgetting old entries of the log of changes and the outbox (design, "Concurrency").
 
 Both are read by transaction id from a position that the reader remembers. How far a log was
 forgotten is written in the same transaction, so a reader that slept for longer than the retention
@@ -43,7 +43,7 @@ SELECT count(*) FROM gone
 """
 FORGET: Final = {
     PrunedLog.Log.DELETIONS: _FORGET.format(
-        table="journal_deletedrow", time_column="deleted_at", xid_column="changed_xid"
+        table="journal_loggedchange", time_column="logged_at", xid_column="changed_xid"
     ),
     PrunedLog.Log.OUTBOX: _FORGET.format(
         table="journal_outbox", time_column="created_at", xid_column="transaction_id"
@@ -52,7 +52,7 @@ FORGET: Final = {
 
 
 def prune_logs(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]:
-    """Forget entries of the deletion log and the outbox that are past their retention.
+    """Forget entries of the log of changes and the outbox that are past their retention.
 
     Works in batches, each a transaction of its own; safe to run twice, beside itself, and to be
     killed.

@@ -1,8 +1,7 @@
 """Whether a zone's capacity rows still tell the truth (spec liquid, 13.2; design, "Concurrency").
 
-A computation keeps the ``pg_snapshot`` it started from. A tracked row changed since if its
-``changed_xid`` is not visible in that snapshot: exact, whatever long transactions are running.
-Removals show as tombstones; a host that left the zone shows in the number of hosts.
+A computation keeps the position it started from, and the log of changes (:mod:`core.changes`) tells
+what came after it. A host that left the zone shows in the number of hosts.
 """
 
 from __future__ import annotations
@@ -17,34 +16,31 @@ from django.db import connection
 
 from capacity.hooks import ZonePosition, zones_with_changed_commitments
 from capacity.models import CapacityComputation
+from core.changes import changed_rows, has_deletions, is_forgotten, xmin_of
 from journal.clock import TOLERANCE, database_now
-from journal.models import deletions_forgotten_since
-from journal.tracking import not_in_snapshot
 
 
-def _changed_after(alias: str) -> str:
-    """Return the condition that a tracked row is not in the snapshot of ``done``."""
-    return not_in_snapshot(alias, snapshot="done.snapshot", xmin="done.snapshot_xmin")
+def _changed(table: str, alias: str) -> str:
+    """Return the rows that were written since the position of ``done``."""
+    return changed_rows(table, alias, since="done.snapshot")
 
+
+FOLLOWED_DELETIONS = ("hosts_host", "hosts_instance", "capacity_reservation")
 
 HOSTS_HAVE_CHANGED = f"""
 (SELECT count(*) FROM hosts_host WHERE zone = done.zone) <> done.host_count
-OR EXISTS (SELECT FROM hosts_host AS host
-            WHERE host.zone = done.zone AND {_changed_after("host")})
+OR {is_forgotten("done.snapshot")}
+OR EXISTS (SELECT FROM {_changed("hosts_host", "host")} WHERE host.zone = done.zone)
 """  # noqa: S608 - constants only
 
 HAS_CHANGED = f"""
 {HOSTS_HAVE_CHANGED}
-OR EXISTS (SELECT FROM capacity_hostcapacity AS room
-            WHERE room.zone = done.zone AND {_changed_after("room")})
-OR EXISTS (SELECT FROM capacity_reservation AS slot
-            WHERE slot.zone = done.zone AND slot.kind = 'committed' AND {_changed_after("slot")})
-OR EXISTS (SELECT FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
-            WHERE host.zone = done.zone AND {_changed_after("vm")})
-OR EXISTS (SELECT FROM journal_deletedrow AS gone
-            WHERE gone.table_name IN ('hosts_host', 'hosts_instance', 'capacity_reservation')
-              AND {_changed_after("gone")})
-OR {deletions_forgotten_since("done.snapshot_xmin")}
+OR EXISTS (SELECT FROM {_changed("capacity_hostcapacity", "room")} WHERE room.zone = done.zone)
+OR EXISTS (SELECT FROM {_changed("capacity_reservation", "slot")}
+            WHERE slot.zone = done.zone AND slot.kind = 'committed')
+OR EXISTS (SELECT FROM {_changed("hosts_instance", "vm")}
+             JOIN hosts_host AS host ON host.id = vm.host_id WHERE host.zone = done.zone)
+OR {has_deletions(*FOLLOWED_DELETIONS, since="done.snapshot")}
 """  # noqa: S608 - constants only
 
 STALE_ZONES = f"""
@@ -67,13 +63,11 @@ SELECT %(has_written)s OR done.inputs <> %(inputs)s OR {HOSTS_HAVE_CHANGED}
 CHANGED_SINCE = f"""
 SELECT {HAS_CHANGED}
   FROM (SELECT %(zone)s::text AS zone, %(snapshot)s::text AS snapshot,
-               %(snapshot_xmin)s::bigint AS snapshot_xmin, %(host_count)s::bigint AS host_count
-       ) AS done
+               %(host_count)s::bigint AS host_count) AS done
 """  # noqa: S608 - constants only
 
 POSITION = """
-SELECT pg_current_snapshot()::text, pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-       pg_current_xact_id_if_assigned()::text::bigint,
+SELECT pg_current_snapshot()::text, pg_current_xact_id_if_assigned()::text::bigint,
        (SELECT count(*) FROM hosts_host WHERE zone = %s)
 """
 
@@ -103,14 +97,12 @@ def read_position(zone: str) -> ReadPosition:
         cursor.execute(POSITION, [zone])
         row = cursor.fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-    snapshot, xmin, own_xid, host_count = row
+    snapshot, own_xid, host_count = row
     if own_xid is not None:
-        xmin = min(int(xmin), int(own_xid))
+        xmin = min(xmin_of(snapshot), int(own_xid))
         snapshot = f"{xmin}:{xmin}:"
-    return ReadPosition(
-        position=ZonePosition(zone=zone, snapshot=snapshot, snapshot_xmin=int(xmin)),
-        host_count=host_count,
-    )
+    position = ZonePosition(zone=zone, snapshot=snapshot)
+    return ReadPosition(position=position, host_count=host_count)
 
 
 def has_changed_since(read: ReadPosition) -> bool:
@@ -118,7 +110,6 @@ def has_changed_since(read: ReadPosition) -> bool:
     parameters: dict[str, Any] = {  # Any: database parameters
         "zone": read.position.zone,
         "snapshot": read.position.snapshot,
-        "snapshot_xmin": read.position.snapshot_xmin,
         "host_count": read.host_count,
     }
     with connection.cursor() as cursor:
@@ -190,8 +181,5 @@ def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
         stale = {row[0] for row in cursor.fetchall()}
     computed = CapacityComputation.objects.filter(zone__in=set(zones) - stale)
     return stale | zones_with_changed_commitments(
-        [
-            ZonePosition(zone=row.zone, snapshot=row.snapshot, snapshot_xmin=row.snapshot_xmin)
-            for row in computed
-        ]
+        [ZonePosition(zone=row.zone, snapshot=row.snapshot) for row in computed]
     )

@@ -13,11 +13,11 @@ from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.domain.group_settings import GroupSettings, ResourceFlags
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
 from capacity.selectors.process_cache import (
-    ROWS_MARK,
     Fingerprint,
     ProcessCache,
     read_fingerprints,
 )
+from core.changes import ROWS_MARK
 from journal.errors import NotReady
 
 GROUPS_FINGERPRINT = "SELECT * FROM capacity_group_mark()"

@@ -3,11 +3,10 @@
 The same rows may bear the same numbers in another history of the database and say something else,
 so what is kept is of one history (:mod:`journal.history`).
 
-The fingerprint holds :data:`ROWS_MARK` of each table. A plain sum of ``changed_xid`` would not do:
-a transaction that began early and commits late can overwrite rows of younger ones with its own
-lower number, and bring the sum back to what it was. A transaction that has already written reads
-anew and keeps nothing, so that a rollback never leaves its rows behind. Nor is anything kept that
-changed while it was read: a transaction that sees an older state would take it for that one.
+The fingerprint holds :data:`core.changes.ROWS_MARK` of each table. A transaction that has already
+written reads anew and keeps nothing, so that a rollback never leaves its rows behind. Nor is
+anything kept that changed while it was read: a transaction that sees an older state would take it
+for that one.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from typing import Any, Generic, TypeVar
 from django.db import connection
 
 from journal.history import MOMENT, Moment, is_continued, moment_of
-
-ROWS_MARK = "count(*) || '/' || coalesce(sum(hashint8extended(id, changed_xid)), 0)"
-"""SQL expression over a table's rows whose text changes whenever one of them does."""
 
 _Loaded = TypeVar("_Loaded")
 

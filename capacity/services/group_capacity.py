@@ -31,6 +31,7 @@ from capacity.selectors.groups import definitions_fingerprint, load_group_defini
 from capacity.selectors.host_table import current_host_table
 from capacity.selectors.zone_sums import RunningVMs, ZoneUse, reserved_unused, running_vms
 from capacity.services.probe_pipelines import current_probes, probes_fingerprint
+from core.changes import xmin_of
 from hosts.models import Host
 from journal.clock import database_now
 from journal.errors import Busy
@@ -235,7 +236,7 @@ def _refresh_zone(zone: str, *, is_forced: bool) -> ZoneRefresh:
             zone=zone,
             defaults={
                 "snapshot": state.read.position.snapshot,
-                "snapshot_xmin": state.read.position.snapshot_xmin,
+                "snapshot_xmin": xmin_of(state.read.position.snapshot),
                 "inputs": inputs,
                 "host_count": state.read.host_count,
                 "misplaced_vms": state.use.misplaced_vms,

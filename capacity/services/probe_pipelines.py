@@ -11,9 +11,10 @@ from capacity.models import PipelineKind
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.slot_requests import slot_pipelines
 from capacity.services.pipelines import active_pipelines, load_row
+from core.changes import ROWS_MARK
 from scheduling.pipelines import InvalidPipelineError
 
-ROWS = "SELECT count(*) || '/' || coalesce(sum(changed_xid), 0) FROM capacity_pipeline"
+ROWS = f"SELECT {ROWS_MARK} FROM capacity_pipeline"  # noqa: S608 - constants only
 
 
 def current_probes() -> Probes:

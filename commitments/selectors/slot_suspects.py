@@ -1,6 +1,6 @@
 """Which slots have to be looked at, because something about them changed (spec commitments, 9.6).
 
-Changes are followed by the ids of the transactions that made them (design, "Concurrency"), so a
+Changes are followed by the log of them (:mod:`core.changes`), so a
 look costs what changed and not the region. A full look asks the same of every slot.
 
 Tables may have been filled a moment ago, and what PostgreSQL knows of them be of the time when they
@@ -19,41 +19,28 @@ from typing import Any, Final
 from django.db import connection
 
 from capacity.selectors.zone_sums import ABSENT_STATUSES
-from journal.models import deletions_forgotten_since
-from journal.tracking import not_in_snapshot
+from core.changes import changed_rows, has_deletions, is_forgotten
 
 SLOTS_AT_ONCE: Final = 2000
 
 
-def _changed(alias: str) -> str:
-    """Return the condition that a tracked row was not in the snapshot of the last look."""
-    return not_in_snapshot(alias, snapshot="%(snapshot)s", xmin="%(xmin)s")
+def _changed(table: str, alias: str) -> str:
+    """Return the rows of a followed table that were written since the last look."""
+    return changed_rows(table, alias, since="%(since)s")
 
 
-FORGOTTEN = deletions_forgotten_since("%(xmin)s")
-
-SLOTS_CHANGED = f"""
-EXISTS (SELECT FROM capacity_reservation AS slot
-         WHERE slot.kind = 'committed' AND slot.zone = %(zone)s AND {_changed("slot")})
-OR EXISTS (SELECT FROM journal_deletedrow AS gone
-            WHERE gone.table_name = 'capacity_reservation' AND {_changed("gone")})
-OR {FORGOTTEN}
-"""  # noqa: S608 - constants only
-
-VMS_DELETED = f"""
-EXISTS (SELECT FROM journal_deletedrow AS gone
-         WHERE gone.table_name = 'hosts_instance' AND {_changed("gone")})
-OR {FORGOTTEN}
-"""
-
-HOSTS_CHANGED = f"""
-EXISTS (SELECT FROM hosts_host AS host WHERE host.zone = %(zone)s AND {_changed("host")})
-"""
+_VMS = _changed("hosts_instance", "vm")
+_LISTED = _changed("capacity_reservationallocation", "listed")
+_SLOTS = _changed("capacity_reservation", "slot")
+_HOSTS = _changed("hosts_host", "host")
 
 WHAT_CHANGED = f"""
-SELECT {SLOTS_CHANGED}, {VMS_DELETED}, {HOSTS_CHANGED},
-       EXISTS (SELECT FROM hosts_instance AS vm WHERE {_changed("vm")})
-       OR EXISTS (SELECT FROM capacity_reservationallocation AS listed WHERE {_changed("listed")})
+SELECT EXISTS (SELECT FROM {_SLOTS} WHERE slot.kind = 'committed' AND slot.zone = %(zone)s)
+       OR {has_deletions("capacity_reservation", since="%(since)s")},
+       {has_deletions("hosts_instance", since="%(since)s")},
+       EXISTS (SELECT FROM {_HOSTS} WHERE host.zone = %(zone)s),
+       EXISTS (SELECT FROM {_VMS}) OR EXISTS (SELECT FROM {_LISTED}),
+       {is_forgotten("%(since)s")}
 """  # noqa: S608 - constants only
 
 # VMs that are waited for; slots whose VMs, size or host changed; slots of VMs that changed, and
@@ -62,25 +49,22 @@ CANDIDATES = f"""
 SELECT listed.reservation_id AS id FROM capacity_reservationallocation AS listed
  WHERE listed.state = 'expected' AND listed.vm_host_id IS NULL
  UNION
-SELECT listed.reservation_id FROM capacity_reservationallocation AS listed
- WHERE {_changed("listed")}
+SELECT listed.reservation_id FROM {_LISTED}
  UNION
-SELECT slot.id FROM capacity_reservation AS slot
- WHERE slot.kind = 'committed' AND slot.zone = %(zone)s AND {_changed("slot")}
+SELECT slot.id FROM {_SLOTS} WHERE slot.kind = 'committed' AND slot.zone = %(zone)s
  UNION
 SELECT listed.reservation_id
-  FROM hosts_instance AS vm
+  FROM {_VMS}
  CROSS JOIN LATERAL (
        SELECT reservation_id FROM capacity_reservationallocation
         WHERE vm_uuid = vm.openstack_id OFFSET 0) AS listed
- WHERE {_changed("vm")}
  UNION
 SELECT slot.id
-  FROM hosts_instance AS vm
+  FROM {_VMS}
  CROSS JOIN LATERAL (
        SELECT id, kind, project_id FROM capacity_reservation
         WHERE target_host_id = vm.host_id OFFSET 0) AS slot
- WHERE {_changed("vm")} AND slot.kind = 'committed' AND slot.project_id = vm.project_id
+ WHERE slot.kind = 'committed' AND slot.project_id = vm.project_id
 """  # noqa: S608 - constants only
 
 UNLISTED = """
@@ -232,19 +216,6 @@ SELECT count(*) FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = v
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """From which state of the database changes are followed, and up to which.
-
-    Attributes:
-        snapshot: Text of the ``pg_snapshot`` of the last look; empty looks at everything.
-        snapshot_xmin: Every transaction with a lower id was in it.
-    """
-
-    snapshot: str = ""
-    snapshot_xmin: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhatChanged:
     """What changed in a zone since the last look.
 
@@ -253,12 +224,14 @@ class WhatChanged:
         vms_deleted: Whether VMs were removed from the list.
         hosts: Whether hosts of the zone were written.
         others: Whether VMs, or VMs in slots, were written.
+        is_told: Whether the rows that were written are known; if not, every slot is looked at.
     """
 
     slots: bool = True
     vms_deleted: bool = True
     hosts: bool = True
     others: bool = True
+    is_told: bool = True
 
     @property
     def is_nothing(self) -> bool:
@@ -281,27 +254,28 @@ class Deadlines:
     latest: datetime
 
 
-def what_changed(zone: str, since: Look) -> WhatChanged:
+def what_changed(zone: str, since: str) -> WhatChanged:
     """Return what changed in a zone; everything, when there was no look before."""
-    if not since.snapshot:
-        return WhatChanged()
+    if not since:
+        return WhatChanged(is_told=False)
     with connection.cursor() as cursor:
-        cursor.execute(WHAT_CHANGED, _parameters(zone, since))
+        cursor.execute(WHAT_CHANGED, {"zone": zone, "since": since})
         row = cursor.fetchone()
-    if row is None:
-        return WhatChanged()
-    slots, vms_deleted, hosts, others = row
+    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
+    slots, vms_deleted, hosts, others, is_lost = row
+    if is_lost:
+        return WhatChanged(is_told=False)
     return WhatChanged(slots=slots, vms_deleted=vms_deleted, hosts=hosts, others=others)
 
 
 def suspect_slots(
-    zone: str, since: Look, changed: WhatChanged, deadlines: Deadlines, *, adopts: bool
+    zone: str, since: str, changed: WhatChanged, deadlines: Deadlines, *, adopts: bool
 ) -> list[int]:
     """Return the slots of a zone that are not as they should rest, by key.
 
     Args:
         zone: Availability zone.
-        since: The last look; an empty one asks every slot.
+        since: Position of the last look; an empty one asks every slot.
         changed: What changed since.
         deadlines: What counts as overdue.
         adopts: Whether VMs that nobody booked may enter slots.
@@ -309,13 +283,16 @@ def suspect_slots(
     Returns:
         Keys, ascending.
     """
-    parameters = {
-        **_parameters(zone, since),
+    parameters: dict[str, Any] = {  # Any: database parameters
+        "zone": zone,
+        "since": since,
+        "absent": list(ABSENT_STATUSES),
         "overdue": deadlines.overdue,
         "settled": deadlines.settled,
         "latest": deadlines.latest,
     }
-    candidates = CHANGED_SLOTS[changed.vms_deleted] if since.snapshot else EVERY_SLOT
+    is_partial = since and changed.is_told
+    candidates = CHANGED_SLOTS[changed.vms_deleted] if is_partial else EVERY_SLOT
     suspects: list[int] = []
     with connection.cursor() as cursor:
         cursor.execute(candidates, parameters)
@@ -353,12 +330,3 @@ def count_listed_vms(zone: str) -> int:
 def _parts(slot_ids: Sequence[int]) -> Iterator[list[int]]:
     for start in range(0, len(slot_ids), SLOTS_AT_ONCE):
         yield list(slot_ids[start : start + SLOTS_AT_ONCE])
-
-
-def _parameters(zone: str, since: Look) -> dict[str, Any]:
-    return {
-        "zone": zone,
-        "snapshot": since.snapshot,
-        "xmin": since.snapshot_xmin,
-        "absent": list(ABSENT_STATUSES),
-    }

@@ -11,9 +11,7 @@ from django.db import connection
 from capacity.selectors.groups import load_group_definitions
 from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.assignment import Place, SizedVM
-from commitments.models import UsageCheck
-from journal.history import unseen_by
-from journal.tracking import UNSEEN
+from core.changes import changed_rows, is_forgotten, is_unseen
 
 SEPARATOR = "\x1f"
 
@@ -22,7 +20,8 @@ SEPARATOR = "\x1f"
 # only its own transaction has that number.
 CHANGED_PROJECTS = f"""
 WITH vm AS MATERIALIZED (
-    SELECT openstack_id, project_id, changed_xid FROM hosts_instance WHERE {UNSEEN}
+    SELECT openstack_id, project_id, changed_xid
+      FROM {changed_rows("hosts_instance", "one", since="%(since)s")}
 ),
 changed AS (
     SELECT project_id, changed_xid FROM vm
@@ -33,12 +32,14 @@ changed AS (
      WHERE owner.project_id <> vm.project_id
     UNION
     SELECT vm.project_id, host.changed_xid
-      FROM (SELECT id, changed_xid FROM hosts_host WHERE {UNSEEN}) AS host
+      FROM {changed_rows("hosts_host", "host", since="%(since)s")}
       JOIN hosts_instance AS vm ON vm.host_id = host.id
     UNION
-    SELECT project_id, changed_xid FROM commitments_commitment WHERE {UNSEEN}
+    SELECT project_id, changed_xid
+      FROM {changed_rows("commitments_commitment", "held", since="%(since)s")}
     UNION
-    SELECT project_id, changed_xid FROM commitments_projectdeparture WHERE {UNSEEN}
+    SELECT project_id, changed_xid FROM commitments_projectdeparture
+     WHERE {is_unseen("changed_xid", since="%(since)s")}
     UNION
     SELECT project_id, NULL FROM commitments_projectusage WHERE is_due OR next_change_at <= %(now)s
 )
@@ -53,6 +54,11 @@ SELECT DISTINCT changed.project_id
                       AND (one.accepted_spec IS NOT NULL
                            OR one.last_usage_reconcile_at IS NOT NULL)))
  ORDER BY 1
+"""  # noqa: S608 - constants only
+
+LAST_CHECK = f"""
+SELECT snapshot FROM commitments_usagecheck
+ WHERE group_fingerprint = %s AND NOT {is_forgotten("snapshot")}
 """  # noqa: S608 - constants only
 
 ALL_PROJECTS = """
@@ -91,11 +97,15 @@ def groups_by_flavor() -> Mapping[str, str]:
 def last_check(group_fingerprint: str) -> str:
     """Return the snapshot of the last whole run; empty when there is none to go on from.
 
+    Nor is there when what changed since was forgotten.
+
     Args:
         group_fingerprint: Of the present flavor groups: with others, everything is looked at.
     """
-    row = UsageCheck.objects.filter(group_fingerprint=group_fingerprint).first()
-    return row.snapshot if row is not None else ""
+    with connection.cursor() as cursor:
+        cursor.execute(LAST_CHECK, [group_fingerprint])
+        row = cursor.fetchone()
+    return str(row[0]) if row is not None else ""
 
 
 def changed_projects(since: str, now: datetime) -> list[str]:
@@ -110,7 +120,7 @@ def changed_projects(since: str, now: datetime) -> list[str]:
     Source: spec commitments, 14.6, 14.7.
     """
     with connection.cursor() as cursor:
-        cursor.execute(CHANGED_PROJECTS, {**unseen_by(since), "now": now})
+        cursor.execute(CHANGED_PROJECTS, {"since": since, "now": now})
         return [project_id for (project_id,) in cursor.fetchall()]
 
 

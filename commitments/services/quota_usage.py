@@ -32,8 +32,9 @@ from commitments.domain.quota_usage import QuotaUsage, quota_usage
 from commitments.domain.statuses import ResourceType
 from commitments.metrics import quota as metrics
 from commitments.models import Commitment
+from core.changes import changed_rows, has_deletions
 from journal.clock import database_now
-from journal.models import deletions_forgotten_since
+from journal.history import read_moment
 from journal.outages import RETRYABLE, sqlstate_of
 from scheduling.resources import GIB
 
@@ -68,32 +69,37 @@ SELECT vm.project_id, host.zone, flavor_group.name,
  GROUP BY vm.project_id, host.zone, flavor_group.name
 """
 
+
+def _changed(table: str, alias: str) -> str:
+    """Return the rows that were written since the oldest count."""
+    oldest = "(SELECT since FROM position ORDER BY counted_xmin LIMIT 1)"
+    return changed_rows(table, alias, since=oldest)
+
+
 CHANGED_PROJECTS = f"""
-WITH oldest AS (SELECT min(counted_xmin) AS xmin FROM capacity_projectquota),
+WITH position AS MATERIALIZED (
+    SELECT counted_xmin, since, {has_deletions("commitments_commitment", since="since")}
+           OR %(follows_vms)s AND ({has_deletions("hosts_instance", since="since")}) AS is_lost
+      FROM (SELECT DISTINCT counted_xmin,
+                   concat(greatest(counted_xmin, 1), ':', greatest(counted_xmin, 1), ':') AS since
+              FROM capacity_projectquota) AS counted
+),
 changed AS (
-    SELECT project_id, max(changed_xid) AS xid FROM hosts_instance, oldest
-     WHERE %(follows_vms)s AND changed_xid >= oldest.xmin GROUP BY project_id
+    SELECT project_id, max(changed_xid) AS xid FROM {_changed("hosts_instance", "vm")}
+     WHERE %(follows_vms)s GROUP BY project_id
     UNION ALL
     SELECT vm.project_id, max(host.changed_xid)
-      FROM (SELECT id, hosts_host.changed_xid FROM hosts_host, oldest
-             WHERE %(follows_vms)s AND hosts_host.changed_xid >= oldest.xmin) AS host
-      JOIN hosts_instance AS vm ON vm.host_id = host.id
-     GROUP BY vm.project_id
+      FROM {_changed("hosts_host", "host")} JOIN hosts_instance AS vm ON vm.host_id = host.id
+     WHERE %(follows_vms)s GROUP BY vm.project_id
     UNION ALL
-    SELECT project_id, max(changed_xid) FROM commitments_commitment, oldest
-     WHERE changed_xid >= oldest.xmin GROUP BY project_id
-),
-gone AS (
-    SELECT max(changed_xid) AS xid FROM journal_deletedrow, oldest
-     WHERE (table_name = 'commitments_commitment'
-            OR %(follows_vms)s AND table_name = 'hosts_instance')
-       AND changed_xid >= oldest.xmin
+    SELECT project_id, max(changed_xid) FROM {_changed("commitments_commitment", "held")}
+     GROUP BY project_id
 )
 SELECT DISTINCT quota.project_id
-  FROM capacity_projectquota AS quota CROSS JOIN gone
+  FROM capacity_projectquota AS quota
+  JOIN position ON position.counted_xmin = quota.counted_xmin
  WHERE quota.observed_generation IS DISTINCT FROM quota.generation
-    OR gone.xid >= quota.counted_xmin
-    OR {deletions_forgotten_since("quota.counted_xmin")}
+    OR position.is_lost
     OR EXISTS (SELECT FROM changed
                 WHERE changed.project_id = quota.project_id
                   AND changed.xid >= quota.counted_xmin)
@@ -225,7 +231,7 @@ def _count_batch(
         .order_by("pk")
         .select_for_update(of=("self",), no_key=True)
     )
-    xmin = _snapshot_xmin()
+    xmin = read_moment().xmin
     used, covered = _used(projects), _covered(projects)
     for row in rows:
         key = (row.project_id, row.zone)
@@ -264,13 +270,6 @@ def _set_status(row: ProjectQuota, counted: QuotaUsage) -> bool:
     for name, text in fresh.items():
         setattr(row, name, text)
     return differs
-
-
-def _snapshot_xmin() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-        row = cursor.fetchone()
-    return int(row[0]) if row else 0
 
 
 def _used(projects: Sequence[str]) -> dict[tuple[str, str], dict[str, int]]:

@@ -22,7 +22,6 @@ from commitments.metrics.slots import count_vm_events
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import (
     Deadlines,
-    Look,
     WhatChanged,
     count_listed_vms,
     suspect_slots,
@@ -152,7 +151,7 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
     check = SlotCheck.objects.filter(zone=zone).first() or SlotCheck(zone=zone, host_refusal="")
     moment = read_moment()
     is_full = run.is_full or _is_full_due(check, run.now)
-    since = Look() if is_full else Look(snapshot=check.snapshot, snapshot_xmin=check.snapshot_xmin)
+    since = "" if is_full else check.snapshot
     changed = what_changed(zone, since)
     done = _Done()
     suspects = _suspects(zone, since, changed, run, may_drop=True)
@@ -186,7 +185,7 @@ def _is_full_due(check: SlotCheck, now: datetime) -> bool:
 
 
 def _suspects(
-    zone: str, since: Look, changed: WhatChanged, run: _Run, *, may_drop: bool
+    zone: str, since: str, changed: WhatChanged, run: _Run, *, may_drop: bool
 ) -> list[int]:
     chosen = settings.HEADROOM.slots
     grace = timedelta(seconds=chosen.allocation_grace_seconds)

@@ -16,8 +16,7 @@ MEMORY: Final = "MEMORY_MB"
 CORES: Final = "VCPU"
 
 #: A host's own id is a text that anybody may have written; only a uuid can be a provider's.
-HELD_ROOM: Final = f"""
-  FROM capacity_hostcapacity room
+PROVIDER_OF_ROOM: Final = f"""
   JOIN hosts_host host ON host.id = room.host_id
   JOIN placement_provider p ON p.origin = '{Origin.HOST.value}'
    AND p.uuid = CASE WHEN host.openstack_id ~* '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$'
@@ -29,6 +28,7 @@ HELD_AMOUNTS: Final = """
   + 1048575) / 1048576)::bigint,
 (greatest(room.committed_vcpus, 0) + greatest(room.failover_vcpus, 0))::bigint
 """
+HELD_ROOM: Final = f"FROM capacity_hostcapacity room {PROVIDER_OF_ROOM}"
 ALL = f"SELECT p.id, {HELD_AMOUNTS} {HELD_ROOM}"
 OF_TREES = f"{ALL} WHERE p.root_id = ANY (%s::bigint[])"
 BY_UUID = f"SELECT p.uuid::text, {HELD_AMOUNTS} {HELD_ROOM} WHERE p.uuid = ANY (%s::uuid[])"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
 from capacity.metrics import PROBE_FAILURES
 from capacity.models import FlavorCapacity, GroupCapacity, Pipeline
 from capacity.services.group_capacity import ensure_fresh, ensure_totals, refresh_group_capacity
 from capacity.services.pipelines import remove_pipeline, save_pipeline
-from capacity.services.probe_pipelines import current_probes
+from capacity.services.probe_pipelines import current_probes, probes_fingerprint
 from config.environment import ConfigurationError, load_environment
 from hosts.models import Flavor, Host
 from journal.actors import Actor
@@ -224,3 +225,20 @@ def test_bad_settings_stop_the_start_with_one_line(variables: dict[str, str], te
     with pytest.raises(ConfigurationError, match=text) as raised:
         load_environment({**environ, "HEADROOM_DEBUG": "1"})
     assert "\n" not in str(raised.value)
+
+
+def test_a_late_commit_cannot_bring_the_fingerprint_of_the_pipelines_back() -> None:
+    """A plain sum of numbers was the same after one had fallen and another had grown."""
+
+    def set_numbers(first: int, second: int) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL session_replication_role = replica")
+            Pipeline.objects.filter(name="probe-1").update(changed_xid=first)
+            Pipeline.objects.filter(name="probe-2").update(changed_xid=second)
+
+    for number in (1, 2):
+        save(excluding("h1", name=f"probe-{number}"))
+    set_numbers(10, 20)
+    before = probes_fingerprint()
+    set_numbers(18, 12)
+    assert probes_fingerprint() != before

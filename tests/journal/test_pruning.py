@@ -22,13 +22,13 @@ from capacity.selectors.host_table.differences import table_differences
 from capacity.selectors.host_table.position import load_position, newest_after
 from capacity.services.group_capacity import refresh_group_capacity
 from commitments.hooks_capacity import CommittedMemory
-from commitments.selectors.slot_suspects import Look, what_changed
+from commitments.selectors.slot_suspects import what_changed
 from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from core.tasks import PRUNE, prune
 from hosts.models import Host, Instance
 from journal.history import read_moment
 from journal.metrics import metric_name
-from journal.models import AuditEntry, DeletedRow, Outbox, PrunedLog
+from journal.models import AuditEntry, LoggedChange, Outbox, PrunedLog
 from journal.pruning import prune_logs
 from tests.factories import make_group, make_host, make_quota, make_vm
 from tests.schedule import beat_schedule
@@ -59,8 +59,14 @@ ANCIENT_XID = 10
 
 
 def deleted(count: int, *, at: datetime, xid: int = ANCIENT_XID) -> None:
-    DeletedRow.objects.bulk_create(
-        DeletedRow(table_name="hosts_host", row_id=number, deleted_at=at, changed_xid=xid)
+    LoggedChange.objects.bulk_create(
+        LoggedChange(
+            table_name="hosts_host",
+            row_ids=[number],
+            is_deletion=True,
+            logged_at=at,
+            changed_xid=xid,
+        )
         for number in range(count)
     )
 
@@ -80,7 +86,7 @@ def announced(count: int, *, at: datetime) -> None:
 
 def forget_deletions(*, up_to_xid: int) -> None:
     """Leave the deletion log as pruning does, which would wait for transactions of other tests."""
-    DeletedRow.objects.all().delete()
+    LoggedChange.objects.all().delete()
     PrunedLog.objects.update_or_create(log="deletions", defaults={"pruned_xid": up_to_xid})
 
 
@@ -90,7 +96,7 @@ def test_only_what_is_past_its_retention_is_forgotten(now: datetime) -> None:
     announced(4, at=now - 7 * DAY - HOUR)
     announced(5, at=now - 7 * DAY + HOUR)
     assert prune_logs(now=now) == {"deletions": 2, "outbox": 4}
-    assert (DeletedRow.objects.count(), Outbox.objects.filter(topic="t").count()) == (3, 5)
+    assert (LoggedChange.objects.count(), Outbox.objects.filter(topic="t").count()) == (3, 5)
     assert prune_logs(now=now) == {"deletions": 0, "outbox": 0}
 
 
@@ -98,7 +104,7 @@ def test_only_what_is_past_its_retention_is_forgotten(now: datetime) -> None:
 def test_any_number_of_entries_goes_in_batches(now: datetime, count: int) -> None:
     deleted(count, at=now - 2 * DAY)
     assert prune_logs(now=now, batch_rows=3)["deletions"] == count
-    assert not DeletedRow.objects.exists()
+    assert not LoggedChange.objects.exists()
 
 
 def test_a_run_that_dies_leaves_whole_batches_and_the_next_one_goes_on(now: datetime) -> None:
@@ -118,7 +124,7 @@ def test_a_run_that_dies_leaves_whole_batches_and_the_next_one_goes_on(now: date
         pytest.raises(KeyboardInterrupt),
     ):
         prune_logs(now=now, batch_rows=2)
-    assert DeletedRow.objects.count() == 3
+    assert LoggedChange.objects.count() == 3
     assert prune_logs(now=now, batch_rows=2)["deletions"] == 3
 
 
@@ -161,10 +167,12 @@ def test_nothing_newer_than_a_running_transaction_is_forgotten(now: datetime) ->
     """Else every reader's position would lie before what was forgotten until that one ends."""
     deleted(1, at=now - 3 * DAY)
     with transaction_elsewhere():
-        DeletedRow.objects.create(table_name="hosts_host", row_id=7, deleted_at=now - 2 * DAY)
+        LoggedChange.objects.create(
+            table_name="hosts_host", row_ids=[7], is_deletion=True, logged_at=now - 2 * DAY
+        )
         assert prune_logs(now=now)["deletions"] == 1
         assert read_changes(read_moment().snapshot).are_all
-    assert DeletedRow.objects.get().row_id == 7
+    assert LoggedChange.objects.get().row_ids == [7]
 
 
 def test_two_runs_at_once_share_the_work(now: datetime) -> None:
@@ -186,7 +194,7 @@ def test_two_runs_at_once_share_the_work(now: datetime) -> None:
         one.join()
     assert len(counts) == 2
     prune_logs(now=now)
-    assert not DeletedRow.objects.exists()
+    assert not LoggedChange.objects.exists()
     assert sum(counts) <= 200
 
 
@@ -241,7 +249,7 @@ def test_commitments_of_zones_looked_at_before_may_have_changed(
     before: int, is_affected: bool
 ) -> None:
     now = read_moment()
-    position = ZonePosition(zone="az-a", snapshot=now.snapshot, snapshot_xmin=now.xmin)
+    position = ZonePosition(zone="az-a", snapshot=now.snapshot)
     forget_deletions(up_to_xid=now.xmin - before)
     changed = CommittedMemory().zones_changed_since([position])
     assert changed == ({"az-a"} if is_affected else set())
@@ -251,11 +259,10 @@ def test_commitments_of_zones_looked_at_before_may_have_changed(
 def test_slots_of_zones_looked_at_before_are_looked_at(before: int, is_affected: bool) -> None:
     make_host("h1", zone="az-a")
     now = read_moment()
-    look = Look(snapshot=now.snapshot, snapshot_xmin=now.xmin)
-    forget_deletions(up_to_xid=look.snapshot_xmin - before)
-    changed = what_changed("az-a", look)
+    forget_deletions(up_to_xid=now.xmin - before)
+    changed = what_changed("az-a", now.snapshot)
     assert (changed.slots, changed.vms_deleted) == (is_affected, is_affected)
-    assert (changed.hosts, changed.others) == (False, False)
+    assert (changed.hosts, changed.others) == (is_affected, is_affected)
 
 
 def test_quota_counted_before_is_counted_again() -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from capacity.models import CapacityComputation
 from commitments.models import ProjectDeparture, ProjectUsage, SlotCheck, UsageCheck
-from journal.models import DeletedRow, Outbox, PrunedLog
+from journal.models import LoggedChange, Outbox, PrunedLog
 from placement.models import Change
 from placement.services.providers import create_provider
 from tests.factories import (
@@ -34,7 +34,8 @@ POSITION = f"{AHEAD}:{AHEAD}:"
 
 NUMBERS = """
 SELECT table_name, column_name FROM information_schema.columns
- WHERE table_schema = current_schema() AND data_type = 'bigint'
+  JOIN information_schema.tables USING (table_schema, table_name)
+ WHERE table_type = 'BASE TABLE' AND table_schema = current_schema() AND data_type = 'bigint'
    AND column_name IN ('changed_xid', 'xid', 'transaction_id', 'pruned_xid', 'written_xid',
                        'counted_xmin', 'snapshot_xmin')
  ORDER BY 1, 2
@@ -59,7 +60,7 @@ def rows_of_every_kind() -> None:
     make_assignment(row, vm)
     make_quota("p", "az-a", {})
     create_provider(name="p", uuid="11111111-1111-1111-1111-111111111111", parent_uuid=None)
-    DeletedRow.objects.create(table_name="hosts_host", row_id=1)
+    LoggedChange.objects.create(table_name="hosts_host", row_ids=[1], is_deletion=True)
     Outbox.objects.create(topic="t", object_type="T", object_id="1")
     PrunedLog.objects.create(log="deletions", pruned_xid=1)
     ProjectDeparture.objects.create(project_id="p")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
 
 from capacity.metrics import HOST_TABLE_CHECKS, HOST_TABLE_DIFFERENCES, HOST_TABLE_REFRESH_SECONDS
 from capacity.selectors.host_table.changes import read_changes
@@ -22,6 +20,7 @@ from capacity.selectors.host_table.position import (
     newest_after,
 )
 from capacity.selectors.process_cache import Fingerprint, ProcessCache, read_fingerprints
+from core.changes import one_snapshot
 from journal.history import read_moment
 from journal.self_check import SelfCheck
 from scheduling.table import HostTable
@@ -110,7 +109,7 @@ class HostTableCache:
         Returns:
             Column or side table -> hosts or keys that differed; empty when the tables agree.
         """
-        with _one_snapshot():
+        with one_snapshot():
             known = self._position
             rebuilt = load_position(read_moment())
             known = rebuilt if known is None else newest_after(known)
@@ -150,18 +149,6 @@ class HostTableCache:
         with self._publishing:
             if self._position is instead_of:
                 self._position = fresh
-
-
-@contextmanager
-def _one_snapshot() -> Iterator[None]:
-    """Read in one snapshot; inside a caller's transaction that is the caller's business."""
-    if connection.in_atomic_block:
-        yield
-        return
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
 
 
 _cache = HostTableCache()

@@ -14,7 +14,8 @@ from capacity.selectors.process_cache import (
     fingerprint_rows,
     fingerprints_of,
 )
-from journal.history import MOMENT, Moment, moment_of, unseen_by
+from core.changes import unseen_by
+from journal.history import MOMENT, Moment, moment_of
 
 CHANGES = f"""
 SELECT kind, key, owner, CASE kind WHEN 'now' THEN {MOMENT} ELSE word END

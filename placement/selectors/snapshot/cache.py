@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from django.db import connection, transaction
+from django.db import connection
 
+from core.changes import one_snapshot
 from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
 from journal.self_check import SelfCheck
 from placement.conf import headroom
-from placement.database import run
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
 from placement.domain.snapshot_differences import snapshot_differences
@@ -54,7 +53,7 @@ class State:
 
 def load_state() -> State:
     """Read everything, in one snapshot of the database where that is ours to choose."""
-    with RELOAD_SECONDS.time(), paused_collector(), _one_snapshot():
+    with RELOAD_SECONDS.time(), paused_collector(), one_snapshot():
         read_at = time.monotonic()
         moment = read_moment()
         names = read_names()
@@ -81,7 +80,7 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
             return State(
                 snapshot=snapshot, moment=changes.moment, names=state.names, read_at=read_at
             )
-    with _one_snapshot():
+    with one_snapshot():
         read_at = time.monotonic()
         changes = read_changes(state.moment.snapshot, with_held=is_held_subtracted())
         names = read_names() if changes.has_new_names else state.names
@@ -138,17 +137,6 @@ def is_held_subtracted() -> bool:
 
 def _read_wanted_changes(since: str) -> Changes:
     return read_changes(since, with_held=is_held_subtracted())
-
-
-@contextmanager
-def _one_snapshot() -> Iterator[None]:
-    """Read in one snapshot; inside a caller's transaction that is the caller's business."""
-    if connection.in_atomic_block:
-        yield
-        return
-    with transaction.atomic():
-        run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
 
 
 class SnapshotCache:
@@ -208,7 +196,7 @@ class SnapshotCache:
         known = self._state
         if known is None:
             return {}
-        with _one_snapshot():
+        with one_snapshot():
             rebuilt = load_state()
             changes = self._changes_since(known.moment.snapshot)
             current = advance(known, changes, read_at=known.read_at)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from core.changes import changed_rows
 from journal.history import MOMENT, Moment, moment_of
 from placement.database import fetch_prepared
 from placement.models import Change
-from placement.selectors.held import HELD_AMOUNTS, HELD_ROOM, Held, held_of
+from placement.selectors.held import HELD_AMOUNTS, PROVIDER_OF_ROOM, Held, held_of
 
 CHANGES = f"""
 SELECT c.part, CASE c.part WHEN 0 THEN {MOMENT} END, c.kind, c.key, c.class_id, c.used
@@ -23,9 +24,9 @@ CHANGES_AND_HELD = f"""
 {CHANGES}
 UNION ALL
 SELECT 3, NULL, h.vcpus::int, h.id, NULL, h.memory_mib
-  FROM (SELECT p.id, {HELD_AMOUNTS} {HELD_ROOM}
-         WHERE room.changed_xid BETWEEN %s::bigint AND 9223372036854775806
-            OR room.changed_xid = ANY (%s::bigint[])) AS h (id, memory_mib, vcpus)
+  FROM (SELECT p.id, {HELD_AMOUNTS}
+          FROM {changed_rows("capacity_hostcapacity", "room", since="%s")} {PROVIDER_OF_ROOM}
+       ) AS h (id, memory_mib, vcpus)
 """  # noqa: S608 - constants only
 _IS_NOW, _IS_TREE, _IS_USAGE, _IS_HELD = range(4)
 
@@ -71,7 +72,7 @@ def read_changes(since: str, *, with_held: bool = False) -> Changes:
     _, xmax, running = since.split(":")
     unseen = (xmax, f"{{{running}}}")
     if with_held:
-        rows = fetch_prepared(CHANGES_AND_HELD, unseen * 2)
+        rows = fetch_prepared(CHANGES_AND_HELD, (*unseen, since))
     else:
         rows = fetch_prepared(CHANGES, unseen)
     moment = moment_of(next(row[1] for row in rows if row[0] == _IS_NOW))

@@ -13,7 +13,6 @@ from capacity.models import Reservation, ReservationKind
 from commitments.models import Commitment, CommitmentState, ResourceType
 from commitments.selectors.slot_suspects import (
     Deadlines,
-    Look,
     WhatChanged,
     arrivals_at,
     suspect_slots,
@@ -115,9 +114,9 @@ def assert_reads_follow_the_slots() -> None:
         )[:500]
     )
     now = read_moment()
-    since = Look(snapshot=now.snapshot, snapshot_xmin=now.xmin)
+    since = now.snapshot
     with measured_work() as full:
-        suspect_slots(ZONE, Look(), WhatChanged(), never(), adopts=True)
+        suspect_slots(ZONE, "", WhatChanged(), never(), adopts=True)
     with measured_work() as changes:
         suspect_slots(ZONE, since, WhatChanged(vms_deleted=False), never(), adopts=True)
     with measured_work() as arrivals:
