@@ -1,4 +1,4 @@
-"""Only the ledger writes what is held and taken: no other module may (ADR 0025)."""
+"""Only the ledger writes what is held and taken: no other module may (ADR 0027)."""
 
 from __future__ import annotations
 
