@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -81,6 +82,25 @@ class InvalidCall(InvalidInput):
         self.text = text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What is logged of an error that nobody expected; ``raised`` is one without words of ours."""
+
+    error: str
+    message: str
+    raised: Exception | None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Return what is logged of an error."""
+        is_ours = isinstance(error, HeadroomError)
+        return cls(
+            error=type(error).__name__,
+            message=error.message if is_ours else "",
+            raised=None if is_ours else error,
+        )
+
+
 class ApiView(APIView):
     """Authentication, rule, method, body, errors and metrics of one path.
 
@@ -136,10 +156,8 @@ class ApiView(APIView):
         error = as_unavailable(exc) or exc
         note_error(self.http_request, error)
         status = status_of(error)
-        if status == SERVER_ERROR and isinstance(error, HeadroomError):
-            self.log_failure(code=error.code, message=error.message)
-        elif status == SERVER_ERROR:
-            self.log_failure(error=type(error).__name__, exc_info=error)
+        if status == SERVER_ERROR:
+            self.log_failure(Failure.of(error))
         self.error_text = public_text(error, status)
         response = self.refusal(error, status)
         if isinstance(error, Unauthenticated | Unavailable):
@@ -147,9 +165,14 @@ class ApiView(APIView):
                 response[name] = header
         return response
 
-    def log_failure(self, **facts: object) -> None:
+    def log_failure(self, failure: Failure) -> None:
         """Log what nobody expected."""
-        log.error("scheduler_request_failed", **facts)
+        log.error(
+            "scheduler_request_failed",
+            error=failure.error,
+            message=failure.message,
+            exc_info=failure.raised,
+        )
 
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the answer to an error, without the headers it asks for."""

@@ -8,7 +8,7 @@ import structlog
 from django.http import HttpResponse
 from rest_framework.exceptions import APIException
 
-from core.api import ApiView
+from core.api import ApiView, Failure
 from journal.errors import HeadroomError, NotReady, Unavailable, one_line
 
 log = structlog.get_logger(__name__)
@@ -33,9 +33,14 @@ class EndpointDisabled(NotReady):
 class TextErrorView(ApiView):
     """A view whose errors are plain text."""
 
-    def log_failure(self, **facts: object) -> None:
+    def log_failure(self, failure: Failure) -> None:
         """Log what nobody expected."""
-        log.error("liquid_request_failed", **facts)
+        log.error(
+            "liquid_request_failed",
+            error=failure.error,
+            message=failure.message,
+            exc_info=failure.raised,
+        )
 
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the text of an error."""
