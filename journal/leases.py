@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import structlog
 from django.conf import settings
-from django.db import Error, OperationalError, connection, transaction
+from django.db import Error, IntegrityError, OperationalError, connection, transaction
 
 from journal.errors import HeadroomError
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
@@ -135,6 +135,8 @@ def take_lease(name: str) -> Lease | None:
         if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
             raise
         return None  # its holder is writing, if too late
+    except IntegrityError:
+        return None  # nobody had it, and another was first: of the two keys only one arbitrates
     return Lease(name=name, holder=holder, epoch=epoch) if epoch else None
 
 

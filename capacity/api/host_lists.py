@@ -2,8 +2,8 @@
 
 Nova calls for one VM after another with the hosts of a region, which are most of a body: texts that
 came before letter by letter need no decoding, no comparison of hosts with weights, and no new
-look-up of names: they are cut out before anything is decoded, which takes 0.1 instead of 1.6 ms
-for 10,000 hosts. Where the order or the weights differ, the typed decoder reads them.
+look-up of names: they are cut out before anything is decoded. A call is then read in 0.4 instead of
+2.4 ms of CPU for 10,000 hosts. Where the order or the weights differ, the typed decoder reads them.
 """
 
 from __future__ import annotations

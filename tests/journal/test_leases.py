@@ -74,6 +74,26 @@ def test_one_of_many_gets_a_lease() -> None:
         expire()
 
 
+def test_one_of_many_gets_a_lease_that_nobody_had() -> None:
+    """Two rows of one epoch meet in either of two keys."""
+    racers, names = 8, [f"tests.fresh:{number}" for number in range(60)]
+    barrier = Barrier(racers)
+
+    def race(_: int) -> list[bool]:
+        try:
+            won = []
+            for name in names:
+                barrier.wait(PATIENCE_SECONDS)
+                won.append(take_lease(name) is not None)
+            return won
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(racers) as pool:
+        won = list(pool.map(race, range(racers)))
+    assert [sum(each) for each in zip(*won, strict=True)] == [1] * len(names)
+
+
 def test_a_lease_that_nobody_renews_goes_to_the_next_who_asks() -> None:
     first = take_lease(NAME)
     assert first is not None
