@@ -93,12 +93,10 @@ class Failure:
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """Return what is logged of an error."""
-        is_ours = isinstance(error, HeadroomError)
-        return cls(
-            error=type(error).__name__,
-            message=error.message if is_ours else "",
-            raised=None if is_ours else error,
-        )
+        name = type(error).__name__
+        if isinstance(error, HeadroomError):
+            return cls(error=name, message=error.message, raised=None)
+        return cls(error=name, message="", raised=error)
 
 
 class ApiView(APIView):
