@@ -16,8 +16,8 @@ from rich.progress import track
 
 from benchmarks.bench_region import GROUP, TOKEN, ZONES, fill_region, with_token
 from benchmarks.measures import Measure, fitted_exponent, measure, percentile
+from capacity.host_table import load_host_table, reset_host_table
 from capacity.models import Reservation
-from capacity.selectors.host_table import load_host_table, reset_host_table
 from commitments.models import Commitment
 from scheduling.engine import SLOT_PIPELINE, schedule_many
 from scheduling.request import PlacementRequest

@@ -19,7 +19,7 @@ from benchmarks.failover_rebalancing import rebalancing_rows
 from benchmarks.failover_region import add_vms, fill_failover_region, move_some_vms, move_vms
 from benchmarks.failover_zones import RoomyChooser, model_zone
 from benchmarks.measures import Measure, fitted_exponent, measure, percentile
-from capacity.selectors.host_table import current_host_table, reset_host_table
+from capacity.host_table import current_host_table, reset_host_table
 from failover.choices import RunOutcome
 from failover.conf import current_config
 from failover.domain.cleaning import plan_cleaning

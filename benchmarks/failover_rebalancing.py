@@ -13,8 +13,8 @@ from rich.console import Console
 
 from benchmarks.failover_region import fill_failover_region
 from benchmarks.measures import Measure, measure
+from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.selectors.host_table import reset_host_table
 from failover.models import FailoverZone
 from failover.selectors.drills import drill_state
 from failover.selectors.zone import failover_zones

@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from benchmarks.bench_region import empty_database
 from benchmarks.failover_zones import GIB_PER_VCPU, HOST_GIB
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.models import FailoverPolicy
 from hosts.models import Domain, Project
 from scheduling.resources import GIB

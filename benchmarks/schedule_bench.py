@@ -28,13 +28,13 @@ from benchmarks.schedule_region import (
     ZONES,
     fill_schedule_region,
 )
-from capacity.models import HostCapacity, Reservation, ReservationKind
-from capacity.selectors.host_table import (
+from capacity.host_table import (
     current_host_table,
     load_host_table,
     reset_host_table,
     table_differences,
 )
+from capacity.models import HostCapacity, Reservation, ReservationKind
 from hosts.models import Host
 from scheduling.engine import SLOT_PIPELINE, schedule
 from scheduling.pipelines import compile_pipeline

@@ -6,7 +6,7 @@ from django.db import connection, transaction
 
 from benchmarks.bench_region import empty_database
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from commitments.models import Commitment, CommitmentState, ResourceType
 from scheduling.resources import GIB
 

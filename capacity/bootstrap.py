@@ -7,7 +7,7 @@ from uuid import uuid4
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from capacity.models import Pipeline
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 
 
 def create_shipped_pipelines(*, using: str = DEFAULT_DB_ALIAS, **_: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A004 - its name
 from django.db import DatabaseError
 
-from capacity.services.pipelines import stored_pipeline_warnings
+from capacity.nova.pipelines import stored_pipeline_warnings
 
 
 @register(Tags.database)

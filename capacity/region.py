@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.locks import LockSpace, take_lock, zone_lock
-from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings, Reservation
-from capacity.services.flavor_groups import overruled_rules, refresh_flavor_groups
-from capacity.services.group_settings import (
+from capacity.groups.editing import (
     CATCH_ALL,
     SETTINGS_FIELDS,
     group_name_problem,
@@ -18,7 +14,11 @@ from capacity.services.group_settings import (
     save_group_rule,
     save_group_settings,
 )
-from capacity.services.in_flight import after_vm_changes
+from capacity.groups.refreshing import overruled_rules, refresh_flavor_groups
+from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.locks import LockSpace, take_lock, zone_lock
+from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings, Reservation
+from capacity.nova.in_flight import after_vm_changes
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.node import Json, Node

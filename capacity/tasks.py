@@ -8,11 +8,11 @@ from datetime import timedelta
 import structlog
 from django.conf import settings
 
-from capacity.services.decisions import prune_decisions as prune
-from capacity.services.flavor_groups import refresh_flavor_groups as refresh
-from capacity.services.group_capacity import refresh_group_capacity as refresh_capacity
-from capacity.services.in_flight import after_vm_changes, end_expired
-from capacity.services.oversubscription import check_oversubscription as guard
+from capacity.figures.group_capacity import refresh_group_capacity as refresh_capacity
+from capacity.groups.refreshing import refresh_flavor_groups as refresh
+from capacity.guard.oversubscription import check_oversubscription as guard
+from capacity.nova.decisions import prune_decisions as prune
+from capacity.nova.in_flight import after_vm_changes, end_expired
 from core.jobs import Run, every, job
 from journal.errors import NotReady
 

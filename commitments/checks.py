@@ -8,7 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Info, Tags, Warning, register  # noqa: A004 - its name
 from django.db import DatabaseError
 
-from capacity.selectors.groups import load_group_definitions, load_group_settings
+from capacity.groups.reading import load_group_definitions, load_group_settings
 from commitments.domain.service_info import ram_unit_warning
 from journal.errors import NotReady
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from django.conf import settings
 from django.db.models import Exists, OuterRef
 
-from capacity.domain.units import declared_units_to_gib, gib_to_declared_units
+from capacity.figures.quota import OUTBOX_TOPIC as QUOTA_TOPIC
+from capacity.groups.units import declared_units_to_gib, gib_to_declared_units
 from capacity.models import ProjectQuota, Reservation
-from capacity.services.quota import OUTBOX_TOPIC as QUOTA_TOPIC
 from commitments.domain.limes_intake import (
     Converted,
     LimesRecord,

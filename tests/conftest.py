@@ -11,7 +11,7 @@ import pytest
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 
-from capacity.selectors.host_table import reset_host_table
+from capacity.host_table import reset_host_table
 from placement.selectors.snapshot import reset_snapshot
 from tests.clean_tables import CleanTables
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures

@@ -7,9 +7,9 @@ from rich.console import Console
 from benchmarks.commitments.costs import Cost, cost_of, peak_gib
 from benchmarks.commitments.region import fill_commitment_region
 from benchmarks.measures import Measure, fitted_exponent, measure
+from capacity.figures.group_capacity import refresh_group_capacity
+from capacity.host_table import reset_host_table
 from capacity.models import GroupCapacity
-from capacity.selectors.host_table import reset_host_table
-from capacity.services.group_capacity import refresh_group_capacity
 
 GROUPS = 50
 ZONES = 3

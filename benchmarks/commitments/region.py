@@ -16,7 +16,7 @@ from capacity.models import (
     FlavorGroupSettings,
     FlavorGroupSnapshot,
 )
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from hosts.models import Flavor
 from scheduling.resources import GIB
 

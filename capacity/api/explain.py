@@ -8,9 +8,9 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from capacity.api.nova_request import DECODE, MAX_NAME_LENGTH, parse_nova_call
+from capacity.nova.explanations import MOST_HOSTS_IN_DETAIL, explain
+from capacity.nova.scheduling import prepared_request
 from capacity.policies import EXPLAIN
-from capacity.selectors.explanations import MOST_HOSTS_IN_DETAIL, explain
-from capacity.services.scheduling import prepared_request
 from core.api import InvalidCall, ProblemView, json_answer
 from journal.errors import InvalidInput
 from journal.heavy import Length, computed_apart, heavy_question

@@ -24,7 +24,7 @@ from capacity.api.host_lists import (
     read_host_list,
     stand_in,
 )
-from capacity.domain.nova_call import PipelineNotInferredError, inferred_pipeline
+from capacity.nova.nova_call import PipelineNotInferredError, inferred_pipeline
 from core.api import InvalidCall
 from journal.collector import paused_collector
 from journal.errors import InvalidInput

@@ -10,10 +10,10 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.request import Request
 
 from capacity.api.nova_request import NovaCall, parse_nova_call
-from capacity.domain.in_flight import holds_in_flight
-from capacity.domain.nova_call import limited_to
+from capacity.nova.in_flight_end import holds_in_flight
+from capacity.nova.nova_call import limited_to
+from capacity.nova.scheduling import UNKNOWN_INTENT, run_scheduling
 from capacity.policies import NOVA_EXTERNAL
-from capacity.services.scheduling import UNKNOWN_INTENT, run_scheduling
 from core.api import JsonErrorView, error_answer, json_answer
 from journal.access_log import note_decision
 from journal.middleware import request_id_of

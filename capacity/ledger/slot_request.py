@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from capacity.domain.flavor_groups import FlavorSpec
+from capacity.groups.flavor_groups import FlavorSpec
 from scheduling.engine import Pipeline
 from scheduling.request import HYPERVISOR_TYPE_KEY, InstanceGroup, Intent, PlacementRequest
 from scheduling.resources import ResourceVector

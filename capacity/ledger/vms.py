@@ -14,9 +14,9 @@ from enum import StrEnum
 
 from django.db import connection, transaction
 
-from capacity.domain.sharing import share_vm
 from capacity.ledger.apply import join_slots, leave_slots
 from capacity.ledger.rooms import EXPECTED_UNHELD, lock_reservations, refresh_blocks
+from capacity.ledger.sharing import share_vm
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
 from scheduling.resources import ZERO, ResourceVector
 

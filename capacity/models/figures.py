@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from capacity.domain.resource_names import group_capacity_resource_name
+from capacity.resource_names import group_capacity_resource_name
 from journal.models import TrackedModel
 
 
@@ -13,7 +13,7 @@ class GroupCapacity(TrackedModel):
     """Capacity of a flavor group in a zone, as reported to Limes (spec liquid, 13.1).
 
     ``total_vcpus`` empty means "not probed yet"; 0 means no capacity. Writers:
-    ``capacity.services.group_capacity`` alone.
+    ``capacity.figures.group_capacity`` alone.
     """
 
     group_name = models.CharField(max_length=255)
@@ -87,7 +87,7 @@ class CapacityComputation(models.Model):
     """When the capacity rows of a zone were computed, and from which state of the database.
 
     The rows are fresh while every later write to what they depend on is visible in ``snapshot``
-    and ``inputs`` is the same. Writers: ``capacity.services.group_capacity`` alone.
+    and ``inputs`` is the same. Writers: ``capacity.figures.group_capacity`` alone.
     """
 
     zone = models.CharField(max_length=255, unique=True)

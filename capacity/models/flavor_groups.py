@@ -15,7 +15,7 @@ MAX_RAM_UNIT_GIB = 1 << 33
 class FlavorGroup(TrackedModel):
     """Flavors that share hardware and are committed together (spec commitments, 4).
 
-    Written by ``capacity.services.flavor_groups`` alone. A group that disappears while
+    Written by ``capacity.groups.refreshing`` alone. A group that disappears while
     commitments refer to it is marked retired and keeps its last definition.
     """
 

@@ -20,7 +20,7 @@ class Pipeline(TrackedModel):
     """A scheduling pipeline: ordered filters and weighers with parameters (spec scheduling, 4).
 
     ``version`` grows by one with every change of the definition; each version is kept in
-    :class:`PipelineVersion`. Writers: ``capacity.services.pipelines`` alone.
+    :class:`PipelineVersion`. Writers: ``capacity.nova.pipelines`` alone.
     """
 
     name = models.CharField(max_length=255, unique=True)
@@ -86,7 +86,7 @@ class SchedulingKnowledge(TrackedModel):
     """Facts beside the host table, one row for each name, replaced as a whole.
 
     What is empty or past ``expires_at`` counts as missing: weighers that need it are left out of
-    their pipelines. Writers: ``capacity.services.knowledge`` alone.
+    their pipelines. Writers: ``capacity.nova.knowledge`` alone.
     """
 
     name = models.CharField(max_length=64, unique=True, choices=KnowledgeName.choices)

@@ -15,10 +15,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.placing import SlotPlacer, table_with_released
-from capacity.domain.zone_capacity import DEFAULT_PROBES, Probes
+from capacity.figures.zone_capacity import DEFAULT_PROBES, Probes
+from capacity.groups.flavor_groups import FlavorGroupDef
 from capacity.ledger.blocking import blocked_resources
+from capacity.ledger.placing import SlotPlacer, table_with_released
 from capacity.ledger.slot_request import DomainHint
 from commitments.domain.accounting import slots_message
 from commitments.domain.cores_account import CoresAccount, CoresHolding, CoresLedger

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.group_packing import GroupPacking
-from capacity.domain.packing import SlotSize
-from capacity.domain.placing import SlotPlacer
+from capacity.figures.group_packing import GroupPacking
+from capacity.figures.packing import SlotSize
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.ledger.placing import SlotPlacer
 from capacity.ledger.slot_request import SlotAsk, slot_name
 from commitments.domain.planner import new_slots
 from scheduling.columns import BoolColumn

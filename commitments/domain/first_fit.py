@@ -15,8 +15,8 @@ from datetime import datetime
 
 import numpy as np
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.placing import table_with_released
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.ledger.placing import table_with_released
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from capacity.domain.units import (
+from capacity.groups.units import (
     Unit,
     UnitError,
     bytes_to_declared_units,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.ledger.slot_request import slot_name
 from commitments.domain.payg import Adoption, PaygVm, adopt_vms
 from commitments.domain.state import CommitmentState

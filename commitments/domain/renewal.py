@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.groups.flavor_groups import FlavorGroupDef
 from commitments.domain.payg import PaygVm
 from commitments.domain.planner import (
     NewSlot,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.group_settings import GroupSettings
-from capacity.domain.units import bytes_to_declared_units, gib_to_declared_units, usage_units
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.group_settings import GroupSettings
+from capacity.groups.units import bytes_to_declared_units, gib_to_declared_units, usage_units
 from commitments.domain.names import (
     resource_name_cores,
     resource_name_instances,

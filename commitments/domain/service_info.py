@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from capacity.domain.flavor_groups import FlavorGroupDef, flavor_group_problem
-from capacity.domain.group_settings import (
+from capacity.groups.flavor_groups import FlavorGroupDef, flavor_group_problem
+from capacity.groups.group_settings import (
     CATCH_ALL,
     GroupSettings,
     ResourceFlags,
     settings_for_group,
 )
-from capacity.domain.units import DEFAULT_RAM_UNIT_MIB, ram_unit_text
+from capacity.groups.units import DEFAULT_RAM_UNIT_MIB, ram_unit_text
 from commitments.domain.names import (
     resource_name_cores,
     resource_name_instances,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.placing import SlotPlacer
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.ledger.placing import SlotPlacer
 from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, slot_name
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from capacity.domain.sharing import InsideVm, divide_vms
 from capacity.ledger.blocking import blocked_resources
+from capacity.ledger.sharing import InsideVm, divide_vms
 from scheduling.resources import ZERO, ResourceVector
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from capacity.domain.units import MAX_LEDGER_AMOUNT, UnitError, declared_units_to_bytes
+from capacity.groups.units import MAX_LEDGER_AMOUNT, UnitError, declared_units_to_bytes
 from capacity.ledger.slot_request import slot_name_prefix
 from commitments.domain.changeset import CommitmentChange
 from commitments.domain.names import (

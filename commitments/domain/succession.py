@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
-from capacity.domain.sharing import cut_slot
+from capacity.ledger.sharing import cut_slot
 from commitments.domain.handover import (
     FreedSlot,
     SlotCut,

@@ -17,8 +17,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from capacity.domain.placing import place_slots, table_with_released
-from capacity.domain.zone_capacity import zone_figures
+from capacity.figures.zone_capacity import zone_figures
+from capacity.ledger.placing import place_slots, table_with_released
 from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import AdmissionSnapshot
 from commitments.domain.cores_account import CoresLedger

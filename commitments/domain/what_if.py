@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from capacity.domain.placing import table_with_released
+from capacity.ledger.placing import table_with_released
 from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionPlan,

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from django.db.backends.utils import CursorWrapper
 
+from capacity.groups.reading import load_group_definitions, load_group_settings
 from capacity.metrics.limits import tells_projects
-from capacity.selectors.groups import load_group_definitions, load_group_settings
 from commitments.domain.service_info import ram_unit_warning
 from commitments.models import CompactionOutcome, CompactionRun, SyncOutcome
 from commitments.services import import_runs, sync_runs

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from django.conf import settings
 from django.db.models import Exists, OuterRef, QuerySet
 
-from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.groups.flavor_groups import FlavorGroupDef
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.domain.admission import CommitmentTarget
 from commitments.domain.payg import PaygVm

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from capacity.selectors.zone_sums import ABSENT_STATUSES
+from capacity.figures.zone_sums import ABSENT_STATUSES
 from core.changes import changed_rows, has_deletions, is_forgotten
 
 SLOTS_AT_ONCE: Final = 2000

@@ -9,10 +9,10 @@ from datetime import datetime
 from django.db.models import F, Q
 from django.db.models.fields.json import KeyTextTransform
 
-from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.figures.zone_sums import ABSENT_STATUSES
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.reading import load_group_definitions
 from capacity.models import ProjectQuota
-from capacity.selectors.groups import load_group_definitions
-from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
 from commitments.models import InstanceAssignment
 from hosts.models import Instance

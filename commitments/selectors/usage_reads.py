@@ -8,8 +8,8 @@ from datetime import datetime
 
 from django.db import connection
 
-from capacity.selectors.groups import load_group_definitions
-from capacity.selectors.zone_sums import ABSENT_STATUSES
+from capacity.figures.zone_sums import ABSENT_STATUSES
+from capacity.groups.reading import load_group_definitions
 from commitments.domain.assignment import Place, SizedVM
 from core.changes import changed_rows, is_forgotten, is_unseen
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
-from capacity.domain.group_settings import settings_for_group
-from capacity.selectors.groups import load_group_settings
+from capacity.groups.group_settings import settings_for_group
+from capacity.groups.reading import load_group_settings
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,

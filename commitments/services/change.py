@@ -15,12 +15,12 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
-from capacity.domain.group_settings import settings_for_group
-from capacity.domain.units import UnitError, declared_units_to_bytes
+from capacity.figures.group_capacity import ensure_totals
+from capacity.groups.group_settings import settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
+from capacity.groups.units import UnitError, declared_units_to_bytes
 from capacity.ledger.slot_request import with_told_names
 from capacity.locks import zone_lock
-from capacity.selectors.groups import load_group_definitions, load_group_settings
-from capacity.services.group_capacity import ensure_totals
 from commitments.domain.accounting import (
     RejectedCommitment,
     dry_run_reason,

@@ -13,9 +13,9 @@ from copy import copy
 
 from django.db.models.base import ModelState
 
-from capacity.domain.sharing import InsideVm, divide_vms
 from capacity.ledger.apply import hold_slots, join_slots, leave_slots, write_slots
 from capacity.ledger.rooms import refresh_blocks
+from capacity.ledger.sharing import InsideVm, divide_vms
 from capacity.ledger.vms import vms_held_in_flight
 from capacity.models import AllocationState, Reservation, ReservationAllocation
 from commitments.domain.succession import SlotDivision

@@ -21,12 +21,12 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.group_settings import GroupSettings, settings_for_group
-from capacity.domain.units import UnitError
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.group_settings import GroupSettings, settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
+from capacity.groups.units import UnitError
 from capacity.locks import LockSpace, take_lock
 from capacity.models import FlavorGroupSnapshot
-from capacity.selectors.groups import load_group_definitions, load_group_settings
 from commitments.domain.service_info import (
     MIB_PER_GIB,
     changed_term,

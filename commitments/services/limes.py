@@ -11,10 +11,10 @@ import structlog
 from django.db import connection, models
 from django.db.models.fields import NOT_PROVIDED
 
-from capacity.domain.group_settings import GroupSettings, settings_for_group
-from capacity.domain.units import UnitError
+from capacity.groups.group_settings import GroupSettings, settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
+from capacity.groups.units import UnitError
 from capacity.locks import zone_lock
-from capacity.selectors.groups import load_group_definitions, load_group_settings
 from commitments.domain.limes_intake import Converted, is_terminal, same_second
 from commitments.domain.service_info import resource_flags
 from commitments.domain.statuses import CommitmentStatus

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from django.conf import settings
 from django.db import transaction
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.group_settings import GroupSettings, settings_for_group
-from capacity.domain.units import MAX_LEDGER_AMOUNT, declared_units_to_gib
-from capacity.selectors.groups import load_group_definitions, load_group_settings
-from capacity.services.quota import WantedQuota, replace_project_quota
+from capacity.figures.quota import WantedQuota, replace_project_quota
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.group_settings import GroupSettings, settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
+from capacity.groups.units import MAX_LEDGER_AMOUNT, declared_units_to_gib
 from commitments.domain.names import (
     resource_name_cores,
     resource_name_instances,

@@ -18,11 +18,11 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
-from capacity.domain.group_settings import settings_for_group
+from capacity.figures.zone_sums import ABSENT_STATUSES
+from capacity.groups.group_settings import settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
 from capacity.locks import set_lock_timeout
 from capacity.models import ProjectQuota
-from capacity.selectors.groups import load_group_definitions, load_group_settings
-from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.names import (
     resource_name_cores,
     resource_name_instances,

@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Case, Q, QuerySet, When
 
+from capacity.figures.group_capacity import ensure_totals
+from capacity.groups.reading import load_group_definitions
 from capacity.locks import LockSpace, try_lock, zone_lock
-from capacity.selectors.groups import load_group_definitions
-from capacity.services.group_capacity import ensure_totals
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,

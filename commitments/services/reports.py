@@ -12,10 +12,10 @@ from typing import Any
 
 from django.conf import settings
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
+from capacity.figures.group_capacity import ensure_fresh
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.group_settings import GroupSettings, ResourceFlags, settings_for_group
 from capacity.models import FlavorCapacity, GroupCapacity
-from capacity.services.group_capacity import ensure_fresh
 from commitments import metrics
 from commitments.domain.names import (
     resource_name_cores,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.group_settings import GroupSettings, settings_for_group
-from capacity.selectors.groups import load_group_definitions, load_group_settings
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.group_settings import GroupSettings, settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
 from commitments.domain.changeset import ChangeEntry, ChangeRequest, detect_moves
 from commitments.domain.confirmation import requires_confirmation
 from commitments.domain.names import (

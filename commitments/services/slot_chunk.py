@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from capacity.domain.sharing import share_vm
+from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.ledger.apply import join_slots, leave_slots, move_slots, write_slots, write_vms
 from capacity.ledger.blocking import blocked_resources
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations, refresh_blocks
+from capacity.ledger.sharing import share_vm
 from capacity.models import (
     AllocationState,
     FlavorGroup,
@@ -23,7 +24,6 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.classify import TrackedSlot, pick_slots
 from commitments.domain.verification import (
     Fate,

@@ -19,8 +19,8 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import DatabaseError, connection, transaction
 
+from capacity.groups.reading import definitions_fingerprint
 from capacity.locks import LockSpace, take_lock
-from capacity.selectors.groups import definitions_fingerprint
 from commitments import metrics
 from commitments.domain.assignment import (
     NOTHING_COVERED,

@@ -7,9 +7,9 @@ from string import ascii_uppercase
 
 from django.utils.safestring import SafeString
 
-from capacity.domain.decision_masks import DamagedMasksError
 from capacity.models import SchedulingDecision
-from capacity.selectors.decisions import (
+from capacity.nova.decision_masks import DamagedMasksError
+from capacity.nova.stored_decisions import (
     DecodedDecision,
     Fate,
     HostFate,

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from capacity.models import Pipeline, SchedulingDecision
-from capacity.selectors.decisions import decisions_about_host
+from capacity.nova.stored_decisions import decisions_about_host
 from console.base import (
     ChoiceFilter,
     SystemOwnedAdmin,

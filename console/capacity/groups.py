@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from capacity.groups import editing as services
 from capacity.models import (
     FlavorCapacity,
     FlavorGroup,
@@ -22,7 +23,6 @@ from capacity.models import (
     GroupCapacity,
     ProjectQuota,
 )
-from capacity.services import group_settings as services
 from console.base import (
     BaseAdmin,
     ReadOnlyInline,

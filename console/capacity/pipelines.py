@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from capacity.domain.pipeline_document import document_from_spec, spec_from_document
 from capacity.models import Pipeline, PipelineVersion
-from capacity.services.pipelines import (
+from capacity.nova.pipeline_document import document_from_spec, spec_from_document
+from capacity.nova.pipelines import (
     PipelinePlan,
     load_row,
     plan_pipeline,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from capacity.selectors.refusals import refusals_by_group
+from capacity.nova.refusals import refusals_by_group
 from console.base import PageData
 from console.capacity.decision_page import step_title
 from core.text import NOTHING, count_text

@@ -9,13 +9,13 @@ from django.db.models import Count, Exists, OuterRef, Sum
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.models import (
     FlavorGroupMember,
     Reservation,
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.selectors.zone_sums import ABSENT_STATUSES
 from commitments.domain.children import ChildView, children_status
 from commitments.domain.story import Happening, Period, periods
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, ResourceType

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from capacity.domain.placing import SlotPlacer
+from capacity.ledger.placing import SlotPlacer
 from capacity.ledger.slot_request import SlotAsk
 from failover.domain.drain_cover import CoverAfter, cover_after
 from failover.domain.drill_state import DrillState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from capacity.selectors.groups import load_group_definitions
+from capacity.groups.reading import load_group_definitions
 from failover.domain.sizing import GroupFlavor
 from journal.errors import NotReady
 

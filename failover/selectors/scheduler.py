@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from django.db import connection
 
-from capacity.domain.flavor_groups import FlavorSpec
-from capacity.domain.nova_call import kvm_pipeline
-from capacity.domain.placing import without_room
+from capacity.groups.flavor_groups import FlavorSpec
+from capacity.host_table import current_host_table
+from capacity.ledger.placing import without_room
 from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, VmFacts, slot_request
-from capacity.selectors.host_table import current_host_table
-from capacity.selectors.vm_requests import domain_hint, instance_group, texts
-from capacity.services.pipelines import usable_pipeline
+from capacity.ledger.vm_requests import domain_hint, instance_group, texts
+from capacity.nova.nova_call import kvm_pipeline
+from capacity.nova.pipelines import usable_pipeline
 from failover.domain.plan import BoolColumn, FloatColumn
 from failover.domain.zone_columns import Int64Column, ZoneSnapshot
 from failover.selectors.fetching import Row

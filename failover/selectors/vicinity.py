@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from capacity.selectors.host_table import current_host_table
+from capacity.host_table import current_host_table
 from failover.conf import FailoverConfig
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size

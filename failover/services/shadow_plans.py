@@ -11,8 +11,8 @@ import numpy as np
 from django.conf import settings
 from django.db import transaction
 
+from capacity.host_table import current_host_table
 from capacity.locks import zone_lock
-from capacity.selectors.host_table import current_host_table
 from failover.domain.covering import plan_cover
 from failover.domain.drill_columns import best_bound, coverage_costs
 from failover.domain.plan import CleaningPlan, HostChooser, PlanOptions, ReuseOrder

@@ -9,8 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from capacity.models import SchedulingDecision
-from capacity.selectors.decisions import Fate, HostFate
-from capacity.services.decisions import StepRecord
+from capacity.nova.decisions import StepRecord
+from capacity.nova.stored_decisions import Fate, HostFate
 from console.capacity.decision_page import decision_page, fate_sentence
 from hosts.models import Host
 from scheduling.request import Intent

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from capacity.models import ReservationAllocation
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from console.failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision, FailoverReservation

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from capacity.figures.group_capacity import ensure_fresh
 from capacity.models import (
     FlavorGroupRule,
     FlavorGroupSettings,
@@ -20,7 +21,6 @@ from capacity.models import (
     Reservation,
     ReservationKind,
 )
-from capacity.services.group_capacity import ensure_fresh
 from commitments.models import AssignmentPeriod, Commitment, CommitmentState, Condition
 from console.base import CappedPaginator
 from failover.models import FailoverDecision, FailoverPolicy

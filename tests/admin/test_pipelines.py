@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from capacity.models import Pipeline, PipelineVersion
-from capacity.services.pipelines import save_pipeline
+from capacity.nova.pipelines import save_pipeline
 from journal.actors import Actor
 from journal.models import AuditEntry
 from scheduling.pipelines import PipelineSpec, StepSpec

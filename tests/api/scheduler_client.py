@@ -10,7 +10,7 @@ from typing import Any
 from django.test import Client
 
 from capacity.models import Reservation, ReservationKind
-from capacity.services.pipelines import save_pipeline
+from capacity.nova.pipelines import save_pipeline
 from journal.actors import Actor
 from scheduling.pipelines import PipelineSpec
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from capacity.figures.group_capacity import ensure_fresh
 from capacity.models import FlavorGroup, FlavorGroupSettings
-from capacity.services.group_capacity import ensure_fresh
 from commitments.domain.conformance import check_capacity, check_info, check_usage
 from commitments.services import info, reports
 from tests.api.liquid_client import PROJECT, LiquidClient

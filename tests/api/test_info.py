@@ -197,5 +197,5 @@ def test_unit_too_large_for_the_wire_is_503(
     liquid: LiquidClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_group()
-    monkeypatch.setattr("capacity.domain.units.MAX_UNIT_FACTOR", 1)
+    monkeypatch.setattr("capacity.groups.units.MAX_UNIT_FACTOR", 1)
     assert_text(liquid.send("GET", "v1/info"), 503, "temporarily unavailable", "RAM unit")

@@ -244,7 +244,7 @@ def test_failing_storage_is_500_naming_the_zones_and_changes_nothing(
         message = "disk full"
         raise DatabaseError(message)
 
-    monkeypatch.setattr("capacity.services.quota.record_changes", fail)
+    monkeypatch.setattr("capacity.figures.quota.record_changes", fail)
     assert_text(liquid.send("PUT", liquid.quota(), body(az_a=1, az_b=2)), 500, "az-a, az-b")
     assert not ProjectQuota.objects.exists()
 

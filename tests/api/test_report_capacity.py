@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from capacity.figures.group_capacity import ensure_fresh
 from capacity.models import FlavorGroup
-from capacity.services.group_capacity import ensure_fresh
 from commitments.domain.conformance import check_capacity, check_info
 from commitments.metrics import REPORTED_CAPACITY
 from scheduling.resources import MIB

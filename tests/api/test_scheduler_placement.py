@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from capacity.host_table import read_host_table
 from capacity.models import HostCapacity, SchedulingDecision
-from capacity.selectors.host_table import read_host_table
-from capacity.services import placement, scheduling
+from capacity.nova import placement, scheduling
 from hosts.models import Aggregate, Host, HostStatus
 from scheduling.resources import GIB
 from tests.api.scheduler_client import READ_ONLY, NovaClient, in_flight

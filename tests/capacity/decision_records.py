@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from capacity.models import SchedulingDecision
-from capacity.services import decisions
-from capacity.services.decisions import DecisionRecord, StepRecord, record_decision
+from capacity.nova import decisions
+from capacity.nova.decisions import DecisionRecord, StepRecord, record_decision
 from scheduling.decision import Candidate
 from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest

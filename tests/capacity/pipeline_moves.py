@@ -12,9 +12,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from capacity.host_table import current_host_table, load_host_table, table_differences
 from capacity.models import Pipeline, PipelineKind, SchedulingKnowledge
-from capacity.selectors.host_table import current_host_table, load_host_table, table_differences
-from capacity.services.pipelines import (
+from capacity.nova.pipelines import (
     active_pipelines,
     load_row,
     remove_pipeline,

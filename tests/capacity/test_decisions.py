@@ -10,18 +10,18 @@ from django.utils import timezone
 
 from capacity.metrics import DECISIONS_LOST
 from capacity.models import HostListing, SchedulingDecision
-from capacity.selectors.decisions import (
+from capacity.nova import decisions
+from capacity.nova.decisions import (
+    StepRecord,
+    prune_decisions,
+    record_decision,
+)
+from capacity.nova.refusals import refusals_by_group
+from capacity.nova.stored_decisions import (
     Fate,
     decisions_about_host,
     decode_decision,
     history_of_vm,
-)
-from capacity.selectors.refusals import refusals_by_group
-from capacity.services import decisions
-from capacity.services.decisions import (
-    StepRecord,
-    prune_decisions,
-    record_decision,
 )
 from scheduling.record import PackedMask
 from tests.capacity.decision_records import HOSTS, VM, make_decision, make_record, mask

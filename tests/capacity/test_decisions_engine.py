@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.models import SchedulingDecision
-from capacity.selectors.decisions import Fate, decode_decision
-from capacity.services import decisions
-from capacity.services.run_records import RunOutcome, keep_run
+from capacity.nova import decisions
+from capacity.nova.run_records import RunOutcome, keep_run
+from capacity.nova.stored_decisions import Fate, decode_decision
 from scheduling.engine import SLOT_PIPELINE
 from scheduling.explain import explain_host
 from scheduling.record import record_run

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from capacity.models import Reservation, SchedulingDecision
-from capacity.selectors.explanations import explain
+from capacity.nova.explanations import explain
 from scheduling.engine import SLOT_PIPELINE
 from scheduling.evaluation import Pipeline
 from scheduling.request import CallOptions, PlacementRequest

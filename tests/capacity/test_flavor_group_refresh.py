@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from capacity.groups.refreshing import FlavorGroupRefresh, refresh_flavor_groups
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupRule, FlavorGroupSnapshot
-from capacity.services.flavor_groups import FlavorGroupRefresh, refresh_flavor_groups
 from capacity.tasks import refresh_flavor_groups as refresh_task
 from commitments.models import Commitment
 from hosts.models import Flavor

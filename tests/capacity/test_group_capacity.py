@@ -7,18 +7,18 @@ import pytest
 from django.db import DatabaseError
 from django.utils import timezone
 
+from capacity.figures.group_capacity import (
+    ensure_fresh,
+    ensure_totals,
+    refresh_group_capacity,
+)
+from capacity.groups.reading import total_vcpus
 from capacity.models import (
     CapacityComputation,
     FlavorCapacity,
     FlavorGroup,
     FlavorGroupSnapshot,
     GroupCapacity,
-)
-from capacity.selectors.groups import total_vcpus
-from capacity.services.group_capacity import (
-    ensure_fresh,
-    ensure_totals,
-    refresh_group_capacity,
 )
 from commitments.models import CommitmentState, ResourceType
 from hosts.models import Flavor, Host, HostState, HostStatus, Maintenance
@@ -286,7 +286,7 @@ def test_a_read_that_fails_fails_the_cycle_and_keeps_every_number(
         raise DatabaseError
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"capacity.services.group_capacity.{source}", fail)
+        patched.setattr(f"capacity.figures.group_capacity.{source}", fail)
         with pytest.raises(DatabaseError):
             refresh_group_capacity()
     assert GroupCapacity.objects.values().get() == before

@@ -9,8 +9,16 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from capacity.domain.flavor_groups import FlavorGroupDef
-from capacity.domain.zone_capacity import Probes, ZoneFigures, zone_figures
+from capacity.figures import group_capacity
+from capacity.figures.capacity_freshness import max_age
+from capacity.figures.group_capacity import (
+    ensure_fresh,
+    ensure_totals,
+    refresh_group_capacity,
+)
+from capacity.figures.zone_capacity import Probes, ZoneFigures, zone_figures
+from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.reading import total_vcpus
 from capacity.locks import LockSpace, take_lock
 from capacity.models import (
     CapacityComputation,
@@ -19,14 +27,6 @@ from capacity.models import (
     GroupCapacity,
     HostCapacity,
     Reservation,
-)
-from capacity.selectors.capacity_freshness import max_age
-from capacity.selectors.groups import total_vcpus
-from capacity.services import group_capacity
-from capacity.services.group_capacity import (
-    ensure_fresh,
-    ensure_totals,
-    refresh_group_capacity,
 )
 from capacity.tasks import refresh_group_capacity as refresh
 from commitments.models import Commitment
@@ -337,7 +337,7 @@ def test_readers_that_meet_compute_a_stale_zone_once(monkeypatch: pytest.MonkeyP
         computed.append(zone)
         return zone_figures(table, zone, groups, probes)
 
-    monkeypatch.setattr("capacity.services.group_capacity.zone_figures", counted)
+    monkeypatch.setattr("capacity.figures.group_capacity.zone_figures", counted)
     seen: list[int] = []
 
     def read() -> None:

@@ -7,6 +7,7 @@ from django.db import transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capacity.figures.group_capacity import ensure_fresh
 from capacity.ledger.rooms import move_blocks
 from capacity.models import (
     CapacityComputation,
@@ -19,7 +20,6 @@ from capacity.models import (
     Reservation,
     ReservationKind,
 )
-from capacity.services.group_capacity import ensure_fresh
 from commitments.models import Commitment
 from hosts.models import Flavor, Host, HostStatus, Instance
 from scheduling.resources import GIB, ResourceVector

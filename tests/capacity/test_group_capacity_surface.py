@@ -9,9 +9,9 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 from django.utils import timezone
 
+from capacity.figures.group_capacity import ensure_fresh
 from capacity.metrics.gauges import CAPACITY
 from capacity.models import CapacityComputation, GroupCapacity
-from capacity.services.group_capacity import ensure_fresh
 from capacity.tasks import refresh_group_capacity
 from journal.metrics import metric_name, metrics_page
 from tests.factories import make_commitment, make_group, make_host, make_slot, make_vm

@@ -7,14 +7,14 @@ from django.db.models import QuerySet
 from django.test import Client
 from django.urls import reverse
 
-from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings
-from capacity.services.group_settings import (
+from capacity.groups.editing import (
     SETTINGS_FIELDS,
     remove_group_rule,
     remove_group_settings,
     save_group_rule,
     save_group_settings,
 )
+from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings
 from journal.actors import Actor
 from journal.errors import InvalidInput
 from journal.models import AuditEntry, Outbox

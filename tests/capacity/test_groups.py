@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.domain.group_settings import settings_for_group
+from capacity.groups.group_settings import settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings, total_vcpus
 from capacity.models import FlavorGroup, FlavorGroupSettings, FlavorGroupSnapshot
-from capacity.selectors.groups import load_group_definitions, load_group_settings, total_vcpus
 from hosts.models import Flavor
 from journal.errors import NotReady
 from scheduling.resources import GIB

@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import expect_in_slot
 from capacity.models import Reservation, ReservationKind
-from capacity.services.in_flight import InFlightAsk, InFlightHold, hold_alone
-from capacity.services.placement import PlacementOutcome, place_vm
+from capacity.nova.in_flight import InFlightAsk, InFlightHold, hold_alone
+from capacity.nova.placement import PlacementOutcome, place_vm
 from journal.actors import Actor
 from scheduling.resources import GIB, ResourceVector
 from tests.factories import make_commitment, make_group, make_host, make_hosts, make_slot

@@ -9,15 +9,15 @@ from django.db import connection, transaction
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
-from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
-from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.selectors.host_table import (
+from capacity.host_table import (
     HostTableCache,
     current_host_table,
     load_host_table,
     table_differences,
     verify_host_table,
 )
+from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
+from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from hosts.models import Aggregate, Host, HostStatus, Instance
 from journal.metrics import metric_name
 from scheduling.resources import GIB, ResourceVector

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.selectors.host_table import (
+from capacity.host_table import (
     current_host_table,
     reset_host_table,
     verify_host_table,

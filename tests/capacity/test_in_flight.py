@@ -7,7 +7,6 @@ import pytest
 from django.db import IntegrityError
 from prometheus_client import REGISTRY
 
-from capacity.domain.in_flight import InFlightState
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import (
     Booking,
@@ -15,8 +14,7 @@ from capacity.ledger.vms import (
     forget_in_slots,
 )
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
-from capacity.selectors.in_flight import blocked_twice_on
-from capacity.services.in_flight import (
+from capacity.nova.in_flight import (
     InFlightAsk,
     after_vm_changes,
     end_expired,
@@ -25,7 +23,9 @@ from capacity.services.in_flight import (
     end_placement,
     in_flight_states,
 )
-from capacity.services.placement import PlacementOutcome, place_vm
+from capacity.nova.in_flight_end import InFlightState
+from capacity.nova.in_flight_room import blocked_twice_on
+from capacity.nova.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance

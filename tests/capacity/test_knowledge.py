@@ -14,8 +14,8 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from capacity.models import KnowledgeName, Pipeline, SchedulingKnowledge
-from capacity.services.knowledge import current_knowledge
-from capacity.services.pipelines import active_pipelines, load_row
+from capacity.nova.knowledge import current_knowledge
+from capacity.nova.pipelines import active_pipelines, load_row
 from journal.models import AuditEntry
 from scheduling import knowledge as names
 from scheduling.engine import schedule

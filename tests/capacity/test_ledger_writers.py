@@ -51,7 +51,7 @@ SQL_WRITE = re.compile(
     re.IGNORECASE,
 )
 LEDGER = ("capacity/ledger/", "capacity/sql/")  # functions that the ledger calls
-STILL_ELSEWHERE = frozenset({"capacity/services/in_flight_statements.py"})
+STILL_ELSEWHERE = frozenset({"capacity/ledger/in_flight_statements.py"})
 
 
 def _product_files() -> Iterator[Path]:

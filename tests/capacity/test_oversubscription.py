@@ -7,6 +7,13 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
+from capacity.guard import oversubscription, slot_eviction
+from capacity.guard.oversubscription import (
+    GuardPolicy,
+    GuardReport,
+    HostOutcome,
+    check_oversubscription,
+)
 from capacity.metrics import EVICTED
 from capacity.metrics.gauges import OVERSUBSCRIPTION
 from capacity.models import (
@@ -16,15 +23,8 @@ from capacity.models import (
     Reservation,
     ReservationKind,
 )
-from capacity.services import oversubscription, slot_eviction
-from capacity.services.in_flight import InFlightAsk
-from capacity.services.oversubscription import (
-    GuardPolicy,
-    GuardReport,
-    HostOutcome,
-    check_oversubscription,
-)
-from capacity.services.placement import place_vm
+from capacity.nova.in_flight import InFlightAsk
+from capacity.nova.placement import place_vm
 from commitments.models import Commitment
 from commitments.services.repair import repair_due_commitments
 from hosts.models import Host, HostState

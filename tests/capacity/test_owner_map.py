@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.selectors.host_table.owners import OwnerMap
+from capacity.host_table.owners import OwnerMap
 
 keys = st.integers(1, 12)
 pairs = st.dictionaries(keys, keys)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from capacity.bootstrap import create_shipped_pipelines
 from capacity.checks import check_pipelines
-from capacity.domain.pipeline_document import (
+from capacity.models import Pipeline, PipelineVersion
+from capacity.nova.pipeline_document import (
     document_changes,
     document_from_spec,
     spec_from_document,
 )
-from capacity.models import Pipeline, PipelineVersion
-from capacity.services.pipelines import (
+from capacity.nova.pipelines import (
     SHIPPED_ACTOR,
     StalePipeline,
     active_pipelines,

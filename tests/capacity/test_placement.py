@@ -9,8 +9,8 @@ from django.db import connection
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import Booking, expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.services.in_flight import InFlightAsk, InFlightHold
-from capacity.services.placement import Choice, PlacementOutcome, ask_of, place_vm
+from capacity.nova.in_flight import InFlightAsk, InFlightHold
+from capacity.nova.placement import Choice, PlacementOutcome, ask_of, place_vm
 from hosts.models import Host
 from journal.actors import Actor
 from scheduling.request import Intent, PlacementRequest

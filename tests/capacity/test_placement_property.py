@@ -10,18 +10,18 @@ from django.db import transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capacity.host_table import current_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import expect_in_slot, forget_in_slots
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
-from capacity.selectors.host_table import current_host_table
-from capacity.selectors.in_flight import blocked_twice_on
-from capacity.services.in_flight import (
+from capacity.nova.in_flight import (
     InFlightAsk,
     after_vm_changes,
     end_expired,
     end_placement,
 )
-from capacity.services.placement import place_vm
+from capacity.nova.in_flight_room import blocked_twice_on
+from capacity.nova.placement import place_vm
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
 from journal.actors import Actor, task_actor

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from capacity.figures.group_capacity import ensure_fresh, ensure_totals, refresh_group_capacity
+from capacity.figures.probe_pipelines import current_probes, probes_fingerprint
 from capacity.metrics import PROBE_FAILURES
 from capacity.models import FlavorCapacity, GroupCapacity, Pipeline
-from capacity.services.group_capacity import ensure_fresh, ensure_totals, refresh_group_capacity
-from capacity.services.pipelines import remove_pipeline, save_pipeline
-from capacity.services.probe_pipelines import current_probes, probes_fingerprint
+from capacity.nova.pipelines import remove_pipeline, save_pipeline
 from config.environment import ConfigurationError, load_environment
 from hosts.models import Flavor, Host
 from journal.actors import Actor

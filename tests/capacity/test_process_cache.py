@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from capacity.selectors.process_cache import ProcessCache
+from core.process_cache import ProcessCache
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from capacity.selectors.host_table import current_host_table
+from capacity.host_table import current_host_table
 from hosts.models import Host
 from tests.factories import make_host, make_reservation
 

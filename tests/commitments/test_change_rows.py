@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from capacity.figures.group_capacity import ensure_totals
 from capacity.models import (
     FlavorGroup,
     FlavorGroupMember,
@@ -16,7 +17,6 @@ from capacity.models import (
     Reservation,
     ReservationAllocation,
 )
-from capacity.services.group_capacity import ensure_totals
 from commitments.domain.changeset import ChangeRequest, CommitmentChange
 from commitments.models import Commitment, InstanceAssignment
 from commitments.services.change import ChangeOutcome, change_commitments

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.selectors.host_table import reset_host_table
+from capacity.host_table import reset_host_table
 from commitments.domain.changeset import CommitmentChange
 from commitments.models import Commitment, CommitmentState
 from tests.commitments.change_requests import CORES, NOW, change, decide

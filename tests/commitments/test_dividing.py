@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import Booking, expect_in_slots
 from capacity.models import FlavorGroup, HostCapacity, Reservation, ReservationAllocation
-from capacity.selectors.host_table import reset_host_table
 from commitments.models import Commitment
 from commitments.services.compaction import compact_zone
 from hosts.models import Host, Instance

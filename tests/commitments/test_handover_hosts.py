@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation
-from capacity.selectors.host_table import reset_host_table
 from commitments.domain.changeset import CommitmentChange
 from commitments.models import Commitment
 from commitments.services.change import ChangeOutcome, change_commitments

@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationAllocation
-from capacity.selectors.host_table import reset_host_table
 from commitments.models import Commitment, InstanceAssignment
 from commitments.services.repair import repair_due_commitments
 from commitments.services.usage import reconcile_project_usage

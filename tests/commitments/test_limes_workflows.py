@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from capacity.services.group_capacity import ensure_totals
+from capacity.figures.group_capacity import ensure_totals
 from commitments.domain.changeset import CommitmentChange
 from tests.commitments.change_requests import NOW, RAM, change, decide
 from tests.factories import make_group, make_host

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 
+from capacity.figures.capacity_freshness import zones_computed_within
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import (
     AllocationState,
@@ -14,7 +15,6 @@ from capacity.models import (
     Reservation,
     ReservationAllocation,
 )
-from capacity.selectors.capacity_freshness import zones_computed_within
 from commitments.models import Commitment, Condition
 from commitments.services.nudges import nudge_broken, nudge_misdated
 from commitments.services.repair import repair_due_commitments

@@ -12,8 +12,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.domain.placing import weigh_hosts
-from capacity.domain.zone_capacity import zone_figures
+from capacity.figures.probe_pipelines import current_probes
+from capacity.figures.zone_capacity import zone_figures
+from capacity.groups.reading import load_group_definitions
+from capacity.guard.slot_eviction import place_elsewhere
+from capacity.host_table import current_host_table
+from capacity.ledger.placing import weigh_hosts
+from capacity.ledger.slot_requests import held_slot, places_elsewhere
 from capacity.models import (
     FlavorGroup,
     FlavorGroupSettings,
@@ -21,12 +26,7 @@ from capacity.models import (
     GroupCapacity,
     Reservation,
 )
-from capacity.selectors.groups import load_group_definitions
-from capacity.selectors.host_table import current_host_table
-from capacity.selectors.slot_requests import held_slot, places_elsewhere
-from capacity.services.pipelines import ensure_shipped_pipelines
-from capacity.services.probe_pipelines import current_probes
-from capacity.services.slot_eviction import place_elsewhere
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from commitments.domain.timeline import HostChange, HostEdit, with_host_changes
 from commitments.models import Commitment
 from commitments.selectors.compaction import AskBook

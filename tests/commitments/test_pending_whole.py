@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from capacity.host_table import reset_host_table
 from capacity.models import HostCapacity, Reservation
-from capacity.selectors.host_table import reset_host_table
 from commitments.models import Commitment
 from commitments.services.verification import verify_slots
 from journal.actors import task_actor

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from capacity.domain.group_settings import settings_for_group
+from capacity.figures.group_capacity import ensure_fresh, known_zones
+from capacity.groups.group_settings import settings_for_group
+from capacity.groups.reading import load_group_definitions, load_group_settings
 from capacity.models import GroupCapacity
-from capacity.selectors.groups import load_group_definitions, load_group_settings
-from capacity.services.group_capacity import ensure_fresh, known_zones
 from commitments.domain.admission import CommitmentTarget, plan_admission
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType

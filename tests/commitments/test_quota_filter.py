@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from capacity.models import FlavorGroupSnapshot
-from capacity.services.scheduling import run_scheduling
+from capacity.nova.scheduling import run_scheduling
 from commitments.models import Commitment, ResourceType
 from commitments.services.quota_usage import reconcile_full
 from hosts.models import Host, Instance

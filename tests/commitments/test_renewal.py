@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from capacity.groups.reading import load_group_definitions
+from capacity.groups.refreshing import FlavorGroupRefresh, refresh_flavor_groups
 from capacity.ledger.vms import Booking, expect_in_slot
 from capacity.models import FlavorGroup, HostCapacity, Reservation
-from capacity.selectors.groups import load_group_definitions
-from capacity.services.flavor_groups import FlavorGroupRefresh, refresh_flavor_groups
 from commitments.domain.admission import AdmissionPlan
 from commitments.domain.renewal import outdated_slots
 from commitments.models import Commitment, CommitmentEvent, ResourceType

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from capacity.domain.flavor_groups import FlavorSpec
-from capacity.domain.placing import place_slots
+from capacity.groups.flavor_groups import FlavorSpec
+from capacity.ledger.placing import place_slots
 from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk
+from capacity.ledger.slot_requests import domain_hints
 from capacity.models import ProjectQuota, Reservation, SchedulingDecision
-from capacity.selectors.slot_requests import domain_hints
 from commitments.models import Commitment
 from commitments.services.change import change_commitments
 from hosts.models import Domain
@@ -52,7 +52,7 @@ def ask(index: int, **fields: Any) -> SlotAsk:
 class TestRequest:
     @pytest.fixture
     def hosts(self) -> HostTable:
-        from capacity.selectors.host_table import current_host_table  # noqa: PLC0415 - after rows
+        from capacity.host_table import current_host_table  # noqa: PLC0415 - after rows
 
         make_host("h1", memory_gib=8, vcpus=4)
         make_host("h2", memory_gib=8, vcpus=4)

@@ -14,7 +14,7 @@ from capacity.models import (
     ReservationKind,
     SchedulingDecision,
 )
-from capacity.services.scheduling import SchedulingResult, run_scheduling
+from capacity.nova.scheduling import SchedulingResult, run_scheduling
 from commitments.models import CommitmentState, ResourceType
 from journal.actors import Actor
 from scheduling.intents import Intent

@@ -11,8 +11,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from capacity.groups.editing import remove_group_settings, save_group_settings
 from capacity.models import FlavorGroupSettings
-from capacity.services.group_settings import remove_group_settings, save_group_settings
 from commitments.models import Commitment
 from journal.actors import Actor
 from journal.errors import InvalidInput

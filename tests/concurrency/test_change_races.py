@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connections, transaction
 
+from capacity.host_table import current_host_table, load_host_table
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation
-from capacity.selectors.host_table import current_host_table, load_host_table
 from commitments.models import Commitment, Condition
 from journal.errors import Busy
 from scheduling.resources import GIB

@@ -11,10 +11,10 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from capacity.host_table import current_host_table, load_host_table
 from capacity.ledger.rooms import lock_reservations, rebuild_host_capacity
 from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationKind
-from capacity.selectors.host_table import current_host_table, load_host_table
 from commitments.models import Commitment, CommitmentEvent, CompactionRun, SlotCheck
 from commitments.services.compaction import compact_zone
 from hosts.models import Host

@@ -19,10 +19,10 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import lock_rooms, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.selectors.host_table import reset_host_table
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.drill_models import EvacuationPlan, ShadowPlan
 from failover.models import (
     FailoverCooldown,

@@ -19,8 +19,8 @@ from django.utils import timezone
 
 from capacity.ledger.rooms import lock_rooms, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.in_flight import InFlightAsk
-from capacity.services.placement import place_vm
+from capacity.nova.in_flight import InFlightAsk
+from capacity.nova.placement import place_vm
 from failover.models import FailoverDecision, FailoverReservation, FailoverRun
 from failover.services import apply
 from failover.services.apply import StepRefusedError

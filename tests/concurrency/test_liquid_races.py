@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from capacity.figures.quota import WantedQuota, replace_project_quota
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, ProjectQuota
-from capacity.services.quota import WantedQuota, replace_project_quota
 from commitments.models import InstanceAssignment, PublishedServiceInfo, ServiceInfoVersion
 from commitments.services.info import check_info_version, current_info_version
 from commitments.services.usage import reconcile_project_usage

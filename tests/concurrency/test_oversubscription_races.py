@@ -9,8 +9,8 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
+from capacity.guard.oversubscription import GuardPolicy, check_oversubscription
 from capacity.models import HostCapacity, Reservation
-from capacity.services.oversubscription import GuardPolicy, check_oversubscription
 from commitments.models import Commitment, Condition
 from commitments.services.repair import repair_due_commitments
 from hosts.models import Host

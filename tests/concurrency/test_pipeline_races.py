@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, transaction
 
 from capacity.models import Pipeline, SchedulingKnowledge
-from capacity.services.knowledge import current_knowledge, replace_knowledge
-from capacity.services.pipelines import active_pipelines, remove_pipeline, save_pipeline
+from capacity.nova.knowledge import current_knowledge, replace_knowledge
+from capacity.nova.pipelines import active_pipelines, remove_pipeline, save_pipeline
 from journal.actors import Actor
 from scheduling import knowledge as names
 from scheduling.pipelines import PipelineSpec, StepParam, StepSpec

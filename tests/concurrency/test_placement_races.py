@@ -11,14 +11,14 @@ from django.utils import timezone
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.services.in_flight import (
+from capacity.nova.in_flight import (
     InFlightAsk,
     InFlightHold,
     after_vm_changes,
     end_expired,
     end_placement,
 )
-from capacity.services.placement import place_vm
+from capacity.nova.placement import place_vm
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import Busy

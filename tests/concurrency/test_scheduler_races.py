@@ -14,10 +14,10 @@ from django.db import connection, transaction
 from django.test import override_settings
 from pydantic import SecretStr
 
+from capacity.host_table import current_host_table, load_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation, ReservationKind
-from capacity.selectors.host_table import current_host_table, load_host_table
-from capacity.services.pipelines import active_pipelines, ensure_shipped_pipelines
+from capacity.nova.pipelines import active_pipelines, ensure_shipped_pipelines
 from config.sections import AccessToken
 from hosts.models import Host, HostStatus
 from journal.errors import Busy

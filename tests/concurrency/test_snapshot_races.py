@@ -17,8 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
-from capacity.models import Reservation, ReservationAllocation, ReservationKind
-from capacity.selectors.host_table import (
+from capacity.host_table import (
     HostTableCache,
     current_host_table,
     load_host_table,
@@ -26,7 +25,8 @@ from capacity.selectors.host_table import (
     reset_host_table,
     verify_host_table,
 )
-from capacity.services.pipelines import active_pipelines
+from capacity.models import Reservation, ReservationAllocation, ReservationKind
+from capacity.nova.pipelines import active_pipelines
 from hosts.models import Aggregate, Host, Instance
 from journal.errors import HeadroomError
 from scheduling.resources import GIB, ResourceVector

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kombu.exceptions import OperationalError as BrokerError
 
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from config import urls
 from core.api import ProblemView
 from failover.drill_models import ShadowPlan

@@ -17,7 +17,7 @@ import pytest
 from django.db import connection, transaction
 
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from config.launcher.processes import wait_until
 from failover.models import FailoverReservation, FailoverRun
 from failover.tasks import RECONCILE_ZONE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from django.utils import timezone
 
-from capacity.selectors.host_table import load_host_table, reset_host_table
+from capacity.host_table import load_host_table, reset_host_table
 from failover.conf import current_config
 from failover.domain.engine import EligibilityEngine, set_bits
 from failover.models import FailoverReservation

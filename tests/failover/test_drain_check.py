@@ -12,7 +12,7 @@ from django.utils import timezone
 from pydantic import SecretStr
 
 from capacity.models import Reservation
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from config.sections import AccessToken
 from failover.selectors.drain import check_drain
 from hosts.models import Host, PlannedHostChange, ServerGroup

@@ -14,7 +14,7 @@ from django.utils import timezone
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 from failover.hooks_scheduling import PlannedEvacuations
 from failover.models import FailoverReservation

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState
 from failover.models import FailoverReservation
 from failover.services.evacuation import plan_evacuations, settle_evacuations

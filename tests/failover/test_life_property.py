@@ -25,9 +25,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.selectors.host_table import reset_host_table
 from failover.drill_models import EvacuationMove, MoveState
 from failover.models import FailoverDecision, FailoverReservation, FailoverZone
 from failover.services.evacuation import plan_evacuations, settle_evacuations, start_move

@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.drill_models import ShadowPlan, ShadowState
 from failover.models import FailoverReservation
 from failover.selectors.drills import drill_state

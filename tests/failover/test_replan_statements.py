@@ -9,10 +9,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from capacity.host_table import current_host_table, reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation, ReservationAllocation
-from capacity.selectors.host_table import current_host_table, reset_host_table
-from capacity.services.pipelines import ensure_shipped_pipelines
+from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.models import FailoverReservation
 from failover.services.replanning import ReplanOutcome, replan_vm
 from hosts.models import Host, Instance, ServerGroup

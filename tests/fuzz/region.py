@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from capacity.selectors.host_table import reset_host_table
+from capacity.host_table import reset_host_table
 from commitments.models import Commitment, CommitmentState
 from tests.factories import (
     make_assignment,

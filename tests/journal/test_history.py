@@ -10,13 +10,13 @@ import pytest
 from django.db import connection, connections, transaction
 from prometheus_client import REGISTRY
 
-from capacity.selectors.host_table.changes import read_changes
-from capacity.selectors.host_table.differences import table_differences
-from capacity.selectors.host_table.position import Position, load_position, newest_after
-from capacity.selectors.process_cache import ProcessCache
+from capacity.host_table.changes import read_changes
+from capacity.host_table.differences import table_differences
+from capacity.host_table.position import Position, load_position, newest_after
 from commitments.models import SlotCheck, UsageCheck
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.verification import verify_slots
+from core.process_cache import ProcessCache
 from journal.actors import Actor
 from journal.history import NOW, Moment, is_continued, may_store, moment_of, read_moment
 from journal.metrics import metric_name

@@ -13,14 +13,14 @@ import pytest
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
+from capacity.figures.capacity_freshness import stale_zones
+from capacity.figures.group_capacity import refresh_group_capacity
 from capacity.hooks import ZonePosition
+from capacity.host_table import current_host_table, load_host_table
+from capacity.host_table.changes import read_changes
+from capacity.host_table.differences import table_differences
+from capacity.host_table.position import load_position, newest_after
 from capacity.models import CapacityComputation, ProjectQuota
-from capacity.selectors.capacity_freshness import stale_zones
-from capacity.selectors.host_table import current_host_table, load_host_table
-from capacity.selectors.host_table.changes import read_changes
-from capacity.selectors.host_table.differences import table_differences
-from capacity.selectors.host_table.position import load_position, newest_after
-from capacity.services.group_capacity import refresh_group_capacity
 from commitments.hooks_capacity import CommittedMemory
 from commitments.selectors.slot_suspects import what_changed
 from commitments.services.quota_usage import reconcile_changed, reconcile_full

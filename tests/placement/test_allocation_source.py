@@ -13,7 +13,7 @@ from capacity.ledger.allocated import UnknownSourceError, drift_from
 from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.metrics.gauges import ALLOCATION_DRIFT
 from capacity.models import AllocationState, HostCapacity, ReservationKind
-from capacity.services.in_flight import end_placement
+from capacity.nova.in_flight import end_placement
 from hosts.models import Host, Instance
 from journal.metrics import metrics_page
 from placement.tasks import reconcile_hosts

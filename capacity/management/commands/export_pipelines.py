@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from capacity.services.pipeline_files import pipelines_as_yaml
+from capacity.nova.pipeline_files import pipelines_as_yaml
 from journal.errors import InvalidInput
 
 EXIT_USAGE = 2

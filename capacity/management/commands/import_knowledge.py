@@ -11,7 +11,7 @@ from uuid import uuid4
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 
-from capacity.services.knowledge import replace_knowledge
+from capacity.nova.knowledge import replace_knowledge
 from journal.actors import command_actor
 from journal.clock import database_now
 from journal.errors import InvalidInput

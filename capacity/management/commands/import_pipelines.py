@@ -10,7 +10,7 @@ from uuid import uuid4
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 
-from capacity.services.pipeline_files import PipelineImport, import_pipelines, parse_pipelines
+from capacity.nova.pipeline_files import PipelineImport, import_pipelines, parse_pipelines
 from journal.actors import command_actor
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.pipelines import PipelineSpec

@@ -12,13 +12,13 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.table import Table
 
-from capacity.models import GroupCapacity
-from capacity.services.group_capacity import (
+from capacity.figures.group_capacity import (
     WRITTEN_COLUMNS,
     ZoneRefresh,
     known_zones,
     refresh_group_capacity,
 )
+from capacity.models import GroupCapacity
 from journal.errors import NotReady
 from journal.progress import progress_bar
 from scheduling.resources import GIB

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 
-from capacity.selectors.host_table import current_host_table, verify_host_table
+from capacity.host_table import current_host_table, verify_host_table
 
 EXIT_DIFFERENT = 1
 

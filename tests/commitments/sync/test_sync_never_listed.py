@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from capacity.figures.group_capacity import ensure_totals
 from capacity.locks import zone_lock
 from capacity.models import Reservation
-from capacity.services.group_capacity import ensure_totals
 from commitments.models import Commitment, CommitmentEvent, SyncRun
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import sync_commitments

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from capacity.services.group_capacity import ensure_totals
+from capacity.figures.group_capacity import ensure_totals
 from commitments.models import Commitment, CommitmentEvent
 from journal.models import Outbox
 from tests.commitments.change_requests import NOW as DECIDED

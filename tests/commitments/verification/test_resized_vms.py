@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from capacity.guard.oversubscription import check_oversubscription
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import (
     FlavorGroup,
     FlavorGroupMember,
     Reservation,
 )
-from capacity.services.oversubscription import check_oversubscription
 from commitments.models import CommitmentEvent, InstanceAssignment
 from commitments.services.repair import repair_due_commitments
 from commitments.services.usage import reconcile_project_usage

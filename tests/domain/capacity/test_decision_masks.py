@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.decision_masks import (
+from capacity.nova.decision_masks import (
     DamagedMasksError,
     names_digest,
     pack_masks,

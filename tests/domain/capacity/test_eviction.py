@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain import eviction
-from capacity.domain.eviction import (
+from capacity.guard import eviction
+from capacity.guard.eviction import (
     EvictableSlot,
     EvictionPlan,
     excess_resources,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import (
+from capacity.groups.flavor_groups import (
     FlavorGroupDef,
     FlavorSpec,
     GroupRule,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.domain.group_settings import GroupSettings, ResourceFlags, settings_for_group
+from capacity.groups.group_settings import GroupSettings, ResourceFlags, settings_for_group
 
 EXACT = GroupSettings(ram=ResourceFlags(handles_commitments=True), ram_unit_gib=480)
 ANY = GroupSettings(cores=ResourceFlags(has_quota=True, has_capacity=True))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.nova_call import (
+from capacity.nova.nova_call import (
     HANA_TRAIT_KEY,
     PipelineNotInferredError,
     inferred_pipeline,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain import packing as packing_module
-from capacity.domain.group_packing import GroupPacking, HeldShare, packed_shares
-from capacity.domain.packing import Packing, SlotSize
+from capacity.figures import packing as packing_module
+from capacity.figures.group_packing import GroupPacking, HeldShare, packed_shares
+from capacity.figures.packing import Packing, SlotSize
 
 sizes = st.lists(
     st.builds(SlotSize, st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=4, unique=True

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.resource_names import fnv1a_32, group_capacity_resource_name
+from capacity.resource_names import fnv1a_32, group_capacity_resource_name
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

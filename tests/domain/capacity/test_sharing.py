@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.sharing import InsideVm, cut_slot, divide_vms, share_vm
 from capacity.ledger.blocking import blocked_resources
+from capacity.ledger.sharing import InsideVm, cut_slot, divide_vms, share_vm
 from scheduling.resources import ZERO, ResourceVector
 
 

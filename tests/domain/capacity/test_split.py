@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.domain.split import (
+from capacity.figures.split import (
     FlavorSlots,
     GroupNeed,
     SplitResult,

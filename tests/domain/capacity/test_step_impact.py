@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.domain.step_impact import shift_origins, step_impact
+from capacity.nova.step_impact import shift_origins, step_impact
 
 STATS = {"0": 30.0, "1": 20.0, "2": 10.0, "3": 0.0}
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.units import (
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.units import (
     Unit,
     UnitError,
     bytes_to_declared_units,

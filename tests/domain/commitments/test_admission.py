@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.placing import place_slots, table_with_released
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.ledger.placing import place_slots, table_with_released
 from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionPlan,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef
+from capacity.groups.flavor_groups import FlavorGroupDef
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,

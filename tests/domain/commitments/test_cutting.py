@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.zone_capacity import zone_figures
+from capacity.figures.zone_capacity import zone_figures
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,

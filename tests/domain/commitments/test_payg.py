@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.payg import PaygVm, adopt_vms
 from commitments.domain.planner import SlotLimitExceeded, SlotPlan, plan_slots
 from commitments.domain.state import CommitmentState, CommitmentStatus, ResourceType

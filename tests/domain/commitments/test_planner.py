@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.planner import (
     FlavorGroupEmpty,
     FlavorGroupNotFound,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.planner import SlotPlan, SlotView, plan_slots
 from commitments.domain.renewal import MOST_RENEWED_SLOTS, outdated_slots, plan_renewal
 from commitments.domain.state import CommitmentState

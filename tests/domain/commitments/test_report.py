@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.group_settings import GroupSettings
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.group_settings import GroupSettings
 from commitments.domain.report import (
     ZoneCapacity,
     capacity_entries,

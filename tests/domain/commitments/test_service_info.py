@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.domain.group_settings import GroupSettings, ResourceFlags
-from capacity.domain.units import parse_unit
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.group_settings import GroupSettings, ResourceFlags
+from capacity.groups.units import parse_unit
 from commitments.domain.service_info import (
     compose_service_info,
     declaration_problem,

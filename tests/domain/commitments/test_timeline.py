@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionSnapshot,

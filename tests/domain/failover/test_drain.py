@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.domain.flavor_groups import FlavorSpec
+from capacity.groups.flavor_groups import FlavorSpec
 from capacity.ledger.slot_request import SlotAsk
 from failover.domain.drain import (
     Blocker,

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capacity.domain.flavor_groups import FlavorSpec
-from capacity.domain.nova_call import kvm_pipeline
+from capacity.groups.flavor_groups import FlavorSpec
 from capacity.ledger.slot_request import SlotAsk, VmFacts, slot_request
+from capacity.nova.nova_call import kvm_pipeline
 from failover.domain.cleaning import stale_members
 from failover.domain.covering import largest_first
 from failover.domain.drill_columns import best_bound, coverage_costs

@@ -1,1 +1,0 @@
-"""Pure algorithms of `capacity`: standard library and NumPy only."""

@@ -1,0 +1,134 @@
+"""Flavor groups and their settings as plain definitions (spec commitments, 4.6; liquid, 6.4).
+
+Both are kept per process and read again when a row behind them changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.group_settings import GroupSettings, ResourceFlags
+from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
+from core.changes import ROWS_MARK
+from core.process_cache import (
+    Fingerprint,
+    ProcessCache,
+    read_fingerprints,
+)
+from journal.errors import NotReady
+
+GROUPS_FINGERPRINT = "SELECT * FROM capacity_group_mark()"
+
+SETTINGS_FINGERPRINT = f"""
+SELECT true,
+       (SELECT {ROWS_MARK} FROM capacity_flavorgroupsettings)
+"""  # noqa: S608 - our own text
+
+FLAG_NAMES = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Definitions:
+    active: Mapping[str, FlavorGroupDef]
+    retired: Mapping[str, FlavorGroupDef]
+
+
+def load_group_definitions(
+    *, include_retired: bool = False, asked: Fingerprint | None = None
+) -> Mapping[str, FlavorGroupDef]:
+    """Return the flavor groups by name, in order of name.
+
+    Args:
+        include_retired: Also groups that are gone but still referred to, as last defined.
+        asked: What the rows of :data:`GROUPS` were just said to be.
+
+    Raises:
+        NotReady: flavor groups have not been extracted yet.
+    """
+    definitions = GROUPS.current(asked)
+    if definitions is None:
+        message = "flavor groups have not been extracted yet"
+        raise NotReady(message, code="flavor_groups_not_ready")
+    if not include_retired or not definitions.retired:
+        return definitions.active
+    both = {**definitions.active, **definitions.retired}
+    return MappingProxyType({name: both[name] for name in sorted(both)})
+
+
+def load_group_settings() -> Mapping[str, GroupSettings]:
+    """Return the operator's settings by group name; ``*`` is the catch-all.
+
+    Use :func:`capacity.groups.group_settings.settings_for_group` to look a group up.
+    """
+    loaded = _settings.current()
+    return {} if loaded is None else loaded
+
+
+def definitions_fingerprint() -> str:
+    """Return a text that changes whenever flavor groups, their flavors or settings change."""
+    return "|".join(one.mark for one in read_fingerprints(GROUPS, _settings))
+
+
+def total_vcpus(group: str, zone: str) -> int | None:
+    """Return the vCPUs of a group in a zone if all hosts were empty, or None if not probed yet.
+
+    Source: spec commitments, 8.5.
+    """
+    return (
+        GroupCapacity.objects.filter(group_name=group, zone=zone)
+        .values_list("total_vcpus", flat=True)
+        .first()
+    )
+
+
+def _load_definitions() -> _Definitions:
+    flavors: dict[int, list[FlavorSpec]] = {}
+    for member in FlavorGroupMember.objects.select_related("flavor").order_by(
+        "group_id", "position"
+    ):
+        flavors.setdefault(member.group_id, []).append(
+            FlavorSpec(
+                name=member.flavor.name,
+                vcpus=member.flavor.vcpus,
+                memory_bytes=member.flavor.memory_bytes,
+                extra_specs=member.flavor.extra_specs,
+            )
+        )
+    by_retirement: dict[bool, dict[str, FlavorGroupDef]] = {False: {}, True: {}}
+    for row in FlavorGroup.objects.order_by("name"):
+        if row.pk in flavors:
+            by_retirement[row.is_retired][row.name] = FlavorGroupDef(
+                name=row.name,
+                flavors=tuple(flavors[row.pk]),
+                ram_core_ratio_mib=row.ram_core_ratio_mib,
+                ram_core_ratio_min_mib=row.ram_core_ratio_min_mib,
+                ram_core_ratio_max_mib=row.ram_core_ratio_max_mib,
+            )
+    return _Definitions(
+        active=MappingProxyType(by_retirement[False]), retired=MappingProxyType(by_retirement[True])
+    )
+
+
+def _load_settings() -> Mapping[str, GroupSettings]:
+    return MappingProxyType(
+        {
+            row.group_name: GroupSettings(
+                ram=_flags(row, "ram"),
+                cores=_flags(row, "cores"),
+                instances=_flags(row, "instances"),
+                ram_unit_gib=row.ram_unit_gib,
+            )
+            for row in FlavorGroupSettings.objects.order_by("group_name")
+        }
+    )
+
+
+def _flags(row: FlavorGroupSettings, resource: str) -> ResourceFlags:
+    return ResourceFlags(**{name: getattr(row, f"{resource}_{name}") for name in FLAG_NAMES})
+
+
+GROUPS = ProcessCache(GROUPS_FINGERPRINT, _load_definitions, reader="flavor_groups")
+_settings = ProcessCache(SETTINGS_FINGERPRINT, _load_settings, reader="group_settings")

@@ -1,0 +1,1 @@
+"""What Nova asks: scheduling runs, VMs in flight, decisions (spec scheduling)."""

@@ -1,1 +1,0 @@
-"""Writes of the capacity app: one transaction each, or inside their caller's."""
