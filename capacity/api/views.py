@@ -10,7 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.request import Request
 
 from capacity.api.nova_request import NovaCall, parse_nova_call
-from capacity.nova.in_flight_end import holds_in_flight
+from capacity.ledger.in_flight_end import holds_in_flight
 from capacity.nova.nova_call import limited_to
 from capacity.nova.scheduling import UNKNOWN_INTENT, run_scheduling
 from capacity.policies import NOVA_EXTERNAL

@@ -7,10 +7,10 @@ from django.db import connection
 
 from capacity.figures.zone_capacity import Probes
 from capacity.groups.reading import load_group_definitions
-from capacity.ledger.slot_requests import slot_pipelines
 from capacity.models import Pipeline as PipelineRow
 from capacity.models import PipelineKind
 from capacity.nova.pipelines import active_pipelines, load_row
+from capacity.nova.slot_requests import slot_pipelines
 from core.changes import ROWS_MARK
 from scheduling.pipelines import InvalidPipelineError
 

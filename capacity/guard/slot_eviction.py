@@ -13,7 +13,6 @@ from capacity.hooks import ReleasedReservation, reservations_released
 from capacity.ledger.apply import leave_slots, move_slots, write_slots
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
-from capacity.ledger.slot_requests import places_elsewhere
 from capacity.models import (
     HostCapacity,
     ReadyReason,
@@ -22,6 +21,7 @@ from capacity.models import (
     ReservationKind,
 )
 from capacity.nova.in_flight_room import blocked_twice_on
+from capacity.nova.slot_requests import places_elsewhere
 from core.text import count_text, memory_text
 from hosts.models import Host
 from journal.actors import Actor

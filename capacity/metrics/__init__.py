@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Histogram
 
-from capacity.nova.in_flight_end import INTENTS
+from capacity.ledger.in_flight_end import INTENTS
 from core.metrics import counter
 from journal.metrics import metric_name
 

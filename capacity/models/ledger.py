@@ -7,8 +7,8 @@ import uuid
 from django.db import models
 from django.db.models import Q
 
+from capacity.ledger.in_flight_end import UNKNOWN_INTENT
 from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
-from capacity.nova.in_flight_end import UNKNOWN_INTENT
 from hosts.models import Host
 from journal.models import FollowedModel
 from scheduling.intents import Intent

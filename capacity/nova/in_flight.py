@@ -21,6 +21,16 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, models, transaction
 
+from capacity.ledger.in_flight_end import (
+    InFlightPlacement,
+    InFlightState,
+    VmSighting,
+    has_failed,
+    in_flight_lifetime,
+    in_flight_state,
+    intent_label,
+    is_gone,
+)
 from capacity.ledger.in_flight_statements import (
     DELETE_ROWS,
     HOLD_ALONE,
@@ -33,16 +43,6 @@ from capacity.ledger.vms import refresh_slots_expecting
 from capacity.locks import LOCK_FIRST, LockSpace, lock_alone, lock_first
 from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
-from capacity.nova.in_flight_end import (
-    InFlightPlacement,
-    InFlightState,
-    VmSighting,
-    has_failed,
-    in_flight_lifetime,
-    in_flight_state,
-    intent_label,
-    is_gone,
-)
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
 from journal.outages import sqlstate_of

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from django.db.models import Q
 
+from capacity.ledger.in_flight_end import PooledBlock, blocked_twice
 from capacity.models import Reservation, ReservationKind
-from capacity.nova.in_flight_end import PooledBlock, blocked_twice
 from scheduling.resources import ResourceVector
 
 

@@ -18,8 +18,8 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
+from capacity.ledger.in_flight_end import UNKNOWN_INTENT, holds_in_flight
 from capacity.nova.in_flight import InFlightAsk, InFlightHold, hold_alone, hold_in_flight
-from capacity.nova.in_flight_end import UNKNOWN_INTENT, holds_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
 from journal.outages import RETRYABLE, sqlstate_of

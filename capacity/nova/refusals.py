@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from capacity.nova.in_flight_end import INTENTS_WITHOUT_VM
+from capacity.ledger.in_flight_end import INTENTS_WITHOUT_VM
 
 SCANNED_DECISIONS = 20_000
 """How many of the newest decisions are looked at, refused or not: a bound on the cost."""

@@ -15,16 +15,16 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from capacity.figures.quota_facts import with_quota_facts
 from capacity.groups.reading import GROUPS
 from capacity.hooks import TrackedPlacement, planned_evacuation_host
 from capacity.host_table import HostTableReading, read_host_table
+from capacity.ledger.in_flight_end import INTENTS_WITHOUT_VM
 from capacity.metrics import scheduling as metrics
 from capacity.nova.in_flight import InFlightHold
-from capacity.nova.in_flight_end import INTENTS_WITHOUT_VM
 from capacity.nova.nova_call import planned_first, shuffled_top
 from capacity.nova.pipelines import PIPELINES, ActivePipeline, active_pipelines
 from capacity.nova.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
+from capacity.nova.quota_facts import with_quota_facts
 from capacity.nova.run_records import RunOutcome, hosts_in, hosts_out, keep_run
 from capacity.nova.slot_tracking import (
     is_tracked,

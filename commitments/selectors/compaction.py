@@ -15,8 +15,8 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from capacity.host_table import current_host_table
 from capacity.ledger.placing import weigh_hosts
 from capacity.ledger.slot_request import SlotAsk, slot_request
-from capacity.ledger.slot_requests import HeldSlot, SlotBook, held_slots
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
+from capacity.nova.slot_requests import HeldSlot, SlotBook, held_slots
 from commitments.domain.compaction import CompactionState, SlotKind
 from hosts.models import Maintenance
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column

@@ -9,9 +9,9 @@ from datetime import datetime
 import numpy as np
 from django.db.models import F, Q, QuerySet, Sum
 
-from capacity.ledger.slot_requests import SlotBook, held_slot
-from capacity.ledger.vm_requests import VmBook
 from capacity.models import Reservation, ReservationKind
+from capacity.nova.slot_requests import SlotBook, held_slot
+from capacity.nova.vm_requests import VmBook
 from commitments.domain.statuses import LIVE_STATUSES, ResourceType
 from commitments.domain.timeline import (
     CoresRelease,

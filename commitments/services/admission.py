@@ -17,9 +17,9 @@ from capacity.figures.probe_pipelines import current_probes
 from capacity.figures.zone_sums import running_vcpus_by_project
 from capacity.groups.reading import load_group_definitions
 from capacity.host_table import current_host_table
-from capacity.ledger.slot_requests import domain_hints, slot_pipelines
 from capacity.ledger.vms import NO_VMS, SlotVmSums, slot_vm_sums
 from capacity.models import GroupCapacity, Reservation
+from capacity.nova.slot_requests import domain_hints, slot_pipelines
 from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentTarget,

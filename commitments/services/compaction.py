@@ -22,9 +22,9 @@ from capacity.ledger.apply import move_slots, write_slots
 from capacity.ledger.placing import place_slots
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
-from capacity.ledger.slot_requests import HeldSlot, held_slots
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
+from capacity.nova.slot_requests import HeldSlot, held_slots
 from commitments.metrics.slots import HOSTS_FREED, SLOTS_COMPACTED
 from commitments.models import CompactionOutcome, CompactionRun
 from commitments.selectors.compaction import (

@@ -21,9 +21,9 @@ from capacity.groups.reading import load_group_definitions
 from capacity.ledger.apply import move_slots, write_slots
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
-from capacity.ledger.slot_requests import places_elsewhere
 from capacity.locks import zone_lock
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
+from capacity.nova.slot_requests import places_elsewhere
 from commitments.metrics.slots import SLOTS_MOVED
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners

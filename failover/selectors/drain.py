@@ -9,9 +9,9 @@ from datetime import datetime
 from django.db.models import Q
 
 from capacity.host_table import current_host_table
-from capacity.ledger.slot_requests import SlotBook, held_slot
-from capacity.ledger.vm_requests import VmBook
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
+from capacity.nova.slot_requests import SlotBook, held_slot
+from capacity.nova.vm_requests import VmBook
 from failover.domain.drain import DrainInput, DrainReport, DrainSlot, DrainVm, plan_drain
 from failover.domain.drain_window import SafeWindow
 from failover.domain.drill_state import DrillState

@@ -19,9 +19,9 @@ from capacity.groups.flavor_groups import FlavorSpec
 from capacity.host_table import current_host_table
 from capacity.ledger.placing import without_room
 from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, VmFacts, slot_request
-from capacity.ledger.vm_requests import domain_hint, instance_group, texts
 from capacity.nova.nova_call import kvm_pipeline
 from capacity.nova.pipelines import usable_pipeline
+from capacity.nova.vm_requests import domain_hint, instance_group, texts
 from failover.domain.plan import BoolColumn, FloatColumn
 from failover.domain.zone_columns import Int64Column, ZoneSnapshot
 from failover.selectors.fetching import Row

@@ -7,6 +7,7 @@ import pytest
 from django.db import IntegrityError
 from prometheus_client import REGISTRY
 
+from capacity.ledger.in_flight_end import InFlightState
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import (
     Booking,
@@ -23,7 +24,6 @@ from capacity.nova.in_flight import (
     end_placement,
     in_flight_states,
 )
-from capacity.nova.in_flight_end import InFlightState
 from capacity.nova.in_flight_room import blocked_twice_on
 from capacity.nova.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight

@@ -15,10 +15,10 @@ from django.db import connections
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
-from capacity.ledger import slot_requests
 from capacity.ledger.rooms import lock_reservations, rebuild_host_capacity
 from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationKind
+from capacity.nova import slot_requests
 from commitments import tasks
 from commitments.models import (
     Commitment,

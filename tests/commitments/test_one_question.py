@@ -18,7 +18,6 @@ from capacity.groups.reading import load_group_definitions
 from capacity.guard.slot_eviction import place_elsewhere
 from capacity.host_table import current_host_table
 from capacity.ledger.placing import weigh_hosts
-from capacity.ledger.slot_requests import held_slot, places_elsewhere
 from capacity.models import (
     FlavorGroup,
     FlavorGroupSettings,
@@ -27,6 +26,7 @@ from capacity.models import (
     Reservation,
 )
 from capacity.nova.pipelines import ensure_shipped_pipelines
+from capacity.nova.slot_requests import held_slot, places_elsewhere
 from commitments.domain.timeline import HostChange, HostEdit, with_host_changes
 from commitments.models import Commitment
 from commitments.selectors.compaction import AskBook

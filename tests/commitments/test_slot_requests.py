@@ -11,8 +11,8 @@ from prometheus_client import REGISTRY
 from capacity.groups.flavor_groups import FlavorSpec
 from capacity.ledger.placing import place_slots
 from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk
-from capacity.ledger.slot_requests import domain_hints
 from capacity.models import ProjectQuota, Reservation, SchedulingDecision
+from capacity.nova.slot_requests import domain_hints
 from commitments.models import Commitment
 from commitments.services.change import change_commitments
 from hosts.models import Domain

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.nova.in_flight_end import (
+from capacity.ledger.in_flight_end import (
     INTENTS,
     InFlightPlacement,
     InFlightState,
