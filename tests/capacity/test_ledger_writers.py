@@ -51,7 +51,6 @@ SQL_WRITE = re.compile(
     re.IGNORECASE,
 )
 LEDGER = ("capacity/ledger/", "capacity/sql/")  # functions that the ledger calls
-STILL_ELSEWHERE = frozenset({"capacity/ledger/in_flight_statements.py"})
 
 
 def _product_files() -> Iterator[Path]:
@@ -200,8 +199,7 @@ def _writers() -> dict[str, list[str]]:
 def test_only_the_ledger_writes_its_tables() -> None:
     writers = _writers()
 
-    assert {name: found for name, found in writers.items() if name not in STILL_ELSEWHERE} == {}
-    assert writers.keys() == STILL_ELSEWHERE
+    assert writers == {}
 
 
 @pytest.mark.parametrize(
