@@ -22,6 +22,7 @@ from benchmarks.measures import Measure, fitted_exponent, measure, percentile
 from capacity.host_table import current_host_table, reset_host_table
 from failover.choices import RunOutcome
 from failover.conf import current_config
+from failover.domain.bounds import CoverageCost
 from failover.domain.cleaning import plan_cleaning
 from failover.domain.covering import plan_cover
 from failover.domain.drill_columns import coverage_costs, drill_state_of
@@ -298,8 +299,8 @@ def _shares(sizes: tuple[int, ...]) -> list[Measure]:
             options = PlanOptions(reuse_order=order, max_users=most)
             cover = plan_cover(zone, CleaningPlan(), RoomyChooser(zone), options)
             cost = coverage_costs(zone_after(zone, cover))[0]
-            shares[words] = 100 * (cost.reserved_share or 0.0)
-            bound = 100 * (cost.bound_share or 0.0)
+            shares[words] = _share(cost, cost.reserved_memory_bytes)
+            bound = _share(cost, cost.bounds.best)
         reference = shares["most users first, no limit"]
         rows.extend(
             measure(f"reserved share of VM memory: {words}", size, share, "%", baseline=reference)
@@ -307,6 +308,11 @@ def _shares(sizes: tuple[int, ...]) -> list[Measure]:
         )
         rows.append(measure("reserved share of VM memory: lower bound", size, bound, "%"))
     return rows
+
+
+def _share(cost: CoverageCost, part: int | None) -> float:
+    """Return a part of the VMs' memory in percent."""
+    return 100 * (part or 0) / cost.vm_memory_bytes if cost.vm_memory_bytes else 0.0
 
 
 def _exact() -> list[Measure]:
@@ -338,10 +344,10 @@ def _exact_case(hosts: int, count: int, required: int) -> list[Measure]:
     size = f"{hosts} hosts, {count} VMs, n = {required}"
     whole = cost.vm_memory_bytes / 100
     figures = (
-        ("fewest users, tight size", 100 * (cost.reserved_share or 0.0)),
+        ("fewest users, tight size", _share(cost, cost.reserved_memory_bytes)),
         ("best plan of HiGHS", (answer.best_bytes or 0) / whole),
         ("proven by HiGHS", answer.bound_bytes / whole),
-        ("lower bound", 100 * (cost.bound_share or 0.0)),
+        ("lower bound", _share(cost, cost.bounds.best)),
     )
     return [
         measure(f"reserved share, small zone: {words}", size, share, "%")

@@ -45,11 +45,6 @@ class Actor:
     is_admin_project: bool = False
     service_roles: frozenset[str] = frozenset()
 
-    @property
-    def comes_through_service(self) -> bool:
-        """Whether a service vouches for this request with a token of its own."""
-        return bool(self.service_roles)
-
 
 def task_actor(task_name: str) -> Actor:
     """Return the actor of a background task."""
@@ -59,6 +54,3 @@ def task_actor(task_name: str) -> Actor:
 def command_actor(command_name: str) -> Actor:
     """Return the actor of a management command."""
     return Actor(name=f"command:{command_name}")
-
-
-ANONYMOUS = Actor(name="anonymous")

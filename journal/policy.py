@@ -180,11 +180,6 @@ def register_rules(rules: Iterable[PolicyRule]) -> None:
         _registered[rule.name] = rule
 
 
-def registered_rules() -> tuple[PolicyRule, ...]:
-    """Return every registered rule, in order of name."""
-    return tuple(_registered[name] for name in sorted(_registered))
-
-
 def current_policy() -> Policy:
     """Return the rules in force, of the file that ``HEADROOM_POLICY_FILE`` names now.
 

@@ -43,13 +43,6 @@ def with_new_global_request_id() -> Iterator[str]:
         yield global_request_id
 
 
-@contextmanager
-def with_request_id(request_id: str) -> Iterator[str]:
-    """Bind the id of the item in work to every log line inside."""
-    with structlog.contextvars.bound_contextvars(req=request_id):
-        yield request_id
-
-
 def current_global_request_id() -> str:
     """Return the bound operation id, or the empty string."""
     return str(structlog.contextvars.get_contextvars().get("greq", ""))

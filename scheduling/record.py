@@ -6,7 +6,7 @@ made only when somebody asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -153,24 +153,9 @@ class DecisionRecord:
         return not self.failure, reason, self.failure
 
     @property
-    def raw_in_weights(self) -> Mapping[str, float]:
-        """Return the caller's weights by host."""
-        return self.request.weights or {}
-
-    @property
     def target_host(self) -> str | None:
         """Return the first host of the answer."""
         return self.names[self.ordered_rows[0]] if self.ordered_rows else None
-
-    @property
-    def normalized_in_weights(self) -> Mapping[str, float]:
-        """Return the weight that each host of the answer started with."""
-        return dict(zip(self.ordered_hosts, self.start_weights.tolist(), strict=True))
-
-    @property
-    def aggregated_out_weights(self) -> Mapping[str, float]:
-        """Return the score of each host of the answer."""
-        return dict(zip(self.ordered_hosts, self.scores.tolist(), strict=True))
 
     @property
     def removals(self) -> tuple[StepRemoval, ...]:
@@ -200,16 +185,6 @@ class DecisionRecord:
             )
             for index, row in enumerate(self.ordered_rows[:count])
         )
-
-    def removed_hosts(self, step: str) -> tuple[str, ...]:
-        """Return the hosts that a filter removed, in alphabetical order."""
-        rows = [
-            row
-            for trace in self.filters
-            if trace.step == step and trace.removed_count
-            for row in trace.removed.rows().tolist()
-        ]
-        return tuple(sorted(map(self.names.__getitem__, rows)))
 
     def text(self) -> str:
         """Return the explanation (spec scheduling, 10.3 and 10.4)."""
@@ -368,37 +343,6 @@ def _failed(
     )
 
 
-def explanation_text(
-    *,
-    started: int,
-    removals: Sequence[tuple[str, Sequence[str]]],
-    remaining: Sequence[str],
-    target: str | None,
-    has_steps: bool = True,
-    failure: str = "",
-) -> str:
-    """Return what happened in a run, for people.
-
-    Args:
-        started: Number of hosts before the first step.
-        removals: (step, hosts it removed), in order.
-        remaining: Hosts left.
-        target: Chosen host.
-        has_steps: Whether the pipeline has any step.
-        failure: Why the run came to no result; empty if it did.
-
-    Source: spec scheduling, 10.3.
-    """
-    return _explanation(
-        started=started,
-        removals=[(step, _Named.of(names)) for step, names in removals],
-        remaining=_Named.of(remaining),
-        target=target,
-        has_steps=has_steps,
-        failure=failure,
-    )
-
-
 def _explanation(
     *,
     started: int,
@@ -434,10 +378,6 @@ class _Named:
 
     count: int
     first: Sequence[str]
-
-    @classmethod
-    def of(cls, names: Sequence[str]) -> _Named:
-        return cls(count=len(names), first=sorted(names)[:_MOST_NAMES])
 
     @property
     def text(self) -> str:

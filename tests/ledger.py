@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import datetime
 
 from django.db import connection
 from django.utils import timezone
 
+from capacity.ledger.vms import Booking, expect_in_slots
 from capacity.models import HostCapacity, Reservation
+from capacity.nova import in_flight
 from commitments.models import Commitment, Condition, ResourceType
+from scheduling.resources import ResourceVector
 
 KINDS = ("committed", "failover", "in_flight")
 TABLES = (
@@ -62,6 +66,19 @@ def assert_accepted_commitments_have_their_slots() -> None:
             assert {slot.zone for slot in slots} <= {row.zone}, row
         elif row.state in {"planned", "superseded", "expired"}:
             assert not [slot for slot in slots if not slot.allocations.exists()], row
+
+
+def expect_in_slot(
+    reservation_id: int, vm_uuid: str, resources: ResourceVector, *, now: datetime
+) -> Booking:
+    """Book a VM into one committed slot."""
+    return expect_in_slots([reservation_id], vm_uuid, resources, now=now)
+
+
+def end_placement(vm_uuid: str) -> int:
+    """End all in-flight rows of one VM."""
+    rows = Reservation.objects.filter(kind="in_flight", vm_uuid=vm_uuid)
+    return in_flight._end(list(rows.values_list("pk", flat=True)), cause="aborted")
 
 
 def fingerprint(*more_tables: str) -> tuple[tuple[str, str], ...]:

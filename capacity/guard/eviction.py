@@ -64,22 +64,6 @@ def excess_resources(free: ResourceVector) -> ResourceVector:
     return (ZERO - free).clamped()
 
 
-def next_victim(slots: Iterable[EvictableSlot]) -> EvictableSlot | None:
-    """Return the slot that goes first when slots go one at a time, None without any.
-
-    A slot without VMs is taken before any with: the smallest by memory, then vCPUs. Otherwise the
-    one with the largest unused share in tenths by memory, then by vCPUs, then the smallest. This
-    order is the reference's; :func:`plan_eviction` keeps its preferences but chooses a whole set.
-
-    Source: spec commitments, 11.
-    """
-    ordered = sorted(slots, key=lambda slot: slot.slot_id)
-    empty = [slot for slot in ordered if not slot.has_vms]
-    if empty:
-        return min(empty, key=lambda slot: (slot.slot.memory_bytes, slot.slot.vcpus))
-    return min(ordered, key=_by_unused_share, default=None)
-
-
 def plan_eviction(slots: Iterable[EvictableSlot], excess: ResourceVector) -> EvictionPlan:
     """Return the set of slots that clears everything a host lacks at once.
 

@@ -100,13 +100,6 @@ def vms_held_in_flight(reservation_ids: Collection[int]) -> set[tuple[int, str]]
         return {(row[0], row[1]) for row in cursor.fetchall()}
 
 
-def expect_in_slot(
-    reservation_id: int, vm_uuid: str, resources: ResourceVector, *, now: datetime
-) -> Booking:
-    """Book a VM into one committed slot; see :func:`expect_in_slots`."""
-    return expect_in_slots([reservation_id], vm_uuid, resources, now=now)
-
-
 def expect_in_slots(
     reservation_ids: Sequence[int],
     vm_uuid: str,

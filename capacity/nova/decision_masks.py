@@ -24,22 +24,13 @@ class DamagedMasksError(ValueError):
     """Stored masks do not have the length that their listing asks for."""
 
 
-def pack_masks(masks: Sequence[BoolColumn]) -> bytes:
-    """Return masks of equal length as compressed bits, eight hosts a byte, in order.
-
-    Args:
-        masks: bool[N] each.
-    """
-    return compress_masks([np.packbits(mask).tobytes() for mask in masks])
-
-
 def compress_masks(masks: Sequence[bytes]) -> bytes:
-    """Return what :func:`pack_masks` does of masks that are bits already, eight hosts a byte."""
+    """Return masks of equal length, eight hosts a byte, as compressed bytes in order."""
     return zlib.compress(b"".join(masks), _COMPRESSION_LEVEL)
 
 
 def unpack_masks(packed: bytes, *, mask_count: int, host_count: int) -> tuple[BoolColumn, ...]:
-    """Return the masks that :func:`pack_masks` packed.
+    """Return the masks that :func:`compress_masks` packed.
 
     Args:
         packed: Stored bytes.

@@ -403,22 +403,6 @@ def after_vm_changes(vm_uuids: Collection[str] | None = None) -> int:
     return end_landed(vm_uuids) + end_failed_vms(vm_uuids)
 
 
-def end_placement(vm_uuid: str) -> int:
-    """End all in-flight rows of one VM, as when its migration was aborted.
-
-    Returns:
-        How many rows ended.
-    """
-    return _end(list(_rows_of([vm_uuid]).values_list("pk", flat=True)), cause="aborted")
-
-
-def in_flight_states(
-    vm_uuids: Collection[str] | None = None,
-) -> Mapping[str, InFlightState]:
-    """Return what each placed VM waits for, by uuid (spec commitments, 12.2)."""
-    return {vm.vm_uuid: vm.state for vm in _placed_vms(vm_uuids)}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlacedVm:
     vm_uuid: str

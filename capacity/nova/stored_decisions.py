@@ -103,17 +103,6 @@ class DecodedDecision:
                 names.extend(self._named(mask))
         return tuple(sorted(names))
 
-    def candidate_hosts(self) -> tuple[str, ...]:
-        """Return the hosts at the start, sorted."""
-        return tuple(sorted(self._named(self.candidates)))
-
-    def hosts_left(self) -> tuple[str, ...]:
-        """Return the hosts that passed every filter, sorted."""
-        left = self.candidates.copy()
-        for _, mask in self.removed_by:
-            left &= ~mask
-        return tuple(sorted(self._named(left)))
-
     def _named(self, mask: BoolColumn) -> list[str]:
         return [self.names[number] for number in np.flatnonzero(mask).tolist()]
 

@@ -97,37 +97,14 @@ def commitments_in_order(
     )
 
 
-def assign_vms(
-    vms: Iterable[AssignableVM], commitments: Iterable[UsableCommitment]
+def assign_in_order(
+    vms_by_place: Mapping[Place, Sequence[SizedVM]], commitments: Iterable[UsableCommitment]
 ) -> Mapping[str, CoveredUsage]:
     """Return what each commitment covers: first fit, memory and cores apart.
 
     A VM goes to the first commitment of its zone and group with enough left; one that fits none is
     pay-as-you-go, and later, smaller ones may still fit. A VM may be covered once for memory and
-    once for cores.
-
-    Args:
-        vms: The VMs of one project, in any order.
-        commitments: The usable commitments of the project, in any order.
-
-    Returns:
-        Mapping commitment uuid -> covered usage, every commitment present.
-
-    Source: spec commitments, 14.4, 14.7.
-    """
-    by_place: defaultdict[Place, list[SizedVM]] = defaultdict(list)
-    for vm in vms_in_order(vms):
-        if vm.group:
-            by_place[vm.zone, vm.group].append((vm.uuid, vm.memory_bytes, vm.vcpus))
-    return assign_in_order(by_place, commitments)
-
-
-def assign_in_order(
-    vms_by_place: Mapping[Place, Sequence[SizedVM]], commitments: Iterable[UsableCommitment]
-) -> Mapping[str, CoveredUsage]:
-    """Return the same as :func:`assign_vms` for VMs that are sorted already.
-
-    Costs the VMs, plus sizes times commitments of one place.
+    once for cores. Costs the VMs, plus sizes times commitments of one place.
 
     Args:
         vms_by_place: Mapping (zone, flavor group) -> VMs in the order of :func:`vms_in_order`.

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import MappingProxyType
 
-from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus
-
-RESERVING = "Reserving"
 MAX_RESERVING_AGE_FOR_SLOWDOWN = timedelta(minutes=30)
 """From this age on a waiting commitment is tried again by its timer alone."""
-
-NEXT_STATUSES: Mapping[CommitmentStatus, frozenset[CommitmentStatus]] = MappingProxyType(
-    {
-        CommitmentStatus.PLANNED: FINAL_STATUSES
-        | {CommitmentStatus.PENDING, CommitmentStatus.CONFIRMED},
-        CommitmentStatus.PENDING: FINAL_STATUSES | {CommitmentStatus.CONFIRMED},
-        CommitmentStatus.GUARANTEED: FINAL_STATUSES | {CommitmentStatus.CONFIRMED},
-        CommitmentStatus.CONFIRMED: FINAL_STATUSES,
-        CommitmentStatus.SUPERSEDED: frozenset(),
-        CommitmentStatus.EXPIRED: frozenset(),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,47 +63,3 @@ def reservation_changed_at(
     if stored is None or stored.status is not status:
         return now
     return stored.changed_at
-
-
-def is_allowed_transition(old: CommitmentStatus | None, new: CommitmentStatus | None) -> bool:
-    """Return whether a commitment may go from one state to another.
-
-    It may appear in any state (``old`` None), disappear from any (``new`` None), and stay in its
-    state while its amount or end changes.
-
-    Source: spec liquid, 4.5.
-    """
-    if old is None or new is None:
-        return True
-    return old is new or new in NEXT_STATUSES[old]
-
-
-def is_nudge_damped(
-    stored: ReadyCondition | None,
-    *,
-    observed_generation: int | None,
-    generation: int,
-    child_generation: int,
-    now: datetime,
-) -> bool:
-    """Return whether news of a slot must wait for the timer of its commitment.
-
-    A commitment that waits for capacity for long is tried again by its timer alone. News of another
-    generation, on either side, always count.
-
-    Args:
-        stored: Ready condition of the commitment; None when it was never set.
-        observed_generation: Generation that the condition belongs to.
-        generation: Present generation of the commitment.
-        child_generation: Generation for which the slot was written.
-        now: The present.
-
-    Source: spec commitments, 8.9 (watch damping).
-    """
-    return (
-        stored is not None
-        and stored.reason == RESERVING
-        and observed_generation == generation
-        and child_generation == generation
-        and now - stored.changed_at > MAX_RESERVING_AGE_FOR_SLOWDOWN
-    )

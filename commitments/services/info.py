@@ -110,17 +110,6 @@ _kept: _Content | None = None
 _kept_lock = threading.Lock()
 
 
-def current_info_version() -> int:
-    """Return the version of the ServiceInfo as of now.
-
-    Raises:
-        NotReady: flavor groups were not extracted, or a RAM unit is too large.
-
-    Source: spec liquid, 7.2.
-    """
-    return _current()[1]
-
-
 class StaleVersion(HeadroomError):  # noqa: N818 - names the state of the caller
     """The caller planned with another version of our ServiceInfo."""
 

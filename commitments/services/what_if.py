@@ -63,11 +63,6 @@ class _Stored:
     slots: StoredSlots
 
 
-def answer_what_if(question: WhatIfQuestion, *, now: datetime) -> WhatIfAnswer:
-    """Answer a what-if question; see :func:`prepare_what_if`."""
-    return prepare_what_if(question, now=now)()
-
-
 def prepare_what_if(question: WhatIfQuestion, *, now: datetime) -> Callable[[], WhatIfAnswer]:
     """Load what a question is about; return what answers it from memory alone.
 

@@ -25,7 +25,6 @@ REQUIREMENTS = (
     "tests/peers/requirements-keystone.txt",
 )
 OLDEST_PYTHON = "3.11"
-_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?==(\S+)", re.MULTILINE)
 
 
 def lock_of(requirements: Path) -> Path:
@@ -36,11 +35,6 @@ def lock_of(requirements: Path) -> Path:
 def install_arguments(requirements: Path) -> list[str]:
     """Return pip's arguments that install just what the lock of a requirements file names."""
     return ["install", "--require-hashes", "--no-deps", "-r", str(lock_of(requirements))]
-
-
-def pins(text: str) -> dict[str, str]:
-    """Return version by normalised name of the packages that a file of either kind pins."""
-    return {normalised(name): version for name, version in _PIN.findall(text)}
 
 
 def normalised(name: str) -> str:

@@ -96,17 +96,3 @@ class CoverageCost:
     vm_memory_bytes: int
     reserved_memory_bytes: int | None
     bounds: LowerBounds
-
-    @property
-    def reserved_share(self) -> float | None:
-        """Reserved memory over VM memory; None when there is nothing to compare."""
-        return _share(self.reserved_memory_bytes, self.vm_memory_bytes)
-
-    @property
-    def bound_share(self) -> float | None:
-        """The best bound over VM memory; None without VMs."""
-        return _share(self.bounds.best, self.vm_memory_bytes)
-
-
-def _share(part: int | None, whole: int) -> float | None:
-    return None if part is None or not whole else part / whole

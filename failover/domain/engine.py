@@ -91,12 +91,6 @@ class EligibilityEngine:
         engine._counts = np.array([one.bit_count() for one in engine._blocks], dtype=np.int64)
         return engine
 
-    def add_vm(self, host: int) -> int:
-        """Add a VM without reservations; return its number."""
-        self.vm_host.append(host)
-        self.vm_slots.append([])
-        return len(self.vm_host) - 1
-
     def add_slot(self, host: int) -> int:
         """Add a reservation without users; return its number."""
         slot = len(self.slot_host)
@@ -148,12 +142,8 @@ class EligibilityEngine:
             closed |= self._hosts[slot]
         return closed
 
-    def blocked_host_count(self, slot: int) -> int:
-        """Return on how many hosts no VM may join a reservation any more (``K`` of 17.5)."""
-        return self._blocks[slot].bit_count()
-
     def block_counts(self, slots: Int64Column) -> Int64Column:
-        """Return int64[K], :meth:`blocked_host_count` of some reservations."""
+        """Return int64[K], on how many hosts some reservations are closed to a VM."""
         if len(self._counts) < len(self._blocks):
             fresh = np.zeros(2 * len(self._blocks), dtype=np.int64)
             fresh[: len(self._counts)] = self._counts

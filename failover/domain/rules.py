@@ -8,35 +8,11 @@ for a zone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from failover.domain.slots import FailoverSlot, SlotUser
 from hosts.domain.vm import VM
-
-
-def listed_hosts(vm_uuid: str, own_host: str, slots: Iterable[FailoverSlot]) -> list[str]:
-    """Return ``L(v)``: own host, hosts of its reservations, hosts of those it shares one with.
-
-    Args:
-        vm_uuid: The VM.
-        own_host: Host it runs on.
-        slots: Reservations; those without the VM are passed over.
-
-    Source: spec failover, 7.3.
-    """
-    listed = [own_host]
-    for slot in slots:
-        if slot.host_of(vm_uuid) is not None:
-            listed.append(slot.host)
-            listed += [user.host for user in slot.users if user.vm_uuid != vm_uuid]
-    return listed
-
-
-def repeated_hosts(listed: Iterable[str]) -> tuple[str, ...]:
-    """Return the hosts that occur more than once, sorted; empty when the rules hold."""
-    return tuple(sorted(host for host, count in Counter(listed).items() if count > 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +24,7 @@ class HostSets:
 
     Attributes:
         of_vm: VM -> the set of each of its reservations.
-        breakers: Users whose ``L(v)`` names a host twice.
+        breakers: Users whose list of hosts (7.3) names one twice.
     """
 
     of_vm: Mapping[str, Sequence[frozenset[str]]]

@@ -194,11 +194,6 @@ class ZoneSnapshot:
         return _grouped(self.members.slot, len(self.slots))
 
     @cached_property
-    def members_of_vm(self) -> tuple[Int64Column, Int64Column]:
-        """Return (starts int64[V + 1], rows int64[A]): rows of ``members`` by VM."""
-        return _grouped(self.members.vm, len(self.vms))
-
-    @cached_property
     def cover(self) -> Int64Column:
         """Return int64[V], usable reservations that each VM has."""
         usable = self.slots.is_usable[self.members.slot]

@@ -225,10 +225,13 @@ def test_no_change_request_makes_the_endpoint_fail(
     liquid: LiquidClient, content: dict[str, Any]
 ) -> None:
     make_settings_once()
-    content["infoVersion"] = info.current_info_version()
+    content["infoVersion"] = info.current_service_info().version
     response = liquid.send("POST", liquid.change, content)
     assert response.status_code in {200, 400, 422, 503}, response.content
-    assert reports.report_capacity(["az-a", "az-b"])["infoVersion"] == info.current_info_version()
+    assert (
+        reports.report_capacity(["az-a", "az-b"])["infoVersion"]
+        == info.current_service_info().version
+    )
 
 
 def make_settings_once() -> None:

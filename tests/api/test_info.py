@@ -10,7 +10,7 @@ from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings
 from commitments.domain.conformance import check_info
 from commitments.models import CommitmentState, ServiceInfoVersion
 from commitments.services import info as info_service
-from commitments.services.info import current_info_version
+from commitments.services.info import current_service_info
 from hosts.models import Flavor
 from tests.api.liquid_client import LiquidClient, assert_text
 from tests.factories import make_commitment, make_flavor, make_group, make_snapshot
@@ -42,7 +42,7 @@ def test_version_survives_a_new_process(
     make_group()
     version = liquid.get_info()["version"]
     monkeypatch.setattr(info_service, "_kept", None)
-    assert current_info_version() == version
+    assert current_service_info().version == version
 
 
 def add_flavor() -> None:
@@ -75,7 +75,7 @@ def test_version_grows_at_once_when_the_content_changes(liquid: LiquidClient, ch
     after = liquid.get_info()
     assert after["version"] > before["version"]
     assert {**after, "version": 0} != {**before, "version": 0}
-    assert current_info_version() == after["version"]
+    assert current_service_info().version == after["version"]
 
 
 def test_version_stays_when_only_a_description_of_a_flavor_changes(liquid: LiquidClient) -> None:
@@ -105,7 +105,7 @@ def test_other_process_that_saw_the_change_first_gives_the_same_version(
     change_unit()
     version = liquid.get_info()["version"]
     monkeypatch.setattr(info_service, "_kept", old)
-    assert current_info_version() == version
+    assert current_service_info().version == version
 
 
 @pytest.mark.django_db(transaction=True)  # a transaction that wrote keeps nothing in caches
@@ -115,7 +115,7 @@ def test_asking_for_the_version_again_costs_few_queries(
     make_group()
     liquid.get_info()
     with django_assert_max_num_queries(3):
-        current_info_version()
+        current_service_info()
 
 
 def test_snapshot_without_content_change_has_version_minus_one(liquid: LiquidClient) -> None:

@@ -186,7 +186,11 @@ def test_an_actor_is_what_keystone_says(keystone: Keystone, rf: Any) -> None:
         "Default",
     )
     assert (actor.project_id, actor.project_name) == (person.project_id, "operations")
-    assert (actor.domain_id, actor.system_scope, actor.comes_through_service) == ("", "", False)
+    assert (actor.domain_id, actor.system_scope, actor.service_roles) == (
+        "",
+        "",
+        frozenset(),
+    )
     assert actor.name == f"somebody@Default {person.user_id}"
 
 

@@ -124,7 +124,11 @@ def answers(table: HostTable, pipelines: Mapping[str, LoadedPipeline]) -> Answer
     for name in sorted(pipelines):
         runs = [record_run(table, request, pipelines[name], CallOptions()) for request in REQUESTS]
         found[name] = tuple(
-            (run.pipeline_version, run.failure, tuple(run.aggregated_out_weights.items()))
+            (
+                run.pipeline_version,
+                run.failure,
+                tuple(zip(run.ordered_hosts, run.scores.tolist(), strict=True)),
+            )
             for run in runs
         )
     return found

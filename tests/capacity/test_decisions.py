@@ -73,8 +73,14 @@ def test_a_stored_decision_has_the_numbers_and_the_ranking() -> None:
     assert (row.pipeline_version, row.outcome_class, row.request_id) == (3, "no_cr", "req-1")
     decoded = decode_decision(row)
     assert decoded is not None
-    assert decoded.candidate_hosts() == ("h1", "h2", "h3", "h4")
-    assert decoded.hosts_left() == ("h3", "h4")
+    fates = {name: decoded.fate_of(name).fate for name in ("h1", "h2", "h3", "h4", "h5")}
+    assert fates == {
+        "h1": Fate.REMOVED,
+        "h2": Fate.REMOVED,
+        "h3": Fate.CHOSEN,
+        "h4": Fate.PASSED,
+        "h5": Fate.NOT_CONSIDERED,
+    }
     assert decoded.hosts_removed_by("filter_capacity") == ("h2",)
     assert decoded.hosts_removed_by("filter_quota") == ()
     assert (decoded.fate_of("h4").position, decoded.fate_of("h4").score) == (2, 0.4)
@@ -96,7 +102,6 @@ def test_nothing_is_cut_to_the_first_few_hosts() -> None:
     assert decoded.hosts_removed_by("filter_traits") == tuple(
         name for name, gone in zip(names, removed.tolist(), strict=True) if gone
     )
-    assert len(decoded.hosts_left()) == 6666
     assert row.hosts_in == 10_000
 
 

@@ -9,13 +9,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.ledger.vms import expect_in_slot
 from capacity.models import Reservation, ReservationKind
 from capacity.nova.in_flight import InFlightAsk, InFlightHold, hold_alone
 from capacity.nova.placement import PlacementOutcome, place_vm
 from journal.actors import Actor
 from scheduling.resources import GIB, ResourceVector
 from tests.factories import make_commitment, make_group, make_host, make_hosts, make_slot
+from tests.ledger import expect_in_slot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,13 +7,8 @@ import pytest
 from django.db import IntegrityError
 from prometheus_client import REGISTRY
 
-from capacity.ledger.in_flight_end import InFlightState
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.ledger.vms import (
-    Booking,
-    expect_in_slot,
-    forget_in_slots,
-)
+from capacity.ledger.vms import Booking, forget_in_slots
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
 from capacity.nova.in_flight import (
     InFlightAsk,
@@ -21,8 +16,6 @@ from capacity.nova.in_flight import (
     end_expired,
     end_failed_vms,
     end_landed,
-    end_placement,
-    in_flight_states,
 )
 from capacity.nova.in_flight_room import blocked_twice_on
 from capacity.nova.placement import PlacementOutcome, place_vm
@@ -43,6 +36,7 @@ from tests.factories import (
     make_slot,
     make_vm,
 )
+from tests.ledger import end_placement, expect_in_slot
 
 pytestmark = pytest.mark.django_db
 
@@ -227,7 +221,6 @@ class TestEnds:
         make_hosts(1)
         place("h1")
         list_vm(None, host_name="elsewhere")
-        assert in_flight_states() == {VM: InFlightState.LANDED}
         assert end_landed([VM]) == 1
 
     def test_a_vm_that_is_nowhere_keeps_its_rows(self) -> None:
@@ -236,7 +229,6 @@ class TestEnds:
         assert after_vm_changes() == 0
         list_vm(None)
         assert after_vm_changes([VM]) == 0
-        assert in_flight_states([VM]) == {VM: InFlightState.NOT_FOUND}
 
     def test_expired_rows_end_and_are_counted_by_intent(
         self, django_capture_on_commit_callbacks: Any

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.ledger.vms import Booking, expect_in_slot
+from capacity.ledger.vms import Booking
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.nova.in_flight import InFlightAsk, InFlightHold
 from capacity.nova.placement import Choice, PlacementOutcome, ask_of, place_vm
@@ -25,6 +25,7 @@ from tests.factories import (
     make_slot,
     make_vm,
 )
+from tests.ledger import expect_in_slot
 
 pytestmark = pytest.mark.django_db
 

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 
 from capacity.host_table import current_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.ledger.vms import expect_in_slot, forget_in_slots
+from capacity.ledger.vms import forget_in_slots
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
-from capacity.nova.in_flight import (
-    InFlightAsk,
-    after_vm_changes,
-    end_expired,
-    end_placement,
-)
+from capacity.nova.in_flight import InFlightAsk, after_vm_changes, end_expired
 from capacity.nova.in_flight_room import blocked_twice_on
 from capacity.nova.placement import place_vm
 from commitments.services.verification import verify_slots
@@ -31,6 +26,7 @@ from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
+from tests.ledger import end_placement, expect_in_slot
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from commitments.domain.changeset import (
 )
 from commitments.domain.statuses import CommitmentStatus
 from commitments.services.change import ChangeOutcome, change_commitments
-from commitments.services.info import current_info_version
+from commitments.services.info import current_service_info
 from journal.actors import Actor
 
 ACTOR = Actor(name="limes", roles=frozenset({"cloud_resource_admin"}))
@@ -73,7 +73,7 @@ def request(
 ) -> ChangeRequest:
     return ChangeRequest(
         zone=zone,
-        info_version=current_info_version() if info_version is None else info_version,
+        info_version=current_service_info().version if info_version is None else info_version,
         is_dry_run=is_dry_run,
         by_project={
             project: ProjectChanges(

@@ -16,7 +16,6 @@ from django.utils import timezone
 from prometheus_client import REGISTRY
 
 from capacity.ledger.rooms import lock_reservations, rebuild_host_capacity
-from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from capacity.nova import slot_requests
 from commitments import tasks
@@ -43,7 +42,7 @@ from scheduling.weighers import kvm_binpack
 from tests.commitments.slot_worlds import accepted_slot, put_into, verify, vm_on
 from tests.commitments.verification.world import use_slots
 from tests.factories import make_commitment, make_group, make_host, make_reservation, make_slot
-from tests.ledger import assert_ledger_holds, database_fingerprint
+from tests.ledger import assert_ledger_holds, database_fingerprint, expect_in_slot
 from tests.scraping import scrape
 
 pytestmark = pytest.mark.django_db

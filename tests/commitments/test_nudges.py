@@ -10,7 +10,6 @@ from django.utils import timezone
 
 from capacity.models import HostCapacity, Reservation
 from commitments import tasks
-from commitments.domain.conditions import ReadyCondition, is_nudge_damped
 from commitments.models import Commitment
 from commitments.services import change as change_module
 from commitments.services.nudges import nudge_owners
@@ -127,14 +126,6 @@ def test_news_of_a_slot(
     nudge_owners([slot.pk], now)
     due_at = dict(Commitment.objects.values_list("pk", "next_reconcile_at"))
     assert due_at == {row.pk: later if is_damped else now, other.pk: later}
-    condition = ReadyCondition(status=False, reason=reason, changed_at=since)
-    assert is_damped is is_nudge_damped(
-        condition if reason else None,
-        observed_generation=observed,
-        generation=2,
-        child_generation=parent,
-        now=now,
-    )
 
 
 @pytest.mark.django_db

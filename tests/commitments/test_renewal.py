@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from capacity.groups.reading import load_group_definitions
 from capacity.groups.refreshing import FlavorGroupRefresh, refresh_flavor_groups
-from capacity.ledger.vms import Booking, expect_in_slot
+from capacity.ledger.vms import Booking
 from capacity.models import FlavorGroup, HostCapacity, Reservation
 from commitments.domain.admission import AdmissionPlan
 from commitments.domain.renewal import outdated_slots
@@ -28,6 +28,7 @@ from hosts.models import Flavor, Host
 from journal.actors import Actor, task_actor
 from scheduling.resources import GIB, ResourceVector
 from tests.factories import make_commitment, make_flavor, make_group, make_host, make_slot, make_vm
+from tests.ledger import expect_in_slot
 
 A = "aaaaaaaa-0000-4000-8000-000000000001"
 B = "bbbbbbbb-0000-4000-8000-000000000002"

@@ -10,7 +10,7 @@ import pytest
 from capacity.models import FlavorGroup, FlavorGroupSettings, GroupCapacity, Reservation
 from commitments.domain.changeset import CommitmentChange
 from commitments.models import Commitment
-from commitments.services.what_if import WhatIfQuestion, answer_what_if
+from commitments.services.what_if import WhatIfQuestion, prepare_what_if
 from journal.errors import InvalidInput
 from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, request
@@ -97,7 +97,7 @@ def test_they_do_not_grow(changes: Changes, amounts: str) -> None:
     ]
     assert hosts_of(A) == 6
     with pytest.raises(InvalidInput, match="is retired"):
-        answer_what_if(WhatIfQuestion(batch=request(changes)), now=NOW)
+        prepare_what_if(WhatIfQuestion(batch=request(changes)), now=NOW)
 
 
 @pytest.mark.parametrize("mode", ["net", "exact"])

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from capacity.models import Reservation
 from commitments.domain.limes_intake import Converted
@@ -21,7 +22,6 @@ from journal.tracing import (
     current_request_id,
     with_global_request_id,
     with_new_global_request_id,
-    with_request_id,
 )
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
@@ -51,7 +51,7 @@ class TestIds:
         assert (current_global_request_id(), current_request_id()) == ("", "")
 
     def test_both_ids_are_in_every_line(self) -> None:
-        with with_global_request_id("g"), with_request_id("r"):
+        with with_global_request_id("g"), bound_contextvars(req="r"):
             assert (current_global_request_id(), current_request_id()) == ("g", "r")
             logged = structlog.contextvars.merge_contextvars(None, "", {"event": "x"})
         assert logged == {"event": "x", "greq": "g", "req": "r"}

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from capacity.host_table import current_host_table, load_host_table
 from capacity.ledger.rooms import lock_reservations, rebuild_host_capacity
-from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from commitments.models import Commitment, CommitmentEvent, CompactionRun, SlotCheck
 from commitments.services.compaction import compact_zone
@@ -26,7 +25,7 @@ from tests.concurrency.test_change_races import on_own_connection
 from tests.concurrency.test_placement_races import gib, place
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.killing import die_at_every_statement, run_in_child
-from tests.ledger import assert_ledger_holds
+from tests.ledger import assert_ledger_holds, expect_in_slot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,9 +11,9 @@ from django.db import connection
 from capacity.figures.quota import WantedQuota, replace_project_quota
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, ProjectQuota
 from commitments.models import InstanceAssignment, PublishedServiceInfo, ServiceInfoVersion
-from commitments.services.info import check_info_version, current_info_version
+from commitments.services.info import check_info_version, current_service_info
 from commitments.services.usage import reconcile_project_usage
-from journal.actors import ANONYMOUS
+from journal.actors import Actor
 from tests.factories import (
     DEFAULT_PROJECT_ID,
     make_commitment,
@@ -53,9 +53,9 @@ def all_at_once(job: Callable[[int], Any]) -> list[Any]:
 
 def test_replicas_that_see_a_change_at_once_agree_on_one_new_version() -> None:
     make_group()
-    before = current_info_version()
+    before = current_service_info().version
     FlavorGroupSettings.objects.update(ram_unit_gib=16)
-    versions = all_at_once(lambda _: current_info_version())
+    versions = all_at_once(lambda _: current_service_info().version)
     assert len(set(versions)) == 1
     assert versions[0] > before
     assert ServiceInfoVersion.objects.get().version == versions[0]
@@ -63,17 +63,17 @@ def test_replicas_that_see_a_change_at_once_agree_on_one_new_version() -> None:
 
 def test_processes_that_publish_at_once_keep_one_row_of_each_version() -> None:
     make_group()
-    before = current_info_version()
+    before = current_service_info().version
     FlavorGroupSettings.objects.update(ram_unit_gib=16)
     barrier = multiprocessing.get_context("fork").Barrier(2)
 
     def publish() -> None:
         barrier.wait(timeout=30)
-        current_info_version()
+        current_service_info()
 
     assert in_children([publish, publish]) == [True, True]
     rows = PublishedServiceInfo.objects.order_by("version")
-    after = current_info_version()
+    after = current_service_info().version
     assert [row.version for row in rows] == [before, after]
     assert [row.replaced_at is None for row in rows] == [False, True]
     units = [row.resources["hw_version_hana_1_ram"]["unit"] for row in rows]
@@ -82,18 +82,18 @@ def test_processes_that_publish_at_once_keep_one_row_of_each_version() -> None:
 
 def test_a_request_with_the_version_before_is_checked_while_the_next_is_published() -> None:
     make_group()
-    before = current_info_version()
+    before = current_service_info().version
     add_flavor()
 
     def check(number: int) -> int:
         if number % 2:
-            return current_info_version()
+            return current_service_info().version
         check_info_version(before, ["hw_version_hana_1_ram"])
         return 0
 
     results = all_at_once(check)
     assert results[::2] == [0] * (THREADS // 2)
-    assert set(results[1::2]) == {current_info_version()}
+    assert set(results[1::2]) == {current_service_info().version}
 
 
 def add_flavor() -> None:
@@ -104,7 +104,7 @@ def add_flavor() -> None:
 
 def test_first_versions_of_replicas_agree() -> None:
     make_group()
-    assert len(set(all_at_once(lambda _: current_info_version()))) == 1
+    assert len(set(all_at_once(lambda _: current_service_info().version))) == 1
 
 
 def test_quota_pushed_at_once_is_that_of_one_request_as_a_whole() -> None:
@@ -113,7 +113,7 @@ def test_quota_pushed_at_once_is_that_of_one_request_as_a_whole() -> None:
         replace_project_quota(
             WantedQuota(project_id="p1", by_zone={zone: {"ram": number} for zone in zones}),
             served_zones=(),
-            actor=ANONYMOUS,
+            actor=Actor(name="anonymous"),
             request_id=f"r{number}",
         )
 
@@ -132,7 +132,9 @@ def test_usage_reconciled_at_once_assigns_each_vm_once() -> None:
     make_commitment(amount_gib=8)
     runs = all_at_once(
         lambda _: (
-            reconcile_project_usage(DEFAULT_PROJECT_ID, actor=ANONYMOUS, request_id="r").assigned
+            reconcile_project_usage(
+                DEFAULT_PROJECT_ID, actor=Actor(name="anonymous"), request_id="r"
+            ).assigned
         )
     )
     assert runs == [4] * THREADS

@@ -9,15 +9,8 @@ import pytest
 from django.utils import timezone
 
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.ledger.vms import expect_in_slot
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.nova.in_flight import (
-    InFlightAsk,
-    InFlightHold,
-    after_vm_changes,
-    end_expired,
-    end_placement,
-)
+from capacity.nova.in_flight import InFlightAsk, InFlightHold, after_vm_changes, end_expired
 from capacity.nova.placement import place_vm
 from hosts.models import Host
 from journal.actors import Actor
@@ -27,7 +20,7 @@ from tests.commitments.change_requests import RAM, change, decide
 from tests.concurrency.test_change_races import on_own_connection
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.killing import run_in_child
-from tests.ledger import assert_ledger_holds
+from tests.ledger import assert_ledger_holds, end_placement, expect_in_slot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -74,7 +74,9 @@ def assert_as_the_engine(rows: DatabaseSlotsAround) -> None:
         members.vm.astype(np.int64),
     )
     for host in range(len(zone.hosts)):
-        newcomer = engine.add_vm(host)
+        newcomer = len(engine.vm_host)
+        engine.vm_host.append(host)
+        engine.vm_slots.append([])
         open_slots = {
             int(zone.slots.ids[slot]) for slot in set_bits(engine.eligible_slots(newcomer))
         }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from django.db import connection
 from django.utils import timezone
+from structlog.contextvars import bound_contextvars
 
 from failover.choices import EventReason
 from failover.domain.plan import BoolColumn, FloatColumn
@@ -18,7 +19,7 @@ from failover.log import bound_logger, new_global_request_id
 from failover.models import FailoverEvent, FailoverReservation, FailoverZone
 from failover.services.validation import validate_zone
 from hosts.models import Host, Instance
-from journal.tracing import with_global_request_id, with_request_id
+from journal.tracing import with_global_request_id
 from tests.failover.zones import assert_sound, flavor, hosts, require, run, slots, state, vm
 
 pytestmark = pytest.mark.django_db
@@ -483,7 +484,7 @@ def test_event_tells_what_happened(
 def test_log_lines_bear_the_ids_that_are_bound(
     greq: str, req: str, expected: dict[str, str]
 ) -> None:
-    with with_global_request_id(greq), with_request_id(req):
+    with with_global_request_id(greq), bound_contextvars(req=req):
         assert dict(bound_logger()._context) == expected
 
 

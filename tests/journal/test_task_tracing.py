@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from journal.task_tracing import (
     GLOBAL_HEADER,
@@ -11,12 +12,12 @@ from journal.task_tracing import (
     bind_request_ids,
     clear_request_ids,
 )
-from journal.tracing import current_global_request_id, with_global_request_id, with_request_id
+from journal.tracing import current_global_request_id, with_global_request_id
 
 
 def test_ids_travel_from_sender_to_task_and_end_with_it() -> None:
     headers: dict[str, object] = {}
-    with with_global_request_id("committed-resource-1"), with_request_id("slot-7"):
+    with with_global_request_id("committed-resource-1"), bound_contextvars(req="slot-7"):
         add_request_ids(headers=headers)
     task = SimpleNamespace(name="commitments.dispatch_due", request=SimpleNamespace(**headers))
     bind_request_ids(task=task, task_id="run-1")

@@ -10,14 +10,20 @@ import pytest
 
 from config.launcher.binaries import pinned
 from config.launcher.environment import pip
-from config.launcher.locks import REQUIREMENTS, entry, install_arguments, lock_of, normalised, pins
+from config.launcher.locks import REQUIREMENTS, entry, install_arguments, lock_of, normalised
 from config.launcher.places import this_checkout
 from config.launcher.terminal import LauncherError
 
 ROOT = this_checkout().root
+PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^]]*\])?==(\S+)", re.MULTILINE)
 ENTRY = re.compile(r"^\S+==.*(?:\n    .*)*", re.MULTILINE)
 #: The test of what pip does installs a file that we make, and asks no index.
 PACKAGE = "tiny"
+
+
+def pins(text: str) -> dict[str, str]:
+    """Return version by normalised name of the packages that a file of either kind pins."""
+    return {normalised(name): version for name, version in PIN.findall(text)}
 
 
 def text_of(name: str) -> str:

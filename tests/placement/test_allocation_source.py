@@ -13,14 +13,13 @@ from capacity.ledger.allocated import UnknownSourceError, drift_from
 from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.metrics.gauges import ALLOCATION_DRIFT
 from capacity.models import AllocationState, HostCapacity, ReservationKind
-from capacity.nova.in_flight import end_placement
 from hosts.models import Host, Instance
 from journal.metrics import metrics_page
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.commitments.slot_worlds import verify
 from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
-from tests.ledger import assert_rooms_add_up
+from tests.ledger import assert_rooms_add_up, end_placement
 from tests.placement.client import PlacementClient, consumer_body, placement_settings, uuid
 
 pytestmark = pytest.mark.django_db(transaction=True)

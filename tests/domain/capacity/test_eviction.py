@@ -13,7 +13,6 @@ from capacity.guard.eviction import (
     EvictionPlan,
     excess_resources,
     least_cover,
-    next_victim,
     plan_eviction,
 )
 from scheduling.resources import GIB, ZERO, ResourceVector
@@ -43,60 +42,6 @@ def slot(
 
 def used(slot_id: int, used_gib: int, used_vcpus: int) -> EvictableSlot:
     return slot(slot_id, 100, 10, used_gib=used_gib, used_vcpus=used_vcpus)
-
-
-@pytest.mark.parametrize(
-    ("slots", "victim"),
-    [
-        pytest.param(
-            [slot(1, 512, used_gib=512), slot(2, 512), slot(3, 128)],
-            3,
-            id="allocated 512, empty 512, empty 128",
-        ),
-        pytest.param(
-            [slot(1, 512, used_gib=480), slot(2, 512, used_gib=256), slot(3, 512, used_gib=10)],
-            3,
-            id="512 with 480 / 256 / 10 used",
-        ),
-        pytest.param([], None, id="only failover, or only already evicted: no candidates"),
-        pytest.param(
-            [slot(1, 64, 8), slot(2, 64, 4)], 2, id="empty of equal memory: fewer vCPUs first"
-        ),
-        pytest.param(
-            [used(1, 50, 9), used(2, 55, 1)],
-            1,
-            id="unused tenths of memory come before those of vCPUs",
-        ),
-        pytest.param(
-            [used(1, 51, 9), used(2, 55, 1)],
-            2,
-            id="in the same tenth of memory the vCPUs decide",
-        ),
-        pytest.param(
-            [slot(1, 200, 10, used_gib=100), slot(2, 100, 10, used_gib=50)],
-            2,
-            id="equally unused: the smaller first",
-        ),
-        pytest.param([slot(1, 0, 0, used_gib=0)], 1, id="a slot without size is no division by 0"),
-    ],
-)  # fmt: skip
-def test_one_victim_at_a_time(slots: list[EvictableSlot], victim: int | None) -> None:
-    found = next_victim(slots)
-
-    assert (found.slot_id if found else None) == victim
-
-
-def test_ten_full_and_ten_empty_slots_lose_the_smallest_empty_ones_first() -> None:
-    left = [slot(size, size, used_gib=size, used_vcpus=1) for size in range(10, 20)]
-    left += [slot(size, size) for size in range(20, 30)]
-    gone = []
-    for _ in range(3):
-        victim = next_victim(left)
-        assert victim is not None
-        left.remove(victim)
-        gone.append(victim.slot_id)
-
-    assert gone == [20, 21, 22]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +213,6 @@ def test_the_order_of_slots_does_not_matter(
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
 
     assert plan_eviction(shuffled, excess) == plan_eviction(slots, excess)
-    assert next_victim(shuffled) == next_victim(slots)
 
 
 @given(slot_lists(), vectors)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 from commitments.domain.assignment import (
     AssignableVM,
     CoveredUsage,
+    Place,
+    SizedVM,
     UsableCommitment,
-    assign_vms,
+    assign_in_order,
     commitments_in_order,
     vms_in_order,
 )
@@ -59,6 +63,16 @@ def in_turn(*sizes_gib: int) -> list[AssignableVM]:
         vm(f"vm-{number}", gib, created_at=T0 + number * HOUR)
         for number, gib in enumerate(sizes_gib, 1)
     ]
+
+
+def assign_vms(
+    vms: Iterable[AssignableVM], commitments: Iterable[UsableCommitment]
+) -> Mapping[str, CoveredUsage]:
+    by_place: defaultdict[Place, list[SizedVM]] = defaultdict(list)
+    for one in vms_in_order(vms):
+        if one.group:
+            by_place[one.zone, one.group].append((one.uuid, one.memory_bytes, one.vcpus))
+    return assign_in_order(by_place, commitments)
 
 
 CASES: dict[str, tuple[list[AssignableVM], list[UsableCommitment], dict[str, tuple[str, ...]]]] = {

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from commitments.domain.conditions import (
-    NEXT_STATUSES,
     ReadyCondition,
     commitment_changed_at,
-    is_allowed_transition,
-    is_nudge_damped,
     reservation_changed_at,
 )
 from commitments.domain.statuses import CommitmentStatus
@@ -87,60 +84,3 @@ def test_transition_time_of_a_reservation_follows_the_status_alone(
     before: ReadyCondition | None, status: bool | None, changed_at: datetime
 ) -> None:
     assert reservation_changed_at(before, status=status, now=NOW) == changed_at
-
-
-@pytest.mark.parametrize(
-    ("status", "following"),
-    [
-        pytest.param(PLANNED, {PENDING, CONFIRMED, SUPERSEDED, EXPIRED}, id="planned"),
-        pytest.param(PENDING, {CONFIRMED, SUPERSEDED, EXPIRED}, id="pending"),
-        pytest.param(GUARANTEED, {CONFIRMED, SUPERSEDED, EXPIRED}, id="guaranteed"),
-        pytest.param(CONFIRMED, {SUPERSEDED, EXPIRED}, id="confirmed"),
-        pytest.param(SUPERSEDED, set(), id="superseded"),
-        pytest.param(EXPIRED, set(), id="expired"),
-    ],
-)
-def test_states_follow_each_other_as_limes_defines(
-    status: CommitmentStatus, following: set[CommitmentStatus]
-) -> None:
-    allowed = {new for new in CommitmentStatus if is_allowed_transition(status, new)}
-    assert allowed == following | {status}
-
-
-@pytest.mark.parametrize("status", CommitmentStatus)
-def test_commitments_may_appear_and_disappear_in_any_state(status: CommitmentStatus) -> None:
-    assert is_allowed_transition(None, status)
-    assert is_allowed_transition(status, None)
-
-
-def test_every_state_is_in_the_table() -> None:
-    assert set(NEXT_STATUSES) == set(CommitmentStatus)
-
-
-HALF_AN_HOUR = timedelta(minutes=30)
-
-
-@pytest.mark.parametrize(
-    ("reason", "age", "observed", "child", "is_damped"),
-    [
-        pytest.param("Reserving", timedelta(minutes=31), 2, 2, True, id="waits for long"),
-        pytest.param("Reserving", HALF_AN_HOUR, 2, 2, False, id="waits for half an hour"),
-        pytest.param("Accepted", timedelta(hours=9), 2, 2, False, id="does not wait"),
-        pytest.param("Reserving", timedelta(hours=9), 1, 2, False, id="new generation"),
-        pytest.param("Reserving", timedelta(hours=9), 2, 1, False, id="slot of an old generation"),
-    ],
-)
-def test_news_of_slots_are_damped_while_a_commitment_waits_for_long(
-    reason: str, age: timedelta, observed: int, child: int, is_damped: bool
-) -> None:
-    condition = ReadyCondition(status=False, reason=reason, changed_at=NOW - age)
-    damped = is_nudge_damped(
-        condition, observed_generation=observed, generation=2, child_generation=child, now=NOW
-    )
-    assert damped is is_damped
-
-
-def test_news_of_slots_count_before_there_is_a_condition() -> None:
-    assert not is_nudge_damped(
-        None, observed_generation=None, generation=1, child_generation=1, now=NOW
-    )

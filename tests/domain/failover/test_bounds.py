@@ -17,7 +17,7 @@ from benchmarks.exact_bound import (
     ZoneTooLargeError,
     exact_bound,
 )
-from failover.domain.bounds import CoverageCost, LowerBounds, lower_bounds
+from failover.domain.bounds import LowerBounds, lower_bounds
 from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVm
 from scheduling.resources import GIB, ResourceVector
 from tests.domain.failover.drill_worlds import rules_hold
@@ -101,28 +101,6 @@ def test_required_counts_of_their_own_are_counted_one_by_one() -> None:
     assert bounds.fullest_host == 2 * 8 + 4
     assert bounds.ranked == 8 + 8 + 6
     assert bounds.shared == -(-(4 * 8 + 4 + 9 * 6) // 4)
-
-
-@pytest.mark.parametrize(
-    ("reserved", "vm_bytes", "shares"),
-    [
-        pytest.param(50, 200, (0.25, 0.1), id="a quarter"),
-        pytest.param(None, 200, (None, 0.1), id="a class has no slots of its own"),
-        pytest.param(0, 0, (None, None), id="no VMs"),
-    ],
-)
-def test_shares_of_vm_memory(
-    reserved: int | None, vm_bytes: int, shares: tuple[float | None, float | None]
-) -> None:
-    cost = CoverageCost(
-        label="az-a",
-        vms=1,
-        vm_memory_bytes=vm_bytes,
-        reserved_memory_bytes=reserved,
-        bounds=LowerBounds(ranked=20),
-    )
-
-    assert (cost.reserved_share, cost.bound_share) == shares
 
 
 def bound_vms(vms: Vms, required: int) -> list[BoundVm]:

@@ -62,7 +62,8 @@ def walked(moves: list[tuple[str, int, int]]) -> EligibilityEngine:
         alive = list(set_bits(engine.alive))
         vm = one % len(engine.vm_host)
         if kind == "vm":
-            engine.add_vm(one % HOSTS)
+            engine.vm_host.append(one % HOSTS)
+            engine.vm_slots.append([])
         elif kind == "slot":
             engine.add_slot(one % HOSTS)
         elif kind == "join":
@@ -109,9 +110,10 @@ def test_engine_built_at_once_equals_the_one_that_grew(moves: list[tuple[str, in
         expected = {kept.index(slot) for slot in set_bits(grown.eligible_slots(vm))}
         assert set(set_bits(built.eligible_slots(vm))) == expected
         assert built.closed_hosts(vm) == grown.closed_hosts(vm)
-    for number, slot in enumerate(kept):
-        assert built.blocked_host_count(number) == grown.blocked_host_count(slot)
+    rows = np.arange(len(kept))
+    blocked = grown.block_counts(np.array(kept, dtype=np.int64))
+    assert built.block_counts(rows).tolist() == blocked.tolist()
     for vm in range(len(built.vm_host)):
         for slot in list(built.vm_slots[vm]):
             built.leave(vm, slot)
-    assert all(built.blocked_host_count(number) == 0 for number in range(len(kept)))
+    assert not built.block_counts(rows).any()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +22,7 @@ from scheduling.filters import (
 )
 from scheduling.filters.base import StepError
 from scheduling.pipelines import compile_pipeline
-from scheduling.record import (
-    InvalidOptionsError,
-    PackedMask,
-    explanation_text,
-    record_run,
-)
+from scheduling.record import DecisionRecord, InvalidOptionsError, PackedMask, record_run
 from scheduling.request import CallOptions, InstanceGroup, Intent, PlacementRequest
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
@@ -50,7 +45,7 @@ def weigher(name: str, figures: Mapping[str, float], multiplier: float = 1.0) ->
     )
 
 
-def keeping(name: str, hosts: str, **fields: Any) -> Filter:
+def keeping(name: str, hosts: Collection[str], **fields: Any) -> Filter:
     return Filter(
         name=name,
         mask=lambda table, _request, free: np.array([host in hosts for host in table.names])[
@@ -66,6 +61,10 @@ def pipeline(*steps: Filter | Weigher) -> Pipeline:
         filters=tuple(one for one in steps if isinstance(one, Filter)),
         weighers=tuple(one for one in steps if isinstance(one, Weigher)),
     )
+
+
+def scores_of(record: DecisionRecord) -> dict[str, float]:
+    return dict(zip(record.ordered_hosts, record.scores.tolist(), strict=True))
 
 
 def table(names: str) -> HostTable:
@@ -109,15 +108,18 @@ def test_filter_and_weigher_together() -> None:
 def test_input_weights_are_squashed_if_there_is_a_weigher() -> None:
     request = given_weights(a=1000.0, b=-1000.0, c=0.0)
     record = record_run(table("abc"), request, pipeline(weigher("w", {})))
-    assert record.normalized_in_weights == {"a": 1.0, "c": 0.0, "b": -1.0}
-    assert record.raw_in_weights == request.weights
-    assert record_run(table("abc"), request, pipeline()).aggregated_out_weights == request.weights
+    assert dict(zip(record.ordered_hosts, record.start_weights, strict=True)) == {
+        "a": 1.0,
+        "c": 0.0,
+        "b": -1.0,
+    }
+    assert scores_of(record_run(table("abc"), request, pipeline())) == request.weights
 
 
 def test_scores_add_up() -> None:
     steps = pipeline(weigher("1", {"a": 0.5, "b": 0.2}), weigher("2", {"a": 0.3, "b": 0.4}))
     record = record_run(table("ab"), given_weights(a=1000.0, b=1000.0), steps)
-    assert record.aggregated_out_weights == pytest.approx({"a": 1.7534, "b": 1.5773}, abs=1e-4)
+    assert scores_of(record) == pytest.approx({"a": 1.7534, "b": 1.5773}, abs=1e-4)
 
 
 def test_hosts_are_ordered_by_score() -> None:
@@ -137,7 +139,7 @@ def test_max_candidates_keeps_the_best(limit: int, count: int) -> None:
     options = CallOptions(max_candidates=limit)
     record = record_run(table("abcd"), request, pipeline(), options)
     assert record.ordered_hosts == tuple("abcd")[:count]
-    assert len(record.aggregated_out_weights) == count
+    assert len(scores_of(record)) == count
     assert (
         "4 hosts remaining"
         in record_run(table("abcd"), request, pipeline(keeping("f", "abcd")), options).text()
@@ -229,8 +231,6 @@ def test_record_knows_what_every_step_did() -> None:
         ("one", 1, 3),
         ("two", 3, 0),
     ]
-    assert record.removed_hosts("one") == ("d",)
-    assert record.removed_hosts("two") == ("a", "b", "c")
     assert record.intent_label == "Unknown"
     assert record.text() == (
         "Started with 4 host(s).\n\none filtered out d\ntwo filtered out a, b, c\n\n"
@@ -247,57 +247,52 @@ def test_top_hosts_carry_the_contributions() -> None:
     assert "b is ahead of a because of w" in record.text()
 
 
+def named_table(*names: str) -> HostTable:
+    return HostTable.from_rows([roomy(name) for name in names])
+
+
+FIFTY = [f"host-{number:03}" for number in range(50)]
+LETTERS = ["host-a", "host-b", "host-c"]
+
+
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("names", "steps", "expected"),
     [
         pytest.param(
-            {
-                "started": 3,
-                "removals": [("filter_capacity", ["host-c"]), ("filter_status", ["host-b"])],
-                "remaining": ["host-a"],
-                "target": "host-a",
-            },
+            LETTERS,
+            [("filter_capacity", LETTERS[:2]), ("filter_status", LETTERS[:1])],
             "Started with 3 host(s).\n\nfilter_capacity filtered out host-c\n"
             "filter_status filtered out host-b\n\n1 hosts remaining (host-a)\n\n"
             "Selected host: host-a.",
             id="two filters",
         ),
         pytest.param(
-            {
-                "started": 50,
-                "removals": [("filter_big", [f"host-{number:03}" for number in range(49, 29, -1)])],
-                "remaining": [f"host-{number:03}" for number in range(30)],
-                "target": "host-000",
-            },
+            FIFTY,
+            [("filter_big", FIFTY[:30])],
             "Started with 50 host(s).\n\nfilter_big filtered out "
-            + ", ".join(f"host-{number:03}" for number in range(30, 40))
+            + ", ".join(FIFTY[30:40])
             + " (and 10 more)\n\n30 hosts remaining ("
-            + ", ".join(f"host-{number:03}" for number in range(10))
+            + ", ".join(FIFTY[:10])
             + " (and 20 more))\n\nSelected host: host-000.",
             id="many",
         ),
         pytest.param(
-            {"started": 1, "removals": [("f", [])], "remaining": ["a"], "target": "a"},
+            ["a"],
+            [("f", ["a"])],
             "Started with 1 host(s).\n\n\n1 hosts remaining (a)\n\nSelected host: a.",
             id="all survive",
         ),
-        pytest.param(
-            {"started": 1, "removals": [], "remaining": ["a"], "target": "a", "has_steps": False},
-            "Selected host: a.",
-            id="no steps",
-        ),
-        pytest.param(
-            {"started": 0, "removals": [], "remaining": [], "target": None}, "", id="no hosts"
-        ),
-        pytest.param(
-            {"started": 0, "removals": [], "remaining": [], "target": None, "failure": "x"},
-            "Pipeline run failed: x.",
-            id="failure",
-        ),
+        pytest.param(["a"], [], "Selected host: a.", id="no steps"),
+        pytest.param([], [], "", id="no hosts"),
     ],
 )
-def test_explanation_text(fields: dict[str, Any], expected: str) -> None:
-    assert explanation_text(**fields) == expected
+def test_explanation_text(
+    names: list[str], steps: list[tuple[str, list[str]]], expected: str
+) -> None:
+    request = given_weights(**{name: -float(place) for place, name in enumerate(names)})
+    filters = [keeping(name, kept) for name, kept in steps]
+    text = record_run(named_table(*names), request, pipeline(*filters)).text()
+    assert text.partition("\n\nInput")[0] == expected
 
 
 @given(mask=st.lists(st.booleans(), max_size=40))
@@ -443,7 +438,7 @@ def test_whole_pipeline_equals_the_slow_run(world: World, request: PlacementRequ
         return
     ordered, scores = slow_run(world, request)
     assert set(record.ordered_hosts) == set(ordered)
-    assert record.aggregated_out_weights == pytest.approx(scores)
+    assert scores_of(record) == pytest.approx(scores)
     first, rest = (
         [scores[name] for name in record.ordered_hosts if (name in with_slot) is is_first]
         for with_slot in [hosts_with_slot(world, request)]
