@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import orjson
 import structlog
-from django.db import connection
 from django.db.models import Q
 
 from capacity.hooks import TrackedPlacement
@@ -37,6 +35,7 @@ from commitments.domain.classify import (
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.services.quota_usage import count_payg
+from core.statements import Row, fetch_prepared
 from scheduling.quota import CommitmentFact, QuotaFacts
 
 # As text: every call of the scheduler asks.
@@ -144,23 +143,21 @@ def _active_commitments(project_id: str, group: str, zone: str) -> tuple[Tracked
     return _as_commitments(_rows(SELECT_ACTIVE, project_id, group, zone), project_id, group)
 
 
-def _rows(sql: str, project_id: str, group: str, zone: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            sql,
-            {
-                "project_id": project_id,
-                "group": group,
-                "zone": zone,
-                "resource_type": ResourceType.MEMORY.value,
-                "states": [status.value for status in ACTIVE_STATUSES],
-            },
-        )
-        return list(cursor.fetchall())
+def _rows(sql: str, project_id: str, group: str, zone: str) -> list[Row]:
+    return fetch_prepared(
+        sql,
+        {
+            "project_id": project_id,
+            "group": group,
+            "zone": zone,
+            "resource_type": ResourceType.MEMORY.value,
+            "states": [status.value for status in ACTIVE_STATUSES],
+        },
+    )
 
 
 def _as_commitments(
-    rows: Iterable[tuple[Any, ...]], project_id: str, group: str
+    rows: Iterable[Row], project_id: str, group: str
 ) -> tuple[TrackedCommitment, ...]:
     return tuple(
         TrackedCommitment(

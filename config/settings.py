@@ -112,7 +112,6 @@ INSTALLED_APPS = [
     "axes",
     "django_prometheus",
     "rest_framework",
-    "core",
     "journal",
     "hosts",
     "capacity",

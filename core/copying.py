@@ -47,17 +47,19 @@ def copy_time(moment: datetime) -> str:
     return moment.isoformat(" ")
 
 
-def text_array(texts: Iterable[str]) -> str:
-    """Return the literal of a ``text[]``."""
+def text_array(texts: Iterable[str | None]) -> str:
+    """Return the literal of a ``text[]``; ``None`` is a null."""
     return "{" + ",".join(map(_quoted, texts)) + "}"
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str | None) -> str:
+    if text is None:
+        return "NULL"
     if '"' in text or "\\" in text:
         text = text.replace("\\", r"\\").replace('"', r"\"")
     return f'"{text}"'
 
 
-def number_array(numbers: Iterable[int]) -> str:
-    """Return the literal of an array of whole numbers."""
-    return "{" + ",".join(map(str, numbers)) + "}"
+def number_array(numbers: Iterable[object]) -> str:
+    """Return the literal of an array of whole numbers or UUIDs; ``None`` is a null."""
+    return "{" + ",".join("NULL" if number is None else str(number) for number in numbers) + "}"

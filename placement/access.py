@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from django.http import HttpRequest
 
+from core.conf import headroom
 from journal.actors import Actor
 from journal.auth import (
     Authenticator,
@@ -21,7 +22,6 @@ from journal.auth import (
     credentials_of_request,
 )
 from journal.metrics_doors import count_refused_token
-from placement.conf import headroom
 from placement.domain.errors import Unauthorized
 
 ADMIN = "admin"

@@ -12,9 +12,9 @@ from functools import cached_property
 import structlog
 from django.http import HttpRequest, HttpResponse
 
+from core.conf import headroom
 from placement.api.base import REQUEST_ID_KEY, new_request_id
 from placement.api.rendering import MOUNT
-from placement.conf import headroom
 
 BELOW_MOUNT = f"{MOUNT}/"
 NO_CONTENT = 204

@@ -25,10 +25,10 @@ import yaml
 from oslo_config import cfg
 from oslo_policy import policy
 
+from core.conf import headroom
 from journal.actors import Actor
 from journal.policy import credentials_of
 from placement.access import Caller
-from placement.conf import headroom
 from placement.domain.errors import PolicyDenied
 
 log = structlog.get_logger(__name__)

@@ -8,7 +8,7 @@ import numpy as np
 import structlog
 from django.db import connections
 
-from placement.conf import headroom
+from core.conf import headroom
 from placement.domain.summaries import summary_pieces
 from placement.selectors.snapshot import current_snapshot
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connection
-
 from core.changes import unseen_by
 from core.process_cache import (
     Fingerprint,
@@ -15,6 +13,7 @@ from core.process_cache import (
     fingerprint_rows,
     fingerprints_of,
 )
+from core.statements import fetch_prepared
 from journal.history import MOMENT, Moment, moment_of
 
 CHANGES = f"""
@@ -87,25 +86,24 @@ def read_changes(since: str, beside: Sequence[ProcessCache[Any]] = ()) -> Change
     gone: dict[str, set[int]] = {name: set() for name in _TABLES}
     moment = Moment(snapshot=since)
     are_all = True
-    with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join((CHANGES, *fingerprint_rows(beside))), parameters)
-        for kind, key, owner, word in cursor.fetchall():
-            if kind == "now":
-                moment = moment_of(word)
-            elif kind == "kept":
-                kept[key] = (owner, word)
-            elif kind == "forgotten":
-                are_all = False
-            elif kind == "deleted":
-                gone[word].add(key)
-            elif kind == "room":
-                rooms[key] = [int(figure) for figure in word.split()]
-            elif kind in owners:
-                owners[kind][key] = owner
-                if word is not None:
-                    vm_uuids[key] = word
-            else:
-                found[kind].add(key)
+    statement = " UNION ALL ".join((CHANGES, *fingerprint_rows(beside)))
+    for kind, key, owner, word in fetch_prepared(statement, parameters):
+        if kind == "now":
+            moment = moment_of(word)
+        elif kind == "kept":
+            kept[key] = (owner, word)
+        elif kind == "forgotten":
+            are_all = False
+        elif kind == "deleted":
+            gone[word].add(key)
+        elif kind == "room":
+            rooms[key] = [int(figure) for figure in word.split()]
+        elif kind in owners:
+            owners[kind][key] = owner
+            if word is not None:
+                vm_uuids[key] = word
+        else:
+            found[kind].add(key)
     return Changes(
         moment=moment,
         hosts=frozenset(found["host"] | gone[HOSTS]),

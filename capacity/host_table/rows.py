@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from django.db import connection
 
+from core.statements import fetch_prepared
 from hosts.models import HostState, HostStatus, Maintenance
 from scheduling.filters import conditions_allow_placement
 from scheduling.resources import ZERO, ResourceVector
@@ -222,7 +223,7 @@ def read_reservations(
             "host_ids": sorted(host_ids),
             "vm_uuids": sorted(vm_uuids),
         }
-        rows = _fetch(TOUCHED_RESERVATIONS + " ORDER BY held.id", parameters)
+        rows = fetch_prepared(TOUCHED_RESERVATIONS + " ORDER BY held.id", parameters)
         for *row, listed_vms in rows:
             if listed_vms is not None:
                 vms[row[0]] = orjson.loads(listed_vms)

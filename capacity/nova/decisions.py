@@ -21,6 +21,7 @@ from django.db import connection, transaction
 
 from capacity.metrics import DECISIONS_LOST
 from capacity.nova.decision_masks import compress_masks, names_digest, pack_names
+from core.statements import fetch_prepared
 from scheduling.decision import Candidate
 from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest
@@ -189,9 +190,7 @@ def _write(record: DecisionRecord) -> None:
 
 def _insert(row: dict[str, Any], masks: bytes | None, digest: str) -> bool:
     """Return whether the row was inserted; it was not if its listing is missing."""
-    with connection.cursor() as cursor:
-        cursor.execute(RECORD, [_json(row), masks, digest])
-        (is_kept,) = cursor.fetchone() or (False,)
+    ((is_kept,),) = fetch_prepared(RECORD, [_json(row), masks, digest])
     return bool(is_kept)
 
 

@@ -43,6 +43,7 @@ from capacity.ledger.vms import refresh_slots_expecting
 from capacity.locks import LOCK_FIRST, LockSpace, lock_alone, lock_first
 from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
+from core.statements import fetch_prepared
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
 from journal.outages import sqlstate_of
@@ -174,13 +175,12 @@ def hold_alone(
     parameters |= {"names": list(candidates), "now": now}
     parameters |= lock_alone(LockSpace.PLACED_VM, ask.vm_uuid)
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(HOLD_ALONE, parameters)
-            first = _free_hosts(cursor.fetchone())
+        (row,) = fetch_prepared(HOLD_ALONE, parameters)
     except DatabaseError as error:
         if sqlstate_of(error) != IS_EXPECTED:
             raise
         return None
+    first = _free_hosts(row)
     return _narrowed(_hold_of(ask, first, parameters), first.taken) if first.taken else None
 
 

@@ -8,7 +8,9 @@ outlives it belongs to a server session, which a pooler gives to others.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -74,6 +76,12 @@ class LimitedConnection(psycopg.Connection[Any]):  # Any: rows of every shape
                 raise
 
 
+def _has_news(file_number: int) -> bool:
+    look = select.poll()
+    look.register(file_number, select.POLLIN)
+    return bool(look.poll(0))
+
+
 class _LimitedWrapper(base.DatabaseWrapper):
     """Opens :class:`LimitedConnection`.
 
@@ -96,6 +104,18 @@ class _LimitedWrapper(base.DatabaseWrapper):
         parts = [f"set_config('{name}', '{text}', true)" for name, text in limits.items()]
         self.limits = f"SELECT {', '.join(parts)}" if parts else ""
         return opened
+
+    def is_usable(self) -> bool:
+        """Return whether the connection works, by asking the server only where that is in doubt.
+
+        An idle connection has nothing to read but its end, so a look at the socket takes the place
+        of a statement before every request.
+        """
+        if not self.errors_occurred and self.connection is not None:
+            with suppress(OSError, ValueError, psycopg.Error):
+                if not _has_news(self.connection.fileno()):
+                    return True
+        return bool(super().is_usable())
 
     def chunked_cursor(self) -> Any:  # Any: Django's wrappers of cursors
         """Return a server's cursor within a transaction, and a plain one outside."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from django.http import HttpResponse
 
+from core.conf import headroom
 from placement.api.base import PlacementView, allowed_by, answers_json, reads_json, since
 from placement.api.inventories import inventories_of
-from placement.conf import headroom
 from placement.domain import schemas
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import BadRequest, NotFound

@@ -17,6 +17,7 @@ import structlog
 from django.http import HttpRequest, HttpResponse
 from rest_framework.views import APIView
 
+from core.conf import headroom
 from journal.access_log import EVENT, MOST_METHOD, MOST_PATH, facts_of, line_of, note_actor
 from journal.bodies import LengthRequired, body_of
 from placement import metrics
@@ -33,7 +34,6 @@ from placement.api.rendering import (
     prefix_of,
     put_cache_headers,
 )
-from placement.conf import headroom
 from placement.domain.errors import (
     BadRequest,
     MethodNotAllowed,

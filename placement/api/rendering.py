@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.request import split_domain_port, validate_host
 
-from placement.conf import headroom
+from core.conf import headroom
 
 MOUNT: Final = "/placement"
 JSON_TYPE: Final = "application/json"

@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 import structlog
 
+from core.conf import headroom
 from journal.heavy import computed_apart
-from placement.conf import headroom
 from placement.domain.candidate_answers import Answer, AnswerCache, decisive_room
 from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidate_explain import Explanation, explain_candidates

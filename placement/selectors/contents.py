@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from placement.database import fetch
+from core.statements import fetch
 from placement.domain.capacity import InventoryAmounts
 from placement.domain.transfer import ConsumerRecord, Contents, ProviderRecord
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from placement.database import Row, fetch
+from core.statements import Row, fetch
 from placement.models import Origin
 
 MEMORY: Final = "MEMORY_MB"

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db import Error, connection, transaction
 
+from core.conf import headroom
+from core.copying import number_array, text_array
+from core.statements import drop_dead_connection, fetch_prepared, run
 from journal.actors import Actor
 from journal.outages import sqlstate_of
 from placement import metrics
-from placement.conf import headroom
-from placement.database import drop_dead_connection, fetch_prepared, lock_timeout, retried, run
+from placement.database import lock_timeout, retried
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
@@ -162,34 +164,17 @@ def replace_parameters(
     places, providers, names, numbers = zip(*amounts, strict=True) if amounts else ((),) * 4
     generations = [_generation(consumer) for consumer in consumers]
     return [
-        plain_array(consumer.uuid for consumer in consumers),
+        number_array(consumer.uuid for consumer in consumers),
         text_array(consumer.project_id for consumer in consumers),
         text_array(consumer.user_id for consumer in consumers),
         text_array(types) if any(types) else None,
-        plain_array(generations) if request.checks_generations else None,
-        plain_array(places),
-        plain_array(providers),
+        number_array(generations) if request.checks_generations else None,
+        number_array(places),
+        number_array(providers),
         text_array(names),
-        plain_array(numbers),
+        number_array(numbers),
         *_history(actor, request_id),
     ]
-
-
-def plain_array(values: Iterable[object]) -> str:
-    """Return an array of numbers or UUIDs as the database writes it; ``None`` is a null.
-
-    The driver's own dumper of lists takes longer than all else between request and statement.
-    """
-    return f"{{{','.join('NULL' if value is None else str(value) for value in values)}}}"
-
-
-def text_array(values: Iterable[str | None]) -> str:
-    """Return an array of texts as the database writes it; ``None`` is a null."""
-    quoted = (
-        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        for text in values
-    )
-    return f"{{{','.join(quoted)}}}"
 
 
 def _generation(consumer: ConsumerWrite) -> int | None:

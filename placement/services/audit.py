@@ -15,11 +15,12 @@ from typing import Any, Final
 from django.db import transaction
 
 from capacity.locks import LockSpace, take_lock
+from core.statements import fetch, run
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange
 from journal.services import record_changes
-from placement.database import fetch, in_transaction, run
+from placement.database import in_transaction
 from placement.domain.errors import Conflict, NotFound
 from placement.services.allocations import delete_allocations
 from placement.services.locking import log_changes

@@ -10,8 +10,9 @@ import structlog
 from django.conf import settings
 from django.db import IntegrityError
 
+from core.statements import fetch, run
 from hosts.models import Host
-from placement.database import fetch, in_transaction, run
+from placement.database import in_transaction
 from placement.domain.capacity import MAX_INTEGER, InventoryAmounts
 from placement.domain.errors import Conflict, NotFound, PlacementError
 from placement.domain.host_providers import (

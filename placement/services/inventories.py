@@ -9,7 +9,8 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 
-from placement.database import in_transaction, run
+from core.statements import run
+from placement.database import in_transaction
 from placement.domain.capacity import InventoryAmounts, is_valid_ratio
 from placement.domain.errors import (
     CONCURRENT_UPDATE,

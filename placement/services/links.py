@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from core.statements import run
 from journal.models import Outbox
-from placement.database import in_transaction, run
+from placement.database import in_transaction
 from placement.domain.errors import BadRequest
 from placement.services.locking import (
     LockedProvider,

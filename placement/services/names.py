@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import IntegrityError
 
-from placement.database import Row, in_transaction, run
+from core.statements import Row, run
+from placement.database import in_transaction
 from placement.domain.errors import BadRequest, Conflict, NotFound
 from placement.models import Change
 from placement.models.changes import ALL_ROOTS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from core.conf import headroom
 from journal.nudges import hint_worker
-from placement.conf import headroom
 
 RECONCILE_HOSTS = "placement.reconcile_hosts"
 

@@ -9,7 +9,8 @@ from uuid import uuid4
 from django.db import IntegrityError
 
 from capacity.locks import LockSpace, take_lock
-from placement.database import in_transaction, run
+from core.statements import run
+from placement.database import in_transaction
 from placement.domain.errors import (
     DUPLICATE_NAME,
     PROVIDER_HAS_CHILDREN,

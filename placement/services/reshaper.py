@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from core.statements import run
 from journal.actors import Actor
-from placement.database import in_transaction, run
+from placement.database import in_transaction
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
     PROVIDER_NOT_FOUND,

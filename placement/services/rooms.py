@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from capacity.ledger.allocated import recount_allocated
-from placement.conf import headroom
-from placement.database import run
+from core.conf import headroom
+from core.statements import run
 from placement.models import Origin
 from placement.selectors.allocated import NAME
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from capacity.locks import LockSpace, take_lock
+from core.statements import Row, run
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange
 from journal.services import record_changes
-from placement.database import Row, in_transaction, run
+from placement.database import in_transaction
 from placement.domain.transfer import (
     ConsumerRecord,
     Contents,

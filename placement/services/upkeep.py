@@ -9,7 +9,7 @@ import structlog
 from django.conf import settings
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
-from placement.database import run
+from core.statements import run
 
 log = structlog.get_logger(__name__)
 

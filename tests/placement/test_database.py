@@ -7,19 +7,15 @@ from typing import Any
 
 import pytest
 from django.db import (
-    DEFAULT_DB_ALIAS,
-    DataError,
     OperationalError,
-    ProgrammingError,
     connection,
     connections,
-    transaction,
 )
 from django.test.utils import CaptureQueriesContext
 
+from core.statements import run
 from journal.errors import Busy
-from journal.outages import sqlstate_of
-from placement.database import fetch_prepared, in_transaction, retried, run
+from placement.database import in_transaction, retried
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict
 from tests.placement.client import PlacementClient, placement_settings, uuid
 
@@ -94,76 +90,6 @@ def test_a_connection_that_ended_while_idle_is_not_noticed(
         assert placement.allocate(uuid(), {provider: {"VCPU": 1}}).status == 204
     else:
         assert placement.call(method, f"/allocations/{consumer}").status in {200, 204}
-
-
-def test_values_come_back_as_what_they_are(placement: PlacementClient) -> None:
-    sql = "SELECT %s::int, %s::text, %s::text, %s::uuid[]::text[], 50 %% 7, 1.5::float8"
-    name = "00000000-0000-0000-0000-000000000001"
-    row = (3, "a'b\\", None, [name], 1, 1.5)
-    for _ in range(2):  # prepared, then known
-        assert fetch_prepared(sql, [3, "a'b\\", None, f"{{{name}}}"]) == [row]
-    with transaction.atomic():
-        assert fetch_prepared(sql, [3, "a'b\\", None, f"{{{name}}}"]) == [row]
-
-
-def test_without_prepared_statements_answers_are_the_same(settings: Any) -> None:
-    placement_settings(settings, prepared_statements="off")
-    assert fetch_prepared("SELECT %s::int", [3]) == [(3,)]
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'headroom%'")
-        assert cursor.fetchone() == (0,)
-
-
-@pytest.mark.parametrize(("is_pooled", "prepared"), [(False, 1), (True, 0)])
-def test_statements_stay_prepared_only_where_no_pooler_stands_before_the_server(
-    is_pooled: bool, prepared: int, placement: PlacementClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")  # a connection that was opened just now says what it is
-        assert connection.is_pooled is False  # type: ignore[attr-defined]  # of our backend
-        monkeypatch.setattr(connections[DEFAULT_DB_ALIAS], "is_pooled", is_pooled)
-        cursor.execute("DEALLOCATE ALL")
-        statement = f"SELECT %s::int + 17{prepared}"
-        assert fetch_prepared(statement, [3]) == [(173 + prepared,)]
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'headroom%'")
-        assert cursor.fetchone() == (prepared,)
-
-
-def test_a_statement_that_the_server_forgot_is_prepared_again(placement: PlacementClient) -> None:
-    assert fetch_prepared("SELECT %s::int", [3]) == [(3,)]
-    assert fetch_prepared("SELECT %s::int + 1", [3]) == [(4,)]
-    for number in range(3):
-        run("DEALLOCATE ALL")
-        assert fetch_prepared("SELECT %s::int", [4]) == [(4,)]
-        assert fetch_prepared(f"SELECT %s::int + 1{number}", [4]) == [(14 + number,)]
-        assert fetch_prepared("SELECT %s::int + 1", [4]) == [(5,)]
-
-
-def test_a_text_that_cannot_be_stored_is_refused_before_it_is_sent(
-    placement: PlacementClient,
-) -> None:
-    with pytest.raises(DataError):
-        fetch_prepared("SELECT %s::text", ["a\0b"])
-
-
-def test_a_failed_statement_raises_what_it_says_and_the_next_one_works(
-    placement: PlacementClient,
-) -> None:
-    for _ in range(2):
-        with pytest.raises(DataError) as caught:
-            fetch_prepared("SELECT 1 / %s::int", [0])
-        assert sqlstate_of(caught.value) == "22012"
-    with pytest.raises(ProgrammingError):
-        fetch_prepared("SELECT missing")
-    assert fetch_prepared("SELECT 1 / %s::int", [1]) == [(1,)]
-
-
-def test_a_connection_that_breaks_under_a_statement_is_told_and_replaced(
-    placement: PlacementClient,
-) -> None:
-    with pytest.raises(OperationalError):
-        fetch_prepared("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert fetch_prepared("SELECT 1") == [(1,)]
 
 
 def test_transactions_begin_on_a_live_connection(placement: PlacementClient) -> None:

@@ -12,10 +12,10 @@ import structlog
 from django.db import connection
 
 from core.changes import one_snapshot
+from core.conf import headroom
 from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
 from journal.self_check import SelfCheck
-from placement.conf import headroom
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
 from placement.domain.snapshot_differences import snapshot_differences

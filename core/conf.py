@@ -29,4 +29,4 @@ def _forget(*, setting: str, **_: object) -> None:
         _known.clear()
 
 
-setting_changed.connect(_forget, dispatch_uid="placement.conf")
+setting_changed.connect(_forget, dispatch_uid="core.conf")
