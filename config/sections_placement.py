@@ -104,9 +104,10 @@ class PlacementSettings(Section):
         default=False,
         description="Take what nova-compute reports as the capacity of the region's hosts.",
     )
-    subtract_held: bool = Field(
+    hide_fully_held: bool = Field(
         default=False,
-        description="Leave room that commitments and failover hold on hosts out of candidates.",
+        description="Leave hosts all of whose free room commitments and failover hold out of "
+        "candidates, for owners too: only where the external scheduler decides.",
     )
     history_days: int = Field(
         90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."

@@ -197,6 +197,20 @@ def known_zones() -> set[str]:
     return names - {""}
 
 
+def largest_group() -> tuple[str, int] | None:
+    """Return the flavor group with the most hosts that one of its flavors may use, and how many.
+
+    As they were counted last; None before that.
+    """
+    hosts: dict[str, dict[str, int]] = {}
+    names = ("group_capacity__group_name", "flavor_name", "total_hosts")
+    for group, flavor, count in FlavorCapacity.objects.values_list(*names):
+        of_group = hosts.setdefault(group, {})
+        of_group[flavor] = of_group.get(flavor, 0) + count
+    most = {group: max(of_flavor.values()) for group, of_flavor in hosts.items()}
+    return max(most.items(), key=lambda one: (one[1], one[0]), default=None)
+
+
 def _wait_for_fresh(zone: str) -> None:
     """Compute a zone, or wait for the one who does: a large zone takes longer than one timeout."""
     for _ in range(MAX_WAITS - 1):

@@ -23,6 +23,7 @@ MOST_SHOWN = 20
 _KINDS: Mapping[str, str] = {
     "inventory": "has {}",
     "room": "has room for {}",
+    "held": "has {} that is not held",
     "required": "has trait {}",
     "forbidden": "has not trait {}",
     "member_of": "is in aggregate {}",
@@ -74,7 +75,14 @@ def candidate_page(query: str) -> PageData:
 def _sentence(explanation: Explanation) -> str:
     trees = plural(explanation.common_trees, "tree")
     if explanation.candidates:
-        return f"{trees} of {count_text(explanation.trees)} can serve every part of the request."
+        held = (
+            f" On {count_text(explanation.held_trees)} of them only those find room whom it is "
+            "held for."
+            if explanation.held_trees
+            else ""
+        )
+        every = count_text(explanation.trees)
+        return f"{trees} of {every} can serve every part of the request.{held}"
     if explanation.common_trees:
         return f"{trees} could serve each part, but not all of them together."
     return f"None of {plural(explanation.trees, 'tree')} can serve every part of the request."

@@ -19,6 +19,7 @@ import numpy as np
 from placement.domain.candidate_encoding import NOTHING, answer_pieces, encode_requests
 from placement.domain.candidate_query import CandidateQuery
 from placement.domain.candidates import Candidates
+from placement.domain.fair_shares import too_held_trees
 from placement.domain.snapshot import BoolColumn, Snapshot, SnapshotCaches, UInt8Column
 
 #: Of what is kept besides the texts.
@@ -46,17 +47,23 @@ class Room:
         caches: Of the snapshot; it has others once trees, traits, aggregates or the classes that
             providers have are not the same.
         fits: bool[M] for each class that is asked for, the inventories that have room.
+        held: bool[T], where holds leave too little; None where nothing is held.
     """
 
     caches: SnapshotCaches
     fits: tuple[BoolColumn, ...]
+    held: BoolColumn | None = None
 
     def is_same(self, other: Room) -> bool:
         """Return whether a search in both snapshots would find the same."""
-        return self.caches is other.caches and all(map(np.array_equal, self.fits, other.fits))
+        if self.caches is not other.caches or not np.array_equal(self.held, other.held):  # type: ignore[arg-type]  # None equals None alone
+            return False
+        return all(map(np.array_equal, self.fits, other.fits))
 
 
-def decisive_room(snapshot: Snapshot, query: CandidateQuery) -> Room | None:
+def decisive_room(
+    snapshot: Snapshot, query: CandidateQuery, *, hides_fully_held: bool = False
+) -> Room | None:
     """Return what a search depends on besides its query; None where it is more than that.
 
     Where several groups ask for the same class, the very amounts that are free decide which of
@@ -69,7 +76,10 @@ def decisive_room(snapshot: Snapshot, query: CandidateQuery) -> Room | None:
             if columns is None or name in fits:
                 return None
             fits[name] = columns.fits(amount)
-    return Room(caches=snapshot.caches, fits=tuple(fits.values()))
+            if hides_fully_held:
+                fits[name] &= ~columns.fully_held()
+    held = too_held_trees(snapshot, query)
+    return Room(caches=snapshot.caches, fits=tuple(fits.values()), held=held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

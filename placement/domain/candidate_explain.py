@@ -11,6 +11,7 @@ from placement.domain.candidate_funnel import FunnelStep, SlotFunnel, slot_funne
 from placement.domain.candidate_query import CandidateQuery, SearchOptions
 from placement.domain.candidate_remedies import Remedy, find_remedies
 from placement.domain.candidates import common_anchors, find_candidates, query_parts
+from placement.domain.fair_shares import too_held_trees
 from placement.domain.snapshot import Snapshot
 
 MOST_TREES = 20
@@ -41,6 +42,7 @@ class Explanation:
         trees: How many trees there are.
         parts: The parts of the request with their constraints.
         common_trees: Trees with options for every part, and enough of them.
+        held_trees: Those of them where holds leave too little: only for whom room is held.
         candidates: How many were found, at most ``MOST_COUNTED``.
         nearest: The trees with the fewest parts missing.
         remedies: Changes that would give a candidate; empty where there is one.
@@ -50,6 +52,7 @@ class Explanation:
     trees: int
     parts: tuple[SlotFunnel, ...]
     common_trees: int
+    held_trees: int
     candidates: int
     nearest: tuple[TreeOptions, ...]
     remedies: tuple[Remedy, ...]
@@ -63,6 +66,7 @@ class Explanation:
             "candidates_are_counted_up_to": MOST_COUNTED,
             "groups": [_part_document(part) for part in self.parts],
             "trees_with_options_for_every_group": self.common_trees,
+            "of_them_held_for_their_owners": self.held_trees,
             "nearest_trees": [
                 {
                     "root_provider_uuid": tree.root,
@@ -90,15 +94,24 @@ def explain_candidates(
     """
     options = replace(options, seed=None, most_candidates=None)
     parts = tuple(
-        slot_funnel(snapshot, part.group, part.slot, query.root)
+        slot_funnel(
+            snapshot,
+            part.group,
+            part.slot,
+            query.root,
+            hides_fully_held=options.hides_fully_held,
+        )
         for part in query_parts(snapshot, query, options)
     )
     found = find_candidates(snapshot, replace(query, limit=MOST_COUNTED), options)
+    common = common_anchors(snapshot, query, [part.options for part in parts])
+    too_held = too_held_trees(snapshot, query)
     return Explanation(
         providers=len(snapshot),
         trees=snapshot.tree_count,
         parts=parts,
-        common_trees=len(common_anchors(snapshot, query, [part.options for part in parts])),
+        common_trees=len(common),
+        held_trees=0 if too_held is None else int(too_held[common].sum()),
         candidates=len(found),
         nearest=_nearest(snapshot, parts),
         remedies=() if len(found) else find_remedies(snapshot, query, options),

@@ -109,12 +109,18 @@ class _Funnel:
             )
         )
 
-    def room(self, resources: Mapping[str, int]) -> None:
-        """Keep providers that have the classes, then those with room."""
+    def room(self, resources: Mapping[str, int], *, hides_fully_held: bool) -> None:
+        """Keep providers that have the classes, then those with room, all held or not."""
         for name in resources:
             self.step("inventory", name, self._marked(name, None))
         for name, amount in resources.items():
             self.step("room", f"{name}:{amount}", self._marked(name, amount))
+        for name in resources if hides_fully_held else ():
+            columns = self.snapshot.classes.get(name)
+            if columns is not None and columns.held.any():
+                open_to_all = np.ones(len(self.snapshot), dtype=np.bool_)
+                open_to_all[columns.rows[columns.fully_held()]] = False
+                self.step("held", name, open_to_all)
 
     def _marked(self, name: str, amount: int | None) -> BoolColumn:
         marked = np.zeros(len(self.snapshot), dtype=np.bool_)
@@ -184,6 +190,8 @@ def slot_funnel(
     group: RequestGroup,
     slot: Slot,
     root: RootFilter | None,
+    *,
+    hides_fully_held: bool = False,
 ) -> SlotFunnel:
     """Return how many providers each constraint of a slot removes.
 
@@ -192,9 +200,10 @@ def slot_funnel(
         group: The group of the slot.
         slot: The slot.
         root: What the roots of trees must be.
+        hides_fully_held: Whether providers all of whose free room is held are left out.
     """
     funnel = _Funnel.of(snapshot)
-    funnel.room(slot.resources)
+    funnel.room(slot.resources, hides_fully_held=hides_fully_held)
     is_unsuffixed = slot.suffix == UNSUFFIXED
     funnel.tree(group.filter.in_tree, disables_sharing=is_unsuffixed)
     is_whole = len(slot.resources) == len(group.resources)
@@ -204,7 +213,7 @@ def slot_funnel(
     return SlotFunnel(
         slot=slot,
         steps=tuple(funnel.steps),
-        options=slot_options(snapshot, slot, funnel.result()),
+        options=slot_options(snapshot, slot, funnel.result(), hides_fully_held=hides_fully_held),
     )
 
 

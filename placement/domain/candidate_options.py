@@ -197,6 +197,7 @@ def slot_options(
     passing: GroupFilter,
     *,
     is_only: bool = False,
+    hides_fully_held: bool = False,
     random: np.random.Generator | None = None,
 ) -> SlotOptions:
     """Return the providers that pass the filters of a slot and have room, by the tree they serve.
@@ -209,9 +210,10 @@ def slot_options(
         passing: Who may serve it.
         is_only: Whether the request has no other slot. Then it does not matter which tree a
             sharing provider serves, and each is listed once.
+        hides_fully_held: Whether those are left out all of whose free room is held.
         random: Shuffles the options of each tree.
     """
-    with_room = rows_with_room(snapshot, slot.resources)
+    with_room = rows_with_room(snapshot, slot.resources, hides_fully_held=hides_fully_held)
     local = with_room if passing.local is None else with_room[passing.local[with_room]]
     rows, anchors = local, snapshot.trees[local]
     shared_rows, shared_anchors = _shared_pairs(snapshot, with_room, passing)
@@ -233,7 +235,9 @@ def slot_options(
     return SlotOptions(slot=slot, rows=rows, starts=starts, has_sharing=len(shared_rows) > 0)
 
 
-def rows_with_room(snapshot: Snapshot, resources: Mapping[str, int]) -> Int32Column:
+def rows_with_room(
+    snapshot: Snapshot, resources: Mapping[str, int], *, hides_fully_held: bool = False
+) -> Int32Column:
     """Return int32[K], providers with room for every amount; all of them when nothing is asked."""
     if not resources:
         return np.arange(len(snapshot), dtype=np.int32)
@@ -243,6 +247,8 @@ def rows_with_room(snapshot: Snapshot, resources: Mapping[str, int]) -> Int32Col
     passing: BoolColumn | None = None
     for (name, amount), at in zip(resources.items(), places, strict=True):
         fits = snapshot.classes[name].fits(amount)
+        if hides_fully_held:
+            fits &= ~snapshot.classes[name].fully_held()
         if at is not None:
             fits = fits[at]
         passing = fits if passing is None else passing & fits

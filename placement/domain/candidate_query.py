@@ -90,7 +90,9 @@ class SearchOptions:
             exclude each other have far more of these than candidates.
         strict_reference: Whether groups without resources behave as in the reference, which
             ignores their tree and finds nothing for those that only forbid.
+        hides_fully_held: Whether providers all of whose free room is held are left out.
         seed: Of the order of trees and providers; None keeps the order of their keys.
+        turn: How often a request like this was cut at its limit before, see ``fair_shares``.
 
     Source: spec placement, sections 6.5, 6.7 and 10.1.
     """
@@ -99,4 +101,6 @@ class SearchOptions:
     most_candidates: int | None = None
     most_tried: int | None = None
     strict_reference: bool = False
+    hides_fully_held: bool = False
     seed: int | None = None
+    turn: int = 0

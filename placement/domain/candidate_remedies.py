@@ -83,6 +83,10 @@ def find_remedies(
         query: A request; what is found for one that has candidates is not wrong but useless.
         options: How the site searches.
     """
+    if options.hides_fully_held:
+        shown = _Trials(snapshot, replace(options, hides_fully_held=False)).count(query, ENOUGH)
+        if shown:
+            return (Remedy(changes=("show hosts all of whose room is held",), candidates=shown),)
     trials = _Trials(snapshot, options)
     relaxations = list(_relaxations(snapshot, query))
     found: list[Remedy] = []

@@ -32,6 +32,7 @@ from placement.domain.candidate_query import (
     Strategy,
 )
 from placement.domain.candidate_rules import has_parents, rules_of
+from placement.domain.fair_shares import fair_order, too_held_trees
 from placement.domain.snapshot import Int32Column, Int64Column, Snapshot
 
 
@@ -43,11 +44,13 @@ class Candidates:
         slots: Parts of the request.
         columns: int32[M] for each slot, rows of the providers that serve it.
         is_cut: Whether the search stopped because too much was tried, so that there may be others.
+        is_turn: Whether others are shown in the next turn.
     """
 
     slots: tuple[Slot, ...]
     columns: tuple[Int32Column, ...]
     is_cut: bool = False
+    is_turn: bool = False
 
     def __len__(self) -> int:
         """Return the number of candidates."""
@@ -78,12 +81,22 @@ def find_candidates(
     parts = query_parts(snapshot, query, options)
     slots = tuple(part.slot for part in parts)
     if len(parts) == 1 and snapshot.is_flat and not len(parts[0].passing.shared):
-        return Candidates(slots=slots, columns=(_flat_rows(snapshot, parts[0], limit, random),))
+        rows = _flat_rows(snapshot, parts[0], options, random)
+        fair = _fair_order(snapshot, query, snapshot.trees[rows], limit, options)
+        chosen = rows[:limit] if fair is None else rows[fair[:limit]]
+        return Candidates(slots=slots, columns=(chosen,), is_turn=fair is not None)
     nothing = Candidates(slots=slots, columns=tuple(np.zeros(0, dtype=np.int32) for _ in slots))
     found: list[SlotOptions] = []
     for part in parts:
         is_only = len(parts) == 1
-        one = slot_options(snapshot, part.slot, part.passing, is_only=is_only, random=random)
+        one = slot_options(
+            snapshot,
+            part.slot,
+            part.passing,
+            is_only=is_only,
+            hides_fully_held=options.hides_fully_held,
+            random=random,
+        )
         if not len(one.rows):
             return nothing
         found.append(one)
@@ -93,13 +106,36 @@ def find_candidates(
         return nothing
     if random is not None:
         anchors = random.permutation(anchors)
+    places = limit if options.strategy is Strategy.BREADTH_FIRST or not limit else 1
+    fair = _fair_order(snapshot, query, anchors, places, options)
+    if fair is not None:
+        anchors = anchors[fair]
     plan = JoinPlan(
         snapshot=snapshot, options=found, rules=rules_of(snapshot, query, found), anchors=anchors
     )
     effort = Effort(options.most_tried)
     enumerated = _enumerated(plan, limit, options.strategy, effort)
     ordered = _ordered(plan, enumerated, limit, options.strategy)
-    return replace(ordered, is_cut=True) if effort.is_spent else ordered
+    return replace(ordered, is_cut=effort.is_spent, is_turn=fair is not None)
+
+
+def _fair_order(
+    snapshot: Snapshot,
+    query: CandidateQuery,
+    trees: Int32Column,
+    places: int | None,
+    options: SearchOptions,
+) -> Int64Column | None:
+    """Return the order of trees in which those are first that a limit shows in this turn.
+
+    None where it shows all of them, or where holds leave enough everywhere.
+    """
+    if not places or len(trees) <= places:
+        return None
+    held = too_held_trees(snapshot, query)
+    if held is None or not (is_held := held[trees]).any():
+        return None
+    return fair_order(is_held, places, options.turn)
 
 
 def query_parts(
@@ -145,16 +181,16 @@ def _is_shared(snapshot: Snapshot, group: RequestGroup) -> bool:
 def _flat_rows(
     snapshot: Snapshot,
     part: GroupPart,
-    limit: int | None,
+    options: SearchOptions,
     random: np.random.Generator | None,
 ) -> Int32Column:
     """Return the providers that serve the only slot where every tree is a single provider."""
-    rows = rows_with_room(snapshot, part.slot.resources)
+    rows = rows_with_room(snapshot, part.slot.resources, hides_fully_held=options.hides_fully_held)
     if part.passing.local is not None:
         rows = rows[part.passing.local[rows]]
     if random is not None:
         rows = random.permutation(rows)
-    return rows[:limit]
+    return rows
 
 
 def _binding_order(

@@ -31,7 +31,7 @@ class ClassColumns:
         min_unit: int64[M]; likewise ``step_size``.
         capacity: int64[M], truncated, before anything is used.
         used: int64[M], allocated.
-        held: int64[M], kept free for commitments and failover.
+        held: int64[M], part of what is free, kept for commitments and failover.
         max_unit: int64[M].
         has_units: Whether any ``min_unit`` or ``step_size`` is not 1.
     """
@@ -56,6 +56,14 @@ class ClassColumns:
             fitting &= self.min_unit <= amount
             fitting &= amount % self.step_size == 0
         return fitting
+
+    def too_held_for(self, amount: int) -> BoolColumn:
+        """Return bool[M], where holds leave too little for an amount to those they are not for."""
+        return (self.held > 0) & (self.capacity - self.used - self.held < amount)
+
+    def fully_held(self) -> BoolColumn:
+        """Return bool[M], where all that is free is held."""
+        return self.too_held_for(1)
 
     def rows_that_fit(self, amount: int) -> Int32Column:
         """Return int32[K], rows of the providers where a consumer can take an amount."""
@@ -91,7 +99,7 @@ class ClassColumns:
     def free_at(self, rows: Int64Column) -> Int64Column:
         """Return int64[len(rows)], what all further consumers together can take, at least 0."""
         at = np.searchsorted(self.rows, rows)
-        free: Int64Column = self.capacity[at] - self.used[at] - self.held[at]
+        free: Int64Column = self.capacity[at] - self.used[at]
         return np.maximum(free, 0)
 
     def top_at(self, rows: Int32Column) -> Int64Column:

@@ -202,7 +202,7 @@ def class_columns(
     """
     return ClassColumns(
         rows=rows,
-        top=np.minimum(capacity - used - held, max_unit),
+        top=np.minimum(capacity - used, max_unit),
         min_unit=min_unit,
         step_size=step_size,
         max_unit=max_unit,

@@ -82,18 +82,13 @@ def with_held(
     at = at[has_class]
     fresh = columns.held.copy()
     fresh[at] = np.array(held, dtype=np.int64)[has_class]
-    top = columns.top.copy()
-    top[at] = np.minimum(columns.capacity[at] - columns.used[at] - fresh[at], columns.max_unit[at])
-    return replace(
-        snapshot, classes={**snapshot.classes, name: replace(columns, held=fresh, top=top)}
-    )
+    return replace(snapshot, classes={**snapshot.classes, name: replace(columns, held=fresh)})
 
 
 def _with_used(columns: ClassColumns, at: Int64Column, amounts: Int64Column) -> ClassColumns:
     used, top = columns.used.copy(), columns.top.copy()
     used[at] = amounts
-    free = columns.capacity[at] - amounts - columns.held[at]
-    top[at] = np.minimum(free, columns.max_unit[at])
+    top[at] = np.minimum(columns.capacity[at] - amounts, columns.max_unit[at])
     return columns.with_used(used, top)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, Final
@@ -26,7 +28,6 @@ from placement.domain.snapshot import Snapshot
 from placement.metrics import observe_candidates
 from placement.selectors.held import CORES, MEMORY, held_by_uuid
 from placement.selectors.snapshot import current_snapshot
-from placement.selectors.snapshot.cache import is_held_subtracted
 
 log = structlog.get_logger(__name__)
 
@@ -73,12 +74,48 @@ def _answer(
     check_names(parsed, snapshot)
     _, minor, _ = key
     if options.seed is not None:  # shuffled anew each time
-        found = _found(snapshot, parsed.query, options)
-        return Answer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
-    room = decisive_room(snapshot, parsed.query)
+        options = replace(options, turn=options.seed)
+        return _shown_once(snapshot, _found(snapshot, parsed.query, options), minor)
+    room = decisive_room(snapshot, parsed.query, hides_fully_held=options.hides_fully_held)
     again = answers.candidates(key, room)
-    found = _found(snapshot, parsed.query, options) if again is None else again
-    return answers.encoded(key, snapshot, found, minor, room=room)
+    if again is None:
+        turn = 0 if room is None or room.held is None else _turns.following(key)
+        again = _found(snapshot, parsed.query, replace(options, turn=turn))
+        if again.is_turn:
+            return _shown_once(snapshot, again, minor)
+    return answers.encoded(key, snapshot, again, minor, room=room)
+
+
+def _shown_once(snapshot: Snapshot, found: Candidates, minor: int) -> Answer:
+    """Return an answer that is not the next one to the same search."""
+    return Answer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
+
+
+class Turns:
+    """Counts the answers to each search whose limit cuts; safe for threads.
+
+    A process begins at random, so that many of them show different hosts.
+
+    Args:
+        most: Searches that are remembered; what was asked least recently is forgotten.
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._turns: OrderedDict[Hashable, int] = OrderedDict()
+
+    def following(self, key: Hashable) -> int:
+        """Return the next turn of a search."""
+        with self._lock:
+            turn = self._turns.pop(key, None)
+            self._turns[key] = turn = random.getrandbits(30) if turn is None else turn + 1
+            if len(self._turns) > self._most:
+                self._turns.popitem(last=False)
+            return turn
+
+
+_turns: Final = Turns()
 
 
 @cache
@@ -126,7 +163,7 @@ def explanation_document(text: str, minor: int) -> Mapping[str, object]:
     held = held_by_uuid([tree.root for tree in explanation.nearest])
     return {
         **explanation.as_document(),
-        "held_capacity_is_subtracted": is_held_subtracted(),
+        "fully_held_hosts_are_hidden": search_options().hides_fully_held,
         "held_capacity": {
             uuid: {CORES: amounts.vcpus, MEMORY: amounts.memory_mib}
             for uuid, amounts in sorted(held.items())
@@ -234,4 +271,5 @@ def _made_options(wanted: Any) -> SearchOptions:  # Any: as above
         most_candidates=None if most < 0 else most,
         most_tried=wanted.max_candidate_combinations or None,
         strict_reference=wanted.strict_reference,
+        hides_fully_held=wanted.hide_fully_held,
     )

@@ -10,6 +10,7 @@ from django.conf import settings as django_settings
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 
+from capacity.models import GroupCapacity
 from placement.checks import TAG
 from placement.models import Inventory, Trait
 from tests.placement.rows import allocate, make_provider
@@ -66,6 +67,17 @@ class TestCommand:
 
     def test_a_sound_installation_passes(self) -> None:
         assert run_check() == "ok, 0 warnings\n"
+
+    def test_it_says_how_many_hosts_nova_should_ask_for(self) -> None:
+        for zone, name, hosts in (("a", "small", 3), ("b", "small", 4), ("a", "large", 6)):
+            row, _ = GroupCapacity.objects.get_or_create(group_name=f"of-{name}", zone=zone)
+            for flavor, fewer in (("one", 0), ("two", 1)):
+                row.flavors.create(flavor_name=flavor, total_hosts=hosts - fewer)
+
+        assert run_check().splitlines()[0] == (
+            "note: flavor group of-small may use 7 hosts, more than any other: "
+            "max_placement_results of Nova should be 7 or more"
+        )
 
     def test_drift_is_an_error(self) -> None:
         host = make_provider("h1", inventories={"VCPU": 8})

@@ -11,6 +11,7 @@ import os_traits
 from django.core.checks import Error, run_checks
 from django.core.management.base import BaseCommand, CommandError
 
+from capacity.figures.group_capacity import largest_group
 from placement.checks import TAG
 from placement.models import ResourceClass, Trait
 from placement.services.audit import Kind, find_problems
@@ -44,6 +45,8 @@ class Command(BaseCommand):
         for kind, count in sorted(counted.items()):
             told = f"{count} findings of kind {kind}: see placement_audit"
             (errors if kind in BREAKS_ANSWERS else warnings).append(told)
+        for told in _notes():
+            self.stdout.write(f"note: {told}")
         for told in warnings:
             self.stdout.write(f"warning: {told}")
         for told in errors:
@@ -51,6 +54,19 @@ class Command(BaseCommand):
         if errors or (warnings and options["fail_on_warning"]):
             raise CommandError(f"{len(errors)} errors, {len(warnings)} warnings")
         self.stdout.write(f"ok, {len(warnings)} warnings")
+
+
+def _notes() -> list[str]:
+    """Return what Nova should be set to, once capacity was computed."""
+    largest = largest_group()
+    if largest is None:
+        return []
+    name, hosts = largest
+    told = (
+        f"flavor group {name} may use {hosts} hosts, more than any other: "
+        f"max_placement_results of Nova should be {hosts} or more"
+    )
+    return [told]
 
 
 def _configuration() -> tuple[list[str], list[str]]:

@@ -21,6 +21,7 @@ from placement.domain.snapshot_build import build_snapshot
 from placement.domain.snapshot_differences import snapshot_differences
 from placement.domain.snapshot_update import replace_trees, with_held, with_usage
 from placement.metrics import RELOAD_SECONDS, observe_check, observe_refresh
+from placement.selectors.allocated import NAME
 from placement.selectors.held import CORES, MEMORY
 from placement.selectors.snapshot.changes import Changes, read_changes
 from placement.selectors.snapshot.rows import NamesByID, read_names, read_trees
@@ -57,7 +58,7 @@ def load_state() -> State:
         read_at = time.monotonic()
         moment = read_moment()
         names = read_names()
-        rows = read_trees(names, with_held=is_held_subtracted())
+        rows = read_trees(names, with_held=is_held_read())
     return State(
         snapshot=build_snapshot(rows.providers, rows.inventories, names.as_names()),
         moment=moment,
@@ -82,13 +83,13 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
             )
     with one_snapshot():
         read_at = time.monotonic()
-        changes = read_changes(state.moment.snapshot, with_held=is_held_subtracted())
+        changes = read_changes(state.moment.snapshot, with_held=is_held_read())
         names = read_names() if changes.has_new_names else state.names
         is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
         if not _is_continued(state, changes) or is_much or _has_renamed_classes(state.names, names):
             return load_state()
         root_ids = sorted(changes.trees | changes.usage_trees)
-        rows = read_trees(names, root_ids, with_held=is_held_subtracted())
+        rows = read_trees(names, root_ids, with_held=is_held_read())
     part = build_snapshot(
         rows.providers,
         rows.inventories,
@@ -130,13 +131,17 @@ def _with_held(snapshot: Snapshot, changes: Changes) -> Snapshot:
     return snapshot
 
 
-def is_held_subtracted() -> bool:
-    """Return whether candidates leave held capacity of hosts alone."""
-    return bool(headroom().placement.subtract_held)
+def is_held_read() -> bool:
+    """Return whether candidates depend on what is held on hosts.
+
+    Where claims follow the ledger they are refused what is held for others.
+    """
+    wanted = headroom()
+    return bool(wanted.placement.hide_fully_held or wanted.allocation_source == NAME)
 
 
 def _read_wanted_changes(since: str) -> Changes:
-    return read_changes(since, with_held=is_held_subtracted())
+    return read_changes(since, with_held=is_held_read())
 
 
 class SnapshotCache:

@@ -27,8 +27,13 @@ class Forest:
     """Providers with everything that the algorithm asks of them."""
 
     def __init__(
-        self, providers: Sequence[ProviderRow], inventories: Sequence[InventoryRow]
+        self,
+        providers: Sequence[ProviderRow],
+        inventories: Sequence[InventoryRow],
+        *,
+        hides_fully_held: bool = False,
     ) -> None:
+        self.hides_fully_held = hides_fully_held
         self.providers = {row.provider_id: row for row in providers}
         self.inventories = {(row.provider_id, row.resource_class): row for row in inventories}
         self.by_uuid = {row.uuid: row for row in providers}
@@ -56,12 +61,13 @@ class Forest:
             return False
         capacity = (row.total - row.reserved) * row.allocation_ratio
         fits_units = row.min_unit <= amount <= row.max_unit and amount % row.step_size == 0
-        return row.used + row.held + amount <= capacity and fits_units
+        is_hidden = self.hides_fully_held and 0 < row.held >= int(capacity) - row.used
+        return row.used + amount <= capacity and fits_units and not is_hidden
 
     def fits_merged(self, key: int, name: str, amount: int) -> bool:
         row = self.inventories[key, name]
         capacity = int((row.total - row.reserved) * row.allocation_ratio)
-        return row.used + row.held + amount <= capacity and amount <= row.max_unit
+        return row.used + amount <= capacity and amount <= row.max_unit
 
     def is_ancestor_or_self(self, above: int, below: int | None) -> bool:
         while below is not None:

@@ -53,11 +53,12 @@ def test_what_passes_all_steps_is_what_the_search_takes(random: Random) -> None:
     providers, inventories = random_forest(random)
     snapshot = build_snapshot(providers, inventories, Names(classes=frozenset(CLASSES)))
     query = random_query(random, providers)
-    explanation = explain_candidates(snapshot, query, SearchOptions())
-    for part, mine in zip(
-        query_parts(snapshot, query, SearchOptions()), explanation.parts, strict=True
-    ):
-        expected = slot_options(snapshot, part.slot, part.passing)
+    options = SearchOptions(hides_fully_held=random.random() < 0.3)
+    explanation = explain_candidates(snapshot, query, options)
+    for part, mine in zip(query_parts(snapshot, query, options), explanation.parts, strict=True):
+        expected = slot_options(
+            snapshot, part.slot, part.passing, hides_fully_held=options.hides_fully_held
+        )
         assert mine.options.starts.tolist() == expected.starts.tolist()
         assert mine.options.rows.tolist() == expected.rows.tolist()
         removed = sum(step.removed_providers for step in mine.steps)
@@ -65,7 +66,7 @@ def test_what_passes_all_steps_is_what_the_search_takes(random: Random) -> None:
             assert mine.steps[-1].left_providers == len(providers) - removed
             assert mine.steps[-1].left_providers == len(set(mine.options.rows.tolist()))
             assert mine.steps[-1].left_trees == int(np.count_nonzero(mine.options.counts()))
-    found = len(find_candidates(snapshot, query))
+    found = len(find_candidates(snapshot, query, options))
     assert explanation.candidates == min(found, 1000)
     assert not (found and explanation.remedies)
     assert all(remedy.candidates > 0 for remedy in explanation.remedies)

@@ -54,13 +54,15 @@ def as_results(answer: dict[str, Any]) -> list[tuple[Amounts, Mappings]]:
 @given(random=randoms)
 def test_candidates_are_those_of_the_literal_algorithm(random: Random) -> None:
     providers, inventories = random_forest(random)
-    forest, snapshot = Forest(providers, inventories), build_snapshot(providers, inventories, NAMES)
-    for _ in range(5):
+    snapshot = build_snapshot(providers, inventories, NAMES)
+    for hides in (False, False, False, True, True):
+        forest = Forest(providers, inventories, hides_fully_held=hides)
         query = random_query(random, providers, one_provider_per_tree=random.random() < 0.2)
         options = SearchOptions(
             strategy=random.choice(list(Strategy)),
             strict_reference=random.random() < 0.2,
             seed=random.choice((None, 1, 2)),
+            hides_fully_held=hides,
         )
         note(f"{query} {options} in {providers} {inventories}")
         expected = brute_force(forest, query, strict_reference=options.strict_reference)
@@ -86,6 +88,7 @@ def test_a_limit_gives_that_many_of_them_and_the_summaries_of_their_trees(random
             strategy=random.choice(list(Strategy)),
             seed=random.choice((None, 1, 2)),
             most_candidates=random.choice((None, limit, limit + 1)),
+            turn=random.randrange(100),
         )
         answer = answered(snapshot, replace(query, limit=limit), options)
         results = as_results(answer)
