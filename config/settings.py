@@ -112,6 +112,7 @@ INSTALLED_APPS = [
     "axes",
     "django_prometheus",
     "rest_framework",
+    "core",
     "journal",
     "hosts",
     "capacity",

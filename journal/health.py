@@ -44,6 +44,8 @@ class CheckResult:
     detail: str = "ok"
 
 
+#: What else ``migrate`` gives to the database: each says what is missing, or nothing.
+unapplied: list[Callable[[], str]] = []
 #: What ``/statusz`` tells beyond what this module knows; apps add to it when they are ready.
 #: Each asks the database, and raises nothing else than its errors.
 status_checks: list[Callable[[], CheckResult]] = []
@@ -105,18 +107,18 @@ def check_broker() -> CheckResult:
 
 
 def check_migrations() -> CheckResult:
-    """Look for migrations that are not applied; a positive answer is kept for the process."""
+    """Look for what ``migrate`` has not applied; a positive answer is kept for the process."""
     if _migrations_applied.is_set():
         return CheckResult(name="migrations", is_ok=True)
     try:
         executor = MigrationExecutor(connection)
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        found = [f"{len(missing)} migrations are not applied"] if missing else []
+        found += [lacking for told in unapplied if (lacking := told())]
     except DatabaseError as error:
         return _failed("migrations", error)
-    if missing:
-        return CheckResult(
-            name="migrations", is_ok=False, detail=f"{len(missing)} migrations are not applied"
-        )
+    if found:
+        return CheckResult(name="migrations", is_ok=False, detail=found[0])
     _migrations_applied.set()
     return CheckResult(name="migrations", is_ok=True)
 

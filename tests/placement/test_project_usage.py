@@ -155,6 +155,7 @@ def test_writers_and_folds_at_once_lose_nothing(client: PlacementClient) -> None
     assert drift() == []
 
 
+@pytest.mark.sql("placement_fold_project_usage")
 def test_a_fold_leaves_one_row_for_each_sum_and_none_for_nothing(client: PlacementClient) -> None:
     provider = client.make_provider(VCPU=100)
     stays = uuid()
@@ -178,6 +179,7 @@ def test_a_refused_write_changes_no_usage(client: PlacementClient) -> None:
     assert list(ProjectUsage.objects.values()) == rows
 
 
+@pytest.mark.sql("placement_rebuild_project_usage")
 def test_drift_is_found_and_repaired(client: PlacementClient) -> None:
     provider = client.make_provider(VCPU=4)
     assert client.allocate(uuid(), {provider: {"VCPU": 3}}).status == 204

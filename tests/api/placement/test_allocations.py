@@ -59,6 +59,12 @@ def test_fit(
     assert drift() == []
 
 
+@pytest.mark.sql(
+    "placement_replace_allocations",
+    "placement_delete_allocations",
+    "placement_consumer_allocations",
+    "placement_allocate_new",
+)
 def test_life_of_a_consumer(placement: PlacementClient) -> None:
     provider = placement.make_provider(VCPU=10)
     consumer = uuid()
@@ -145,6 +151,7 @@ def test_generations_of_providers(placement: PlacementClient) -> None:
     assert generations() == (4, 4), "a deletion does not"
 
 
+@pytest.mark.sql("placement_refuse_allocations")
 @pytest.mark.parametrize(
     ("resources", "status", "fragment"),
     [
@@ -200,6 +207,7 @@ def test_old_bodies_are_lists_and_name_no_owner(placement: PlacementClient) -> N
     }
 
 
+@pytest.mark.sql("placement_provider_allocations")
 @pytest.mark.parametrize(
     ("version", "keys"),
     [

@@ -77,6 +77,7 @@ def lock(cursor: Any, uuids: list[str]) -> None:
     cursor.execute(LOCK, [uuids, ["p"] * len(uuids), ["u"] * len(uuids)])
 
 
+@pytest.mark.sql("placement_lock_consumers")
 def test_the_lock_counts_a_consumer_once() -> None:
     consumer = uuid()
     with connection.cursor() as cursor:
