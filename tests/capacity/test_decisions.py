@@ -105,6 +105,7 @@ def test_nothing_is_cut_to_the_first_few_hosts() -> None:
     assert row.hosts_in == 10_000
 
 
+@pytest.mark.sql("capacity_record_decision")
 def test_decisions_over_the_same_hosts_share_one_listing() -> None:
     record_decision(make_record())
     record_decision(make_record())

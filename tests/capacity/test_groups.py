@@ -43,6 +43,7 @@ def test_retired_groups_are_left_out_unless_asked_for() -> None:
     assert list(load_group_definitions(include_retired=True)) == ["now", "old"]
 
 
+@pytest.mark.sql("capacity_group_mark")
 @pytest.mark.django_db(transaction=True)
 def test_definitions_are_kept_until_a_row_changes() -> None:
     make_group("g", flavors=[("a", 4096, 1)])

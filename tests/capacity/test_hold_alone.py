@@ -48,6 +48,7 @@ def rows() -> list[str]:
     return sorted(held.values_list("target_host__name", flat=True))
 
 
+@pytest.mark.sql("capacity_hold_alone")
 def test_free_hosts_are_held_and_committed_by_one_statement() -> None:
     make_hosts(3, memory_gib=8)
     with CaptureQueriesContext(connection) as captured:
@@ -59,6 +60,7 @@ def test_free_hosts_are_held_and_committed_by_one_statement() -> None:
     assert rebuild_host_capacity() == 0
 
 
+@pytest.mark.sql("capacity_hold_free")
 def test_no_more_are_held_than_wanted_and_the_times_are_those_of_the_rows() -> None:
     make_hosts(3, memory_gib=8)
     hold = alone(4, "h3", "h2", "h1", max_held=2)

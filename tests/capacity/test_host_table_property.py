@@ -107,6 +107,7 @@ def start() -> None:
     learn(1)
 
 
+@pytest.mark.sql("capacity_changes", "capacity_touched_with_vms", "capacity_pipeline_mark")
 @hypothesis_settings(max_examples=15)
 @given(script=st.lists(steps, min_size=60, max_size=120))
 def test_incremental_table_and_pipelines_equal_rebuilt_ones_whatever_overlapping_transactions_do(

@@ -86,6 +86,7 @@ def cover_memory(gib: int = 4) -> Commitment:
     return row
 
 
+@pytest.mark.sql("commitments_active")
 @pytest.mark.parametrize(
     ("limits", "asked", "decision"),
     [

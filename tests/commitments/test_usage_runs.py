@@ -277,6 +277,7 @@ class TestTriggers:
         assert renew() == 1
         assert covered() == {A: [one.openstack_id]}
 
+    @pytest.mark.sql("commitments_note_departure")
     def test_departures_are_forgotten_once_they_were_seen(self, host: Host) -> None:
         commitment()
         vm(host).delete()
@@ -446,6 +447,9 @@ class TestHistory:
         rows = AssignmentPeriod.objects.order_by("pk")
         return [(row.vm_uuid, row.commitment_uuid, row.valid_to is None) for row in rows]
 
+    @pytest.mark.sql(
+        "commitments_open_period", "commitments_move_period", "commitments_close_period"
+    )
     def test_periods_open_move_and_close_with_assignments(self, host: Host) -> None:
         one = vm(host)
         commitment(start_time=NOW)
@@ -490,6 +494,7 @@ class TestHistory:
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             connection.cursor().execute(statement)
 
+    @pytest.mark.sql("commitments_keep_period")
     def test_old_periods_are_forgotten_and_open_ones_stay(
         self, host: Host, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -13,9 +13,10 @@ from django.apps import apps
 from django.db import connection, transaction
 
 from core.changes import changed_rows, has_deletions, is_forgotten, is_unseen, unseen_by, xmin_of
+from core.sql import apply_sql
 from hosts.models import Host
 from journal.history import read_moment
-from journal.models import FollowedModel, LoggedChange, PrunedLog
+from journal.models import FollowedModel, LoggedChange, PrunedLog, TrackedModel
 from tests.factories import make_host, make_vm
 
 # What a transaction wrote itself is no change to it: looks at changes need real commits.
@@ -133,6 +134,7 @@ def test_a_position_within_a_transaction_sees_the_transaction_s_own_writes() -> 
         assert read_moment().has_written
 
 
+@pytest.mark.sql("journal_changes", "headroom_track_change")
 def test_two_followers_see_every_commit_whatever_the_order() -> None:
     """Each host ends as the last thing that both followers saw of it, for any interleaving."""
     chooser = random.Random(20)  # noqa: S311 - a reproducible order, nothing secret
@@ -174,6 +176,7 @@ def test_two_followers_see_every_commit_whatever_the_order() -> None:
         assert seen[follower] == {name: value for name, value in written.items() if value}
 
 
+@pytest.mark.sql("headroom_log_deletion")
 def test_deletions_are_told_and_those_of_other_tables_are_not() -> None:
     before = position()
     make_vm("vm-1", host=Host.objects.get(name="h1"))
@@ -184,6 +187,7 @@ def test_deletions_are_told_and_those_of_other_tables_are_not() -> None:
     assert not holds(has_deletions, "hosts_host", since=position())
 
 
+@pytest.mark.sql("journal_is_forgotten")
 def test_who_slept_until_the_log_was_pruned_beyond_reads_everything_anew() -> None:
     before = position()
     PrunedLog.objects.update_or_create(
@@ -197,10 +201,12 @@ def test_who_slept_until_the_log_was_pruned_beyond_reads_everything_anew() -> No
     assert not holds(is_forgotten, since=position())
 
 
+@pytest.mark.sql("hosts_triggers")
 def test_positions_from_before_a_table_was_followed_read_everything_anew() -> None:
     before = position()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT journal_unfollow('hosts_host'), journal_follow('hosts_host')")
+        cursor.execute("DROP TRIGGER hosts_host_log_insert ON hosts_host")
+    assert apply_sql() == ["hosts/sql/hosts_triggers.sql"]
     assert holds(is_forgotten, since=before)
     assert not holds(is_forgotten, since=position())
     Host.objects.filter(name="h1").update(reserved_disk_gib=1)
@@ -227,6 +233,7 @@ def test_a_row_of_another_log_is_unseen_until_its_transaction_was() -> None:
     assert ask(f"SELECT {condition}", position()) == [False]
 
 
+@pytest.mark.sql("headroom_log_change")
 def test_a_statement_is_one_entry_and_one_that_writes_nothing_none() -> None:
     LoggedChange.objects.all().delete()
     Host.objects.filter(name="h9").update(reserved_disk_gib=1)
@@ -253,3 +260,13 @@ def test_every_followed_table_logs_what_is_written_to_it() -> None:
     assert {name for name in logged if not name.endswith("DELETE")} == {
         f"{table} {event}" for table in followed for event in events[:2]
     }
+
+
+@pytest.mark.sql("capacity_triggers", "commitments_triggers", "failover_triggers")
+def test_every_tracked_table_numbers_its_rows_and_logs_what_is_deleted() -> None:
+    tracked = {
+        model._meta.db_table for model in apps.get_models() if issubclass(model, TrackedModel)
+    }
+    found = ask("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal", "")
+    for suffix in ("_track_change", "_log_deletion"):
+        assert {name.removesuffix(suffix) for name in found if name.endswith(suffix)} == tracked

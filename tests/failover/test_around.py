@@ -36,6 +36,7 @@ def grown_zone(seed: int) -> None:
     slots("empty@host1{}")
 
 
+@pytest.mark.sql("failover_around_vm")
 @pytest.mark.parametrize("seed", range(4))
 def test_table_and_rows_and_engine_agree(seed: int) -> None:
     grown_zone(seed)
@@ -84,6 +85,7 @@ def assert_as_the_engine(rows: DatabaseSlotsAround) -> None:
         assert rows.closed_to(host) == every - open_slots
 
 
+@pytest.mark.sql("failover_offers")
 def test_offer_that_is_not_usable_any_more_is_not_confirmed() -> None:
     grown_zone(1)
     seen = load_vicinity("vm-0", current_config(failover_requirements()), now=timezone.now())

@@ -96,6 +96,7 @@ def test_one_bad_join_undoes_the_whole_statement(zone: Zone) -> None:
     assert not ReservationAllocation.objects.exists()
 
 
+@pytest.mark.sql("failover_reservation_moved")
 def test_reservation_does_not_move_where_the_rules_forbid_it(zone: Zone) -> None:
     zone.build("r3@3{v1@1,v2@2}")
     row = Reservation.objects.filter(pk=zone.slots["r3"].pk)
@@ -104,6 +105,7 @@ def test_reservation_does_not_move_where_the_rules_forbid_it(zone: Zone) -> None
     assert row.update(target_host=zone.hosts["4"]) == 1
 
 
+@pytest.mark.sql("failover_users_changed")
 def test_recorded_host_does_not_change_where_the_rules_forbid_it(zone: Zone) -> None:
     zone.build("r3@3{v1@1,v2@2}")
     row = ReservationAllocation.objects.filter(vm_uuid=zone.vms["v1"].openstack_id)
@@ -120,6 +122,7 @@ def test_reservation_with_users_keeps_its_kind(zone: Zone) -> None:
         Reservation.objects.filter(pk=zone.slots["r3"].pk).update(kind="in_flight")
 
 
+@pytest.mark.sql("failover_users_are_complete")
 def test_user_without_a_host_is_refused(zone: Zone) -> None:
     zone.build("r3@3{v1@1}")
     with pytest.raises(IntegrityError), transaction.atomic():
@@ -138,6 +141,7 @@ def test_joins_under_an_old_snapshot_are_refused(isolation: str) -> None:
             zone.join(("v1", "r3"))
 
 
+@pytest.mark.sql("failover_vm_moved", "capacity_forget_users")
 def test_vm_that_moves_loses_its_reservations_at_once(zone: Zone) -> None:
     zone.build("r3@3{v1@1,v2@2}, r4@4{v1@1}")
     FailoverReservation.objects.update(acknowledged_at="2026-01-01T00:00Z")
@@ -148,6 +152,7 @@ def test_vm_that_moves_loses_its_reservations_at_once(zone: Zone) -> None:
     assert not FailoverReservation.objects.filter(acknowledged_at__isnull=False).exists()
 
 
+@pytest.mark.sql("failover_vms_returned")
 @pytest.mark.parametrize(("host", "left"), [("1", 2), ("5", 1)])
 def test_vm_that_comes_back_keeps_only_reservations_of_its_host(
     zone: Zone, host: str, left: int
@@ -211,6 +216,7 @@ def test_two_joins_that_only_together_break_the_rules_do_not_both_commit() -> No
 NAMES = tuple(f"v{number}" for number in range(6))
 
 
+@pytest.mark.sql("failover_enforce_rules")
 @settings(max_examples=40)
 @given(
     homes=st.lists(st.sampled_from("123456"), min_size=6, max_size=6),

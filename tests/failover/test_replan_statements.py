@@ -123,6 +123,7 @@ def plan(uuid: str) -> None:
     assert (done.outcome, done.joined) == (ReplanOutcome.COVERED, 2), done
 
 
+@pytest.mark.sql("failover_lock_slots", "failover_lock_vms")
 @pytest.mark.parametrize("statistics", [Statistics.NEVER, Statistics.EMPTY, Statistics.CURRENT])
 def test_one_vm_is_planned_with_a_few_rows_whatever_the_statistics_say(
     statistics: Statistics,

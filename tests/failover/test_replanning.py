@@ -320,6 +320,7 @@ def due() -> list[str]:
     return list(DueVM.objects.values_list("vm_uuid", flat=True))
 
 
+@pytest.mark.sql("failover_vms_came", "failover_vm_changed")
 def test_what_happens_to_vms_makes_them_due() -> None:
     hosts(TEN)
     row = vm("vm-1@host1")

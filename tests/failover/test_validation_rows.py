@@ -118,6 +118,7 @@ def not_due() -> None:
     FailoverReservation.objects.update(next_validation_at=timezone.now() + timedelta(hours=1))
 
 
+@pytest.mark.sql("failover_host_changed")
 @pytest.mark.parametrize(
     "change",
     [

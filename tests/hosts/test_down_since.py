@@ -18,6 +18,7 @@ pytestmark = pytest.mark.django_db
 LONG_AGO = timedelta(days=3)
 
 
+@pytest.mark.sql("hosts_host_keep_absence")
 @pytest.mark.parametrize(
     ("fact", "there", "gone"),
     [

@@ -118,6 +118,7 @@ def test_audit_entries_are_kept_for_as_long_as_the_setting_says(
     assert AuditEntry.objects.filter(action="x").count() == kept
 
 
+@pytest.mark.sql("headroom_refuse_change", "journal_triggers")
 def test_forgetting_leaves_the_audit_trail_closed_to_others(now: datetime) -> None:
     AuditEntry.objects.create(actor="ann", action="x", object_type="Y", object_id="1")
     prune_append_only(FORGET_AUDIT, now=now)

@@ -1,0 +1,24 @@
+CREATE OR REPLACE FUNCTION failover_users_are_complete() RETURNS trigger LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_indexscan = off
+SET enable_indexonlyscan = off AS $$
+DECLARE
+    touched bigint[];
+BEGIN
+    IF EXISTS (
+        SELECT FROM fresh JOIN capacity_reservation AS held ON held.id = fresh.reservation_id
+         WHERE (held.kind = 'failover') <> (fresh.vm_host_id IS NOT NULL)
+    ) THEN
+        RAISE EXCEPTION 'users of failover reservations, and only they, say where they run'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'failover_users_are_complete',
+                  TABLE = 'capacity_reservationallocation';
+    END IF;
+    SELECT array_agg(DISTINCT reservation_id) INTO touched
+      FROM fresh WHERE vm_host_id IS NOT NULL;
+    PERFORM failover_enforce_rules(touched);
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER capacity_reservationallocation_failover_insert
+    AFTER INSERT ON capacity_reservationallocation REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION failover_users_are_complete();
