@@ -9,13 +9,9 @@ import console.capacity.pipelines
 import console.capacity.reservations
 import console.commitments.commitments
 import console.commitments.compaction
-import console.commitments.refusals
-import console.commitments.slot_checks
 import console.commitments.sync_runs
-import console.commitments.usage
 import console.commitments.vms
 import console.failover.coverage
-import console.failover.drills
 import console.failover.evacuations
 import console.failover.policies
 import console.failover.reservations

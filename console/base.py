@@ -43,6 +43,7 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.admin import TabularInline as UnfoldTabularInline
 
+from console.theme import may_view_label
 from core.text import NOTHING, count_text, memory_text, moment_text, relative_text
 from journal.actors import Actor
 from journal.clock import database_now
@@ -376,8 +377,7 @@ def may_view(request: HttpRequest, model: type[models.Model] | str) -> bool:
         model: The model, or its label ``app.model`` where it lives on a higher floor.
     """
     label = model if isinstance(model, str) else model._meta.label_lower  # noqa: SLF001 - public
-    app, _, name = label.partition(".")
-    return bool(request.user.has_perm(f"{app}.view_{name}"))
+    return may_view_label(request, label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,7 @@ from console.commitments.presentation import (
     condition_tone,
     why_text,
 )
-from console.hosts.columns import with_project_name
-from console.hosts.filters import READY_HOST
+from console.hosts.columns import READY_HOST, with_project_name
 from core.text import (
     NOTHING,
     count_text,

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 
-def _page(title: str, icon: str, model: str) -> dict[str, Any]:
-    """Return a sidebar entry for the list of a model."""
+def may_view_label(request: HttpRequest, label: str) -> bool:
+    """Return whether who is signed in may see rows of a model ``app.model``."""
+    app, _, name = label.partition(".")
+    return bool(request.user.has_perm(f"{app}.view_{name}"))
+
+
+def _page(title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
+    """Return a sidebar entry for the list of a model, or another page about it."""
     label = model.replace("_", ".", 1)
     return {
         "title": title,
         "icon": icon,
-        "link": reverse_lazy(f"admin:{model}_changelist"),
-        "permission": lambda request: _may_view(request, label),
+        "link": reverse_lazy(f"admin:{model}_{page}"),
+        "permission": lambda request: may_view_label(request, label),
     }
-
-
-def _may_view(request: Any, label: str) -> bool:
-    app, _, name = label.partition(".")
-    return bool(request.user.has_perm(f"{app}.view_{name}"))
 
 
 UNFOLD = {
@@ -93,14 +95,12 @@ UNFOLD = {
                 "title": "Placement",
                 "items": [
                     _page("Providers", "lan", "placement_resourceprovider"),
-                    {
-                        "title": "Candidate explorer",
-                        "icon": "travel_explore",
-                        "link": reverse_lazy("admin:placement_resourceprovider_candidates"),
-                        "permission": lambda request: _may_view(
-                            request, "placement.resourceprovider"
-                        ),
-                    },
+                    _page(
+                        "Candidate explorer",
+                        "travel_explore",
+                        "placement_resourceprovider",
+                        "candidates",
+                    ),
                     _page("Consumers", "inventory_2", "placement_consumer"),
                     _page("Traits", "label", "placement_trait"),
                     _page("Resource classes", "view_module", "placement_resourceclass"),

@@ -51,7 +51,7 @@ class _Sender:
             send_task(task, ())
         except (*BrokerFailure, OSError) as error:
             log.warning("nudge_not_sent", task=task, error=str(error))
-        except Exception:
+        except Exception:  # a hint may fail: the schedule does the work all the same
             log.exception("nudge_failed", task=task)
 
 

@@ -141,7 +141,7 @@ def record_decision(record: DecisionRecord) -> None:
     def write() -> None:
         try:
             _write(record)
-        except Exception:
+        except Exception:  # the decision is made and answered: nothing may come of its record
             DECISIONS_LOST.inc()
             log.exception("decisions_not_recorded", decisions=1)
 

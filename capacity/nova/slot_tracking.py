@@ -104,7 +104,7 @@ def _asked(
     try:
         with transaction.atomic():
             return ask(tracker)
-    except Exception:
+    except Exception:  # the VM is placed whatever an app above runs into: it is told as ERROR
         log.exception("commitment_tracking_failed", vm_uuid=vm.vm_uuid, group=vm.group)
         return ERROR
 

@@ -226,7 +226,7 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
         return _repair_some(run, zone, row_ids)
     except SoftTimeLimitExceeded:
         raise
-    except Exception:
+    except Exception:  # whatever one row meets, the others are repaired
         log.exception("repair_failed", zone=zone, row_ids=list(row_ids))
     if len(row_ids) > 1:
         return sum(_repair_safely(run, zone, [row_id]) for row_id in row_ids)

@@ -1,14 +1,15 @@
-"""What the page of a scheduling decision shows (spec scheduling, 10; issue: at a glance)."""
+"""What the pages of decisions show: one decision, and why VMs found no host lately."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
 
 from django.utils.safestring import SafeString
 
 from capacity.models import SchedulingDecision
 from capacity.nova.decision_masks import DamagedMasksError
+from capacity.nova.refusals import refusals_by_group
 from capacity.nova.stored_decisions import (
     DecodedDecision,
     Fate,
@@ -17,7 +18,7 @@ from capacity.nova.stored_decisions import (
     history_of_vm,
 )
 from console.base import TONE_ICONS, PageData, badge, find_url, row_url, time_tag
-from console.capacity.decision_pictures import (
+from console.charts import (
     WEIGHER_TONES,
     Part,
     funnel_bar,
@@ -284,3 +285,31 @@ def _history(row: SchedulingDecision) -> tuple[PageData, ...]:
 def _ordinal(place: int) -> str:
     ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{'th' if place % 100 in {11, 12, 13} else ending}"
+
+
+NO_GROUP = "no group"
+OUTCOME_WORDS = {
+    "": "not tracked",
+    "no_cr": "no active commitment",
+    "cr_exhausted": "commitment used up",
+    "slot_blocked": "slot ruled out by other filters",
+    "slot_exhausted": "no slot could take it",
+    "error": "flavor groups not known",
+}
+
+
+def refusal_lines() -> tuple[PageData, ...]:
+    """Return the flavor groups with refused VMs, most refusals first."""
+    return tuple(
+        PageData(
+            group=one.group or NO_GROUP,
+            refused=count_text(one.refused),
+            classes=_counted((OUTCOME_WORDS.get(name, name), count) for name, count in one.classes),
+            filters=_counted((step_title(step) or NOTHING, count) for step, count in one.filters),
+        )
+        for one in refusals_by_group()
+    )
+
+
+def _counted(pairs: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{words} ({count_text(count)})" for words, count in pairs)

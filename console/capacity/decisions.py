@@ -21,10 +21,9 @@ from console.base import (
     shown,
     time_tag,
 )
-from console.capacity.decision_page import decision_page, outcome_badge, step_title
-from console.capacity.decision_pictures import funnel_bar
-from console.capacity.refusal_page import refusal_lines
-from console.hosts.filters import ZoneFilter
+from console.capacity.decision_page import decision_page, outcome_badge, refusal_lines, step_title
+from console.charts import funnel_bar
+from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, memory_short
 from scheduling.request import Intent
 

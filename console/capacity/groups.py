@@ -39,8 +39,7 @@ from console.base import (
     time_tag,
 )
 from console.capacity.page_data import group_bar
-from console.hosts.columns import CLOUD_NOTE
-from console.hosts.filters import ZoneFilter
+from console.hosts.columns import CLOUD_NOTE, ZoneFilter
 from core.text import (
     NOTHING,
     count_text,

@@ -12,11 +12,18 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from capacity.models import HostCapacity
-from console.base import CheckedActions, SystemOwnedAdmin, find_link, list_url, shown, text_link
+from console.base import (
+    CheckedActions,
+    Column,
+    SystemOwnedAdmin,
+    find_link,
+    list_url,
+    shown,
+    text_link,
+)
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
-from console.hosts.columns import CLOUD_NOTE, host_state_badge
-from console.hosts.filters import ReadyFilter, TraitFilter, ZoneFilter
+from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
 from core.text import NOTHING, count_text, memory_short, memory_text, percent_text
 from hosts.models import Host, Instance
 
@@ -183,6 +190,16 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         return SafeString(", ".join(links)) if links else NOTHING
 
 
+def _amounts(part: str) -> Column:
+    """Return the column of the memory and vCPUs of a part of the room."""
+    memory, vcpus = f"{part}_memory_bytes", f"{part}_vcpus"
+    return shown(
+        part.replace("_", " "),
+        lambda row: amounts_text(getattr(row, memory), getattr(row, vcpus)),
+        memory,
+    )
+
+
 @admin.register(HostCapacity)
 class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
     """The truth about each host's room."""
@@ -209,30 +226,10 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
     ordering = ("host__name",)
 
     host_name = shown("host", lambda row: row.host.name, "host__name")
-    effective = shown(
-        "effective",
-        lambda row: amounts_text(row.effective_memory_bytes, row.effective_vcpus),
-        "effective_memory_bytes",
-    )
-    allocated = shown(
-        "allocated",
-        lambda row: amounts_text(row.allocated_memory_bytes, row.allocated_vcpus),
-        "allocated_memory_bytes",
-    )
-    committed = shown(
-        "committed",
-        lambda row: amounts_text(row.committed_memory_bytes, row.committed_vcpus),
-        "committed_memory_bytes",
-    )
-    failover = shown(
-        "failover",
-        lambda row: amounts_text(row.failover_memory_bytes, row.failover_vcpus),
-        "failover_memory_bytes",
-    )
-    in_flight = shown(
-        "in flight",
-        lambda row: amounts_text(row.in_flight_memory_bytes, row.in_flight_vcpus),
-        "in_flight_memory_bytes",
-    )
+    effective = _amounts("effective")
+    allocated = _amounts("allocated")
+    committed = _amounts("committed")
+    failover = _amounts("failover")
+    in_flight = _amounts("in_flight")
     free = shown("free", free_text)
     utilisation = shown("memory used", utilisation_cell)

@@ -19,7 +19,7 @@ from console.base import (
     shown,
 )
 from console.capacity.page_data import reservation_badge, slot_lines
-from console.hosts.filters import ZoneFilter
+from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, count_text, memory_text
 
 register_findable("reservation", Reservation, "uuid")

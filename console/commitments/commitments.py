@@ -25,7 +25,7 @@ from console.base import (
     text_link,
     time_tag,
 )
-from console.commitments.page_data import commitment_page
+from console.commitments.commitment_page import commitment_page
 from console.commitments.presentation import (
     amount_text,
     change_lines,
@@ -33,8 +33,7 @@ from console.commitments.presentation import (
     condition_tone,
 )
 from console.dashboard import unfulfilled_filter
-from console.hosts.columns import with_project_name
-from console.hosts.filters import ZoneFilter
+from console.hosts.columns import ZoneFilter, with_project_name
 from core.text import NOTHING, count_text, memory_text
 from journal.clock import database_now
 

@@ -1,4 +1,4 @@
-"""Admin of runs that free hosts: what would move, asked before it does, and what did."""
+"""Admin of compaction runs and of the checks that start them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from console.base import (
     request_actor,
     shown,
 )
-from console.hosts.filters import ZoneFilter
+from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, count_text, duration_text, memory_short, plural
 from journal.clock import database_now
 from journal.errors import NotReady
@@ -204,3 +204,58 @@ class CompactionRunAdmin(SystemOwnedAdmin[CompactionRun]):
         if row.finished_at is None:
             return NOTHING
         return duration_text(row.finished_at - row.started_at)
+
+
+@admin.register(SlotCheck)
+class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
+    """The last look at the slots of each zone."""
+
+    owner_note = (
+        "Written by the task that looks at slots. When a VM list shrank on purpose, accept it with "
+        "manage.py verify_slots --accept-vm-list --zone ZONE; when so many hosts are really lost, "
+        "with --accept-host-list. Choose zones and ask which hosts could be freed to see which "
+        "empty slots would move."
+    )
+    actions = (free_hosts_action,)  # type: ignore[assignment]  # the one action of this page
+    list_display = (
+        "zone",
+        "belief",
+        "listed_vms",
+        "host_belief",
+        column("checked_at", "last change"),
+        column("fully_checked_at", "last full look"),
+        "found",
+    )
+    list_filter = ("is_refused",)
+    search_fields = ("zone",)
+    page_columns = (
+        "zone",
+        "belief",
+        "message",
+        "listed_vms",
+        "host_belief",
+        "host_refusal",
+        "checked_at",
+        "fully_checked_at",
+        "counts",
+    )
+
+    @admin.display(description="VM list", ordering="is_refused")
+    def belief(self, row: SlotCheck) -> SafeString:
+        """Show whether the VM list is believed."""
+        if row.is_refused:
+            return badge("bad", "not believed", row.message)
+        return badge("ok", "believed")
+
+    @admin.display(description="host list", ordering="host_refusal")
+    def host_belief(self, row: SlotCheck) -> SafeString:
+        """Show whether hosts that are down or gone count as lost."""
+        if row.host_refusal:
+            return badge("bad", "not believed", row.host_refusal)
+        return badge("ok", "believed")
+
+    @admin.display(description="found last")
+    def found(self, row: SlotCheck) -> str:
+        """Show the counts of the last run that found anything."""
+        counts = [f"{name.replace('_', ' ')} {count}" for name, count in row.counts.items()]
+        return ", ".join(counts) or NOTHING

@@ -1,22 +1,27 @@
-"""Admin of the runs of importers and of the syncer; accepting that a set shrank."""
+"""Admin of what runs found: syncs, refused changes, covered VMs over time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from commitments.models import SyncOutcome, SyncRun
+from commitments.models import AssignmentPeriod, SyncOutcome, SyncRun, UsageCheck
+from commitments.refusal_models import RefusedChange
 from commitments.services.sync_runs import accept_shrink, why_not_acceptable
 from console.base import (
+    AnswerFilter,
     BaseAdmin,
     SystemOwnedAdmin,
     badge,
     column,
+    link,
     request_actor,
     shown,
     time_tag,
@@ -156,3 +161,165 @@ def _counts(row: SyncRun) -> list[tuple[str, int]]:
         for name, count in row.counts.items()
         if isinstance(count, int)
     ]
+
+
+SHOWN = 3
+
+
+@admin.register(RefusedChange)
+class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
+    """Change requests that were answered no: who asked for what, and why not."""
+
+    owner_note = (
+        "Every change request that was refused; dry runs are not kept. They are forgotten after "
+        "HEADROOM_LIQUID__REFUSAL_RETENTION_DAYS."
+    )
+    list_display = (
+        column("created_at", "refused"),
+        "zone",
+        "verdict",
+        "wanted",
+        "actor",
+        "request_id",
+    )
+    list_display_links = ("zone",)
+    list_filter = ("zone", "is_timeout")
+    search_fields = ("request_id", "actor", "reason", "asked")
+    page_columns = (
+        "zone",
+        "verdict",
+        column("created_at", "refused"),
+        "actor",
+        "request_id",
+        "answer",
+        column("retry_at", "told to try again"),
+        "commitments_asked",
+        "commitments_refused",
+    )
+
+    @admin.display(description="verdict", ordering="is_timeout")
+    def verdict(self, row: RefusedChange) -> SafeString:
+        """Show whether it did not fit or took too long."""
+        if row.is_timeout:
+            return badge("warn", "ran out of time", row.reason)
+        return badge("bad", "refused", row.reason)
+
+    @admin.display(description="asked for")
+    def wanted(self, row: RefusedChange) -> str:
+        """Show the first changes in words."""
+        told = [_words(item) for item in row.asked[:SHOWN]]
+        more = len(row.asked) - SHOWN
+        return "; ".join([*told, *([f"{more} more"] if more > 0 else [])]) or NOTHING
+
+    answer = shown("answer", lambda row: format_html("<pre>{}</pre>", row.reason))
+    commitments_asked = shown("asked for", lambda row: _lines([_words(item) for item in row.asked]))
+    commitments_refused = shown(
+        "refused",
+        lambda row: _lines(
+            [
+                " ".join(filter(None, (item["commitment"], item["message"], item["advice"])))
+                for item in row.refused
+            ]
+        ),
+    )
+
+
+def _words(item: dict[str, Any]) -> str:
+    states = f"{item['old_status'] or 'new'} to {item['new_status'] or 'gone'}"
+    return (
+        f"{item['amount_units']} of {item['resource']} for {item['project']} "
+        f"({item['commitment']}, {states})"
+    )
+
+
+def _lines(lines: list[str]) -> SafeString | str:
+    if not lines:
+        return NOTHING
+    return format_html(
+        "<ul>{}</ul>", format_html_join("", "<li>{}</li>", ((line,) for line in lines))
+    )
+
+
+class OpenFilter(AnswerFilter):
+    """Periods by whether they still last."""
+
+    title = "lasting"
+    parameter_name = "lasting"
+    answers = {
+        "yes": ("still covered", lambda: Q(valid_to__isnull=True)),
+        "no": ("over", lambda: Q(valid_to__isnull=False)),
+    }
+
+
+@admin.register(AssignmentPeriod)
+class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
+    """From when to when commitments covered VMs."""
+
+    owner_note = (
+        "Written by the database with every assignment, and never changed after its end. Ids stay "
+        "when VMs and commitments go. Periods are forgotten "
+        "HEADROOM_USAGE__HISTORY_RETENTION_DAYS after their end."
+    )
+    list_display = (
+        "vm",
+        "commitment",
+        column("resource_type", "resource"),
+        "project",
+        column("valid_from", "from"),
+        "until",
+        "lasted",
+    )
+    list_filter = (OpenFilter, "resource_type")
+    search_fields = ("=vm_uuid", "=commitment_uuid", "=project_id")
+    search_help_text = "Whole id of a VM, commitment or project"
+    page_columns = (
+        "vm",
+        "commitment",
+        "resource_type",
+        "project",
+        "valid_from",
+        "valid_to",
+        "lasted",
+    )
+
+    vm = link("vm", "vm_uuid", "VM")
+    commitment = link("commitment", "commitment_uuid", "covered by")
+    project = link("project", "project_id", "project")
+    until = shown(
+        "until",
+        lambda row: badge("ok", "still") if row.valid_to is None else time_tag(row.valid_to),
+        "valid_to",
+    )
+    lasted = shown(
+        "lasted",
+        lambda row: (
+            NOTHING if row.valid_to is None else duration_text(row.valid_to - row.valid_from)
+        ),
+    )
+
+
+@admin.register(UsageCheck)
+class UsageCheckAdmin(SystemOwnedAdmin[UsageCheck]):
+    """From which state of the database the next usage run follows changes."""
+
+    owner_note = (
+        "One row, written after every whole usage run. Runs that follow changes come every "
+        "HEADROOM_USAGE__CHANGES_INTERVAL_SECONDS, runs over all projects every "
+        "HEADROOM_USAGE__COOLDOWN_SECONDS; a run that does not come is seen here first."
+    )
+    list_display = (
+        column("checked_at", "last run"),
+        column("fully_checked_at", "last run over all projects"),
+        "intervals",
+    )
+    page_columns = ("checked_at", "fully_checked_at", "intervals", "snapshot", "group_fingerprint")
+
+    @admin.display(description="runs come")
+    def intervals(self, row: UsageCheck) -> SafeString:
+        """Show how often runs should come."""
+        chosen = settings.HEADROOM.usage
+        return format_html(
+            "every {} s, over all projects every {} s",
+            chosen.changes_interval_seconds,
+            chosen.cooldown_seconds,
+        )

@@ -16,7 +16,7 @@ from console.base import (
     list_url,
     text_link,
 )
-from console.hosts.filters import ZoneFilter
+from console.hosts.columns import ZoneFilter
 from core.text import NOTHING
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 

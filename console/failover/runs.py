@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from console.base import SystemOwnedAdmin, badge, column, link, shown, time_tag
-from console.hosts.filters import ZoneFilter
+from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, duration_text
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun

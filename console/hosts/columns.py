@@ -1,15 +1,17 @@
-"""Columns and words about hosts and projects that admin pages of several apps share."""
+"""Columns, filters and words about hosts and projects that admin pages of several apps share."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.db.models import F, Func, Model, OuterRef, Q, QuerySet, Subquery
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import badge
+from console.base import AnswerFilter, ChoiceFilter, badge
 from hosts.domain.readiness import hindering_conditions
-from hosts.models import Host, Project
+from hosts.models import Host, HostState, HostStatus, Maintenance, Project
 
 CLOUD_NOTE = (
     "Mirrored from OpenStack by import and sync. Change it in OpenStack; the next run brings it "
@@ -44,3 +46,50 @@ def host_state_badge(row: Host) -> SafeString:
         why.append(f"{row.get_maintenance_display()} maintenance")
     why.extend(hindering_conditions(row.conditions))
     return badge("bad" if row.state == "down" else "warn", ", ".join(why), row.disabled_reason)
+
+
+READY_HOST = Q(
+    state=HostState.UP,
+    status=HostStatus.ENABLED,
+    maintenance__in=[Maintenance.NONE, Maintenance.HA],
+)
+
+
+class ZoneFilter(ChoiceFilter):
+    """Rows of one availability zone."""
+
+    title = "zone"
+    parameter_name = "zone"
+    field = "zone"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return the zones that hosts are in."""
+        zones = Host.objects.order_by("zone").values_list("zone", flat=True).distinct()
+        return [(zone, zone) for zone in zones if zone]
+
+
+class TraitFilter(ChoiceFilter):
+    """Hosts that have a trait."""
+
+    title = "trait"
+    parameter_name = "trait"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return every trait that a host has."""
+        traits = Host.objects.order_by().values_list(
+            Func(F("traits"), function="unnest"), flat=True
+        )
+        return [(trait, trait) for trait in sorted(set(traits.distinct()))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep hosts with the trait."""
+        chosen = self.value()
+        return queryset if chosen is None else queryset.filter(traits__contains=[chosen])
+
+
+class ReadyFilter(AnswerFilter):
+    """Hosts that take new VMs and slots, or do not."""
+
+    title = "ready"
+    parameter_name = "ready"
+    answers = {"yes": ("ready", lambda: READY_HOST), "no": ("not ready", lambda: ~READY_HOST)}

@@ -31,7 +31,7 @@ from console.base import (
     shown,
     text_link,
 )
-from console.placement.explorer import candidate_explorer_url
+from console.placement.candidate_page import candidate_explorer_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
 from core.text import NOTHING, count_text, percent_text
 from placement.models import (
@@ -283,8 +283,34 @@ class ConsumerAdmin(FoundByUuid[Consumer]):
         return format_html_join(SafeString("<br>"), "{}: {}", lines) or NOTHING
 
 
+class NameAdmin(SystemOwnedAdmin[RowT]):
+    """Names, standard or custom, and how many providers use each."""
+
+    list_display = ("name", "is_standard_badge", "used_by")
+    list_filter = (OriginOfNameFilter,)
+    search_fields = ("name",)
+    links: type[Model]
+    """Rows that link providers to names."""
+    parameter = ""
+    """Their foreign key to the name, and the filter of the list of providers."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RowT]:
+        """Read names with their number of providers."""
+        counted = _count(self.links, self.parameter)
+        rows: QuerySet[RowT] = super().get_queryset(request).annotate(provider_count=counted)
+        return rows
+
+    is_standard_badge = shown("origin", lambda row: origin_badge(is_standard=row.is_standard))
+
+    @admin.display(description="used by", ordering="provider_count")
+    def used_by(self, row: Any) -> SafeString:
+        """Link to the providers that have it."""
+        url = list_url("placement.resourceprovider", **{self.parameter: row.name})
+        return text_link(url, count_text(row.provider_count, "providers"))
+
+
 @admin.register(Trait)
-class TraitAdmin(SystemOwnedAdmin[Trait]):
+class TraitAdmin(NameAdmin[Trait]):
     """Traits and how many providers have them."""
 
     owner_note = (
@@ -292,16 +318,9 @@ class TraitAdmin(SystemOwnedAdmin[Trait]):
         "clients of the Placement API."
     )
     list_before_template = "admin/trait_list_before.html"
-    list_display = ("name", "is_standard_badge", "used_by")
-    list_filter = (OriginOfNameFilter,)
-    search_fields = ("name",)
     ordering = ("name",)
     page_columns = ("name", "is_standard_badge", "used_by", "created_at")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Trait]:
-        """Read traits with their number of providers."""
-        rows: QuerySet[Trait] = super().get_queryset(request)
-        return rows.annotate(provider_count=_count(ProviderTrait, "trait"))
+    links, parameter = ProviderTrait, "trait"
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -310,42 +329,17 @@ class TraitAdmin(SystemOwnedAdmin[Trait]):
         context = {**(extra_context or {}), "unknown_traits": flavors_with_unknown_traits()}
         return super().changelist_view(request, context)
 
-    is_standard_badge = shown("origin", lambda row: origin_badge(is_standard=row.is_standard))
-
-    @admin.display(description="used by", ordering="provider_count")
-    def used_by(self, row: Trait) -> SafeString:
-        """Link to the providers that have it."""
-        count = getattr(row, "provider_count", 0)
-        url = list_url("placement.resourceprovider", trait=row.name)
-        return text_link(url, count_text(count, "providers"))
-
 
 @admin.register(ResourceClass)
-class ResourceClassAdmin(SystemOwnedAdmin[ResourceClass]):
+class ResourceClassAdmin(NameAdmin[ResourceClass]):
     """Resource classes and how many providers have inventory of them."""
 
     owner_note = (
         "Standard classes come with the os-resource-classes package; custom ones are made and "
         "deleted by clients of the Placement API."
     )
-    list_display = ("name", "is_standard_badge", "used_by")
-    list_filter = (OriginOfNameFilter,)
-    search_fields = ("name",)
     page_columns = ("name", "id", "is_standard_badge", "used_by", "created_at", "updated_at")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ResourceClass]:
-        """Read classes with their number of providers."""
-        rows: QuerySet[ResourceClass] = super().get_queryset(request)
-        return rows.annotate(provider_count=_count(Inventory, "resource_class"))
-
-    is_standard_badge = shown("origin", lambda row: origin_badge(is_standard=row.is_standard))
-
-    @admin.display(description="used by", ordering="provider_count")
-    def used_by(self, row: ResourceClass) -> SafeString:
-        """Link to the providers that have it."""
-        count = getattr(row, "provider_count", 0)
-        url = list_url("placement.resourceprovider", resource_class=row.name)
-        return text_link(url, count_text(count, "providers"))
+    links, parameter = Inventory, "resource_class"
 
 
 @admin.register(Aggregate)

@@ -1,11 +1,17 @@
-"""What the candidate explorer of the admin shows for a query (spec placement, 10.3)."""
+"""The candidate explorer: a query, what it finds, what removed whom (spec placement, 10.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+
 from console.base import PageData, row_url
-from console.capacity.decision_pictures import funnel_bar
+from console.charts import funnel_bar
 from core.text import NOTHING, count_text, plural
 from journal.heavy import ComputationTooLong, Length, TooManyComputations, heavy_question
 from placement.domain.candidate_explain import MOST_COUNTED, Explanation
@@ -170,3 +176,28 @@ def _candidates(
 def _providers(uuids: Collection[str]) -> Mapping[str, PageData]:
     rows = ResourceProvider.objects.filter(uuid__in=set(uuids)).only("uuid", "name")
     return {str(row.uuid): PageData(name=row.name, url=row_url(row)) for row in rows}
+
+
+QUERY_FIELD = "query"
+PERMISSION = "placement.view_resourceprovider"
+EXAMPLE = "resources=VCPU:2,MEMORY_MB:4096&required=!COMPUTE_STATUS_DISABLED"
+
+
+def candidate_explorer_url(site: AdminSite) -> URLPattern:
+    """Return the path of the explorer, for the admin of providers."""
+
+    def explorer(request: HttpRequest) -> HttpResponse:
+        if not request.user.has_perm(PERMISSION):
+            raise PermissionDenied
+        context = {
+            **site.each_context(request),
+            "title": "Candidate explorer",
+            "page": candidate_page(request.GET.get(QUERY_FIELD, "")),
+            "query_field": QUERY_FIELD,
+            "example": EXAMPLE,
+        }
+        return TemplateResponse(request, "admin/candidate_page.html", context)
+
+    return path(
+        "candidates/", site.admin_view(explorer), name="placement_resourceprovider_candidates"
+    )

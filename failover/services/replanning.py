@@ -397,7 +397,7 @@ def _in_turn(
             break
         except SoftTimeLimitExceeded:
             raise
-        except Exception:
+        except Exception:  # whatever one VM meets, the others are planned
             log.exception("failover_replan_failed", vm_uuid=vm_uuid)
             outcomes[vm_uuid] = ReplanOutcome.FAILED
             continue

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from capacity.models import ReservationAllocation
 from capacity.nova.pipelines import ensure_shipped_pipelines
-from console.failover.pictures import HeatHost, Share, heat_level, heat_map, share_bar
+from console.charts import HeatHost, Segment, heat_level, heat_map, stacked_bar
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision, FailoverReservation
 from failover.services.coverage import account_coverage
@@ -24,6 +24,10 @@ from tests.failover.drill_rows import ZoneRows, make_zone
 
 USERS = "capacity_reservationallocation"
 S3 = "rA@3{a@1,b@2} rB@4{a@1} rC@5{b@2}"
+
+
+def share(kind: str, vms: int) -> Segment:
+    return Segment(kind=kind, amount_units=vms, text=f"{vms:,}", label=kind)
 
 
 def heat_host(name: str, *, vms: int, unprotected: int = 0, rack: str = "bb1") -> HeatHost:
@@ -78,12 +82,12 @@ def test_racks_that_leave_vms_without_a_slot_come_first_then_by_number() -> None
 
 
 def test_one_vm_among_very_many_is_seen_within_the_bar() -> None:
-    picture = share_bar(
+    picture = stacked_bar(
         [
-            Share(kind="covered", vms=99_999, words="covered"),
-            Share(kind="bare", vms=1, words="bare"),
+            share("covered", 99_999),
+            share("bare", 1),
         ],
-        whole=100_000,
+        capacity_units=100_000,
         title="all",
     )
 
@@ -97,13 +101,13 @@ def test_heat_map_of_no_host_is_a_picture_too() -> None:
 
 
 def test_parts_of_a_bar_are_told_apart_without_colour() -> None:
-    picture = share_bar(
+    picture = stacked_bar(
         [
-            Share(kind="covered", vms=8, words="covered"),
-            Share(kind="bare", vms=2, words="bare"),
-            Share(kind="partly", vms=0, words="partly"),
+            share("covered", 8),
+            share("bare", 2),
+            share("partly", 0),
         ],
-        whole=10,
+        capacity_units=10,
         title="all",
     )
 
