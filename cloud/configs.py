@@ -12,6 +12,7 @@ from cloud.layout import ADDRESS, PASSWORD, REGION, ComputeHost, Layout, compute
 
 Options = Mapping[str, object]
 INSIDE: Final = Path(__file__).resolve().parent / "inside"
+CLIENT: Final = INSIDE.parents[1] / "clients" / "nova" / "headroom_nova"
 _POOL: Final = {"max_pool_size": 10, "max_overflow": 40}
 _MESSAGES: Final = {"heartbeat_timeout_threshold": 0, "rabbit_transient_quorum_queue": "false"}
 _OWN_FILTERS: Final = (
@@ -128,23 +129,30 @@ def neutron_conf(layout: Layout) -> Mapping[str, Options]:
     }
 
 
-def scheduler_options(*, asks_outside: bool) -> Options:
-    """Return the options of Nova's filters; an external scheduler is asked last and ranks."""
-    if not asks_outside:
+def scheduler_options(*, asks_headroom: bool) -> Options:
+    """Return the options of Nova's filters; Headroom is asked last and ranks."""
+    if not asks_headroom:
         return {"host_subset_size": 3, "shuffle_best_same_weighed_hosts": "true"}
     return {
         "host_subset_size": 1,
-        "enabled_filters": ",".join((*_OWN_FILTERS, "ExternalFilter")),
+        "enabled_filters": ",".join((*_OWN_FILTERS, "HeadroomFilter")),
         "available_filters": (
             "nova.scheduler.filters.all_filters",
-            "headroom_external.ExternalFilter",
+            "headroom_nova.filters.HeadroomFilter",
         ),
-        "weight_classes": "nova.scheduler.weights.all_weighers,headroom_external.ExternalWeigher",
+        "weight_classes": ",".join(
+            ("nova.scheduler.weights.all_weighers", "headroom_nova.weights.HeadroomWeigher")
+        ),
     }
 
 
-def nova_conf(layout: Layout, *, asks_outside: bool) -> Mapping[str, Options]:
-    """Return Nova's options, common to all its processes."""
+def nova_conf(layout: Layout, *, external_url: str) -> Mapping[str, Options]:
+    """Return Nova's options, common to all its processes.
+
+    Args:
+        layout: Where everything is.
+        external_url: Of Headroom's external scheduler; empty if it is not asked.
+    """
     nova = login(layout, "nova")
     return {
         "DEFAULT": {
@@ -190,7 +198,8 @@ def nova_conf(layout: Layout, *, asks_outside: bool) -> Mapping[str, Options]:
             "image_metadata_prefilter": "true",
             "max_attempts": 5,
         },
-        "filter_scheduler": scheduler_options(asks_outside=asks_outside),
+        "filter_scheduler": scheduler_options(asks_headroom=bool(external_url)),
+        "headroom": {"url": external_url, "auth_section": "placement"} if external_url else {},
         "quota": dict.fromkeys(
             ("instances", "cores", "ram", "server_groups", "server_group_members"), -1
         ),
@@ -269,13 +278,14 @@ def write_configs(layout: Layout) -> None:
         _write(layout.etc / "hosts" / f"{host.name}.conf", compute_conf(layout, host))
     (packages,) = (layout.venv / "lib").glob("python3.*/site-packages")
     shutil.copy(INSIDE / "driver.py", packages / "nova" / "virt" / "headroom.py")
-    shutil.copy(INSIDE / "external.py", packages / "headroom_external.py")
+    shutil.copytree(CLIENT, packages / CLIENT.name, dirs_exist_ok=True)
 
 
 def write_nova_conf(layout: Layout) -> None:
     """Write what all of Nova's processes read; an external address decides on the filters."""
-    asks_outside = layout.external_url_file.exists()
-    _write(layout.etc / "nova.conf", nova_conf(layout, asks_outside=asks_outside))
+    kept = layout.external_url_file
+    external_url = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    _write(layout.etc / "nova.conf", nova_conf(layout, external_url=external_url))
 
 
 def _write(path: Path, sections: Mapping[str, Options]) -> None:

@@ -295,8 +295,8 @@ def _external(exercise: Exercise) -> str:
     plans = [(exercise.api, f"asked-{index}", flavor, None) for index in range(EXTERNAL_SERVERS)]
     booted = _boot(exercise, plans)
     said = said_since(log)[before:]
-    asked = sum("external scheduler:" in line for line in said)
-    failed = sum("external scheduler failed" in line for line in said)
+    asked = sum("Headroom was asked about" in line for line in said)
+    failed = sum("Headroom did not answer" in line for line in said)
     if failed or asked < booted:
         raise CallError(f"{booted} boots, {asked} answers of Headroom, {failed} failures")
     return f"{booted} boots, {asked} answers of Headroom; {_check_allocations(exercise)}"

@@ -55,7 +55,6 @@ class Processes:
             "OS_GLANCE_CONFIG_DIR": str(etc / "glance"),
             "OS_NEUTRON_CONFIG_DIR": str(etc / "neutron"),
             "OS_NOVA_CONFIG_DIR": str(etc),
-            "HEADROOM_EXTERNAL_URL_FILE": str(self._layout.external_url_file),
         }
 
     def stop(self, name: str) -> None:

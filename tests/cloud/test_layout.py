@@ -75,7 +75,7 @@ def test_every_config_file_is_read_back_as_it_was_meant(layout: Layout) -> None:
         keystone_conf(layout),
         glance_conf(layout),
         neutron_conf(layout),
-        nova_conf(layout, asks_outside=False),
+        nova_conf(layout, external_url=""),
         compute_conf(layout, host),
     ):
         read = configparser.RawConfigParser()
@@ -90,7 +90,7 @@ def test_an_option_with_several_values_gets_a_line_for_each() -> None:
     assert ini({"a": {"x": ("1", "2"), "y": 3}}) == "[a]\nx = 1\nx = 2\ny = 3\n"
 
 
-def test_only_a_scheduler_that_asks_outside_has_the_external_filter_last() -> None:
-    asking = scheduler_options(asks_outside=True)
-    assert str(asking["enabled_filters"]).endswith(",ExternalFilter")
-    assert "enabled_filters" not in scheduler_options(asks_outside=False)
+def test_only_a_scheduler_that_asks_headroom_has_its_filter_last() -> None:
+    asking = scheduler_options(asks_headroom=True)
+    assert str(asking["enabled_filters"]).endswith(",HeadroomFilter")
+    assert "enabled_filters" not in scheduler_options(asks_headroom=False)
