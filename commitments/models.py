@@ -363,8 +363,9 @@ class SlotCheck(models.Model):
     """The last look at the VMs in the slots of a zone: one row per zone (spec commitments, 9).
 
     ``snapshot`` and ``snapshot_xmin`` say from which state of the database the next look follows
-    changes. ``listed_vms`` is the length of the VM list at the last run that trusted it. Writer:
-    ``commitments.services.verification``.
+    changes. ``listed_vms`` is the length of the VM list at the last run that trusted it, or when an
+    operator accepted what an import took away. Writers: ``commitments.services.verification``,
+    ``vm_list``.
     """
 
     zone = models.CharField(max_length=255, unique=True)

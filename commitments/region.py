@@ -36,11 +36,13 @@ from commitments.services.limes import (
 from commitments.services.repair import count_due_commitments, repair_due_commitments
 from commitments.services.rows import spec_record
 from commitments.services.verification import verify_slots, zones_with_slots
+from commitments.services.vm_list import accept_vm_lists
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
+from hosts.region.servers import SERVERS
 from journal.clock import database_now
 from journal.errors import NotReady
 from journal.models import Outbox
@@ -70,6 +72,7 @@ def register(registry: Registry) -> None:
     registry.add_writer(Step(order=90, name="commitments", run=_write_commitments))
     # Before flavor groups are refreshed: a group that only these refer to goes with them.
     registry.add_writer(Step(order=58, name="prune commitments", run=_prune_commitments))
+    registry.add_finisher(Step(order=90, name="accepted VM lists", run=_accept_vm_lists))
     registry.add_follow_up(Step(order=50, name="slots", run=_place))
     registry.add_follow_up(Step(order=60, name="VMs in slots", run=_verify_slots))
     registry.add_witness("commitments", recorded_import)
@@ -390,6 +393,12 @@ def _place(run: ImportRun) -> None:
     if report.skipped:
         zones = ", ".join(report.skipped)
         run.report.notes.append(f"zones in use by others, placed later by the workers: {zones}")
+
+
+def _accept_vm_lists(run: ImportRun) -> None:
+    """Tell the looks at slots what an operator accepted, so that it need not be said twice."""
+    if run.options.accepts_shrink and run.prunes(SERVERS):
+        accept_vm_lists()
 
 
 def _verify_slots(run: ImportRun) -> None:

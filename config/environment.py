@@ -302,8 +302,26 @@ class Environment(BaseSettings):
         if self.allocation_source == "hypervisor":
             message = "allocation_source: hypervisor needs the bridge, which is not there yet"
             raise ValueError(message)
-        if self.allocation_source == "placement" and not self.placement.host_providers:
-            message = "allocation_source: placement needs PLACEMENT__HOST_PROVIDERS"
+        return self
+
+    @model_validator(mode="after")
+    def _sources_agree(self) -> Self:
+        placement = self.placement
+        if not placement.host_providers:
+            needing = {
+                "allocation_source: placement": self.allocation_source == "placement",
+                "placement__host_capacity: it": placement.host_capacity,
+                "placement__hide_fully_held: it": placement.hide_fully_held,
+            }
+            for name, is_chosen in needing.items():
+                if is_chosen:
+                    message = f"{name} needs PLACEMENT__HOST_PROVIDERS"
+                    raise ValueError(message)
+        if placement.host_capacity and placement.host_inventories == "host":
+            message = (
+                "placement__host_capacity: it takes what nova-compute reports, which "
+                "PLACEMENT__HOST_INVENTORIES=host refuses"
+            )
             raise ValueError(message)
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from django.contrib.postgres.fields import ArrayField
@@ -10,6 +11,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.dateparse import parse_datetime
 
 from hosts.domain.readiness import hindering_conditions
 from journal.models import FollowedModel, TouchedField, TrackedModel
@@ -44,6 +46,15 @@ class Region(models.Model):
 
     def __str__(self) -> str:
         return self.name or "region"
+
+    @property
+    def listed_at(self) -> datetime | None:
+        """When the lists were taken, where the file says so."""
+        try:
+            taken_at = parse_datetime(self.taken_at)
+        except ValueError:
+            return None
+        return taken_at.replace(tzinfo=taken_at.tzinfo or UTC) if taken_at else None
 
 
 class Domain(TrackedModel):

@@ -47,5 +47,12 @@ def unbelieved_zones() -> dict[str, str]:
     return {zone: reason for zone, reason in sorted(refusals.items()) if reason}
 
 
+def accept_vm_lists() -> None:
+    """Believe every zone's VM list as it is now: an operator accepted what an import took away."""
+    known = SlotCheck.objects.exclude(listed_vms__isnull=True).order_by("zone")
+    for zone in known.values_list("zone", flat=True):
+        SlotCheck.objects.filter(zone=zone).update(listed_vms=count_listed_vms(zone))
+
+
 def _has_hosts(zone: str) -> bool:
     return Host.objects.filter(zone=zone).exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ from django.db import transaction
 
 from capacity.locks import LockSpace, take_lock
 from core.statements import fetch, run
+from hosts.models import Region
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange
@@ -168,7 +170,8 @@ SELECT g.uuid::text, g.name, 'without providers, made ' || g.created_at::date, g
    AND g.created_at < now() - make_interval(days => %(aggregate_days)s)
  ORDER BY g.id
 """
-# Only consumers on trees of hosts that we know, and only while any VM is known at all.
+# Only consumers on trees of hosts that we know, and only while any VM is known at all. One that
+# changed after the VM list was taken cannot be in it.
 ORPHAN_SQL = """
 SELECT k.uuid::text, j.external_id,
        string_agg(c.name || ' ' || a.used || ' of ' || p.name, ', ' ORDER BY p.name, c.id), k.id
@@ -180,7 +183,8 @@ SELECT k.uuid::text, j.external_id,
   JOIN placement_provider root ON root.id = p.root_id
   JOIN placement_resource_class c ON c.id = a.resource_class_id
  WHERE coalesce(t.name, 'INSTANCE') = 'INSTANCE'
-   AND k.updated_at < now() - make_interval(hours => %(orphan_hours)s)
+   AND k.updated_at < least(now() - make_interval(hours => %(orphan_hours)s),
+                            %(listed_at)s::timestamptz)
    AND EXISTS (SELECT FROM hosts_instance)
    AND NOT EXISTS (SELECT FROM hosts_instance v WHERE v.openstack_id = k.uuid::text)
    AND EXISTS (SELECT FROM hosts_host h
@@ -188,12 +192,16 @@ SELECT k.uuid::text, j.external_id,
  GROUP BY k.id, j.id
  ORDER BY k.id
 """
+# A VM whose allocations were given back after the list was taken is gone, whatever the list says.
 MISSING_SQL = """
 SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' || p.uuid, 0
   FROM hosts_instance v
   JOIN hosts_host h ON h.id = v.host_id
   JOIN placement_provider p ON p.name = h.name
  WHERE NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid::text = v.openstack_id)
+   AND NOT EXISTS (SELECT FROM placement_allocation_event e
+                    WHERE e.created_at >= %(listed_at)s::timestamptz
+                      AND e.consumer_uuid::text = v.openstack_id)
  ORDER BY v.openstack_id
 """
 # Nova asks for the trait with every VM of the flavor, is answered 400, and finds no host.
@@ -276,12 +284,19 @@ def flavors_with_unknown_traits() -> tuple[Finding, ...]:
     )
 
 
+def list_taken_at() -> datetime | None:
+    """Return when the VM list was taken; None where it does not say so."""
+    region = Region.objects.first()
+    return region.listed_at if region else None
+
+
 def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
     """Return everything that is wrong, kind by kind, in order of rows."""
     known = limits or AuditLimits()
     parameters: dict[str, Any] = {  # Any: SQL parameters
         "orphan_hours": known.orphan_hours,
         "aggregate_days": known.aggregate_days,
+        "listed_at": list_taken_at(),
     }
     return tuple(
         Finding(kind=kind, subject=row[0], name=row[1], detail=row[2], row_id=row[3])

@@ -242,6 +242,9 @@ class TestSmallZone:
         path = edited(REGION, tmp_path, keeping(0))
         assert load(path, prune=True, accepts_shrink=True).refusals == {}
         assert not Instance.objects.filter(host__zone="az-c").exists()
+        checked = verify_slots(actor=ACTOR, request_id="r", is_full=True)
+        assert checked.refused == {}, "said once, to the import"
+        assert not is_firing("VmListRefused")
 
     def test_vms_that_moved_to_another_zone_are_not_missed(self, tmp_path: Path) -> None:
         def move(content: Json) -> None:

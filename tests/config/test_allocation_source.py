@@ -35,3 +35,38 @@ def test_others_stop_the_start_with_one_line(variables: dict[str, str], told: st
     assert told in str(caught.value)
     assert str(caught.value).startswith(NAME)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "name", "told"),
+    [
+        pytest.param(
+            {"HOST_CAPACITY": "true", "HOST_PROVIDERS": "false"},
+            "HOST_CAPACITY",
+            "needs PLACEMENT__HOST_PROVIDERS",
+            id="capacity of hosts without providers",
+        ),
+        pytest.param(
+            {"HIDE_FULLY_HELD": "true", "HOST_PROVIDERS": "false"},
+            "HIDE_FULLY_HELD",
+            "needs PLACEMENT__HOST_PROVIDERS",
+            id="hidden hosts without providers",
+        ),
+        pytest.param(
+            {"HOST_CAPACITY": "true", "HOST_INVENTORIES": "host"},
+            "HOST_CAPACITY",
+            "PLACEMENT__HOST_INVENTORIES=host refuses",
+            id="each from the other",
+        ),
+        pytest.param({"SUBTRACT_HELD": "true"}, "SUBTRACT_HELD", "unknown", id="locked owners out"),
+    ],
+)
+def test_settings_that_contradict_each_other_stop_the_start(
+    variables: dict[str, str], name: str, told: str
+) -> None:
+    prefix = "HEADROOM_PLACEMENT__"
+    with pytest.raises(ConfigurationError) as caught:
+        load_environment(BASE | {prefix + key: text for key, text in variables.items()})
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(prefix + name)
+    assert "\n" not in str(caught.value)

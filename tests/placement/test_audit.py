@@ -11,10 +11,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
+from hosts.models import Region
 from journal.models import AuditEntry
 from placement.models import (
     Aggregate,
     Allocation,
+    AllocationEvent,
     Change,
     Consumer,
     Inventory,
@@ -219,7 +221,7 @@ def test_the_number_of_queries_does_not_grow_with_rows(
     find_problems()
 
     connection.force_debug_cursor = False
-    assert len(connection.queries_log) - before == len(Kind)
+    assert len(connection.queries_log) - before == len(Kind) + 1, "and the time of the VM list"
 
 
 @pytest.mark.parametrize(
@@ -242,3 +244,46 @@ def test_flavors_that_ask_for_a_trait_that_nobody_created_are_reported(
     assert told == [
         (Kind.UNKNOWN_TRAIT, "m1", f"asks for trait {name}, which nobody created") for name in found
     ]
+
+
+def list_from(*, hours: int) -> None:
+    """Say how old the VM list is."""
+    taken_at = timezone.now() - timedelta(hours=hours)
+    Region.objects.create(taken_at=taken_at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def test_who_claimed_after_the_list_was_taken_is_no_orphan() -> None:
+    host = make_provider("h1", inventories={"VCPU": 8})
+    factories.make_vm(host=factories.make_host("h1"))
+    consumer = allocate(uuid4(), {host: {"VCPU": 1}})
+    list_from(hours=72)
+    age(consumer, hours=71)
+    assert Kind.ORPHAN not in kinds()
+    age(consumer, hours=73)
+    assert Kind.ORPHAN in kinds()
+
+
+@pytest.mark.parametrize(("hours", "is_missing"), [(1, False), (3, True)])
+def test_a_vm_that_was_deleted_after_the_list_was_taken_is_not_missing(
+    hours: int, is_missing: bool
+) -> None:
+    host = make_provider("h1", inventories={"VCPU": 8})
+    vm = factories.make_vm(host=factories.make_host("h1", openstack_id=str(host.uuid)))
+    list_from(hours=2)
+    AllocationEvent.objects.create(
+        created_at=timezone.now() - timedelta(hours=hours),
+        consumer_uuid=UUID(vm.openstack_id),
+        provider_uuid=host.uuid,
+        resource_class="VCPU",
+        amount=0,
+        previous=1,
+        actor="nova",
+        request_id="req-1",
+    )
+    assert (Kind.MISSING in kinds()) is is_missing
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-02-31T25:00:00Z"])
+def test_a_list_without_a_time_is_taken_for_the_present(text: str) -> None:
+    region = Region.objects.create(taken_at=text)
+    assert region.listed_at is None
