@@ -17,7 +17,6 @@ def check_pipelines(
     **kwargs: Any,  # Any: Django's own signature
 ) -> list[CheckMessage]:
     """Warn of pipelines that let slots or VMs where they may not run; nothing without tables."""
-    del kwargs
     if not databases:
         return []
     try:

@@ -122,11 +122,9 @@ class CommitmentFigures(Protocol):
             zone: Availability zone.
             unit_bytes: Flavor group to the memory of its smallest flavor; others are left out.
         """
-        ...
 
     def zones_changed_since(self, positions: Sequence[ZonePosition]) -> set[str]:
         """Return the zones whose commitments changed since their position."""
-        ...
 
 
 _commitment_figures: dict[str, CommitmentFigures] = {}
@@ -232,7 +230,6 @@ class CommitmentTracker(Protocol):
         Returns:
             The class of the placement.
         """
-        ...
 
     def refused(self, vm: TrackedPlacement, *, input_hosts: Collection[str] | None) -> str:
         """Return the class of a refusal.
@@ -241,11 +238,9 @@ class CommitmentTracker(Protocol):
             vm: The VM.
             input_hosts: Hosts after candidate gathering; None means all.
         """
-        ...
 
     def quota_facts(self, project_id: str, zone: str, group: str) -> QuotaFacts:
         """Return a project's quota and active memory commitments, without its usage."""
-        ...
 
     def payg_usage(self, project_id: str, zone: str) -> Mapping[str, int]:
         """Return what the project uses in the zone that no commitment covers, as quota rows say it.
@@ -253,7 +248,6 @@ class CommitmentTracker(Protocol):
         Returns:
             Mapping resource name -> GiB of memory, cores or instances; unused ones may be missing.
         """
-        ...
 
 
 _commitment_trackers: dict[str, CommitmentTracker] = {}
@@ -278,7 +272,6 @@ class EvacuationGuide(Protocol):
         Called once for every request to evacuate a VM; may note that the evacuation has begun, in
         a transaction of its own.
         """
-        ...
 
 
 _evacuation_guides: dict[str, EvacuationGuide] = {}

@@ -22,7 +22,6 @@ def check_ram_units(
 
     Says nothing while there are no flavor groups, or no tables yet.
     """
-    del kwargs
     if not databases:
         return []
     try:

@@ -73,7 +73,6 @@ class Collector(TestResult):
 
     def addExpectedFailure(self, test: TestCase, err: object) -> None:  # noqa: N802 - unittest's
         """Remember a failure that the file declares as expected."""
-        del err
         self._keep(test, "passed", "expected failure")
 
     def addUnexpectedSuccess(self, test: TestCase) -> None:  # noqa: N802 - unittest's name

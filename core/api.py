@@ -9,6 +9,7 @@ have a leaner dispatch and their contract's list of errors (:mod:`placement.api.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -120,7 +121,6 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Run the checks that come before the handler; DRF itself checks the method last."""
-        del args
         self.actor = authenticate(self.http_request)
         authorise(self.actor, self.rule, kwargs)
         if self.checks_method_first and str(request.method).lower() not in self.http_method_names:
@@ -172,9 +172,9 @@ class ApiView(APIView):
             exc_info=failure.raised,
         )
 
+    @abstractmethod
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the answer to an error, without the headers it asks for."""
-        raise NotImplementedError
 
 
 class JsonErrorView(ApiView):

@@ -81,11 +81,9 @@ class NovaReader(Protocol):
         self, *, vm_uuid: str | None = None, project_id: str | None = None
     ) -> Sequence[ServerRecord]:
         """Return servers in order: all, one, or those of a project."""
-        ...
 
     def flavors(self) -> Sequence[FlavorRecord]:
         """Return all flavors."""
-        ...
 
 
 class DatabaseReader:
@@ -134,29 +132,23 @@ class VMSource(Protocol):
 
     def list_vms(self) -> list[VM]:
         """Return every VM with a host and a known flavor."""
-        ...
 
     def list_vms_by_project(self, project_id: str) -> list[VM]:
         """Return the VMs of one project, by the same rule."""
-        ...
 
     def list_vms_on_hosts(
         self, hosts: Sequence[ReportingHost], *, trust_host_location: bool
     ) -> list[VM]:
         """Return the VMs that run on hosts; see :func:`hosts.domain.vm_list.vms_on_hosts`."""
-        ...
 
     def get_vm(self, vm_uuid: str) -> VM | None:
         """Return a VM; None if it does not exist, has no host, or its flavor is unknown."""
-        ...
 
     def is_server_active(self, vm_uuid: str) -> bool:
         """Return whether a server is there and not deleted."""
-        ...
 
     def get_deleted_vm_info(self, vm_uuid: str) -> DeletedVM | None:
         """Return what is known of a server that may be gone; None without a row."""
-        ...
 
 
 class DatabaseVMSource:

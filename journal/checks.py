@@ -11,7 +11,6 @@ from django.core.checks import CheckMessage, Warning, register  # noqa: A004 - D
 @register("security")
 def check_plain_tokens(**kwargs: Any) -> list[CheckMessage]:  # Any: Django's own signature
     """Warn of static tokens that stand readable in the environment of a production process."""
-    del kwargs
     environment = settings.HEADROOM
     plain = sorted(known.name for known in environment.plain_tokens)
     if environment.debug or environment.auth != "token" or not plain:

@@ -139,11 +139,6 @@ def check_beat() -> CheckResult:
     return CheckResult(name=BEAT, is_ok=is_ok, detail=detail)
 
 
-def forget_applied_migrations() -> None:
-    """Look at the migrations again at the next check."""
-    _migrations_applied.clear()
-
-
 @lru_cache(maxsize=4)
 def _broker(url: str) -> redis.Redis:
     return redis.Redis.from_url(

@@ -73,7 +73,6 @@ class TokenValidator(Protocol):
         Raises:
             KeystoneUnavailable: Keystone cannot be asked.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +268,6 @@ class MiddlewareValidator:
 
 def _accepted(environ: WSGIEnvironment, start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Answer a request that the middleware let through."""
-    del environ
     start_response("200 OK", [("Content-Length", "0")])
     return [b""]
 

@@ -56,7 +56,6 @@ def locked_out(
 
     It says nothing of the user, who need not exist.
     """
-    del original, credentials
     LOCKED_OUT_LOGINS.inc()
     seconds = settings.HEADROOM.admin.lockout_seconds
     context = {"title": "Too many failed logins", "minutes": -(-seconds // 60)}

@@ -44,7 +44,6 @@ class ScrapeCollector(Protocol):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics as of now; may raise ``DatabaseError``."""
-        ...
 
 
 class _Scrape:

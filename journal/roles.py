@@ -30,7 +30,6 @@ ROLES: Final[Mapping[str, Q]] = {
 
 def keep_roles(app_config: AppConfig, **kwargs: Any) -> None:  # Any: Django's own signature
     """Give each role the permissions of an app that was just migrated."""
-    del kwargs
     if app_config.label not in {*APPS, ACCOUNTS}:
         return
     for name, wanted in ROLES.items():

@@ -24,22 +24,18 @@ class AccessToken(Protocol):
     @property
     def name(self) -> str:
         """Who holds it."""
-        ...
 
     @property
     def roles(self) -> tuple[str, ...]:
         """What they may do."""
-        ...
 
     @property
     def project_id(self) -> str:
         """Project that Placement's rules compare; may be empty."""
-        ...
 
     @property
     def digest(self) -> bytes:
         """SHA-256 of the token."""
-        ...
 
 
 class TokenFile:

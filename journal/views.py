@@ -29,7 +29,6 @@ def livez(request: HttpRequest) -> HttpResponse:
     Our web server answers this and ``/readyz`` itself, from all that it knows of its workers; these
     views are for other servers.
     """
-    del request
     return HttpResponse("ok", content_type=PLAIN_TEXT)
 
 
@@ -37,7 +36,6 @@ def livez(request: HttpRequest) -> HttpResponse:
 @never_cache
 def readyz(request: HttpRequest) -> HttpResponse:
     """Say whether the database is there and migrated; 503 with what is not."""
-    del request
     is_ready, page = shown_checks(check_ready())
     return _json(page, status=200 if is_ready else 503)
 
@@ -46,7 +44,6 @@ def readyz(request: HttpRequest) -> HttpResponse:
 @never_cache
 def statusz(request: HttpRequest) -> HttpResponse:
     """Tell the state of everything that tasks need as well; for people, never a refusal."""
-    del request
     is_well, page = shown_checks(check_status())
     return _json({"ok": is_well, "checks": page["checks"]}, status=200)
 
@@ -77,7 +74,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 def plain_bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer a request that Django refused before any view saw it, such as an unknown host."""
-    del request, exception
     return HttpResponse("Bad request", content_type=PLAIN_TEXT, status=400)
 
 
@@ -86,7 +82,6 @@ def plain_server_error(request: HttpRequest) -> HttpResponse:
 
     Django calls this while it handles the error.
     """
-    del request
     error = sys.exc_info()[1]
     away = None if error is None else as_unavailable(error)
     if away is not None:

@@ -18,7 +18,6 @@ RULE_PREFIX: Final = "placement:"
 @register(TAG)
 def check_policy_file(**kwargs: Any) -> list[CheckMessage]:  # Any: Django's own signature
     """Report a policy file that cannot be used, and rules in it that nothing asks for."""
-    del kwargs
     name = settings.HEADROOM.placement.policy_file
     if not name:
         return []

@@ -37,5 +37,4 @@ def placement_first(application: Application) -> Application:
 
 
 def _elsewhere(request: HttpRequest) -> HttpResponse:
-    del request
     return HttpResponseNotFound()

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
-from scheduling.decision import Candidate, StepRemoval
+from scheduling.decision import Candidate
 from scheduling.engine import Batch, PipelineRunError, check_placeable, table_for
 from scheduling.evaluation import Clock, Evaluation, Pipeline
 from scheduling.filters.base import StepEvent
@@ -23,8 +23,6 @@ from scheduling.table import HostTable
 from scheduling.weighing_text import WeighedHost, weighing_text
 
 _MOST_NAMES = 10
-REASON_SUCCEEDED = "PipelineRunSucceeded"
-REASON_FAILED = "PipelineRunFailed"
 
 
 class InvalidOptionsError(ValueError):
@@ -147,23 +145,9 @@ class DecisionRecord:
         return self.request.intent.value if self.request.intent else "Unknown"
 
     @property
-    def ready(self) -> tuple[bool, str, str]:
-        """Return status, reason and message of the condition Ready."""
-        reason = REASON_FAILED if self.failure else REASON_SUCCEEDED
-        return not self.failure, reason, self.failure
-
-    @property
     def target_host(self) -> str | None:
         """Return the first host of the answer."""
         return self.names[self.ordered_rows[0]] if self.ordered_rows else None
-
-    @property
-    def removals(self) -> tuple[StepRemoval, ...]:
-        """Return how many hosts each filter removed."""
-        return tuple(
-            StepRemoval(step=trace.step, removed=trace.removed_count, remaining=trace.remaining)
-            for trace in self.filters
-        )
 
     @property
     def step_seconds(self) -> tuple[tuple[str, float], ...]:

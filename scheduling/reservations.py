@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from scheduling.overlaid import Overlaid
-from scheduling.resources import ZERO, ResourceVector
 from scheduling.rows import ReservationRow
 
 KIND_COMMITTED = "committed"
@@ -106,31 +105,6 @@ class ReservationIndex:
 
 
 NO_RESERVATIONS = ReservationIndex()
-
-
-def blocks_by_host(
-    reservations: Iterable[ReservationRow],
-) -> Mapping[str, Mapping[str, ResourceVector]]:
-    """Return what reservations block, as the columns of the host table hold it.
-
-    Everything blocks its target and its observed host, also a slot of no resource group: the
-    ledger counts it. Of the in-flight blocks of one placement one counts per host.
-
-    Returns:
-        Host name -> kind -> sum of blocks.
-
-    Source: spec scheduling, 7.11 step B, rules 2 and 4; 16.3.
-    """
-    blocks: dict[str, dict[str, ResourceVector]] = {}
-    seen_placements: set[tuple[str, str]] = set()
-    for row in sorted(reservations, key=lambda row: row.reservation_id):
-        for host in row.hosts():
-            if row.placement_id and (row.placement_id, host) in seen_placements:
-                continue
-            seen_placements.add((row.placement_id, host))
-            kinds = blocks.setdefault(host, {})
-            kinds[row.kind] = kinds.get(row.kind, ZERO) + row.blocked
-    return blocks
 
 
 def _committed_keys(row: ReservationRow) -> tuple[tuple[str, str], ...]:

@@ -28,7 +28,6 @@ class ExplainView(ProblemView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return per host the first filter that removes it, scores, and details; writes nothing."""
-        del request
         call = parse_nova_call(self.body())
         options = replace(
             call.options,

@@ -30,7 +30,6 @@ class NovaExternalView(JsonErrorView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return the hosts for a VM, best first."""
-        del request
         call = adjusted_call(parse_nova_call(self.body()))
         request_id = request_id_of(self.http_request)
         if REQUEST_ID_PATTERN.fullmatch(call.caller_request_id):

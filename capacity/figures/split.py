@@ -89,14 +89,6 @@ class SplitResult:
     unassigned_memory_bytes: Int64Column
     unassigned_vcpus: Int64Column
 
-    @property
-    def unassigned(self) -> ResourceVector:
-        """Return the sum of what is left on candidates."""
-        return ResourceVector(
-            memory_bytes=int(self.unassigned_memory_bytes.sum()),
-            vcpus=int(self.unassigned_vcpus.sum()),
-        )
-
 
 def group_totals(flavors: Sequence[FlavorSlots]) -> ResourceVector:
     """Return the capacity of a group: the largest memory and the largest cores of its flavors.

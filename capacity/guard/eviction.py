@@ -14,8 +14,6 @@ _SEARCH_LIMIT = 50_000
 _CLASS_LIMIT = 400
 """Kinds of slots up to which the search is tried at all; it goes one level deep for each."""
 
-_DECILES = 10
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictableSlot:
@@ -293,17 +291,3 @@ def _freed(slots: Iterable[EvictableSlot]) -> ResourceVector:
 
 def _minimum(left: ResourceVector, right: ResourceVector) -> ResourceVector:
     return left - (left - right).clamped()
-
-
-def _by_unused_share(slot: EvictableSlot) -> tuple[int, int, int]:
-    """Return the key by which slots with VMs go: tenths unused, most first, then the smallest."""
-    return (
-        -_tenths(slot.blocked.memory_bytes, slot.slot.memory_bytes),
-        -_tenths(slot.blocked.vcpus, slot.slot.vcpus),
-        slot.slot.memory_bytes,
-    )
-
-
-def _tenths(unused: int, total: int) -> int:
-    """Return the unused share in tenths, rounded down; 0 for a slot without that resource."""
-    return unused * _DECILES // total if total else 0

@@ -81,8 +81,3 @@ class OwnerMap:
         kept = zip(self.children[stays].tolist(), self.owners[stays].tolist(), strict=True)
         changed = ((child, owner) for child, owner in overlay.items() if owner is not None)
         return OwnerMap.from_pairs((*kept, *changed))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the columns in bytes."""
-        return self.children.nbytes + self.owners.nbytes

@@ -69,7 +69,6 @@ class InfoView(LiquidView):
 
     def get(self, request: Request) -> HttpResponse:
         """Return the ServiceInfo."""
-        del request
         return json_answer(current_service_info().payload)
 
 
@@ -156,5 +155,4 @@ class ChangeCommitmentsView(LiquidView):
 @csrf_exempt
 def unknown_path(request: HttpRequest, **_: str) -> HttpResponse:
     """Answer every other path of the API, without redirect."""
-    del request
     return text_response("Not found", status=404)

@@ -37,7 +37,6 @@ class WhatIfView(ProblemView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return the decisions, and for a refusal what would fit."""
-        del request
         with heavy_question():
             answer = prepare_what_if(parse_question(self.body()), now=database_now())
             content = computed_apart(lambda: orjson.dumps(answer_document(answer())))

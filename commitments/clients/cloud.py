@@ -53,7 +53,6 @@ class Cloud(Protocol):
         Raises:
             CloudUnavailable: the list could not be read to its end.
         """
-        ...
 
     def list_commitments(self, projects: Sequence[CloudProject]) -> Iterator[ProjectAnswer]:
         """Yield what Limes says of each project, in any order.
@@ -61,4 +60,3 @@ class Cloud(Protocol):
         A project that cannot be read has an ``error``; this never raises because of one. Projects
         that were not asked about, because too many others failed, are left out.
         """
-        ...

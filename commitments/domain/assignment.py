@@ -18,27 +18,6 @@ _OLDEST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignableVM:
-    """A VM that a commitment may cover.
-
-    Attributes:
-        uuid: Server uuid.
-        zone: Its availability zone.
-        group: Its flavor group; empty when its flavor is in none.
-        memory_bytes: Its memory.
-        vcpus: Its vCPUs.
-        created_at: When it was created; None counts as oldest.
-    """
-
-    uuid: str
-    zone: str
-    group: str
-    memory_bytes: int
-    vcpus: int
-    created_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UsableCommitment:
     """A commitment that is in force, as it was accepted.
 
@@ -77,14 +56,6 @@ class CoveredUsage:
 NOTHING_COVERED = CoveredUsage()
 
 
-def vms_in_order(vms: Iterable[AssignableVM]) -> tuple[AssignableVM, ...]:
-    """Return VMs as they are served: oldest first, then most memory, then uuid.
-
-    Source: spec commitments, 14.3.
-    """
-    return tuple(sorted(vms, key=lambda vm: (vm.created_at or _OLDEST, -vm.memory_bytes, vm.uuid)))
-
-
 def commitments_in_order(
     commitments: Iterable[UsableCommitment],
 ) -> tuple[UsableCommitment, ...]:
@@ -107,7 +78,8 @@ def assign_in_order(
     once for cores. Costs the VMs, plus sizes times commitments of one place.
 
     Args:
-        vms_by_place: Mapping (zone, flavor group) -> VMs in the order of :func:`vms_in_order`.
+        vms_by_place: Mapping (zone, flavor group) -> VMs, oldest first, then most memory,
+            then uuid (14.3).
         commitments: The usable commitments of the project, in any order.
 
     Returns:

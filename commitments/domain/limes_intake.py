@@ -99,7 +99,6 @@ class Understanding(Protocol):
 
     def __call__(self, record: LimesRecord) -> Converted | Skipped:
         """Return it converted, or why not."""
-        ...
 
 
 def take_in(

@@ -40,7 +40,6 @@ class LimesWire(Protocol):
             project_id: Project that was asked about.
             domain_id: Its domain.
         """
-        ...
 
 
 class LimesListing(LimesWire, Protocol):
@@ -56,11 +55,9 @@ class LimesListing(LimesWire, Protocol):
 
     def commitments_path(self, *, project_id: str, domain_id: str) -> str:
         """Return where the commitments of a project are listed, below the version's address."""
-        ...
 
     def listed(self, document: Json) -> list[dict[str, Json]] | None:
         """Return the commitments of an answer, None when it has another shape."""
-        ...
 
 
 class _VersionOne:

@@ -145,25 +145,9 @@ class SlotPlan:
         return len(self.creates)
 
     @property
-    def deleted(self) -> int:
-        """How many surplus slots are deleted."""
-        return len(self.delete_ids)
-
-    @property
-    def repaired(self) -> int:
-        """How many slots are replaced or get new metadata."""
-        replaced = len(self.repair_ids) + len(self.renew_ids) + len(self.cut_ids)
-        return replaced + len(self.updates)
-
-    @property
     def removed_ids(self) -> tuple[int, ...]:
         """All slots to delete."""
         return self.repair_ids + self.delete_ids + self.renew_ids + self.cut_ids
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not (self.removed_ids or self.creates or self.shrinks or self.updates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,11 +37,6 @@ def install_arguments(requirements: Path) -> list[str]:
     return ["install", "--require-hashes", "--no-deps", "-r", str(lock_of(requirements))]
 
 
-def normalised(name: str) -> str:
-    """Return a package's name as indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def entry(lock: Path, requirement: str) -> str:
     """Return the lines of one package, with its hashes.
 

@@ -45,7 +45,6 @@ class Inline:
         self, callback: Callable[..., object], *arguments: object, context: object = None
     ) -> None:
         """Call it."""
-        del context
         callback(*arguments)
 
     call_soon_threadsafe = call_soon
@@ -67,7 +66,6 @@ class UnreadInput(io.RawIOBase):
         Raises:
             OSError: always.
         """
-        del buffer
         message = "the body was not read"
         raise OSError(message)
 

@@ -79,7 +79,6 @@ class _Head:
     def __call__(
         self, status: str, headers: list[tuple[str, str]], exc_info: object = None
     ) -> None:
-        del exc_info
         self.status = int(status[:3])
         self.headers = headers
 

@@ -47,7 +47,6 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
         target: Callable[..., None],
         callback_loader: Any,  # Any: granian's
     ) -> WorkerProcess:
-        del target
         number = self.board.claim()
         if not self.bind_uds:
             self._shd = self._queues[idx]
@@ -66,7 +65,6 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
         delay: float = 0,
     ) -> None:
         """Replace workers one by one: the new one serves before the old one is told to end."""
-        del delay
         for idx in workers:
             if self.interrupt_signal:
                 return

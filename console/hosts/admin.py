@@ -202,7 +202,6 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
         self, request: HttpRequest, obj: PlannedHostChange, form: object, change: object
     ) -> None:
         """Save through the service, which audits."""
-        del form, change
         save_planned_change(obj, actor=request_actor(request), request_id=request_id_of(request))
 
     def delete_model(self, request: HttpRequest, obj: PlannedHostChange) -> None:

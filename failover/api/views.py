@@ -52,7 +52,6 @@ class SimulationView(FailoverView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return what the loss of hosts, racks and zones would do; writes nothing."""
-        del request
         node = parse_json(self.body())
         policy, failure = _policy(node), _failure(node.member("failed"))
         explain = node.member("explain")
@@ -74,7 +73,6 @@ class DrainCheckView(FailoverView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return whether hosts may be drained together; writes nothing."""
-        del request
         names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
         with heavy_question():
             answer = check_drain(names, now=database_now(), computed=computed_apart)
@@ -119,7 +117,6 @@ class RebalancesView(FailoverView):
         Raises:
             InvalidInput: there is no such zone.
         """
-        del request
         node = parse_json(self.body())
         zone = node.member("zone").text(max_length=LONGEST_NAME)
         steps = _steps(node.member("steps"))
@@ -167,7 +164,6 @@ class ReplansView(FailoverView):
         Raises:
             InvalidInput: no VM is named.
         """
-        del request
         node = parse_json(self.body())
         vm_uuid = node.member("vm").text(max_length=LONGEST_UUID)
         if not vm_uuid:

@@ -161,11 +161,6 @@ class BlastRadius:
     slots: int
     slot_users: int
 
-    @property
-    def touched_vms(self) -> int:
-        """VMs that are down or lose coverage."""
-        return self.vms + self.slot_users
-
 
 def blast_radius(state: DrillState, host: str) -> BlastRadius:
     """Return what the loss of one host would cost (spec failover, 17.4: blast radius)."""

@@ -63,30 +63,24 @@ class SlotsAround(Protocol):
 
         They are on the host, or have a user whose list of hosts names it (7.3).
         """
-        ...
 
     def touching(self, hosts: Collection[int]) -> frozenset[int]:
         """Return the reservations on some hosts, or with a user there (``Xcol | Rcol``)."""
-        ...
 
     def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
         """Return the sizes of reservations that are at least as large, the tightest first.
 
         Sizes of which every reservation has ``below`` users or more may be left out.
         """
-        ...
 
     def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
         """Return reservations of a size with fewer users than ``below``, by key."""
-        ...
 
     def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer] | None:
         """Return offers as they are now; None if one is not usable or has changed."""
-        ...
 
     def user_hosts(self, key: int) -> frozenset[int]:
         """Return the hosts of the users of a reservation."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

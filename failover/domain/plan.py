@@ -81,15 +81,12 @@ class HostChooser(Protocol):
 
     def compatible(self, class_code: int) -> BoolColumn:
         """Return bool[H], hosts that VMs of a class may run on, whatever room they have."""
-        ...
 
     def scores(self, class_code: int, memory_bytes: int, vcpus: int) -> FloatColumn:
         """Return float64[H], what the scheduler prefers; minus infinity where there is no room."""
-        ...
 
     def place(self, host: int, class_code: int, memory_bytes: int, vcpus: int) -> None:
         """Count a new reservation on a host from now on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,6 @@ class EventWriter(Protocol):
 
     def __call__(self, events: Iterable[Happening], *, request_id: str, now: datetime) -> None:
         """Write events, inside the transaction of what they tell of."""
-        ...
 
 
 def record_events(events: Iterable[Happening], *, request_id: str, now: datetime) -> None:

@@ -53,7 +53,6 @@ class RunMonitor(Protocol):
 
     def __call__(self, figures: RunFigures, *, seconds: float, zone: str) -> None:
         """Take the figures of a run and how long it took."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

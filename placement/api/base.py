@@ -80,7 +80,6 @@ class PlacementView(APIView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Serve a request and count it."""
-        del args
         started = time.perf_counter()
         self.http_request = request
         self.request_id = request.META.get(REQUEST_ID_KEY) or new_request_id()

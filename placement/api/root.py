@@ -47,5 +47,4 @@ class UnknownPathView(PlacementView):
         Raises:
             NotFound: always.
         """
-        del kwargs
         raise NotFound

@@ -27,7 +27,6 @@ class Adapter(Protocol):
 
     def get(self, url: str, **options: Any) -> Any:  # Any: a requests.Response
         """Send a GET request."""
-        ...
 
 
 class PeerError(HeadroomError):

@@ -68,11 +68,9 @@ class Connection(Protocol):
 
     def cursor(self) -> Any:  # Any: a DB-API cursor
         """Return a cursor."""
-        ...
 
     def close(self) -> None:
         """Close it."""
-        ...
 
 
 def read_database(url: str) -> Contents:

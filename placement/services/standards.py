@@ -49,6 +49,5 @@ def sync_standards() -> int:
 
 def sync_standards_after_migrate(**kwargs: Any) -> None:  # Any: the signal's arguments
     """Run :func:`sync_standards` at the end of ``migrate``, once the tables are there."""
-    del kwargs
     if Change._meta.db_table in connection.introspection.table_names():  # noqa: SLF001 - documented API
         sync_standards()

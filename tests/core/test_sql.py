@@ -144,11 +144,11 @@ def test_who_comes_second_waits_and_finds_nothing_to_do() -> None:
 @pytest.fixture
 def outdated() -> Iterator[None]:
     """A database with another text of one function than ours."""
-    health.forget_applied_migrations()
+    health._migrations_applied.clear()
     with connection.cursor() as cursor:
         cursor.execute("COMMENT ON FUNCTION placement_lock_consumers IS 'headroom an older one'")
     yield
-    health.forget_applied_migrations()
+    health._migrations_applied.clear()
 
 
 @pytest.mark.django_db

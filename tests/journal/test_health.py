@@ -15,7 +15,7 @@ from journal.services import record_heartbeat
 
 @pytest.fixture(autouse=True)
 def fresh_migrations_check() -> None:
-    health.forget_applied_migrations()
+    health._migrations_applied.clear()
 
 
 def readyz() -> tuple[int, dict[str, Any]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,19 +11,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitments.domain.assignment import (
-    AssignableVM,
     CoveredUsage,
     Place,
     SizedVM,
     UsableCommitment,
     assign_in_order,
     commitments_in_order,
-    vms_in_order,
 )
 from scheduling.resources import GIB
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+OLDEST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignableVM:
+    uuid: str
+    zone: str
+    group: str
+    memory_bytes: int
+    vcpus: int
+    created_at: datetime | None
+
+
+def vms_in_order(vms: Iterable[AssignableVM]) -> tuple[AssignableVM, ...]:
+    return tuple(
+        sorted(
+            vms,
+            key=lambda vm: (
+                vm.created_at or OLDEST,
+                -vm.memory_bytes,
+                vm.uuid,
+            ),
+        )
+    )
 
 
 def vm(

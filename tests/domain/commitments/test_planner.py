@@ -28,6 +28,10 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(days=365)
 
 
+def is_empty(plan: SlotPlan) -> bool:
+    return not (plan.removed_ids or plan.creates or plan.shrinks or plan.updates)
+
+
 def group(*flavors: tuple[str, int, int]) -> FlavorGroupDef:
     return FlavorGroupDef(
         name="hana",
@@ -251,13 +255,13 @@ def test_slots_are_planned_as_the_examples_say(
     assert plan.updates == ()
     assert plan.total_slots == len(existing) - len(removed) + len(created)
     assert plan.created == len(created)
-    assert plan.is_empty == (not removed and not created)
+    assert is_empty(plan) == (not removed and not created)
 
 
 def test_a_slot_in_the_wrong_group_counts_as_repaired_and_not_as_deleted() -> None:
     plan = planned([slot(0, 8, flavor_group_name="wrong-group"), slot(1, 16)], desired(8))
 
-    assert (plan.repaired, plan.deleted) == (1, 1)
+    assert (len(plan.repair_ids), len(plan.delete_ids)) == (1, 1)
 
 
 def test_a_changed_domain_is_patched_in_place() -> None:
@@ -265,7 +269,7 @@ def test_a_changed_domain_is_patched_in_place() -> None:
 
     (update,) = plan.updates
     assert update.domain_id == "domain-1"
-    assert (plan.removed_ids, plan.creates, plan.repaired) == ((), (), 1)
+    assert (plan.removed_ids, plan.creates, len(plan.updates)) == ((), (), 1)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_changed_metadata_is_written_to_slots_that_stay(
     "changes", [{"start_time": None}, {"parent_generation": 0}, {"domain_id": ""}]
 )
 def test_metadata_that_the_commitment_does_not_set_stays(changes: dict[str, object]) -> None:
-    assert planned([slot(0, 8)], desired(8, **changes)).is_empty
+    assert is_empty(planned([slot(0, 8)], desired(8, **changes)))
 
 
 @pytest.mark.parametrize(
@@ -411,7 +415,7 @@ def test_a_plan_reaches_the_amount_and_is_stable(
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert planned(shuffled, state) == plan
     assert sum(view.memory_bytes for view in after) == gib * GIB
-    assert planned(after, state).is_empty
+    assert is_empty(planned(after, state))
     assert plan.total_slots == len(after)
     indexes = [view.slot_index for view in after]
     assert len(indexes) == len(set(indexes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from scheduling.engine import Pipeline, passing_hosts, table_for
 from scheduling.filters import Filter
 from scheduling.quota import CommitmentFact, QuotaFacts
 from scheduling.request import InstanceGroup, Intent, PlacementRequest, RequestedDestination
-from scheduling.reservations import ReservationIndex, blocks_by_host
+from scheduling.reservations import ReservationIndex
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.rows import HostAggregate, HostRow, ReservationRow
 from scheduling.table import HostTable
@@ -23,6 +23,31 @@ HOSTS = tuple(f"host-{number}" for number in range(6))
 VMS = tuple(f"vm-{number}" for number in range(6))
 EXTERNAL = "CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE"
 TRAITS = ("A", "B", EXTERNAL, "COMPUTE_ACCELERATORS", "COMPUTE_NET_VIRTIO_PACKED")
+
+
+def blocks_by_host(
+    reservations: Iterable[ReservationRow],
+) -> Mapping[str, Mapping[str, ResourceVector]]:
+    """Return what reservations block, as the columns of the host table hold it.
+
+    Everything blocks its target and its observed host, also a slot of no resource group: the
+    ledger counts it. Of the in-flight blocks of one placement one counts per host.
+
+    Returns:
+        Host name -> kind -> sum of blocks.
+
+    Source: spec scheduling, 7.11 step B, rules 2 and 4; 16.3.
+    """
+    blocks: dict[str, dict[str, ResourceVector]] = {}
+    seen_placements: set[tuple[str, str]] = set()
+    for row in sorted(reservations, key=lambda row: row.reservation_id):
+        for host in row.hosts():
+            if row.placement_id and (row.placement_id, host) in seen_placements:
+                continue
+            seen_placements.add((row.placement_id, host))
+            kinds = blocks.setdefault(host, {})
+            kinds[row.kind] = kinds.get(row.kind, ZERO) + row.blocked
+    return blocks
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
 
-from scheduling.capacity_count import placeable, slots_per_host
+from scheduling.capacity_count import slots_per_host
 from scheduling.engine import SLOT_PIPELINE
-from scheduling.request import PlacementRequest, UnplaceableRequestError
-from scheduling.resources import GIB, ZERO
-from scheduling.table import HostRow, HostTable
-
-from .worlds import ask, free_of, gib, requests, roomy, verdict, worlds
+from scheduling.resources import GIB
 
 STEPS = tuple(step.name for step in SLOT_PIPELINE.filters)
 
@@ -46,59 +41,3 @@ TOTAL = {
     "assume_empty_hosts": True,
     "ignored_kinds": frozenset({"committed", "failover"}),
 }
-
-
-@pytest.mark.parametrize(
-    ("rows", "total", "now"),
-    [
-        pytest.param(
-            [roomy("host-1", effective=gib(4, 64)), roomy("host-2", effective=gib(8, 64))],
-            (2, 3),
-            (2, 3),
-            id="4 GiB and 8 GiB, empty",
-        ),
-        pytest.param(
-            [roomy("h", effective=gib(8, 64), allocated=gib(4, 1))],
-            (1, 2),
-            (1, 1),
-            id="4 of 8 used",
-        ),
-        pytest.param(
-            [roomy("h", effective=gib(12, 64), allocated=gib(4, 1), committed=gib(4, 1))],
-            (1, 3),
-            (1, 1),
-            id="12 GiB, 4 allocated, 4 blocked",
-        ),
-        pytest.param([roomy("h", is_ready=False)], (0, 0), (0, 0), id="host not ready"),
-        pytest.param([], (0, 0), (0, 0), id="no hosts"),
-    ],
-)
-def test_probe_counts_hosts_and_slots(
-    rows: list[HostRow], total: tuple[int, int], now: tuple[int, int]
-) -> None:
-    table = HostTable.from_rows(rows)
-    assert placeable(table, ask(4, 1, **TOTAL)) == total
-    assert placeable(table, ask(4, 1)) == now
-
-
-def test_probe_of_a_flavor_without_vcpus_counts_memory_alone() -> None:
-    table = HostTable.from_rows([roomy("h", effective=gib(8, 0))])
-    assert placeable(table, ask(4, 0)) == (1, 2)
-
-
-def test_probe_without_memory_fails() -> None:
-    with pytest.raises(UnplaceableRequestError):
-        placeable(HostTable.from_rows([roomy("h")]), ask(0, 1))
-
-
-@given(rows=worlds, request=requests)
-def test_probe_equals_counting_host_by_host(rows: list[HostRow], request: PlacementRequest) -> None:
-    slots = []
-    for row in rows:
-        if all(verdict(step, row, request, ZERO) for step in STEPS):
-            room = row.effective if request.assume_empty_hosts else free_of(row, request)
-            slots.append(
-                min(room.memory_bytes // request.memory_bytes, room.vcpus // request.vcpus)
-            )
-    counted = placeable(HostTable.from_rows(rows), request)
-    assert counted == (sum(1 for count in slots if count > 0), sum(slots))

@@ -171,7 +171,7 @@ def test_error_of_a_filter_fails_or_skips(mask: Any, is_static: bool) -> None:
     key = (lambda _table, _request: 1) if is_static else None
     safety = Filter(name="safety", mask=mask, static_key=key)
     failed = record_run(table("ab"), ask(), pipeline(safety))
-    assert failed.ready == (False, "PipelineRunFailed", failed.failure)
+    assert failed.failure
     assert failed.text() == f"Pipeline run failed: {failed.failure}."
     assert failed.ordered_hosts == ()
     assert failed.target_host is None
@@ -181,7 +181,7 @@ def test_error_of_a_filter_fails_or_skips(mask: Any, is_static: bool) -> None:
     skipped = record_run(table("ab"), ask(), pipeline(replace(safety, on_error="skip")))
     assert sorted(skipped.ordered_hosts) == ["a", "b"]
     assert skipped.filters[0].skipped_because
-    assert skipped.ready == (True, "PipelineRunSucceeded", "")
+    assert not skipped.failure
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_equal_hashes_fall_back_to_the_name() -> None:
 def test_record_knows_what_every_step_did() -> None:
     steps = pipeline(keeping("one", "abc"), keeping("two", ""), weigher("w", {}))
     record = record_run(table("abcd"), ask(intent=None), steps)
-    assert [(one.step, one.removed, one.remaining) for one in record.removals] == [
+    assert [(one.step, one.removed_count, one.remaining) for one in record.filters] == [
         ("one", 1, 3),
         ("two", 3, 0),
     ]

@@ -8,12 +8,12 @@ from hypothesis import given
 
 from scheduling.filters import capacity_filter, filter_has_enough_capacity, free_columns
 from scheduling.request import Intent, PlacementRequest
-from scheduling.reservations import ReservationIndex, blocks_by_host
+from scheduling.reservations import ReservationIndex
 from scheduling.resources import GIB, ZERO
 from scheduling.rows import HostRow, ReservationRow
 from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
 
-from .full_worlds import World, free_on, full_requests, full_worlds, kept, pair
+from .full_worlds import World, blocks_by_host, free_on, full_requests, full_worlds, kept, pair
 from .worlds import gib
 
 Pair = tuple[int, int]
