@@ -26,7 +26,11 @@ def too_held_trees(snapshot: Snapshot, query: CandidateQuery) -> BoolColumn | No
             continue
         if marked is None:
             marked = np.zeros(snapshot.tree_count, dtype=np.bool_)
-        marked[snapshot.trees[columns.rows[columns.too_held_for(amount)]]] = True
+        too_held = columns.too_held_for(amount)
+        if snapshot.is_flat and len(too_held) == len(marked):
+            marked |= too_held
+        else:
+            marked[snapshot.trees[columns.rows[too_held]]] = True
     return marked
 
 
