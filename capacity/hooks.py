@@ -57,9 +57,10 @@ def groups_resized(names: Collection[str], *, now: datetime) -> None:
 
 
 _allocation_sources: dict[str, str] = {}
+_claim_sources: dict[str, str] = {}
 
 
-def add_allocation_source(name: str, query: str) -> None:
+def add_allocation_source(name: str, query: str, *, claims: str) -> None:
     """Register where else than in the VM list it is written what VMs take on hosts.
 
     A host that the source does not know has to be answered from the VM list, and a VM that a
@@ -69,13 +70,21 @@ def add_allocation_source(name: str, query: str) -> None:
         name: As ``HEADROOM_ALLOCATION_SOURCE`` says it.
         query: SQL of ``host_id``, ``memory_bytes`` and ``vcpus``, a row for each host with VMs;
             its parameter ``host_ids`` is null for every host.
+        claims: SQL of ``host_id`` and ``vm_uuid``, a row for each host on which one of ``vm_uuids``
+            holds something, and one without a VM for each of ``host_ids`` that the source knows.
     """
     _allocation_sources[name] = query
+    _claim_sources[name] = claims
 
 
 def allocation_sources() -> Mapping[str, str]:
     """Return the sources that higher apps offer, by name."""
     return dict(_allocation_sources)
+
+
+def claim_source(name: str) -> str:
+    """Return the query of who holds something where; empty for a source without claims."""
+    return _claim_sources.get(name, "")
 
 
 UnitCheck = Callable[[str, Collection[str], int], int]
@@ -273,6 +282,13 @@ class EvacuationGuide(Protocol):
         a transaction of its own.
         """
 
+    def arrived(self, reservation_ids: Collection[int]) -> None:
+        """End reservations whose evacuated VM is on their host now, and give their room back.
+
+        Runs inside the transaction of the VM's claim, which holds the rooms of their hosts.
+        """
+        ...
+
 
 _evacuation_guides: dict[str, EvacuationGuide] = {}
 
@@ -289,3 +305,9 @@ def planned_evacuation_host(vm_uuid: str) -> str:
         if planned:
             return planned
     return ""
+
+
+def failover_room_used(reservation_ids: Collection[int]) -> None:
+    """Tell that evacuated VMs took the room that these reservations held for them."""
+    for guide in _evacuation_guides.values():
+        guide.arrived(reservation_ids)

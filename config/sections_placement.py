@@ -109,6 +109,11 @@ class PlacementSettings(Section):
         description="Leave hosts all of whose free room commitments and failover hold out of "
         "candidates, for owners too: only where the external scheduler decides.",
     )
+    enforce_held: bool = Field(
+        default=True,
+        description="Refuse claims of room that commitments and failover hold for others. In force "
+        "where HEADROOM_ALLOCATION_SOURCE is placement.",
+    )
     history_days: int = Field(
         90, ge=0, le=3650, description="Days for which allocation history is kept; 0 keeps none."
     )

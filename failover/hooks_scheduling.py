@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import structlog
@@ -9,7 +10,7 @@ from django.db import DatabaseError
 
 from capacity.hooks import add_evacuation_guide
 from capacity.models import ReservationAllocation
-from failover.services.evacuation import is_unplanned, plan_evacuation, start_move
+from failover.services.evacuation import is_unplanned, plan_evacuation, retire_slots, start_move
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError
@@ -44,6 +45,10 @@ class PlannedEvacuations:
         except (HeadroomError, DatabaseError) as error:
             log.warning("evacuation_not_planned", vm_uuid=vm_uuid, error=str(error))
             return ""
+
+    def arrived(self, reservation_ids: Collection[int]) -> None:
+        """End slots whose VM arrived; the claim that brought it holds their rooms."""
+        retire_slots("", reservation_ids, database_now())
 
     @staticmethod
     def _has_slots(vm_uuid: str) -> bool:

@@ -9,7 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 from django.utils.dateparse import parse_datetime
 
@@ -226,7 +226,18 @@ class Host(FollowedModel):
 
     class Meta:
         ordering = ("name",)
-        indexes = [models.Index(fields=["zone", "name"], name="hosts_host_zone_name_idx")]
+        indexes = [
+            models.Index(fields=["zone", "name"], name="hosts_host_zone_name_idx"),
+            models.Index(
+                Func(
+                    F("provider_uuid"),
+                    F("openstack_id"),
+                    function="hosts_provider_uuid",
+                    output_field=models.UUIDField(),
+                ),
+                name="hosts_host_provider_idx",
+            ),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=Q(effective_vcpus__gte=0)

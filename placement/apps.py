@@ -21,12 +21,12 @@ class PlacementConfig(AppConfig):
             metrics,
             region,
         )
-        from placement.selectors.allocated import ALLOCATED, NAME  # noqa: PLC0415 - models first
+        from placement.selectors.allocated import ALLOCATED, CLAIMS, NAME  # noqa: PLC0415 - models first
         from placement.services.standards import (  # noqa: PLC0415 - models first
             sync_standards_after_migrate,
         )
 
-        add_allocation_source(NAME, ALLOCATED)
+        add_allocation_source(NAME, ALLOCATED, claims=CLAIMS)
         region.register(registry)
         at_scrape(metrics.INVENTORIES)
         post_migrate.connect(

@@ -42,8 +42,13 @@ CONFLICT_REASONS: Final = (
     "capacity",
     "constraint",
     "consumer_generation",
+    "held",
     "no_inventory",
     "retry_exhausted",
+)
+SETTLED_CLAIMS = Counter(
+    "placement_claims_settled_total",
+    "Writes of allocations that were settled in slots, rows in flight and rooms.",
 )
 USAGE_DRIFT = Counter(
     "placement_usage_drift_total",

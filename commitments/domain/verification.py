@@ -60,6 +60,8 @@ class ListedVm:
         resources: What it took at the last look, in all slots of the host together.
         missing_since: When a VM that had been seen was first listed nowhere.
         is_in_flight: Whether an in-flight reservation still waits for it.
+        is_claimed: Whether it holds room of the slot's host in Placement, which is newer than the
+            VM list and exact.
     """
 
     vm_uuid: str
@@ -68,6 +70,7 @@ class ListedVm:
     resources: ResourceVector
     missing_since: datetime | None = None
     is_in_flight: bool = False
+    is_claimed: bool = False
 
     @property
     def was_seen(self) -> bool:
@@ -170,7 +173,8 @@ def verify_slot(
     another host leaves, or takes the slot along if it is alone in it and there is room. One that is
     listed nowhere leaves once that has lasted. One whose flavor is of another group now uses room
     that was not promised to it: it leaves once Nova is done with it, and where it is awaited it has
-    not arrived before its flavor changes.
+    not arrived before its flavor changes. One that holds its room in Placement stays, whatever the
+    list says: it leaves with its allocation.
 
     Args:
         slot: The slot, placed.
@@ -214,6 +218,8 @@ def _fate(
     vm: ListedVm, sighting: Sighting | None, slot: SlotVms, now: datetime, patience: Patience
 ) -> Fate:
     host_id = sighting.host_id if sighting is not None else None
+    if vm.is_claimed and (vm.is_confirmed or host_id != slot.host_id):
+        return Fate.KEPT
     if sighting is not None and host_id == slot.host_id:
         if not slot.is_for(sighting):
             return _fate_of_foreign(vm, sighting, now, patience)
@@ -223,9 +229,8 @@ def _fate(
         return _fate_of_unseen(vm, now, patience)
     if host_id is not None:
         return Fate.MOVED_AWAY
-    if sighting is not None and sighting.is_moving:
-        return Fate.KEPT
-    return _fate_of_absent(vm, now, patience)
+    is_moving = sighting is not None and sighting.is_moving
+    return Fate.KEPT if is_moving else _fate_of_absent(vm, now, patience)
 
 
 def _fate_of_foreign(vm: ListedVm, sighting: Sighting, now: datetime, patience: Patience) -> Fate:

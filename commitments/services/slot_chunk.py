@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.ledger.apply import join_slots, leave_slots, move_slots, write_slots, write_vms
 from capacity.ledger.blocking import blocked_resources
+from capacity.ledger.claims import KnownClaims, known_claims
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations, refresh_blocks
 from capacity.ledger.sharing import share_vm
@@ -84,6 +85,7 @@ class _Chunk:
     hosts: Mapping[int, Host]
     in_flight: frozenset[str]
     known_groups: frozenset[str]
+    claims: KnownClaims
     events: Counter[str] = field(default_factory=Counter)
     news: dict[int, SlotNews] = field(default_factory=dict)
     confirmed: list[ReservationAllocation] = field(default_factory=list)
@@ -206,6 +208,7 @@ def _read(slot_ids: Sequence[int], context: ChunkContext) -> _Chunk:
         hosts=hosts,
         in_flight=frozenset(in_flight.values_list("vm_uuid", flat=True)),
         known_groups=_known_groups(slot.flavor_group_name for slot in slots.values()),
+        claims=known_claims(uuids, wanted | host_ids),
     )
 
 
@@ -309,6 +312,7 @@ def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> Lis
         resources=sum((part.size for part in parts), ZERO),
         missing_since=(trusted(row.missing_since, now) or LONG_AGO) if row.missing_since else None,
         is_in_flight=row.vm_uuid in chunk.in_flight,
+        is_claimed=(row.vm_uuid, slot.target_host_id) in chunk.claims.places,
     )
 
 
@@ -429,7 +433,7 @@ def _adopt_arrivals(chunk: _Chunk, slot_ids: list[int]) -> None:
     }
     for vm_uuid, chosen_ids in sorted(arrivals_at(chunk.context.zone, slot_ids).items()):
         sighting = chunk.sightings.get(vm_uuid)
-        if sighting is None:
+        if sighting is None or chunk.claims.deny(vm_uuid, sighting.host_id):
             continue
         here = [
             chunk.slots[slot_id]
@@ -480,6 +484,7 @@ def _seen_elsewhere(chunk: _Chunk) -> Iterator[int]:
     for vm_uuid, host_id in sorted(chunk.seen_at.items()):
         for row in chunk.rows_of[vm_uuid]:
             slot = chunk.slots[row.reservation_id]
-            if slot.target_host_id != host_id and row.pk not in chunk.left:
+            is_claimed = (vm_uuid, slot.target_host_id) in chunk.claims.places
+            if slot.target_host_id != host_id and row.pk not in chunk.left and not is_claimed:
                 chunk.tell(slot, f"VM {vm_uuid} was seen in another slot")
                 yield row.pk

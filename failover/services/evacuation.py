@@ -447,7 +447,7 @@ def _settle_zone(zone: str, *, actor: Actor, request_id: str, now: datetime) -> 
             move.state, move.changed_at = state, now
             counts[state.value] = counts.get(state.value, 0) + 1
             ended.append(move)
-    _retire(
+    retire_slots(
         plan.zone,
         [
             move.reservation_id
@@ -481,7 +481,7 @@ def _outcome(
     return MoveState.DROPPED if move.from_host.state == HostState.UP and is_overdue else None
 
 
-def _retire(zone: str, reservation_ids: Iterable[int], now: datetime) -> None:
+def retire_slots(zone: str, reservation_ids: Iterable[int], now: datetime) -> None:
     """Remove slots whose VM arrived, with whoever else was in them, and give their room back."""
     known = FailoverReservation.objects.filter(reservation_id__in=set(reservation_ids))
     ids = sorted(known.values_list("reservation_id", flat=True))

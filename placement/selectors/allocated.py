@@ -13,7 +13,11 @@ from typing import Final
 from placement.models import Origin
 
 NAME: Final = "placement"
-HOST_ROOT: Final = f"root.name = host.name AND root.origin = '{Origin.HOST.value}'"
+#: The one way to join hosts and their providers; both tables have an index for it.
+HOST_ROOT: Final = (
+    "root.uuid = hosts_provider_uuid(host.provider_uuid, host.openstack_id)"
+    f" AND root.origin = '{Origin.HOST.value}'"
+)
 
 ALLOCATED: Final = f"""
 SELECT held.host_id, sum(held.memory_bytes)::bigint AS memory_bytes,
@@ -64,4 +68,19 @@ SELECT held.host_id, sum(held.memory_bytes)::bigint AS memory_bytes,
            AND NOT EXISTS (SELECT FROM placement_provider AS root WHERE {HOST_ROOT})
        ) AS held
  GROUP BY held.host_id
+"""  # noqa: S608 - constants only
+
+CLAIMS: Final = f"""
+SELECT host.id, NULL
+  FROM hosts_host AS host JOIN placement_provider AS root ON {HOST_ROOT}
+ WHERE host.id = ANY(%(host_ids)s::bigint[])
+ UNION ALL
+SELECT DISTINCT host.id, consumer.uuid::text
+  FROM (SELECT one::uuid AS uuid FROM unnest(%(vm_uuids)s::text[]) AS one
+         WHERE one ~* '^[0-9a-f]{{8}}-?([0-9a-f]{{4}}-?){{3}}[0-9a-f]{{12}}$' OFFSET 0) AS asked
+  JOIN placement_consumer AS consumer ON consumer.uuid = asked.uuid
+  JOIN placement_allocation AS given ON given.consumer_id = consumer.id
+  JOIN placement_provider AS part ON part.id = given.provider_id
+  JOIN placement_provider AS root ON root.id = part.root_id
+  JOIN hosts_host AS host ON {HOST_ROOT}
 """  # noqa: S608 - constants only

@@ -10,17 +10,14 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from core.statements import Row, fetch
-from placement.models import Origin
+from placement.selectors.allocated import HOST_ROOT
 
 MEMORY: Final = "MEMORY_MB"
 CORES: Final = "VCPU"
 
-#: A host's own id is a text that anybody may have written; only a uuid can be a provider's.
 PROVIDER_OF_ROOM: Final = f"""
-  JOIN hosts_host host ON host.id = room.host_id
-  JOIN placement_provider p ON p.origin = '{Origin.HOST.value}'
-   AND p.uuid = CASE WHEN host.openstack_id ~* '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$'
-                     THEN host.openstack_id::uuid END
+  JOIN hosts_host AS host ON host.id = room.host_id
+  JOIN placement_provider AS root ON {HOST_ROOT}
 """
 #: Rounded up to whole MiB: what is held is never shown as free.
 HELD_AMOUNTS: Final = """
@@ -29,9 +26,9 @@ HELD_AMOUNTS: Final = """
 (greatest(room.committed_vcpus, 0) + greatest(room.failover_vcpus, 0))::bigint
 """
 HELD_ROOM: Final = f"FROM capacity_hostcapacity room {PROVIDER_OF_ROOM}"
-ALL = f"SELECT p.id, {HELD_AMOUNTS} {HELD_ROOM}"
-OF_TREES = f"{ALL} WHERE p.root_id = ANY (%s::bigint[])"
-BY_UUID = f"SELECT p.uuid::text, {HELD_AMOUNTS} {HELD_ROOM} WHERE p.uuid = ANY (%s::uuid[])"
+ALL = f"SELECT root.id, {HELD_AMOUNTS} {HELD_ROOM}"
+OF_TREES = f"{ALL} WHERE root.root_id = ANY (%s::bigint[])"
+BY_UUID = f"SELECT root.uuid::text, {HELD_AMOUNTS} {HELD_ROOM} WHERE root.uuid = ANY (%s::uuid[])"
 
 
 class Held(NamedTuple):

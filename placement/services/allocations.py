@@ -20,7 +20,7 @@ from core.statements import drop_dead_connection, fetch_prepared, run
 from journal.actors import Actor
 from journal.outages import sqlstate_of
 from placement import metrics
-from placement.database import lock_timeout, retried
+from placement.database import LOCK_TIMEOUT_SQL, lock_timeout, retried
 from placement.domain.capacity import MAX_INTEGER
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
@@ -29,12 +29,18 @@ from placement.domain.errors import (
     NotFound,
     PlacementError,
 )
-from placement.services.rooms import count_rooms, rooms_follow_allocations
+from placement.services.rooms import (
+    held_for_others,
+    held_on_hosts,
+    rooms_follow_allocations,
+    settle_claims,
+)
 
 REPLACE = """
 SELECT placement_replace_allocations(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[],
     %s::int[], %s::uuid[], %s::text[], %s::bigint[], %s, %s, %s)
 """
+LOCK_CONSUMERS = "SELECT placement_lock_consumers(%s::uuid[], %s::text[], %s::text[], %s::text[])"
 DELETE = "SELECT placement_delete_allocations(%s::uuid, %s::int, %s, %s, %s)"
 
 UNKNOWN_PROVIDER: Final = "HRA01"
@@ -105,7 +111,9 @@ def replace_allocations(
         Busy: the rows were locked for too long.
     """
     parameters = replace_parameters(request, actor=actor, request_id=request_id)
-    observed_write(kind, lambda: _write(REPLACE, [*parameters, lock_timeout()], request))
+    consumers = [consumer.uuid for consumer in request.consumers]
+    write = _Write(REPLACE, [*parameters, lock_timeout()], request, consumers)
+    observed_write(kind, lambda: _write(write))
 
 
 def replace_in_transaction(request: AllocationRequest, *, actor: Actor, request_id: str) -> None:
@@ -142,7 +150,8 @@ def delete_allocations(
     history = _history(actor, request_id)
 
     def delete() -> bool:
-        row = _write(DELETE, [consumer_uuid, generation, *history, lock_timeout()], request)
+        parameters = [consumer_uuid, generation, *history, lock_timeout()]
+        row = _write(_Write(DELETE, parameters, request, [consumer_uuid]))
         return bool(row and row[0])
 
     if not observed_write("delete", delete):
@@ -188,23 +197,91 @@ def _history(actor: Actor, request_id: str) -> tuple[str, str | None]:
     return actor.name[:255], request_id if headroom().placement.history_days else None
 
 
-def _write(
-    sql: str, parameters: Sequence[Any], request: AllocationRequest
-) -> tuple[Any, ...] | None:  # Any: SQL parameters and columns
-    def attempt() -> tuple[Any, ...] | None:
-        if connection.in_atomic_block or rooms_follow_allocations():
-            drop_dead_connection()
-            with transaction.atomic():
-                row = run(sql, parameters).fetchone()
-                count_rooms()
-                return row
-        rows = fetch_prepared(sql, parameters)
-        return rows[0] if rows else None
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One call of a server-side function, and the consumers that it writes."""
 
+    sql: str
+    parameters: Sequence[Any]  # Any: SQL parameters
+    request: AllocationRequest
+    consumers: Sequence[str]
+
+
+class _TakesHeldRoom(Exception):  # noqa: N818 - private: says what is the case
+    """A claim takes room that is held for others, as far as it was looked at."""
+
+
+def _write(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
+    if not (connection.in_atomic_block or rooms_follow_allocations()):
+        return _attempted(write, lambda: _prepared(write))
+    try:
+        return _attempted(write, lambda: _settled(write))
+    except _TakesHeldRoom:
+        return _attempted(write, lambda: _settled(write, compares=True))
+
+
+def _attempted(
+    write: _Write,
+    attempt: Callable[[], tuple[Any, ...] | None],  # Any: columns
+) -> tuple[Any, ...] | None:  # Any: columns
     try:
         return retried(attempt)
     except Error as error:
-        raise _told(error, request) from error
+        raise _told(error, write.request) from error
+
+
+def _prepared(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
+    rows = fetch_prepared(write.sql, write.parameters)
+    return rows[0] if rows else None
+
+
+def _settled(write: _Write, *, compares: bool = False) -> tuple[Any, ...] | None:  # Any: columns
+    """Write and settle in one transaction.
+
+    Only a write that seems to take held room is compared with what its consumers held before, which
+    has to be read under their locks: it is done again then.
+    """
+    drop_dead_connection()
+    follows = rooms_follow_allocations()
+    with transaction.atomic():
+        before = None
+        if compares:
+            run(LOCK_TIMEOUT_SQL, [lock_timeout()])
+            lock_consumers(write.request.consumers)
+            before = held_on_hosts(write.consumers)
+        row = run(write.sql, write.parameters).fetchone()
+        if follows:
+            eaten = settle_claims(write.consumers, held_before=before)
+            if eaten and not compares and _may_have_held(write.request):
+                raise _TakesHeldRoom
+            if eaten:
+                raise held_for_others(eaten[0])
+    if follows:
+        metrics.SETTLED_CLAIMS.inc()
+    return row
+
+
+def _may_have_held(request: AllocationRequest) -> bool:
+    """Return whether a consumer of the write may be an old one."""
+    return not request.checks_generations or any(
+        consumer.generation is not None for consumer in request.consumers
+    )
+
+
+def lock_consumers(consumers: Sequence[ConsumerWrite]) -> None:
+    """Make consumers that are missing and lock them all, by UUID."""
+    if not consumers:
+        return
+    types = [consumer.consumer_type for consumer in consumers]
+    run(
+        LOCK_CONSUMERS,
+        [
+            [consumer.uuid for consumer in consumers],
+            [consumer.project_id for consumer in consumers],
+            [consumer.user_id for consumer in consumers],
+            types if any(types) else None,
+        ],
+    )
 
 
 def observed_write(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed through

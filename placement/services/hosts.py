@@ -25,6 +25,7 @@ from placement.domain.host_providers import (
 from placement.domain.querystring import canonical_uuid
 from placement.models import InventorySource, Origin
 from placement.models.names import CUSTOM_PREFIX
+from placement.selectors.allocated import HOST_ROOT
 from placement.services.inventories import class_ids, current_amounts, replace_all
 from placement.services.locking import (
     LockedProvider,
@@ -106,9 +107,9 @@ UPDATE placement_aggregate a SET name = n.name
   FROM hosts_aggregate n WHERE n.uuid = a.uuid::text AND a.name <> n.name
 """
 KNOWN_TRAITS = "SELECT name FROM placement_trait WHERE name = ANY (%s::text[])"
-REPORTED = """
+REPORTED = f"""
 WITH reported AS (
-    SELECT h.id,
+    SELECT host.id,
            max(i.total) FILTER (WHERE c.name = 'VCPU') AS vcpus,
            max(i.reserved) FILTER (WHERE c.name = 'VCPU') AS vcpus_reserved,
            max(i.allocation_ratio) FILTER (WHERE c.name = 'VCPU') AS vcpus_ratio,
@@ -118,17 +119,17 @@ WITH reported AS (
            max(i.total) FILTER (WHERE c.name = 'DISK_GB') AS disk,
            max(i.reserved) FILTER (WHERE c.name = 'DISK_GB') AS disk_reserved,
            max(i.allocation_ratio) FILTER (WHERE c.name = 'DISK_GB') AS disk_ratio
-      FROM hosts_host h
-      JOIN placement_provider p ON p.name = h.name AND p.origin = 'host'
-       AND p.inventory_source = 'api' AND NOT p.is_retiring
-      JOIN placement_inventory i ON i.provider_id = p.id
+      FROM hosts_host AS host
+      JOIN placement_provider AS root ON {HOST_ROOT}
+       AND root.inventory_source = 'api' AND NOT root.is_retiring
+      JOIN placement_inventory i ON i.provider_id = root.id
       JOIN placement_resource_class c ON c.id = i.resource_class_id
-     GROUP BY h.id),
+     GROUP BY host.id),
 fits AS (
     SELECT id, greatest(vcpus_ratio, memory_ratio, coalesce(disk_ratio, 1)) < 9999.9999
                AND memory * memory_ratio < 8796093022208 AS is_held
       FROM reported WHERE vcpus IS NOT NULL AND memory IS NOT NULL)
-"""
+"""  # noqa: S608 - constants only
 # Ratios and bytes that our columns do not hold: such a host keeps the capacity that it has.
 TOO_LARGE = f"""
 {REPORTED} SELECT h.name FROM fits f JOIN hosts_host h ON h.id = f.id WHERE NOT f.is_held ORDER BY 1

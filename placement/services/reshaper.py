@@ -19,6 +19,7 @@ from placement.domain.errors import (
 from placement.selectors.providers import is_canonical
 from placement.services.allocations import (
     AllocationRequest,
+    lock_consumers,
     observed_write,
     replace_in_transaction,
 )
@@ -30,12 +31,16 @@ from placement.services.inventories import (
     replace_all,
 )
 from placement.services.locking import LockedProvider, lock_provider
-from placement.services.rooms import count_rooms
+from placement.services.rooms import (
+    held_for_others,
+    held_on_hosts,
+    rooms_follow_allocations,
+    settle_claims,
+)
 
 #: The reference does not look at ``reserved`` here; ours refuses as since 1.26.
 RESERVED_RULES_OF: Final = 26
 
-LOCK_CONSUMERS = "SELECT placement_lock_consumers(%s::uuid[], %s::text[], %s::text[], %s::text[])"
 LOCK_PROVIDERS = """
 SELECT id FROM placement_provider
  WHERE id = ANY (ARRAY(
@@ -78,8 +83,10 @@ def reshape(
     """
 
     def write() -> None:
-        _lock_consumers(allocations)
+        lock_consumers(allocations.consumers)
         _lock_providers(inventories, allocations)
+        consumers = [consumer.uuid for consumer in allocations.consumers]
+        before = held_on_hosts(consumers) if rooms_follow_allocations() else {}
         providers = [_checked(uuid, new) for uuid, new in inventories.items()]
         names = {name for new in inventories.values() for name in new.by_class}
         ids = class_ids(sorted(names), "Unable to reshape")
@@ -95,25 +102,12 @@ def reshape(
         for provider in providers:
             new = inventories[provider.uuid].by_class
             replace_all(provider, new, {name: ids[name] for name in new})
-        count_rooms()
+        if rooms_follow_allocations():
+            eaten = settle_claims(consumers, held_before=before)
+            if eaten:
+                raise held_for_others(eaten[0])
 
     observed_write("reshape", lambda: in_transaction(write))
-
-
-def _lock_consumers(allocations: AllocationRequest) -> None:
-    consumers = allocations.consumers
-    if not consumers:
-        return
-    types = [consumer.consumer_type for consumer in consumers]
-    run(
-        LOCK_CONSUMERS,
-        [
-            [consumer.uuid for consumer in consumers],
-            [consumer.project_id for consumer in consumers],
-            [consumer.user_id for consumer in consumers],
-            types if any(types) else None,
-        ],
-    )
 
 
 def _lock_providers(uuids: Iterable[str], allocations: AllocationRequest) -> None:

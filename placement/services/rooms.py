@@ -1,29 +1,69 @@
-"""Host rooms that follow allocations (design, "Data").
+"""Claims settled in the ledger with the write that makes them (ADR 0014, 0029).
 
-Where ``HEADROOM_ALLOCATION_SOURCE`` is ``placement`` a write of allocations and the rooms of the
-hosts it touches commit together. Lock order: rooms come after providers here, and nothing that
-holds a room locks a provider.
+Where ``HEADROOM_ALLOCATION_SOURCE`` is ``placement`` a write of allocations, the rooms of the hosts
+it touches, and the slots and in-flight rows of its VMs commit together. Lock order: rooms come
+after providers here, and nothing that holds a room locks a provider.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from capacity.ledger.allocated import recount_allocated
+from capacity.ledger.claims import (
+    Eaten,
+    eaten_room,
+    recount_statement,
+    settle_statement,
+    settled_of,
+)
 from core.conf import headroom
 from core.statements import run
-from placement.models import Origin
-from placement.selectors.allocated import NAME
+from placement.domain.errors import Conflict
+from placement.selectors.allocated import HOST_ROOT, NAME
 
 #: Hosts of the trees that this transaction has logged as changed.
 CHANGED_HOSTS: Final = f"""
-SELECT DISTINCT host.id
-  FROM placement_change AS change
-  JOIN placement_provider AS root ON root.id = change.root_id
-   AND root.origin = '{Origin.HOST.value}'
-  JOIN hosts_host AS host ON host.name = root.name
- WHERE change.xid = pg_current_xact_id()::text::bigint
+ARRAY(SELECT DISTINCT host.id
+        FROM placement_change AS change
+        JOIN placement_provider AS root ON root.id = change.root_id
+        JOIN hosts_host AS host ON {HOST_ROOT}
+       WHERE change.xid = pg_current_xact_id()::text::bigint)
 """  # noqa: S608 - constants only
+#: What consumers hold on hosts, by class.
+HELD_BY_CLASS: Final = f"""
+SELECT consumer.uuid::text AS vm, payer.external_id AS project, host.id AS host,
+       class.name AS class, sum(given.used)::bigint AS used
+  FROM placement_consumer AS consumer
+  JOIN placement_project AS payer ON payer.id = consumer.project_id
+  JOIN placement_allocation AS given ON given.consumer_id = consumer.id
+  JOIN placement_resource_class AS class ON class.id = given.resource_class_id
+  JOIN placement_provider AS part ON part.id = given.provider_id
+  JOIN placement_provider AS root ON root.id = part.root_id
+  JOIN hosts_host AS host ON {HOST_ROOT}
+ WHERE consumer.uuid = ANY(%(consumers)s::text[]::uuid[])
+ GROUP BY consumer.id, payer.id, host.id, class.id
+"""  # noqa: S608 - constants only
+MEMORY_BYTES: Final = "coalesce(sum(used) FILTER (WHERE class = 'MEMORY_MB'), 0) * 1048576"
+VCPUS: Final = "coalesce(sum(used) FILTER (WHERE class IN ('VCPU', 'PCPU')), 0)"
+PIECES: Final = f"""
+coalesce((SELECT jsonb_agg(piece) FROM (
+            SELECT vm, project, host, ({MEMORY_BYTES})::bigint AS memory_bytes,
+                   ({VCPUS})::bigint AS vcpus, jsonb_object_agg(class, used) AS classes
+              FROM ({HELD_BY_CLASS}) AS held GROUP BY vm, project, host) AS piece), '[]')
+"""  # noqa: S608 - constants only
+SETTLE: Final = settle_statement(hosts=CHANGED_HOSTS, pieces=PIECES)
+ON_HOSTS: Final = f"""
+SELECT host, ({MEMORY_BYTES})::bigint, ({VCPUS})::bigint
+  FROM ({HELD_BY_CLASS}) AS held GROUP BY host
+"""  # noqa: S608 - constants only
+PROVIDER_OF: Final = f"""
+SELECT root.uuid::text FROM hosts_host AS host
+  JOIN placement_provider AS root ON {HOST_ROOT} WHERE host.id = %(host_id)s
+"""  # noqa: S608 - constants only
+CLASS_OF: Final = {"memory_bytes": "MEMORY_MB", "vcpus": "VCPU"}
+
+Amounts = Mapping[int, tuple[int, int]]
 
 
 def rooms_follow_allocations() -> bool:
@@ -31,7 +71,52 @@ def rooms_follow_allocations() -> bool:
     return bool(headroom().allocation_source == NAME)
 
 
-def count_rooms() -> None:
-    """Count again what VMs take on the hosts whose trees this transaction changed."""
-    if rooms_follow_allocations():
-        recount_allocated([row[0] for row in run(CHANGED_HOSTS).fetchall()])
+def held_on_hosts(consumers: Collection[str]) -> Amounts:
+    """Return the bytes and vCPUs that consumers hold together, by key of the host."""
+    rows = run(ON_HOSTS, {"consumers": sorted(consumers)}).fetchall()
+    return {host_id: (memory_bytes, vcpus) for host_id, memory_bytes, vcpus in rows}
+
+
+def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = None) -> list[Eaten]:
+    """Settle a write of this transaction in the ledger and count the rooms of its hosts.
+
+    Args:
+        consumers: Canonical UUIDs of all that were written.
+        held_before: What they held on hosts before the write; hosts on which they hold no more of
+            a resource now take none from others. Left out, they held nothing.
+
+    Returns:
+        Where the write took room that is held for others; the caller must roll back then.
+    """
+    chosen = sorted(consumers)
+    settled = settled_of(run(SETTLE, {"consumers": chosen}).fetchall())
+    if not settled.before:
+        return []
+    rooms = run(recount_statement(), {"host_ids": list(settled.before)}).fetchall()
+    if not headroom().placement.enforce_held:
+        return []
+    eaten = eaten_room(settled.before, rooms)
+    if not eaten or held_before is None:
+        return eaten
+    held_now = held_on_hosts(chosen)
+    position = {resource: place for place, resource in enumerate(CLASS_OF)}
+    none = (0, 0)
+    return [
+        one
+        for one in eaten
+        if held_now.get(one.host_id, none)[position[one.resource]]
+        > held_before.get(one.host_id, none)[position[one.resource]]
+    ]
+
+
+def held_for_others(eaten: Eaten) -> Conflict:
+    """Return the refusal of a claim, worded so that Nova goes to its next host."""
+    (provider,) = run(PROVIDER_OF, {"host_id": eaten.host_id}).fetchone() or ("",)
+    unit = 1048576 if eaten.resource == "memory_bytes" else 1
+    name = CLASS_OF[eaten.resource]
+    return Conflict(
+        f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
+        f"provider '{provider}'. The requested amount would take room that is held for others: "
+        f"{eaten.taken // unit} would be taken or held of {eaten.effective // unit}.",
+        reason="held",
+    )

@@ -24,7 +24,7 @@ CHANGES_AND_HELD = f"""
 {CHANGES}
 UNION ALL
 SELECT 3, NULL, h.vcpus::int, h.id, NULL, h.memory_mib
-  FROM (SELECT p.id, {HELD_AMOUNTS}
+  FROM (SELECT root.id, {HELD_AMOUNTS}
           FROM {changed_rows("capacity_hostcapacity", "room", since="%s")} {PROVIDER_OF_ROOM}
        ) AS h (id, memory_mib, vcpus)
 """  # noqa: S608 - constants only

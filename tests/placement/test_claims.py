@@ -1,0 +1,369 @@
+"""Claims are the ledger: slots, in-flight rows and held room right after each call (ADR 0029)."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from capacity.ledger.rooms import WANTED_BLOCKS, rebuild_host_capacity
+from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
+from core.sql import ROOT
+from hosts.models import Host
+from placement.tasks import reconcile_hosts
+from tests.claims import assert_claims_are_the_ledger
+from tests.commitments.slot_worlds import verify
+from tests.factories import (
+    make_commitment,
+    make_flavor,
+    make_group,
+    make_host,
+    make_reservation,
+    make_slot,
+    make_vm,
+)
+from tests.failover.drill_rows import make_failover_slot
+from tests.placement.client import (
+    Answer,
+    PlacementClient,
+    consumer_body,
+    placement_settings,
+    uuid,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+GIB = 1 << 30
+OWNER, STRANGER = "owner", "stranger"
+SMALL = {"VCPU": 2, "MEMORY_MB": 8192}
+LARGE = {"VCPU": 4, "MEMORY_MB": 16384}
+FLAVORS = (("small", 8192, 2), ("large", 16384, 4))
+
+
+class Cloud:
+    """A client with the calls that Nova makes, and two hosts: one is held by the owner."""
+
+    def __init__(self) -> None:
+        self.client = PlacementClient(X_Roles="admin,service")
+        self.held = make_host("held", memory_gib=16, vcpus=4)
+        self.free = make_host("free", memory_gib=16, vcpus=4)
+        make_group("general", flavors=FLAVORS)
+        self.commitment = make_commitment(group="general", project_id=OWNER, amount_gib=16)
+        self.slot = make_slot(
+            self.commitment, self.held, flavor_name="large", memory_gib=16, vcpus=4
+        )
+        rebuild_host_capacity()
+        reconcile_hosts()
+
+    def claim(
+        self,
+        vm: str,
+        *hosts: Host,
+        project: str = OWNER,
+        asks: dict[str, int] | None = None,
+        generation: int | None = None,
+    ) -> int:
+        held = {host.openstack_id: asks or SMALL for host in hosts}
+        answer = self.client.allocate(vm, held, generation=generation, project_id=project)
+        return self.checked(answer).status
+
+    def delete(self, vm: str) -> int:
+        return self.checked(self.client.delete(f"/allocations/{vm}")).status
+
+    def post(self, body: dict[str, Any]) -> int:
+        return self.checked(self.client.post("/allocations", body, version="1.28")).status
+
+    @staticmethod
+    def checked(answer: Answer) -> Answer:
+        assert_claims_are_the_ledger()
+        return answer
+
+    def inside(self) -> dict[str, int]:
+        """Return GiB of each VM in the slot."""
+        rows = ReservationAllocation.objects.filter(reservation=self.slot)
+        return {row.vm_uuid: row.memory_bytes // GIB for row in rows}
+
+    def blocked_gib(self) -> int:
+        return Reservation.objects.get(pk=self.slot.pk).blocked_memory_bytes // GIB
+
+
+def body(vm_host: Host | None, asks: dict[str, int], generation: int | None) -> dict[str, Any]:
+    held = {vm_host.openstack_id: asks} if vm_host else {}
+    return consumer_body(held, generation=generation, project_id=OWNER)
+
+
+def make_flight(host: Host, vm: str, **fields: Any) -> Reservation:
+    defaults: dict[str, Any] = {
+        "memory_gib": 8,
+        "vcpus": 2,
+        "confirmed_host": None,
+        "end_time": timezone.now() + timedelta(minutes=15),
+        "placement_id": uuid4(),
+        "project_id": OWNER,
+        "flavor_group_name": "general",
+    }
+    kind = ReservationKind.IN_FLIGHT
+    return make_reservation(host, kind=kind, vm_uuid=vm, **{**defaults, **fields})
+
+
+def use_source(settings: Any, name: str) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"allocation_source": name})
+
+
+@pytest.fixture
+def cloud(settings: Any) -> Cloud:
+    placement_settings(settings, host_inventories="host", enforce_new_defaults=False)
+    use_source(settings, "placement")
+    return Cloud()
+
+
+@pytest.mark.sql("capacity_settle_claims")
+def test_the_owner_lands_in_its_slot_and_a_stranger_is_refused_there(cloud: Cloud) -> None:
+    stranger, vm = uuid(), uuid()
+    refused = cloud.client.allocate(
+        stranger, {cloud.held.openstack_id: SMALL}, project_id=STRANGER, version="1.28"
+    )
+    assert refused.status == 409
+    assert cloud.client.get(f"/allocations/{stranger}").json["allocations"] == {}
+    assert cloud.claim(stranger, cloud.free, project=STRANGER) == 204
+    assert cloud.claim(vm, cloud.held) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
+
+
+def test_a_refusal_lets_nova_go_to_its_next_host(cloud: Cloud) -> None:
+    asked = {cloud.held.openstack_id: SMALL}
+    answer = cloud.client.put(
+        f"/allocations/{uuid()}", consumer_body(asked, project_id=STRANGER), version="1.36"
+    )
+    assert (answer.status, answer.error["code"]) == (409, "placement.undefined_code")
+    assert "consumer generation conflict" not in answer.error["detail"]
+    assert "concurrent" not in answer.error["detail"]
+    assert cloud.held.openstack_id in answer.error["detail"]
+
+
+def test_what_a_deletion_gives_back_is_the_owners_at_once(cloud: Cloud) -> None:
+    first, second, third = uuid(), uuid(), uuid()
+    assert cloud.claim(first, cloud.held) == 204
+    assert cloud.claim(second, cloud.held) == 204
+    assert cloud.claim(third, cloud.held) == 409
+    assert cloud.delete(first) == 204
+    assert cloud.delete(first) == 404
+    assert (cloud.inside(), cloud.blocked_gib()) == ({second: 8}, 8)
+    assert cloud.claim(uuid(), cloud.held, project=STRANGER) == 409
+    assert cloud.claim(third, cloud.held) == 204
+    assert cloud.blocked_gib() == 0
+
+
+def test_a_claim_ends_the_rows_in_flight_on_all_hosts(cloud: Cloud) -> None:
+    vm, other = uuid(), uuid()
+    for host in (cloud.held, cloud.free):
+        make_flight(host, vm)
+    kept = make_flight(cloud.free, other)
+    assert cloud.client.allocate(vm, {cloud.held.openstack_id: SMALL}, project_id=OWNER).status
+    assert list(Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)) == [kept]
+    assert cloud.inside() == {vm: 8}
+    assert_claims_are_the_ledger()
+    assert cloud.delete(vm) == 204
+    assert HostCapacity.objects.get(host=cloud.free).in_flight_memory_bytes == 8 * GIB
+
+
+def test_a_vm_that_was_booked_elsewhere_is_where_it_was_claimed(cloud: Cloud) -> None:
+    vm = uuid()
+    make_vm(openstack_id=vm, memory_gib=8, vcpus=2, slot=cloud.slot, slot_state="expected")
+    assert cloud.claim(vm, cloud.free) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({}, 16)
+
+
+def test_a_booked_vm_is_in_its_slot_once_it_is_claimed(cloud: Cloud) -> None:
+    vm = uuid()
+    make_flight(cloud.held, vm)
+    make_vm(openstack_id=vm, memory_gib=8, vcpus=2, slot=cloud.slot, slot_state="expected")
+    assert cloud.claim(vm, cloud.held) == 204
+    assert ReservationAllocation.objects.get(vm_uuid=vm).state == "confirmed"
+    assert cloud.blocked_gib() == 8
+
+
+def test_a_migration_takes_the_place_of_its_vm_and_gives_it_back(cloud: Cloud) -> None:
+    vm, migration = uuid(), uuid()
+    assert cloud.claim(vm, cloud.held) == 204
+    there = {vm: body(None, SMALL, 1), migration: body(cloud.held, SMALL, None)}
+    assert cloud.post(there) == 204
+    assert cloud.inside() == {migration: 8}
+    assert cloud.claim(vm, cloud.free) == 204
+    back = {vm: body(cloud.held, SMALL, 1), migration: body(None, SMALL, 1)}
+    assert cloud.post(back) == 204
+    assert cloud.inside() == {vm: 8}
+    assert cloud.post({vm: body(None, SMALL, 2), migration: body(cloud.held, SMALL, None)}) == 204
+    assert cloud.claim(vm, cloud.free, generation=None) == 204
+    assert cloud.delete(migration) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({}, 16)
+
+
+def test_a_resize_on_its_host_keeps_to_the_slot(cloud: Cloud) -> None:
+    vm, migration = uuid(), uuid()
+    assert cloud.claim(vm, cloud.held) == 204
+    assert cloud.claim(vm, cloud.held, asks=LARGE, generation=1) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 16}, 0)
+    shrunk = {"VCPU": 1, "MEMORY_MB": 1024}  # of no flavor that is known
+    assert cloud.claim(vm, cloud.held, asks=shrunk, generation=2) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 1}, 15)
+    assert cloud.post({vm: body(None, SMALL, 3), migration: body(cloud.held, shrunk, None)}) == 204
+    assert cloud.claim(vm, cloud.held) == 204
+    assert cloud.inside() == {vm: 8, migration: 1}
+
+
+def test_a_swap_is_judged_by_what_grows(cloud: Cloud) -> None:
+    stranger, vm = uuid(), uuid()
+    assert cloud.claim(stranger, cloud.free, project=STRANGER) == 204
+    assert cloud.claim(vm, cloud.held) == 204
+    grown = {"VCPU": 2, "MEMORY_MB": 9216}
+    assert cloud.claim(stranger, cloud.held, project=STRANGER, generation=1) == 409
+    assert cloud.claim(stranger, cloud.free, project=STRANGER, asks=grown, generation=1) == 204
+
+
+def test_an_evacuation_holds_both_hosts_until_nova_removes_one(cloud: Cloud) -> None:
+    vm = uuid()
+    assert cloud.claim(vm, cloud.free) == 204
+    Host.objects.filter(pk=cloud.free.pk).update(state="down")
+    assert cloud.claim(vm, cloud.held, cloud.free, generation=1) == 204
+    assert cloud.inside() == {vm: 8}
+    assert cloud.claim(vm, cloud.held, generation=2) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
+
+
+SPECS: tuple[tuple[dict[str, str], dict[str, int], dict[str, int]], ...] = (
+    ({}, {"VCPU": 2, "MEMORY_MB": 8192}, {"PCPU": 2, "MEMORY_MB": 8192}),
+    ({}, {"VCPU": 2, "MEMORY_MB": 8192, "DISK_GB": 9}, {"VCPU": 2, "MEMORY_MB": 8191}),
+    ({"hw:cpu_policy": "dedicated"}, {"PCPU": 2, "MEMORY_MB": 8192}, SMALL),
+    (
+        {"hw:cpu_policy": "mixed"},
+        {"VCPU": 1, "PCPU": 1, "MEMORY_MB": 8192},
+        {"VCPU": 1, "PCPU": 2, "MEMORY_MB": 8192},
+    ),
+    ({"resources:VCPU": "1"}, {"VCPU": 1, "MEMORY_MB": 8192}, SMALL),
+    ({"resources:PCPU": "1"}, {"PCPU": 1, "MEMORY_MB": 8192}, SMALL),
+    ({"resources:MEMORY_MB": "512"}, {"VCPU": 2, "MEMORY_MB": 512}, SMALL),
+    ({"resources:VGPU": "1"}, {**SMALL, "VGPU": 1}, SMALL),
+)
+
+
+@pytest.mark.sql("capacity_flavor_asks")
+@pytest.mark.parametrize(("specs", "asked", "other"), SPECS)
+def test_a_flavor_is_told_by_what_nova_asks_for_it(
+    specs: dict[str, str], asked: dict[str, int], other: dict[str, int]
+) -> None:
+    def asks(classes: dict[str, int]) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT capacity_flavor_asks(%s, 2, %s::jsonb, %s::jsonb)",
+                [8 * GIB, json.dumps(specs), json.dumps(classes)],
+            )
+            return bool(cursor.fetchone()[0])
+
+    assert asks(asked)
+    assert not asks(other)
+
+
+def test_a_claim_of_no_known_flavor_is_in_no_slot(cloud: Cloud) -> None:
+    odd = {"VCPU": 1, "MEMORY_MB": 4096}
+    assert cloud.claim(uuid(), cloud.held, asks=odd) == 409
+    assert cloud.claim(uuid(), cloud.free, asks=odd) == 204
+
+
+def test_an_evacuated_vm_uses_up_its_failover_reservation(cloud: Cloud) -> None:
+    vm, other = uuid(), uuid()
+    target = make_host("target", memory_gib=8, vcpus=2)
+    rebuild_host_capacity()
+    reconcile_hosts()
+    assert cloud.claim(vm, cloud.free, project=STRANGER) == 204
+    user = make_vm(host=cloud.free, openstack_id=vm, memory_gib=8, vcpus=2, project_id=STRANGER)
+    spare = make_failover_slot("spare", target, [user], memory_gib=8)
+    Reservation.objects.filter(pk=spare.pk).update(vcpus=2, blocked_vcpus=2)
+    rebuild_host_capacity()
+    assert cloud.claim(other, target, project=STRANGER) == 409
+    Host.objects.filter(pk=cloud.free.pk).update(state="down")
+    assert cloud.claim(vm, target, cloud.free, project=STRANGER, generation=1) == 204
+    assert not Reservation.objects.filter(pk=spare.pk).exists()
+    assert HostCapacity.objects.get(host=target).allocated_memory_bytes == 8 * GIB
+    assert cloud.claim(vm, target, project=STRANGER, generation=2) == 204
+
+
+@pytest.mark.sql("capacity_groups_of_claim")
+def test_a_vm_that_keeps_its_amounts_keeps_its_flavor(cloud: Cloud) -> None:
+    vm = uuid()
+    make_flavor("alike", 8192, 2)
+    make_vm(openstack_id=vm, memory_gib=8, vcpus=2, project_id=OWNER, flavor_name="alike")
+    assert cloud.claim(vm, cloud.held) == 409
+    assert cloud.claim(vm, cloud.held, asks=LARGE) == 204
+
+
+@pytest.mark.sql("capacity_join_slots")
+def test_a_vm_is_in_several_slots_by_parts(cloud: Cloud) -> None:
+    host, vm = make_host("parts", memory_gib=16, vcpus=4), uuid()
+    slots = [make_slot(cloud.commitment, host, memory_gib=8, vcpus=2) for _ in range(2)]
+    rebuild_host_capacity()
+    reconcile_hosts()
+    assert cloud.claim(vm, host, asks=LARGE) == 204
+    rows = ReservationAllocation.objects.filter(vm_uuid=vm, reservation__in=slots)
+    assert {(row.memory_bytes // GIB, row.vcpus) for row in rows} == {(8, 2)}
+    assert cloud.delete(vm) == 204
+
+
+def test_the_flavor_of_a_row_in_flight_comes_first(cloud: Cloud) -> None:
+    vm = uuid()
+    make_flight(cloud.free, vm, flavor_group_name="other")
+    assert cloud.claim(vm, cloud.held) == 409
+    Reservation.objects.filter(vm_uuid=vm).update(flavor_group_name="general")
+    assert cloud.claim(vm, cloud.held) == 204
+
+
+def test_an_older_list_of_vms_undoes_no_claim(cloud: Cloud) -> None:
+    vm, gone = uuid(), uuid()
+    assert cloud.claim(vm, cloud.held) == 204
+    assert cloud.claim(gone, cloud.held) == 204
+    assert cloud.delete(gone) == 204
+    make_vm(
+        host=cloud.held,
+        openstack_id=gone,
+        memory_gib=8,
+        vcpus=2,
+        project_id=OWNER,
+        flavor_name="small",
+    )
+    assert cloud.inside() == {vm: 8}
+    for minutes in (0, 20, 60):
+        verify(minutes, believes_list=True)
+        assert_claims_are_the_ledger()
+        assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
+
+
+def test_nothing_is_enforced_where_that_is_switched_off(cloud: Cloud, settings: Any) -> None:
+    placement_settings(
+        settings, host_inventories="host", enforce_new_defaults=False, enforce_held=False
+    )
+    use_source(settings, "placement")
+    asked = {cloud.held.openstack_id: SMALL}
+    assert cloud.client.allocate(uuid(), asked, project_id=STRANGER).status == 204
+
+
+def test_hosts_are_joined_by_the_uuid_of_their_provider(cloud: Cloud) -> None:
+    named = uuid()
+    host = make_host("named", memory_gib=8, vcpus=2, openstack_id="17", provider_uuid=named)
+    rebuild_host_capacity()
+    reconcile_hosts()
+    Host.objects.filter(pk=host.pk).update(name="renamed")
+    make_slot(cloud.commitment, host, memory_gib=8, vcpus=2)
+    asked = {named: SMALL}
+    assert cloud.client.allocate(uuid(), asked, project_id=STRANGER).status == 409
+    assert cloud.client.allocate(uuid(), asked, project_id=OWNER).status == 204
+    assert HostCapacity.objects.get(host=host).allocated_memory_bytes == 8 * GIB
+
+
+def test_the_function_blocks_by_the_one_rule() -> None:
+    text = (ROOT / "capacity" / "sql" / "capacity_settle_claims.sql").read_text()
+    assert " ".join(WANTED_BLOCKS.split()) in " ".join(text.split())
