@@ -16,10 +16,11 @@ import pytest
 from django.db import connection
 
 from capacity.ledger.rooms import rebuild_host_capacity
+from capacity.models import AllocationState, Reservation, ReservationAllocation
 from hosts.models import Host
 from placement.models import Allocation, Consumer
 from placement.tasks import reconcile_hosts
-from tests.claims import assert_claims_are_the_ledger
+from tests.claims import assert_claims_are_the_ledger, held_by_consumers
 from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.placement.client import PlacementClient, placement_settings
 
@@ -130,6 +131,17 @@ def commit_slots(project_id: str, hosts: Any) -> None:
             make_slot(commitment, host, flavor_name=name, memory_gib=mib // 1024, vcpus=vcpus)
 
 
+def vms_in_slots() -> set[tuple[str, int]]:
+    rows = ReservationAllocation.objects.filter(state=AllocationState.CONFIRMED)
+    return set(rows.values_list("vm_uuid", "reservation__target_host_id"))
+
+
+def vms_on_committed_hosts() -> set[tuple[str, int]]:
+    """Return who holds something on hosts with slots: one of each flavor, as was booted there."""
+    committed = set(Reservation.objects.values_list("target_host_id", flat=True))
+    return {(vm, host_id) for host_id, vm in held_by_consumers() if host_id in committed}
+
+
 def test_after_each_call_of_a_real_nova_claims_are_the_ledger(nova: PlacementClient) -> None:
     gone: set[str] = set()
     claimed, checked_at = 0, ""
@@ -140,6 +152,7 @@ def test_after_each_call_of_a_real_nova_claims_are_the_ledger(nova: PlacementCli
             named |= {call["path"].split("/")[2]} if call["method"] != "POST" else set()
             gone = (gone | named) - held
             claimed += 1
+            assert vms_in_slots() == vms_on_committed_hosts(), call
         if checked_at != (written := last_write()):  # a read writes nothing
             assert_claims_are_the_ledger(gone)
             checked_at = written
