@@ -104,12 +104,11 @@ def reconcile_changed_usage(run: Run) -> dict[str, int]:
 @job(PRUNE_USAGE_HISTORY, every(3600, "usage-history"), limits=(840, 900), queue="long")
 def prune_usage_history(run: Run) -> dict[str, int]:
     """Forget which commitments covered which VMs, what was refused, and what ran long ago."""
-    now = run.now
     return {
-        "periods": prune_periods(now=now),
-        "refusals": prune_refusals(now=now),
-        "runs": prune_runs(now=now),
-        "events": prune_append_only(FORGET_EVENTS, now=now),
+        "periods": prune_periods(now=run.now),
+        "refusals": prune_refusals(now=run.now),
+        "runs": prune_runs(now=run.now),
+        "events": prune_append_only(FORGET_EVENTS, now=run.now),
     }
 
 

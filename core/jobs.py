@@ -9,18 +9,21 @@ command that calls the service is held off as well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 from uuid import uuid4
 
+import structlog
 from celery import current_app, shared_task
 from celery.schedules import crontab, schedule
 
 from journal.actors import Actor, task_actor
 from journal.clock import database_now
 from journal.tracing import CORRELATION_PREFIX, with_global_request_id
+
+log = structlog.get_logger(__name__)
 
 #: ``soon`` is for what has to happen within seconds and ends within two minutes, ``long`` for what
 #: may take many minutes and can wait, ``steady`` for the rest (docs/operations.md).
@@ -32,6 +35,7 @@ Beat = tuple[str, dict[str, Any]]
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
+ATTEMPTS: Final = 3
 NIGHTLY_EXPIRES_SECONDS: Final = 7200
 
 #: What the jobs that were loaded so far declared.
@@ -39,17 +43,17 @@ BEAT_SCHEDULE: Final[dict[str, dict[str, Any]]] = {}
 QUEUE_OF: Final[dict[str, Queue]] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Run:
-    """One run of a job."""
+    """One run of a job; services that carry more through theirs add it in a class of their own.
+
+    Attributes:
+        now: When it began, by the database's time.
+    """
 
     actor: Actor
     request_id: str
-
-    @property
-    def now(self) -> datetime:
-        """The database's time, asked for anew each time."""
-        return database_now()
+    now: datetime = field(default_factory=database_now)
 
 
 def every(seconds: float, entry: str, *arguments: str, queue: Queue | None = None) -> Beat:
@@ -109,3 +113,36 @@ def route(name: str, *_: object, **__: object) -> dict[str, str] | None:
     if name not in QUEUE_OF:  # jobs are loaded by workers and beat, and by others at the first need
         current_app.loader.import_default_modules()
     return {"queue": QUEUE_OF[name]} if name in QUEUE_OF else None
+
+
+def tried(
+    work: Callable[[], Result],
+    *,
+    again_after: Callable[[Exception], bool],
+    event: str,
+    given_up: Exception | None = None,
+    zone: str = "",
+) -> Result:
+    """Return what work returns, after three attempts at the most.
+
+    Args:
+        work: Begins anew each time: a transaction of its own.
+        again_after: Whether the same work may succeed at once after an error; others go on.
+        event: Name of the log line of each attempt that failed.
+        given_up: Raised after the last attempt; its own error when left out.
+        zone: Where, for the log line.
+    """
+    attempt = 1
+    while True:
+        try:
+            return work()
+        except Exception as error:
+            if not again_after(error):
+                raise
+            facts = getattr(error, "facts", {})
+            log.info(event, attempt=attempt, error=str(error), facts=facts, zone=zone)
+            if attempt == ATTEMPTS and given_up is not None:
+                raise given_up from error
+            if attempt == ATTEMPTS:
+                raise
+        attempt += 1

@@ -45,9 +45,7 @@ def keep_sums_of_metrics(_: Run) -> int:
 @job(PRUNE, every(600, "journal"), limits=(570, 600), queue="long")
 def prune(run: Run) -> dict[str, int]:
     """Forget entries of logs and audit past their retention, what is over, and failed logins."""
-    now = run.now
-    audit = prune_append_only(FORGET_AUDIT, now=now)
-    logins = forget_failed_logins(now=now)
-    return {
-        **prune_logs(now=now), **prune_over(now=now), "audit": audit, "failed_logins": logins
-    }  # fmt: skip
+    audit = prune_append_only(FORGET_AUDIT, now=run.now)
+    logins = forget_failed_logins(now=run.now)
+    forgotten = {**prune_logs(now=run.now), **prune_over(now=run.now)}
+    return {**forgotten, "audit": audit, "failed_logins": logins}

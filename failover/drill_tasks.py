@@ -37,9 +37,8 @@ def account_for_coverage(run: Run) -> dict[str, int]:
 @job(EVACUATE, every(10, "evacuations"), limits=(110, 120), queue="soon")
 def evacuate(run: Run) -> dict[str, int]:
     """Plan for hosts that died, and end what arrived; running twice does no harm."""
-    now = run.now
-    settled = settle_evacuations(actor=run.actor, request_id=run.request_id, now=now)
-    planned = plan_evacuations(actor=run.actor, request_id=run.request_id, now=now)
+    settled = settle_evacuations(actor=run.actor, request_id=run.request_id, now=run.now)
+    planned = plan_evacuations(actor=run.actor, request_id=run.request_id, now=run.now)
     return {**settled, "planned": sum(outcome.planned for outcome in planned)}
 
 

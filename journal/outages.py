@@ -49,6 +49,16 @@ def sqlstate_of(error: BaseException) -> str:
     return str(getattr(source, "sqlstate", "") or "")
 
 
+def is_retryable(error: BaseException, *others: str) -> bool:
+    """Whether the transaction that a database error ended may succeed if it begins anew at once.
+
+    Args:
+        error: What ended it.
+        others: Further SQLSTATEs after which it may.
+    """
+    return isinstance(error, DatabaseFailure) and sqlstate_of(error) in {*RETRYABLE, *others}
+
+
 def as_unavailable(error: BaseException) -> Unavailable | None:
     """Return what callers are told if something that an answer needs is away, else None.
 

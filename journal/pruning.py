@@ -7,6 +7,7 @@ sees that it cannot trust the log and reads everything anew, instead of missing 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -98,13 +99,58 @@ DELETE FROM journal_auditentry WHERE id = ANY (ARRAY(
 """
 
 
-def prune_append_only(statement: str, *, now: datetime, batch_rows: int = BATCH_ROWS) -> int:
+def in_batches(work: Callable[[], int], rows: int) -> int:
+    """Do some work, each time in a transaction of its own, until less was left than its most.
+
+    What is done so is safe to run twice, beside itself, and to be killed.
+
+    Args:
+        work: Returns how many rows it did.
+        rows: The most that it does at once.
+
+    Returns:
+        How many rows it did in all.
+    """
+    total, done = 0, rows
+    while done == rows:
+        with transaction.atomic(durable=True):
+            done = work()
+        total += done
+    return total
+
+
+def forget(
+    statement: str, rows: int = BATCH_ROWS, *, is_append_only: bool = False, **chosen: datetime
+) -> int:
+    """Delete rows :func:`in_batches`; return how many.
+
+    Args:
+        statement: Deletes at most ``%(rows)s``.
+        rows: The most that a transaction deletes.
+        is_append_only: Whether the table takes no deletion but from who says that it forgets.
+        chosen: Other parameters of the statement.
+    """
+    values: dict[str, datetime | int] = {**chosen, "rows": rows}
+
+    def delete() -> int:
+        with connection.cursor() as cursor:
+            if is_append_only:
+                cursor.execute(ALLOW, ["on"])
+            cursor.execute(statement, values)
+            done = int(cursor.rowcount)
+            if is_append_only:
+                cursor.execute(ALLOW, ["off"])  # in a test the transaction goes on
+            return done
+
+    return in_batches(delete, rows)
+
+
+def prune_append_only(statement: str, *, now: datetime) -> int:
     """Forget rows of an append-only table past ``HEADROOM_JOURNAL__AUDIT_RETENTION_DAYS``.
 
     Args:
         statement: Deletes at most ``rows`` of those older than ``oldest``.
         now: The present.
-        batch_rows: Most rows that a transaction deletes.
 
     Returns:
         How many were forgotten.
@@ -112,16 +158,7 @@ def prune_append_only(statement: str, *, now: datetime, batch_rows: int = BATCH_
     days = settings.HEADROOM.journal.audit_retention_days
     if not days:
         return 0
-    chosen: dict[str, datetime | int] = {"oldest": now - timedelta(days=days), "rows": batch_rows}
-    total, done = 0, batch_rows
-    while done == batch_rows:
-        with transaction.atomic(durable=True), connection.cursor() as cursor:
-            cursor.execute(ALLOW, ["on"])
-            cursor.execute(statement, chosen)
-            done = int(cursor.rowcount)
-            cursor.execute(ALLOW, ["off"])  # in a test the transaction goes on
-        total += done
-    return total
+    return forget(statement, is_append_only=True, oldest=now - timedelta(days=days))
 
 
 def prune_over(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]:
@@ -134,14 +171,7 @@ def prune_over(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     Returns:
         How many of each were forgotten.
     """
-    pruned = dict.fromkeys(FORGET_OVER, 0)
-    for name, statement in FORGET_OVER.items():
-        done = batch_rows
-        while done == batch_rows:
-            with transaction.atomic(durable=True), connection.cursor() as cursor:
-                cursor.execute(statement, {"now": now, "rows": batch_rows})
-                done = int(cursor.rowcount)
-            pruned[name] += done
+    pruned = {name: forget(text, batch_rows, now=now) for name, text in FORGET_OVER.items()}
     log.info("journal_pruned", counts=pruned)
     return pruned
 

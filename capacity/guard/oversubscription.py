@@ -36,14 +36,13 @@ from capacity.ledger.oversubscribed import (
 from capacity.locks import zone_lock
 from capacity.metrics import EVICTED, MOVED
 from capacity.models import HostCapacity
+from core.jobs import Run, tried
 from journal.actors import Actor
 from journal.clock import TOLERANCE, database_now, is_ahead, trusted
 from journal.errors import Busy, NotReady
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
-
-ATTEMPTS = 3
 
 DUE_HOSTS = f"""
 SELECT room.host_id FROM capacity_hostcapacity AS room
@@ -107,13 +106,10 @@ class GuardReport:
     evicted: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """One run: who, when, how."""
+@dataclass(slots=True, kw_only=True)
+class _Run(Run):
+    """One run, and how it acts."""
 
-    actor: Actor
-    request_id: str
-    now: datetime
     policy: GuardPolicy
 
 
@@ -173,19 +169,18 @@ def _due_hosts(run: _Run) -> list[int]:
 
 
 def _check_host(host_id: int, run: _Run) -> _Done:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with transaction.atomic(durable=True):
-                return _guarded(host_id, run)
-        except EvictionSpoiled as spoiled:
-            log.info("eviction_spoiled", attempt=attempt, facts=spoiled.facts)
-        except Busy as busy:
-            log.info("guard_zone_busy", host_id=host_id, message=busy.message)
-            break
-        except NotReady as not_ready:
-            log.info("guard_not_ready", host_id=host_id, message=not_ready.message)
-            return _Done(outcome=HostOutcome.SKIPPED)
-    return _Done(outcome=HostOutcome.BUSY)
+    try:
+        return tried(
+            transaction.atomic(durable=True)(lambda: _guarded(host_id, run)),
+            again_after=lambda error: isinstance(error, EvictionSpoiled),
+            event="eviction_spoiled",
+        )
+    except NotReady as not_ready:
+        log.info("guard_not_ready", host_id=host_id, message=not_ready.message)
+        return _Done(outcome=HostOutcome.SKIPPED)
+    except (EvictionSpoiled, Busy) as busy:
+        log.info("guard_zone_busy", host_id=host_id, message=busy.message)
+        return _Done(outcome=HostOutcome.BUSY)
 
 
 def _guarded(host_id: int, run: _Run) -> _Done:

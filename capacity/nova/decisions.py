@@ -22,6 +22,7 @@ from django.db import connection, transaction
 from capacity.metrics import DECISIONS_LOST
 from capacity.nova.decision_masks import compress_masks, names_digest, pack_names
 from core.statements import fetch_prepared
+from journal.pruning import forget, in_batches
 from scheduling.decision import Candidate
 from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest
@@ -47,8 +48,8 @@ ON CONFLICT (digest) DO NOTHING
 RECORD = "SELECT capacity_record_decision(%s::json, %s, %s)"
 DELETE_DECISIONS = """
 DELETE FROM capacity_schedulingdecision WHERE id IN (
-    SELECT id FROM capacity_schedulingdecision WHERE created_at < %s
-     ORDER BY created_at LIMIT %s FOR UPDATE SKIP LOCKED)
+    SELECT id FROM capacity_schedulingdecision WHERE created_at < %(oldest)s
+     ORDER BY created_at LIMIT %(rows)s FOR UPDATE SKIP LOCKED)
 """
 LOCK_ORPHANS = """
 SELECT id FROM capacity_hostlisting AS listing
@@ -160,8 +161,8 @@ def prune_decisions(*, now: datetime, retention: timedelta | None = None) -> Pru
     """
     if retention is None:
         retention = timedelta(days=settings.HEADROOM.decisions.retention_days)
-    decisions = _in_chunks(lambda: _delete_decisions(now - retention), PRUNE_CHUNK_ROWS)
-    listings = _in_chunks(lambda: _delete_orphans(now - LISTING_MIN_AGE), LISTING_CHUNK_ROWS)
+    decisions = forget(DELETE_DECISIONS, PRUNE_CHUNK_ROWS, oldest=now - retention)
+    listings = in_batches(lambda: _delete_orphans(now - LISTING_MIN_AGE), LISTING_CHUNK_ROWS)
     return PruneReport(decisions=decisions, listings=listings)
 
 
@@ -250,22 +251,6 @@ def _masks(record: DecisionRecord) -> bytes:
         candidates = PackedMask.pack(np.ones(len(record.host_names), dtype=np.bool_))
     removing = [step.removed for step in record.steps if step.removed and step.removed.count()]
     return compress_masks([mask.bits for mask in (candidates, *removing)])
-
-
-def _in_chunks(work: Callable[[], int], chunk_rows: int) -> int:
-    total = 0
-    while True:
-        with transaction.atomic(durable=True):
-            done = work()
-        total += done
-        if done < chunk_rows:
-            return total
-
-
-def _delete_decisions(before: datetime) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(DELETE_DECISIONS, [before, PRUNE_CHUNK_ROWS])
-        return int(cursor.rowcount)
 
 
 def _delete_orphans(before: datetime) -> int:

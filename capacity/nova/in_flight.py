@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -43,6 +43,7 @@ from capacity.ledger.vms import refresh_slots_expecting
 from capacity.locks import LOCK_FIRST, LockSpace, lock_alone, lock_first
 from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
+from core.chunks import in_chunks
 from core.statements import fetch_prepared
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
@@ -471,7 +472,7 @@ def _rows_of(vm_uuids: Collection[str] | None) -> models.QuerySet[Reservation]:
 def _end(row_ids: Sequence[int], *, cause: str) -> int:
     """End rows in batches, each with what it gives back in one transaction."""
     ended: Counter[str] = Counter()
-    for batch in _batches(row_ids):
+    for batch in in_chunks(row_ids, ROWS_PER_TRANSACTION):
         with transaction.atomic():
             rows = Reservation.objects.filter(pk__in=batch, kind=ReservationKind.IN_FLIGHT)
             lock_rooms(
@@ -502,11 +503,6 @@ def _delete(row_ids: Sequence[int]) -> tuple[Counter[str], set[str]]:
         given_back[host_id] = given_back.get(host_id, ZERO) - block
     shift_blocks(ReservationKind.IN_FLIGHT, given_back)
     return Counter(intent_label(row[1]) for row in gone), {row[0] for row in gone}
-
-
-def _batches(row_ids: Sequence[int]) -> Iterable[Sequence[int]]:
-    for start in range(0, len(row_ids), ROWS_PER_TRANSACTION):
-        yield row_ids[start : start + ROWS_PER_TRANSACTION]
 
 
 def _count_expired(intents: Mapping[str, int]) -> None:

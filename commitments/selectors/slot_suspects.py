@@ -11,7 +11,6 @@ by table (``OFFSET 0`` keeps it that way). That costs the same whatever the stat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -20,6 +19,7 @@ from django.db import connection
 
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from core.changes import changed_rows, has_deletions, is_forgotten
+from core.chunks import in_chunks
 
 SLOTS_AT_ONCE: Final = 2000
 
@@ -296,7 +296,7 @@ def suspect_slots(
     suspects: list[int] = []
     with connection.cursor() as cursor:
         cursor.execute(candidates, parameters)
-        for slot_ids in _parts([row[0] for row in cursor.fetchall()]):
+        for slot_ids in in_chunks([row[0] for row in cursor.fetchall()], SLOTS_AT_ONCE):
             cursor.execute(SUSPECTS[adopts], {**parameters, "slot_ids": slot_ids})
             suspects.extend(row[0] for row in cursor.fetchall())
     return sorted(suspects)
@@ -325,8 +325,3 @@ def count_listed_vms(zone: str) -> int:
         cursor.execute(LISTED_VMS, [zone, list(ABSENT_STATUSES)])
         row = cursor.fetchone()
     return int(row[0]) if row else 0
-
-
-def _parts(slot_ids: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(slot_ids), SLOTS_AT_ONCE):
-        yield list(slot_ids[start : start + SLOTS_AT_ONCE])

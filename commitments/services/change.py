@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from capacity.figures.group_capacity import ensure_totals
 from capacity.groups.group_settings import settings_for_group
@@ -51,16 +51,16 @@ from commitments.services.resolve import (
 )
 from commitments.services.rollback import count_slot_limit_rejections
 from commitments.services.rows import WantedCommitment, make_target
+from core.jobs import ATTEMPTS, tried
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, InvalidInput, NotReady
 from journal.nudges import hint_worker
-from journal.outages import RETRYABLE, sqlstate_of
+from journal.outages import is_retryable
 from journal.tracing import correlation_id
 
 log = structlog.get_logger(__name__)
 
-ATTEMPTS = 3
 PROBE_LIFETIME = timedelta(minutes=1)
 UNIQUE_VIOLATION = "23505"
 HTTP_OK = 200
@@ -200,17 +200,14 @@ class _TooLate(Exception):  # noqa: N818 - private signal that rolls the transac
 
 def _with_attempts(decide: Callable[[], Application]) -> Application:
     """Run a transaction again when somebody spoiled its plan, at most three times."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return decide()
-        except PlanSpoiled as spoiled:
-            log.info("change_plan_spoiled", attempt=attempt, hosts=spoiled.facts.get("hosts"))
-        except DatabaseError as error:
-            if sqlstate_of(error) not in RETRYABLE | {UNIQUE_VIOLATION}:
-                raise
-            log.info("change_retried", attempt=attempt, sqlstate=sqlstate_of(error))
-    message = f"the zone changed {ATTEMPTS} times while the request was decided"
-    raise Busy(message)
+    return tried(
+        decide,
+        again_after=lambda error: (
+            isinstance(error, PlanSpoiled) or is_retryable(error, UNIQUE_VIOLATION)
+        ),
+        event="change_retried",
+        given_up=Busy(f"the zone changed {ATTEMPTS} times while the request was decided"),
+    )
 
 
 def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> Application:

@@ -41,6 +41,7 @@ from commitments.services.compaction_plans import (
 )
 from commitments.services.compaction_runs import begin_run, finish_run, note_release
 from commitments.services.slot_story import SlotNews, record_slot_news
+from core.jobs import Run
 from hosts.models import Instance
 from journal.actors import Actor
 from journal.errors import Busy, NotReady
@@ -117,13 +118,10 @@ def compact_zone(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _Run(Run):
     """One run; gone when it ends."""
 
     row: CompactionRun
-    actor: Actor
-    request_id: str
-    now: datetime
 
     def done(self, most_moves: int | None, on_step: OnStep | None) -> Compaction:
         """Plan, carry out, and write how it went."""

@@ -20,6 +20,7 @@ from commitments.domain.service_info import resource_flags
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.services.rows import SPEC_FIELDS, next_generation, spec_record, summary_of
+from core.chunks import in_chunks
 from hosts.region.staging import as_json, copy_rows
 from journal.actors import Actor
 from journal.models import Outbox
@@ -196,14 +197,13 @@ def take_in_commitments(
 def _lock_rows(uuids: Sequence[str]) -> dict[str, Commitment]:
     rows: dict[str, Commitment] = {}
     pks: list[int] = []
-    for start in range(0, len(uuids), READ_UUIDS):
-        pks += Commitment.objects.filter(
-            commitment_uuid__in=uuids[start : start + READ_UUIDS]
-        ).values_list("pk", flat=True)
+    for some in in_chunks(uuids, READ_UUIDS):
+        chosen = Commitment.objects.filter(commitment_uuid__in=some)
+        pks += chosen.values_list("pk", flat=True)
     pks.sort()
-    for start in range(0, len(pks), READ_UUIDS):
+    for part in in_chunks(pks, READ_UUIDS):
         locked = (
-            Commitment.objects.filter(pk__in=pks[start : start + READ_UUIDS])
+            Commitment.objects.filter(pk__in=part)
             .order_by("pk")
             .select_for_update(of=("self",), no_key=True)
         )

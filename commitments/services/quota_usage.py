@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -33,9 +33,10 @@ from commitments.domain.statuses import ResourceType
 from commitments.metrics import quota as metrics
 from commitments.models import Commitment
 from core.changes import changed_rows, has_deletions
+from core.chunks import in_chunks
 from journal.clock import database_now
 from journal.history import read_moment
-from journal.outages import RETRYABLE, sqlstate_of
+from journal.outages import is_retryable
 from scheduling.resources import GIB
 
 log = structlog.get_logger(__name__)
@@ -197,23 +198,18 @@ def _count_projects(projects: Sequence[str], *, now: datetime, is_full: bool) ->
     configured = load_group_settings()
     groups = load_group_definitions(include_retired=True)
     unit_gib = {name: settings_for_group(configured, name).ram_unit_gib or 1 for name in groups}
-    for batch in _batches(projects):
+    for batch in in_chunks(projects, PROJECTS_PER_TRANSACTION):
         try:
             with transaction.atomic(durable=True):
                 _count_batch(batch, unit_gib, run, now=now, is_full=is_full)
         except DatabaseError as error:
-            if sqlstate_of(error) not in RETRYABLE:
+            if not is_retryable(error):
                 raise
             run.busy.extend(batch)
             log.info("quota_reconcile_busy", projects=len(batch))
         else:
             run.projects += len(batch)
     return run
-
-
-def _batches(projects: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(projects), PROJECTS_PER_TRANSACTION):
-        yield list(projects[start : start + PROJECTS_PER_TRANSACTION])
 
 
 def _count_batch(

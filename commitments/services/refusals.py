@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from commitments.domain.changeset import ChangeEntry, ChangeRequest
 from commitments.metrics import REFUSALS_NOT_KEPT
 from commitments.refusal_models import RefusedChange
 from journal.actors import Actor
+from journal.pruning import forget
 
 if TYPE_CHECKING:
     from commitments.services.change import ChangeOutcome
@@ -23,7 +24,7 @@ PRUNE_CHUNK_ROWS = 10_000
 DELETE = """
 DELETE FROM commitments_refusedchange WHERE id IN (
     SELECT id FROM commitments_refusedchange
-     WHERE created_at < %s ORDER BY created_at LIMIT %s FOR UPDATE SKIP LOCKED
+     WHERE created_at < %(oldest)s ORDER BY created_at LIMIT %(rows)s FOR UPDATE SKIP LOCKED
 )
 """
 
@@ -82,11 +83,4 @@ def prune_refusals(*, now: datetime) -> int:
     Works in chunks, each a transaction of its own; safe to run twice or beside itself.
     """
     oldest = now - timedelta(days=settings.HEADROOM.liquid.refusal_retention_days)
-    total = 0
-    while True:
-        with transaction.atomic(durable=True), connection.cursor() as cursor:
-            cursor.execute(DELETE, [oldest, PRUNE_CHUNK_ROWS])
-            done = int(cursor.rowcount)
-        total += done
-        if done < PRUNE_CHUNK_ROWS:
-            return total
+    return forget(DELETE, PRUNE_CHUNK_ROWS, oldest=oldest)

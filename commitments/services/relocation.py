@@ -28,6 +28,7 @@ from commitments.metrics.slots import SLOTS_MOVED
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
+from core.chunks import in_chunks
 from hosts.domain.shrinking import has_shrunk_too_much
 from hosts.models import Host
 from journal.actors import Actor
@@ -62,12 +63,12 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
     except NotReady as not_ready:
         log.info("relocation_not_ready", message=not_ready.message)
         return events
-    for start in range(0, len(waiting), CHUNK_SLOTS):
+    for ids in in_chunks(waiting, CHUNK_SLOTS):
         with transaction.atomic(durable=True):
             zone_lock([zone])
             chunk = list(
                 _empty_slots(zone, lost)
-                .filter(pk__in=waiting[start : start + CHUNK_SLOTS])
+                .filter(pk__in=ids)
                 .select_related("target_host", "commitment")
                 .order_by("-memory_bytes", "pk")
             )

@@ -60,6 +60,7 @@ from commitments.services.rows import (
     spec_record,
     summary_of,
 )
+from core.jobs import Run, tried
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
@@ -71,7 +72,6 @@ log = structlog.get_logger(__name__)
 CHUNK_ROWS = 200
 MANY_ROWS = 100
 NEWS_FOR_USAGE = {Outcome.ACCEPTED.value, Outcome.RELEASED.value, Outcome.REJECTED.value}
-ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +104,9 @@ class RepairReport:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
-    """One repair run: who, when, and what it did so far."""
+class _Run(Run):
+    """One repair run, and what it did so far."""
 
-    actor: Actor
-    request_id: str
-    now: datetime
     counts: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
@@ -235,27 +232,31 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
 
 
 def _repair_some(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            _know_cores(zone, run.now)
-            with transaction.atomic(durable=True):
-                if not try_lock(LockSpace.TASK, f"commitments.repair:{zone}"):
-                    break
-                zone_lock([zone])
-                outcomes = _repair_rows(_still_due(row_ids, run.now), run)
-                if NEWS_FOR_USAGE & set(outcomes):
-                    transaction.on_commit(lambda: nudge(needs_repair=False), robust=True)
-        except PlanSpoiled as spoiled:
-            log.info("repair_plan_spoiled", zone=zone, attempt=attempt, facts=spoiled.facts)
-            continue
-        except Busy as busy:
-            log.info("repair_zone_busy", zone=zone, message=busy.message)
-            break
-        for outcome in outcomes:
-            run.counts[outcome] = run.counts.get(outcome, 0) + 1
-        return len(outcomes)
-    run.skipped.append(zone)
-    return 0
+    def repaired() -> list[str]:
+        _know_cores(zone, run.now)
+        with transaction.atomic(durable=True):
+            if not try_lock(LockSpace.TASK, f"commitments.repair:{zone}"):
+                raise Busy(f"zone {zone} is being repaired by another run", zone=zone)
+            zone_lock([zone])
+            outcomes = _repair_rows(_still_due(row_ids, run.now), run)
+            if NEWS_FOR_USAGE & set(outcomes):
+                transaction.on_commit(lambda: nudge(needs_repair=False), robust=True)
+        return outcomes
+
+    try:
+        outcomes = tried(
+            repaired,
+            again_after=lambda error: isinstance(error, PlanSpoiled),
+            event="repair_plan_spoiled",
+            zone=zone,
+        )
+    except (PlanSpoiled, Busy) as busy:
+        log.info("repair_zone_busy", zone=zone, message=busy.message)
+        run.skipped.append(zone)
+        return 0
+    for outcome in outcomes:
+        run.counts[outcome] = run.counts.get(outcome, 0) + 1
+    return len(outcomes)
 
 
 def _postpone(row_id: int, run: _Run) -> None:

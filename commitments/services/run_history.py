@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.conf import settings
-from django.db import connection, transaction
 
-PRUNE_CHUNK_ROWS: Final = 5_000
+from journal.pruning import forget
+
 _FORGET = """
 DELETE FROM {table} WHERE id = ANY (ARRAY(
     SELECT id FROM {table}
@@ -57,15 +57,4 @@ def prune_runs(*, now: datetime) -> int:
     Works in chunks, each a transaction of its own; safe to run twice or beside itself.
     """
     oldest = now - timedelta(days=settings.HEADROOM.journal.runs_retention_days)
-    return sum(_prune(statement, oldest) for statement in (SYNC_RUNS, COMPACTION_RUNS))
-
-
-def _prune(statement: str, oldest: datetime) -> int:
-    total = 0
-    while True:
-        with transaction.atomic(durable=True), connection.cursor() as cursor:
-            cursor.execute(statement, {"oldest": oldest, "rows": PRUNE_CHUNK_ROWS})
-            done = int(cursor.rowcount)
-        total += done
-        if done < PRUNE_CHUNK_ROWS:
-            return total
+    return sum(forget(statement, oldest=oldest) for statement in (SYNC_RUNS, COMPACTION_RUNS))

@@ -54,19 +54,20 @@ from commitments.services.sync_runs import (
     finish_run,
     last_good_run,
 )
+from core.chunks import in_chunks
+from core.jobs import Run, tried
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.leases import held_lease
-from journal.outages import RETRYABLE, sqlstate_of
+from journal.outages import is_retryable
 from journal.tracing import current_global_request_id
 
 log = structlog.get_logger(__name__)
 
 TASK = "commitments.sync"
 CHUNK_ROWS = 500
-ATTEMPTS = 3
 ALREADY_RUNNING = "already_running"
 GROUPS_MISSING = "flavor_groups_missing"
 """Flavor groups were never looked for: an error, where groups that are not ready are none (4.6)."""
@@ -90,10 +91,7 @@ class SyncReport:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
-    actor: Actor
-    request_id: str
-    now: datetime
+class _Run(Run):
     counts: dict[str, object] = field(default_factory=dict)
     row: SyncRun | None = None
     is_settled: bool = False
@@ -256,8 +254,8 @@ def _repair(run: _Run, listed: Listed, seen: SeenRows) -> None:
         "described": 0,
         "unchanged": len(listed) - len(changed),
     }
-    for start in range(0, len(changed), CHUNK_ROWS):
-        _repair_chunk(run, changed[start : start + CHUNK_ROWS], seen)
+    for part in in_chunks(changed, CHUNK_ROWS):
+        _repair_chunk(run, part, seen)
 
 
 def _repair_chunk(run: _Run, part: Listed, seen: SeenRows) -> None:
@@ -292,17 +290,11 @@ def _repair_chunk(run: _Run, part: Listed, seen: SeenRows) -> None:
 
 
 def _with_retries(work: Callable[[], None]) -> None:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            work()
-        except Busy:
-            if attempt == ATTEMPTS:
-                raise
-        except DatabaseError as error:
-            if attempt == ATTEMPTS or sqlstate_of(error) not in RETRYABLE:
-                raise
-        else:
-            return
+    tried(
+        work,
+        again_after=lambda error: isinstance(error, Busy) or is_retryable(error),
+        event="sync_step_retried",
+    )
 
 
 def _why_missing_is_not_judged(run: _Run, fetched: Fetched, unheard: int) -> SyncProblem | None:

@@ -58,7 +58,7 @@ from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.history import Moment, may_store, read_moment
 from journal.leases import held_lease
-from journal.outages import RETRYABLE, sqlstate_of
+from journal.outages import is_retryable
 
 log = structlog.get_logger(__name__)
 
@@ -242,7 +242,7 @@ def reconcile_project_usage(
             run = _reconcile(project_id, now, group_of)
         result = "success"
     except DatabaseError as error:
-        if sqlstate_of(error) not in RETRYABLE:
+        if not is_retryable(error):
             raise
         message = f"commitments of project {project_id} are being changed by another"
         raise Busy(message) from error

@@ -8,7 +8,7 @@ one follows the same changes again. Running it twice changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -31,6 +31,8 @@ from commitments.services.nudges import nudge_broken, nudge_outdated
 from commitments.services.relocation import move_lost_slots, refusal_of_hosts
 from commitments.services.slot_chunk import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
+from core.chunks import in_chunks
+from core.jobs import Run
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import TOLERANCE, database_now, is_ahead
@@ -61,13 +63,10 @@ class VerificationReport:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """One run: who, when, how."""
+@dataclass(slots=True, kw_only=True)
+class _Run(Run):
+    """One run, and how it looks."""
 
-    actor: Actor
-    request_id: str
-    now: datetime
     is_full: bool
     believes_list: bool
     believes_hosts: bool
@@ -161,7 +160,7 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
     if done.refusal:
         log.error("vm_list_not_believed", zone=zone, reason=done.refusal)
         suspects = _suspects(zone, since, changed, run, may_drop=False)
-    for chunk in _chunks(suspects):
+    for chunk in in_chunks(suspects, CHUNK_SLOTS):
         done.events.update(_verify_chunk(zone, chunk, run, may_drop=not done.refusal))
     if is_full or changed.slots or changed.hosts or check.host_refusal or done.events:
         done.host_refusal = "" if run.believes_hosts else refusal_of_hosts(zone, run.now)
@@ -196,11 +195,6 @@ def _suspects(
         latest=run.now + TOLERANCE,
     )
     return suspect_slots(zone, since, changed, deadlines, adopts=chosen.adopt_arrivals)
-
-
-def _chunks(slot_ids: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(slot_ids), CHUNK_SLOTS):
-        yield list(slot_ids[start : start + CHUNK_SLOTS])
 
 
 def _verify_chunk(zone: str, slot_ids: list[int], run: _Run, *, may_drop: bool) -> Counter[str]:

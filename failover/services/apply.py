@@ -21,6 +21,7 @@ from django.db import IntegrityError
 
 from capacity.ledger.bulk import HeldSlot, JoiningVm, take_room
 from capacity.ledger.rooms import lock_rooms
+from core.chunks import in_chunks
 from core.copying import number_array, text_array
 from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
@@ -175,20 +176,18 @@ class PlanWriter:
     def _clean(self, plan: ZonePlan) -> None:
         cleaning = plan.cleaning
         updated: set[tuple[int, bool]] = set()
-        for start in range(0, len(cleaning.removals), ROWS_PER_STEP):
-            chunk = cleaning.removals[start : start + ROWS_PER_STEP]
+        for chunk in in_chunks(cleaning.removals, ROWS_PER_STEP):
             updated |= self._retried(partial(self._remove, chunk))
             self.done.updated = len(updated)
-        for first in range(0, len(cleaning.emptied), ROWS_PER_STEP):
-            rows = cleaning.emptied[first : first + ROWS_PER_STEP]
+        for rows in in_chunks(cleaning.emptied, ROWS_PER_STEP):
             self.done.deleted += self._retried(partial(self._delete, rows))
-        for first in range(0, len(cleaning.resized), ROWS_PER_STEP):
+        for resized in in_chunks(cleaning.resized, ROWS_PER_STEP):
             sizes = {
                 self._slot_keys[one.slot]: (
                     ResourceVector(memory_bytes=one.memory_bytes, vcpus=one.vcpus),
                     one.users,
                 )
-                for one in cleaning.resized[first : first + ROWS_PER_STEP]
+                for one in resized
             }
             self.done.resized += self._retried(partial(self._shrink, sizes))
 

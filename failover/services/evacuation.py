@@ -40,7 +40,7 @@ from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
 from journal.clock import is_ahead
 from journal.errors import Busy, HeadroomError
-from journal.outages import RETRYABLE, sqlstate_of
+from journal.outages import is_retryable
 from journal.services import Change, record_changes
 
 log = structlog.get_logger(__name__)
@@ -329,7 +329,7 @@ def _wait_for(zone: str, reservation_id: int) -> None:
             row.select_for_update(no_key=True).first()
             transaction.set_rollback(True)
     except OperationalError as error:
-        if sqlstate_of(error) not in RETRYABLE:
+        if not is_retryable(error):
             raise
         raise Busy(f"zone {zone}: VMs are moving", zone=zone) from error
 

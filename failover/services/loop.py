@@ -17,6 +17,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
+from core.jobs import tried
 from failover.choices import EventReason, RunOutcome
 from failover.conf import FailoverConfig, current_config
 from failover.domain.cleaning import plan_cleaning
@@ -42,7 +43,6 @@ from journal.tracing import with_global_request_id
 log = structlog.get_logger(__name__)
 
 TASK_LOCK = "failover.reconcile"
-PLANS_PER_RUN = 3
 DIED = "died"
 
 ChooserFactory = Callable[[ZoneSnapshot], HostChooser]
@@ -190,29 +190,31 @@ def _started(run: _Run) -> FailoverRun:
 
 def _attempts(run: _Run) -> None:
     """Plan and write; plan anew on fresh data when the database refuses a step."""
-    for attempt in range(1, PLANS_PER_RUN + 1):
-        run.snapshot = load_zone(run.zone, run.config, now=run.now)
-        run.plan = _planned(run, run.snapshot)
-        if run.is_dry_run or run.plan.cleaning.brake is not None:
-            return
-        writer = PlanWriter(
-            run.snapshot,
-            creator=run.config.creator or settings.HEADROOM.failover.creator,
-            request_id=run.request_id,
-            now=run.now,
-            trusts_hosts=bool(run.config.trust_hypervisor_location),
-            events=run.events,
-        )
-        try:
-            writer.write(run.plan)
-        except StepRefusedError:
-            log.info("failover_plan_spoiled", zone=run.zone, attempt=attempt)
-            if attempt == PLANS_PER_RUN:
-                raise
-        else:
-            return
-        finally:
-            run.applied = _added(run.applied, writer.done)
+    tried(
+        lambda: _attempt(run),
+        again_after=lambda error: isinstance(error, StepRefusedError),
+        event="failover_plan_spoiled",
+        zone=run.zone,
+    )
+
+
+def _attempt(run: _Run) -> None:
+    run.snapshot = load_zone(run.zone, run.config, now=run.now)
+    run.plan = _planned(run, run.snapshot)
+    if run.is_dry_run or run.plan.cleaning.brake is not None:
+        return
+    writer = PlanWriter(
+        run.snapshot,
+        creator=run.config.creator or settings.HEADROOM.failover.creator,
+        request_id=run.request_id,
+        now=run.now,
+        trusts_hosts=bool(run.config.trust_hypervisor_location),
+        events=run.events,
+    )
+    try:
+        writer.write(run.plan)
+    finally:
+        run.applied = _added(run.applied, writer.done)
 
 
 def _added(before: Applied, now: Applied) -> Applied:

@@ -22,6 +22,7 @@ from capacity.ledger.bulk import HeldSlot, JoiningVm, take_room
 from capacity.ledger.rooms import lock_rooms
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
+from core.chunks import in_chunks
 from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
 from failover.domain.exchange import ExchangePlan, VmExchange, plan_exchange
@@ -247,8 +248,8 @@ class _Work:
         ids = dict(zip(self.snapshot.slots.names, self.snapshot.slots.ids.tolist(), strict=True))
         self.keys = {number: int(ids[name]) for number, name in plan.standing.items()}
         done = 0
-        for first in range(0, len(plan.exchanges), VMS_PER_EXCHANGE):
-            done += self._exchange_some(plan.exchanges[first : first + VMS_PER_EXCHANGE])
+        for part in in_chunks(plan.exchanges, VMS_PER_EXCHANGE):
+            done += self._exchange_some(part)
         is_over = done == len(plan.exchanges) and not plan.blocked and not plan.is_cut
         self._mark(ShadowState.DONE if is_over else ShadowState.RUNNING, done)
         return replace(outcome, done=done, refused=len(plan.exchanges) - done)

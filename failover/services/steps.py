@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import structlog
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from capacity.locks import zone_lock
+from core.jobs import tried
 from journal.errors import Busy
-from journal.outages import RETRYABLE, sqlstate_of
-
-log = structlog.get_logger(__name__)
+from journal.outages import is_retryable
 
 _Result = TypeVar("_Result")
-
-ATTEMPTS = 3
 
 
 def in_step(zone: str, work: Callable[[], _Result]) -> _Result:
@@ -28,14 +24,16 @@ def in_step(zone: str, work: Callable[[], _Result]) -> _Result:
     Raises:
         Busy: the zone, or a room, stayed locked by others.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with transaction.atomic(durable=True):
-                zone_lock([zone])
-                return work()
-        except DatabaseError as error:
-            if sqlstate_of(error) not in RETRYABLE:
-                raise
-            log.info("failover_step_retried", zone=zone, attempt=attempt)
-            blocked = error
-    raise Busy(f"zone {zone}: hosts stayed locked by others", zone=zone) from blocked
+
+    def attempt() -> _Result:
+        with transaction.atomic(durable=True):
+            zone_lock([zone])
+            return work()
+
+    return tried(
+        attempt,
+        again_after=is_retryable,
+        event="failover_step_retried",
+        given_up=Busy(f"zone {zone}: hosts stayed locked by others", zone=zone),
+        zone=zone,
+    )

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from capacity.ledger.bulk import note_invalid, note_valid
+from core.chunks import in_chunks
 from failover.choices import EventReason, SlotState
 from failover.conf import current_config
 from failover.constants import RESERVATION_ACTIVE
@@ -223,8 +224,7 @@ class _Validation:
         rows = [row_of[key] for key in sorted(self._versions) if key in row_of]
         verdicts = self._judged(rows)
         report = ValidationReport()
-        for start in range(0, len(rows), SLOTS_PER_STEP):
-            chosen = rows[start : start + SLOTS_PER_STEP]
+        for chosen in in_chunks(rows, SLOTS_PER_STEP):
             step = in_step(self._snapshot.zone, partial(self._write, chosen, verdicts))
             report = ValidationReport(
                 valid=report.valid + step.valid,

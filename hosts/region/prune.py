@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 
+from core.chunks import in_chunks
 from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
 from hosts.models import Host
 from hosts.region.inventory import HYPERVISORS
@@ -152,6 +153,6 @@ def prune_rows(
                     "not in the files, but still referred to",
                 )
     removed = list(doomed_ids)
-    for start in range(0, len(removed), 5000):
-        manager.filter(pk__in=removed[start : start + 5000]).delete()
+    for part in in_chunks(removed, 5000):
+        manager.filter(pk__in=part).delete()
     run.report.of(section).removed += len(removed)

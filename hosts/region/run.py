@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
+from core.jobs import Run
 from hosts.region.node import Node
-from journal.actors import Actor
 from journal.progress import Advance, unwatched
 
 
@@ -125,13 +124,10 @@ SILENT: Final = ImportProgress()
 
 
 @dataclass(slots=True, kw_only=True)
-class ImportRun:
+class ImportRun(Run):
     """Everything the steps of one run share.
 
     Attributes:
-        actor: Who imports.
-        request_id: Correlation id of the run.
-        now: Time of the run.
         options: What was asked for.
         progress: Told how far the import is.
         report: The result so far.
@@ -139,9 +135,6 @@ class ImportRun:
         stash: What readers collected, by section path.
     """
 
-    actor: Actor
-    request_id: str
-    now: datetime
     options: ImportOptions
     progress: ImportProgress = SILENT
     report: ImportReport = field(default_factory=ImportReport)

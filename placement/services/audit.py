@@ -6,7 +6,7 @@ locks that writers take, so that it never undoes what was written meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +16,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from capacity.locks import LockSpace, take_lock
+from core.chunks import in_chunks
 from core.statements import fetch, run
 from hosts.models import Region
 from journal.actors import Actor
@@ -347,7 +348,7 @@ def _refuse_mass_deletion(orphans: Sequence[Finding]) -> None:
 
 def _repair_drift(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
     repaired = 0
-    for batch in _batches(sorted({finding.row_id for finding in findings})):
+    for batch in in_chunks(sorted({finding.row_id for finding in findings}), BATCH_ROWS):
 
         def write(ids: list[int] = batch) -> int:
             run(LOCK_SQL, [ids])
@@ -395,18 +396,13 @@ def _delete(findings: Sequence[Finding], sql: str) -> int:
     """Delete rows that nobody refers to; a row that found a user meanwhile stays."""
     ids = [finding.row_id for finding in findings]
     deleted = 0
-    for batch in _batches(ids):
+    for batch in in_chunks(ids, BATCH_ROWS):
         deleted += in_transaction(partial(_run_on, sql, batch))
     return deleted
 
 
 def _run_on(sql: str, ids: list[int]) -> int:
     return run(sql, [ids]).rowcount
-
-
-def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(ids), BATCH_ROWS):
-        yield list(ids[start : start + BATCH_ROWS])
 
 
 def _give_back(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
 from core.statements import run
+from journal.pruning import in_batches
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +85,8 @@ def keep_history(now: datetime) -> dict[str, int]:
     dropped = [name for name in sorted(known) if _week(name) + timedelta(weeks=1) <= oldest]
     for name in dropped:
         _drop_week(name)
-    return {"made": made, "dropped": len(dropped), "forgotten": _forget_rest(oldest)}
+    forgotten = in_batches(lambda: run(FORGET_REST, [oldest, BATCH_ROWS]).rowcount, BATCH_ROWS)
+    return {"made": made, "dropped": len(dropped), "forgotten": forgotten}
 
 
 def _name(week: date) -> str:
@@ -119,13 +121,3 @@ def _make_week(week: date) -> bool:
 def _drop_week(name: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {name}")
-
-
-def _forget_rest(oldest: date) -> int:
-    forgotten = 0
-    while True:
-        with transaction.atomic():
-            count = run(FORGET_REST, [oldest, BATCH_ROWS]).rowcount
-        forgotten += count
-        if count < BATCH_ROWS:
-            return forgotten
