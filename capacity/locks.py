@@ -15,6 +15,7 @@ from django.db import OperationalError, connection
 from journal.errors import Busy
 from journal.leases import check_leases
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
+from journal.statements import execute, fetch_value
 
 SET_LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, true)"
 
@@ -53,8 +54,7 @@ def lock_key(space: LockSpace, name: str) -> int:
 
 def set_lock_timeout() -> None:
     """Bound every later lock wait of this transaction by ``HEADROOM_LOCK_TIMEOUT_SECONDS``."""
-    with connection.cursor() as cursor:
-        cursor.execute(SET_LOCK_TIMEOUT, [_lock_timeout()])
+    execute(SET_LOCK_TIMEOUT, [_lock_timeout()])
 
 
 def _lock_timeout() -> str:
@@ -79,10 +79,7 @@ def take_lock(space: LockSpace, names: Iterable[str]) -> None:
         first = f"{SET_LOCK_TIMEOUT};" if number == 0 else ""
         limit = [_lock_timeout()] if number == 0 else []
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    f"{first}SELECT pg_advisory_xact_lock(%s)", [*limit, lock_key(space, name)]
-                )
+            execute(f"{first}SELECT pg_advisory_xact_lock(%s)", [*limit, lock_key(space, name)])
         except OperationalError as error:
             if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
                 raise
@@ -129,7 +126,4 @@ def try_lock(space: LockSpace, name: str) -> bool:
     """
     if not connection.in_atomic_block:
         raise LockOutsideTransactionError
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock_key(space, name)])
-        row = cursor.fetchone()
-    return bool(row and row[0])
+    return bool(fetch_value("SELECT pg_try_advisory_xact_lock(%s)", [lock_key(space, name)]))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db import connection
-
 from capacity.hooks import ZonePosition
 from commitments.models import CommitmentState, ResourceType
 from core.changes import changed_rows, has_deletions
+from journal.statements import fetch_rows
 
 COMMITTED_SLOTS = """
 SELECT unit.flavor_group,
@@ -48,9 +47,7 @@ class CommittedMemory:
             "memory": ResourceType.MEMORY.value,
             "states": [CommitmentState.CONFIRMED.value, CommitmentState.GUARANTEED.value],
         }
-        with connection.cursor() as cursor:
-            cursor.execute(COMMITTED_SLOTS, parameters)
-            return dict(cursor.fetchall())
+        return dict(fetch_rows(COMMITTED_SLOTS, parameters))
 
     def zones_changed_since(self, positions: Sequence[ZonePosition]) -> set[str]:
         """Return the zones in which a commitment was written or any was removed."""
@@ -58,6 +55,4 @@ class CommittedMemory:
             "zones": [position.zone for position in positions],
             "snapshots": [position.snapshot for position in positions],
         }
-        with connection.cursor() as cursor:
-            cursor.execute(ZONES_CHANGED, parameters)
-            return {row[0] for row in cursor.fetchall()}
+        return {row[0] for row in fetch_rows(ZONES_CHANGED, parameters)}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
-from django.db import connection
-
 from commitments.models import ResourceType
 from journal.clock import database_now
+from journal.statements import fetch_value
 
 EVERY_OTHER_GROUP = "*"
 
@@ -41,17 +40,15 @@ def count_broken_amounts(group_name: str, excepted: Collection[str], unit_bytes:
         excepted: Groups with a unit of their own.
         unit_bytes: Bytes of the unit.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            BROKEN_AMOUNTS,
-            {
-                "memory": ResourceType.MEMORY.value,
-                "kept_since": database_now() - KEPT_BY_LIMES,
-                "unit_bytes": unit_bytes,
-                "is_every_other": group_name == EVERY_OTHER_GROUP,
-                "excepted": list(excepted),
-                "group_name": group_name,
-            },
-        )
-        found: int = cursor.fetchone()[0]
+    found: int = fetch_value(
+        BROKEN_AMOUNTS,
+        {
+            "memory": ResourceType.MEMORY.value,
+            "kept_since": database_now() - KEPT_BY_LIMES,
+            "unit_bytes": unit_bytes,
+            "is_every_other": group_name == EVERY_OTHER_GROUP,
+            "excepted": list(excepted),
+            "group_name": group_name,
+        },
+    )
     return found

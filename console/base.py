@@ -32,7 +32,7 @@ from django.contrib.admin.views.main import (
 )
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.db import connection, models
+from django.db import models
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
@@ -48,6 +48,7 @@ from core.text import NOTHING, count_text, memory_text, moment_text, relative_te
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.json_node import shortened
+from journal.statements import fetch_value
 
 NO_FILTERS = frozenset(
     {
@@ -138,13 +139,11 @@ class CappedPaginator(AnyPaginator):
 
 
 def _estimated_rows(model: type[models.Model]) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
-            [f'"{model._meta.db_table}"'],  # noqa: SLF001 - Django's documented model API
-        )
-        row = cursor.fetchone()
-    return int(row[0]) if row else 0
+    estimate = fetch_value(
+        "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass",
+        [f'"{model._meta.db_table}"'],  # noqa: SLF001 - Django's documented model API
+    )
+    return int(estimate or 0)
 
 
 class BoundedSearch(ThemeModelAdmin[RowT]):

@@ -24,6 +24,8 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
+from journal.statements import execute
+
 #: SQL expression over a small table's rows whose text changes whenever one of them does. A plain
 #: sum would not do: a transaction that began early and commits late can overwrite rows of younger
 #: ones with its own lower number, and bring the sum back to what it was.
@@ -95,6 +97,5 @@ def one_snapshot() -> Iterator[None]:
         yield
         return
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from django.db import connection
-
 from journal.history import MOMENT, Moment, is_continued, moment_of
+from journal.statements import fetch_row
 
 _Loaded = TypeVar("_Loaded")
 
@@ -101,10 +100,7 @@ def read_fingerprints(*caches: ProcessCache[Any]) -> Sequence[Fingerprint]:  # A
     """Return what the rows behind some caches are, one fingerprint for each, in one statement."""
     parts = [f"({cache.fingerprint_sql}) AS now{n}" for n, cache in enumerate(caches)]
     columns = ", ".join(f"now{n}.*" for n in range(len(caches)))
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {MOMENT}, {columns} FROM {', '.join(parts)}")  # noqa: S608 - our own text
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - each of them returns one row
+    row = fetch_row(f"SELECT {MOMENT}, {columns} FROM {', '.join(parts)}")  # noqa: S608 - our own text
     return fingerprints_of(moment_of(row[0]), zip(row[1::2], row[2::2], strict=True))
 
 

@@ -7,7 +7,7 @@ by the holder of the lease: who takes over goes on where the other stopped, and 
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -18,6 +18,7 @@ from django.db import Error, connection
 from journal.clock import TOLERANCE
 from journal.leases import BEAT_LEASE, RENEWALS_PER_LEASE, Lease, take_lease
 from journal.outages import as_unavailable
+from journal.statements import fetch_rows
 from journal.task_clock import beat_may_send
 
 log = structlog.get_logger(__name__)
@@ -106,9 +107,7 @@ class LeasedScheduler(Scheduler):
 
     def _go_on(self) -> None:
         """Continue where the beat before stopped; a moment ahead is a wrong clock's, and due."""
-        with connection.cursor() as cursor:
-            cursor.execute(READ)
-            known = dict(cursor.fetchall())
+        known: dict[str | None, datetime] = dict(fetch_rows(READ))
         now = self.app.now()
         for entry in self.schedule.values():
             sent_at = known.get(entry.name, now)
@@ -127,6 +126,4 @@ class LeasedScheduler(Scheduler):
             "epoch": lease.epoch,
             "entry": entry,
         }
-        with connection.cursor() as cursor:
-            cursor.execute(CLAIM, values)
-            return cursor.fetchone() is not None
+        return bool(fetch_rows(CLAIM, values))

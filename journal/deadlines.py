@@ -14,6 +14,8 @@ from django.conf import settings
 from django.db import connection
 from psycopg import sql
 
+from journal.statements import fetch_rows
+
 STATEMENT, LOCK, IDLE = "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"
 
 
@@ -78,8 +80,9 @@ def differing_defaults(user: str = "") -> Mapping[str, tuple[str, str]]:
     Args:
         user: The user; the one that we are when left out.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
+    found = dict(
+        row[0].split("=", 1)
+        for row in fetch_rows(
             """
             SELECT unnest(setting.setconfig)
               FROM pg_db_role_setting AS setting
@@ -90,7 +93,7 @@ def differing_defaults(user: str = "") -> Mapping[str, tuple[str, str]]:
             """,
             [user],
         )
-        found = dict(row[0].split("=", 1) for row in cursor.fetchall())
+    )
     return {
         parameter: (found.get(parameter, ""), text)
         for parameter, text in user_defaults().items()

@@ -30,6 +30,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from journal.metrics_history import REFUSED_SERVERS, RELOAD_REASONS, RELOADS
+from journal.statements import fetch_value
 
 log = structlog.get_logger(__name__)
 
@@ -110,11 +111,7 @@ def read_moment() -> Moment:
     Raises:
         WrongServer: the session leads to a server that must not be believed.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(NOW)
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-    return moment_of(row[0])
+    return moment_of(fetch_value(NOW))
 
 
 def is_continued(known: Moment, now: Moment, *, reader: str) -> bool:

@@ -26,6 +26,7 @@ from django.db import Error, IntegrityError, OperationalError, connection, trans
 
 from journal.errors import HeadroomError
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
+from journal.statements import fetch_rows, fetch_together
 
 log = structlog.get_logger(__name__)
 
@@ -99,11 +100,9 @@ class Lease:
         Raises:
             LeaseLost: somebody else has it.
         """
-        with connection.cursor() as cursor:
-            cursor.execute(CHECK, self._values())
-            if cursor.fetchone() is None:
-                message = f"{self.name} is done by another process now"
-                raise LeaseLost(message, lease=self.name, epoch=self.epoch)
+        if not fetch_rows(CHECK, self._values()):
+            message = f"{self.name} is done by another process now"
+            raise LeaseLost(message, lease=self.name, epoch=self.epoch)
 
     def _values(self) -> dict[str, str | float]:
         return {
@@ -255,8 +254,6 @@ def _write(sql: str, values: dict[str, str | float]) -> int:
     One message is one transaction, without BEGIN and COMMIT of their own.
     """
     alone = transaction.atomic(durable=True) if connection.in_atomic_block else nullcontext()
-    with alone, connection.cursor() as cursor:  # within one that is not a test's it is refused
-        cursor.execute(FIRST + sql, values)
-        cursor.nextset()
-        row = cursor.fetchone()
-        return int(row[0]) if row else 0
+    with alone:  # within one that is not a test's it is refused
+        *_, rows = fetch_together([FIRST + sql], values)
+        return int(rows[0][0]) if rows else 0

@@ -10,6 +10,7 @@ from django.db import Error, connection
 from django.db.models.signals import post_migrate, pre_migrate
 
 from journal.deadlines import set_user_defaults
+from journal.statements import execute
 
 log = structlog.get_logger(__name__)
 
@@ -32,13 +33,11 @@ def connect_migrating(app: AppConfig) -> None:
 
 
 def _lift(**_: Any) -> None:  # Any: of the signal
-    with connection.cursor() as cursor:
-        cursor.execute(UNLIMITED)
+    execute(UNLIMITED)
 
 
 def _configure(**_: Any) -> None:  # Any: of the signal
-    with connection.cursor() as cursor:
-        cursor.execute(LIMITED)
+    execute(LIMITED)
     try:
         set_user_defaults()
     except Error as error:

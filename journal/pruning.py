@@ -17,6 +17,7 @@ from django.db import connection, transaction
 
 from journal.metrics_pruning import PRUNED_ROWS
 from journal.models import PrunedLog
+from journal.statements import fetch_value
 
 log = structlog.get_logger(__name__)
 
@@ -184,10 +185,8 @@ def _prune(name: PrunedLog.Log, *, oldest: datetime, batch_rows: int) -> int:
     }
     total = 0
     while True:
-        with transaction.atomic(durable=True), connection.cursor() as cursor:
-            cursor.execute(FORGET[name], parameters)
-            row = cursor.fetchone()
-        done = int(row[0]) if row else 0
+        with transaction.atomic(durable=True):
+            done = int(fetch_value(FORGET[name], parameters))
         PRUNED_ROWS.labels(log=name.value).inc(done)
         total += done
         if done < batch_rows:

@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 
 from capacity.hooks import ZonePosition, zones_with_changed_commitments
 from capacity.models import CapacityComputation
 from core.changes import changed_rows, has_deletions, is_forgotten, xmin_of
 from journal.clock import TOLERANCE, database_now
+from journal.statements import fetch_row, fetch_rows, fetch_value
 
 
 def _changed(table: str, alias: str) -> str:
@@ -93,11 +93,7 @@ def read_position(zone: str) -> ReadPosition:
     A transaction that has already written gets a position before its own writes, because these are
     not visible to others yet and later ones carry the same id.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(POSITION, [zone])
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-    snapshot, own_xid, host_count = row
+    snapshot, own_xid, host_count = fetch_row(POSITION, [zone])
     if own_xid is not None:
         xmin = min(xmin_of(snapshot), int(own_xid))
         snapshot = f"{xmin}:{xmin}:"
@@ -112,18 +108,14 @@ def has_changed_since(read: ReadPosition) -> bool:
         "snapshot": read.position.snapshot,
         "host_count": read.host_count,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(CHANGED_SINCE, parameters)
-        row = cursor.fetchone()
-    return bool(row and row[0]) or bool(zones_with_changed_commitments([read.position]))
+    return bool(
+        fetch_value(CHANGED_SINCE, parameters) or zones_with_changed_commitments([read.position])
+    )
 
 
 def has_written() -> bool:
     """Return whether the running transaction has written something."""
-    with connection.cursor() as cursor:
-        cursor.execute(HAS_WRITTEN)
-        row = cursor.fetchone()
-    return bool(row and row[0])
+    return bool(fetch_value(HAS_WRITTEN))
 
 
 def max_age() -> timedelta:
@@ -143,10 +135,7 @@ def has_stale_totals(zone: str, *, inputs: str) -> bool:
         "inputs": inputs,
         "has_written": has_written(),
     }
-    with connection.cursor() as cursor:
-        cursor.execute(STALE_TOTALS, parameters)
-        row = cursor.fetchone()
-    return bool(row and row[0])
+    return bool(fetch_value(STALE_TOTALS, parameters))
 
 
 def zones_computed_within(zones: Collection[str], age: timedelta) -> set[str]:
@@ -176,9 +165,7 @@ def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
         "tolerance": TOLERANCE,
         "has_written": has_written(),
     }
-    with connection.cursor() as cursor:
-        cursor.execute(STALE_ZONES, parameters)
-        stale = {row[0] for row in cursor.fetchall()}
+    stale = {row[0] for row in fetch_rows(STALE_ZONES, parameters)}
     computed = CapacityComputation.objects.filter(zone__in=set(zones) - stale)
     return stale | zones_with_changed_commitments(
         [ZonePosition(zone=row.zone, snapshot=row.snapshot) for row in computed]

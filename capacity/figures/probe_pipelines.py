@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.db import connection
 
 from capacity.figures.zone_capacity import Probes
 from capacity.groups.reading import load_group_definitions
@@ -12,6 +11,7 @@ from capacity.models import PipelineKind
 from capacity.nova.pipelines import active_pipelines, load_row
 from capacity.nova.slot_requests import slot_pipelines
 from core.changes import ROWS_MARK
+from journal.statements import fetch_value
 from scheduling.pipelines import InvalidPipelineError
 
 ROWS = f"SELECT {ROWS_MARK} FROM capacity_pipeline"  # noqa: S608 - constants only
@@ -45,12 +45,9 @@ def probes_fingerprint() -> str:
     Source: spec liquid, 13.2 ("any pipeline change").
     """
     chosen = settings.HEADROOM.capacity
-    with connection.cursor() as cursor:
-        cursor.execute(ROWS)
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - an aggregate returns one row
+    rows = fetch_value(ROWS)
     of_groups = sorted(settings.HEADROOM.slots.group_pipelines.items())
-    return f"{chosen.total_pipeline}|{chosen.placeable_pipeline}|{of_groups}|{row[0]}"
+    return f"{chosen.total_pipeline}|{chosen.placeable_pipeline}|{of_groups}|{rows}"
 
 
 def _problem(name: str) -> str:

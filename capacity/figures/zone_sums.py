@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from django.db import connection
-
+from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
 ABSENT_STATUSES = ("DELETED", "SOFT_DELETED", "SHELVED_OFFLOADED")
@@ -87,18 +86,18 @@ def running_vms(zone: str) -> ZoneUse:
     """
     running: dict[str, RunningVMs] = {}
     ungrouped = misplaced = 0
-    with connection.cursor() as cursor:
-        cursor.execute(RUNNING_VMS, [zone, list(ABSENT_STATUSES)])
-        for name, vms, slots, memory_bytes, vcpus, elsewhere in cursor.fetchall():
-            misplaced += elsewhere
-            if name is None:
-                ungrouped = vms
-                continue
-            running[name] = RunningVMs(
-                vms=vms,
-                slots=slots,
-                resources=ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus),
-            )
+    for name, vms, slots, memory_bytes, vcpus, elsewhere in fetch_rows(
+        RUNNING_VMS, [zone, list(ABSENT_STATUSES)]
+    ):
+        misplaced += elsewhere
+        if name is None:
+            ungrouped = vms
+            continue
+        running[name] = RunningVMs(
+            vms=vms,
+            slots=slots,
+            resources=ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus),
+        )
     return ZoneUse(running=running, ungrouped_vms=ungrouped, misplaced_vms=misplaced)
 
 
@@ -112,10 +111,10 @@ def running_vcpus_by_project(
     running: dict[tuple[str, str], dict[str, int]] = {}
     groups = [group for group, _zone in keys]
     zones = [zone for _group, zone in keys]
-    with connection.cursor() as cursor:
-        cursor.execute(RUNNING_VCPUS, [groups, zones, list(ABSENT_STATUSES)])
-        for group, zone, project_id, vcpus in cursor.fetchall():
-            running.setdefault((group, zone), {})[project_id] = int(vcpus)
+    for group, zone, project_id, vcpus in fetch_rows(
+        RUNNING_VCPUS, [groups, zones, list(ABSENT_STATUSES)]
+    ):
+        running.setdefault((group, zone), {})[project_id] = int(vcpus)
     return running
 
 
@@ -124,9 +123,7 @@ def reserved_unused(zone: str) -> Mapping[str, ResourceVector]:
 
     Slots without a host hold nothing; one in migration counts once although it blocks two hosts.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(RESERVED_UNUSED, [zone])
-        return {
-            name: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
-            for name, memory_bytes, vcpus in cursor.fetchall()
-        }
+    return {
+        name: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+        for name, memory_bytes, vcpus in fetch_rows(RESERVED_UNUSED, [zone])
+    }

@@ -15,7 +15,7 @@ from typing import Self
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from capacity.guard.eviction import plan_eviction
 from capacity.guard.slot_eviction import (
@@ -40,6 +40,7 @@ from core.jobs import Run, tried
 from journal.actors import Actor
 from journal.clock import TOLERANCE, database_now, is_ahead, trusted
 from journal.errors import Busy, NotReady
+from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -159,13 +160,12 @@ def check_oversubscription(
 
 
 def _due_hosts(run: _Run) -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT DISTINCT zone FROM capacity_hostcapacity")
-        for (zone,) in cursor.fetchall():  # at zero: nobody sees a series grow that begins at 12
-            EVICTED.labels(az=zone)
-            MOVED.labels(az=zone)
-        cursor.execute(DUE_HOSTS, [run.now - run.policy.min_check_interval, run.now + TOLERANCE])
-        return [row[0] for row in cursor.fetchall()]
+    zones = fetch_rows("SELECT DISTINCT zone FROM capacity_hostcapacity")
+    for (zone,) in zones:  # at zero: nobody sees a series grow that begins at 12
+        EVICTED.labels(az=zone)
+        MOVED.labels(az=zone)
+    moments = [run.now - run.policy.min_check_interval, run.now + TOLERANCE]
+    return [row[0] for row in fetch_rows(DUE_HOSTS, moments)]
 
 
 def _check_host(host_id: int, run: _Run) -> _Done:

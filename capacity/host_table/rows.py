@@ -10,10 +10,10 @@ from operator import itemgetter
 from typing import Any
 
 import orjson
-from django.db import connection
 
 from core.statements import fetch_prepared
 from hosts.models import HostState, HostStatus, Maintenance
+from journal.statements import fetch_rows
 from scheduling.filters import conditions_allow_placement
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.rows import HostAggregate, HostRow, ReservationRow
@@ -169,15 +169,15 @@ def read_hosts(
         members = (
             []
             if not aggregate_uuids
-            else _fetch(HOSTS_OF_AGGREGATES, {"uuids": sorted(aggregate_uuids)})
+            else fetch_rows(HOSTS_OF_AGGREGATES, {"uuids": sorted(aggregate_uuids)})
         )
         statement += TOUCHED_HOSTS
         vm_statement = SELECT_VMS + " WHERE host_id = ANY(%(ids)s)"
         parameters["ids"] = sorted({*ids, *(row[0] for row in members)})
-    rows = _fetch(statement + " ORDER BY host.id", parameters)
+    rows = fetch_rows(statement + " ORDER BY host.id", parameters)
     vm_uuids: defaultdict[int, list[str]] = defaultdict(list)
     pairs: list[tuple[int, int]] = []
-    for vm_id, host_id, vm_uuid in _fetch(vm_statement, parameters):
+    for vm_id, host_id, vm_uuid in fetch_rows(vm_statement, parameters):
         vm_uuids[host_id].append(vm_uuid)
         pairs.append((vm_id, host_id))
     return [_host_row(row, aggregates, sorted(vm_uuids.get(row[0], ()))) for row in rows], pairs
@@ -186,7 +186,7 @@ def read_hosts(
 def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggregate]:
     """Read aggregates by key; all when ``ids`` is left out."""
     statement = SELECT_AGGREGATES + ("" if ids is None else " WHERE id = ANY(%(ids)s)")
-    rows = _fetch(statement + " ORDER BY id", {"ids": sorted(ids or ())})
+    rows = fetch_rows(statement + " ORDER BY id", {"ids": sorted(ids or ())})
     return {
         key: HostAggregate(uuid=uuid, name=name, metadata=_texts(orjson.loads(metadata)))
         for key, uuid, name, metadata in rows
@@ -212,8 +212,8 @@ def read_reservations(
     """
     vms: defaultdict[int, list[_Row]] = defaultdict(list)
     if ids is None:
-        rows = _fetch(SELECT_RESERVATIONS + " ORDER BY held.id", {})
-        for vm in _fetch(SELECT_ALLOCATIONS, {}):
+        rows = fetch_rows(SELECT_RESERVATIONS + " ORDER BY held.id", {})
+        for vm in fetch_rows(SELECT_ALLOCATIONS, {}):
             vms[vm[1]].append(vm)
     elif not (ids or host_ids or vm_uuids):
         return [], []
@@ -278,12 +278,6 @@ def _host_row(
         in_flight=ResourceVector(memory_bytes=row[22], vcpus=row[23]),
         instances=vm_uuids,
     )
-
-
-def _fetch(statement: str, parameters: Mapping[str, Any]) -> list[_Row]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return list(cursor.fetchall())
 
 
 def _texts(pairs: Mapping[str, object]) -> dict[str, str]:

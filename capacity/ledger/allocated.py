@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from django.conf import settings
-from django.db import connection
 
 from capacity.hooks import allocation_sources
+from journal.statements import execute, fetch_rows
 
 LISTED: Final = "instances"
 
@@ -107,14 +107,11 @@ def recount_allocated(host_ids: Iterable[int]) -> None:
     ids = sorted(set(host_ids))
     if not ids or chosen_source() == LISTED:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_ROOMS, [ids])
-        cursor.execute(RECOUNT.format(allocated=allocated_rows()), {"host_ids": ids})
+    execute(LOCK_ROOMS, [ids])
+    execute(RECOUNT.format(allocated=allocated_rows()), {"host_ids": ids})
 
 
 def drift_from(source: str) -> list[Drift]:
     """Return the hosts of which a source says otherwise than their rooms, by key."""
-    with connection.cursor() as cursor:
-        statement = DRIFT.format(allocated=known_sources()[source])
-        cursor.execute(statement, {"host_ids": None})
-        return [Drift(*row) for row in cursor.fetchall()]
+    statement = DRIFT.format(allocated=known_sources()[source])
+    return [Drift(*row) for row in fetch_rows(statement, {"host_ids": None})]

@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
-from django.db import connection
 
 from capacity.ledger.apply import release_slots
 from capacity.ledger.rooms import move_blocks, refresh_blocks, shift_blocks
 from capacity.models import ReadyReason, ReservationKind
 from core.copying import copy_lines, copy_text, copy_time
+from journal.statements import execute, fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
 NEXT_IDS = """
@@ -172,9 +172,7 @@ def hold_many(
         reason: Why they are ready.
         now: The present.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(NEXT_IDS, [len(slots)])
-        ids = [row[0] for row in cursor.fetchall()]
+    ids = [row[0] for row in fetch_rows(NEXT_IDS, [len(slots)])]
     moment = copy_time(now)
     tail = "\t".join(
         (copy_text(creator), copy_text(request_id), "0\t0\t1", "t", reason, "", moment)
@@ -232,7 +230,7 @@ def join_many(
     if users and len(users) <= FEW_ROWS:
         columns = zip(USER_COLUMNS, map(list, zip(*users, strict=True)), strict=True)
         statement = f"{INSERT_USERS};{also}" if also else INSERT_USERS
-        _run(statement, {**dict(columns), "now": now, **(parameters or {})})
+        execute(statement, {**dict(columns), "now": now, **(parameters or {})})
         return
     moment = copy_time(now)
     copy_lines(
@@ -244,7 +242,7 @@ def join_many(
         ),
     )
     if also:
-        _run(also, parameters or {})
+        execute(also, parameters or {})
 
 
 def leave_many(
@@ -261,9 +259,10 @@ def leave_many(
         parameters: Its named parameters.
     """
     statement = DELETE_USERS.format(condition=condition)
-    with connection.cursor() as cursor:
-        cursor.execute(statement, {**parameters, "users": sorted(allocation_ids)})
-        return [(int(row[0]), str(row[1])) for row in cursor.fetchall()]
+    return [
+        (int(row[0]), str(row[1]))
+        for row in fetch_rows(statement, {**parameters, "users": sorted(allocation_ids)})
+    ]
 
 
 def release_many(held: Sequence[tuple[int, int | None, int, int]]) -> list[int]:
@@ -289,8 +288,9 @@ def shrink_many(sizes: Mapping[int, tuple[ResourceVector, int]]) -> list[int]:
     Args:
         sizes: Reservation -> (new size, users that it was found for).
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
+    done = [
+        row[0]
+        for row in fetch_rows(
             RESIZE,
             [
                 list(sizes),
@@ -299,7 +299,7 @@ def shrink_many(sizes: Mapping[int, tuple[ResourceVector, int]]) -> list[int]:
                 [users for _, users in sizes.values()],
             ],
         )
-        done = [row[0] for row in cursor.fetchall()]
+    ]
     refresh_blocks(done)
     return done
 
@@ -316,8 +316,8 @@ def note_valid(
         now: The present.
     """
     marks = {"active": active, "reason": ReadyReason.INVALID_RESOURCES.value, "now": now}
-    _run(MARK_VALID_AGAIN, {**marks, "ids": sorted(reservation_ids)})
-    _run(STAMP_USERS, {"now": now, "ids": list(user_ids)})
+    execute(MARK_VALID_AGAIN, {**marks, "ids": sorted(reservation_ids)})
+    execute(STAMP_USERS, {"now": now, "ids": list(user_ids)})
 
 
 def note_invalid(problems: Mapping[int, str], *, now: datetime) -> None:
@@ -329,9 +329,4 @@ def note_invalid(problems: Mapping[int, str], *, now: datetime) -> None:
     """
     marks = {"reason": ReadyReason.INVALID_RESOURCES.value, "now": now}
     ids, messages = list(problems), list(problems.values())
-    _run(MARK_INVALID, {**marks, "ids": ids, "messages": messages})
-
-
-def _run(statement: str, parameters: Mapping[str, Any]) -> None:  # Any: what the driver takes
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
+    execute(MARK_INVALID, {**marks, "ids": ids, "messages": messages})

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from capacity.models import HostCapacity
+from journal.statements import execute
 
 LACKS: Final = """
 (room.allocated_memory_bytes + room.committed_memory_bytes + room.failover_memory_bytes
@@ -28,9 +29,8 @@ UPDATE capacity_hostcapacity SET oversubscribed_since = NULL WHERE id IN (
 
 def forget_resolved() -> int:
     """Forget of hosts that have enough again that they had not; return how many there were."""
-    with transaction.atomic(durable=True), connection.cursor() as cursor:
-        cursor.execute(FORGET_RESOLVED)
-        return int(cursor.rowcount)
+    with transaction.atomic(durable=True):
+        return execute(FORGET_RESOLVED)
 
 
 def note_oversubscribed(room_id: int, *, since: datetime | None, now: datetime) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from capacity.ledger.allocated import LOCK_ROOMS, allocated_rows, recount_allocated
 from capacity.models import Reservation, ReservationKind
+from journal.statements import execute, fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
 MOVE_BLOCKS = """
@@ -156,18 +157,16 @@ def rebuild_host_capacity(host_ids: Sequence[int] | None = None) -> int:
     Returns:
         How many reservations and rooms were created or changed; 0 when the ledger was right.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic():
         if host_ids is None:
-            cursor.execute("SELECT id FROM capacity_hostcapacity ORDER BY id FOR NO KEY UPDATE")
+            execute("SELECT id FROM capacity_hostcapacity ORDER BY id FOR NO KEY UPDATE")
             ids = None
         else:
-            cursor.execute(WITH_OTHER_HOSTS, {"host_ids": list(host_ids)})
-            ids = sorted(row[0] for row in cursor.fetchall() if row[0] is not None)
-            cursor.execute(LOCK_ROOMS, [ids])
-        cursor.execute(SET_BLOCKS.format(chosen=ON_HOSTS), {"host_ids": ids})
-        changed = int(cursor.rowcount)
-        cursor.execute(_rebuild_rooms_statement(), {"host_ids": ids})
-        return changed + int(cursor.rowcount)
+            rows = fetch_rows(WITH_OTHER_HOSTS, {"host_ids": list(host_ids)})
+            ids = sorted(row[0] for row in rows if row[0] is not None)
+            execute(LOCK_ROOMS, [ids])
+        changed = execute(SET_BLOCKS.format(chosen=ON_HOSTS), {"host_ids": ids})
+        return changed + execute(_rebuild_rooms_statement(), {"host_ids": ids})
 
 
 def _rebuild_rooms_statement() -> str:
@@ -190,8 +189,7 @@ def lock_rooms(host_ids: Iterable[int]) -> None:
     """Lock the rooms of hosts in primary key order, until the transaction ends."""
     wanted = sorted(set(host_ids))
     if wanted:
-        with connection.cursor() as cursor:
-            cursor.execute(LOCK_ROOMS, [wanted])
+        execute(LOCK_ROOMS, [wanted])
 
 
 def lock_reservations(
@@ -245,9 +243,7 @@ def refresh_blocks(reservation_ids: Iterable[int], *, must_fit: bool = False) ->
     rows = lock_reservations(reservation_ids)
     if not rows:
         return ()
-    with connection.cursor() as cursor:
-        cursor.execute(SET_BLOCKS.format(chosen="held.id = ANY(%s)"), [sorted(rows)])
-        changed = cursor.fetchall()
+    changed = fetch_rows(SET_BLOCKS.format(chosen="held.id = ANY(%s)"), [sorted(rows)])
     deltas: dict[str, dict[int, ResourceVector]] = {}
     for kind, target_id, confirmed_id, memory_bytes, vcpus in changed:
         by_host = deltas.setdefault(kind, {})
@@ -293,8 +289,9 @@ def move_blocks(
     if not wanted:
         return ()
     lock_rooms(wanted)
-    with connection.cursor() as cursor:
-        cursor.execute(
+    moved = {
+        row[0]
+        for row in fetch_rows(
             MOVE_BLOCKS.format(kind=ReservationKind(kind).value, if_room=if_room),
             [
                 list(wanted),
@@ -302,7 +299,7 @@ def move_blocks(
                 [delta.vcpus for delta in wanted.values()],
             ],
         )
-        moved = {row[0] for row in cursor.fetchall()}
+    }
     recount_allocated(moved)
     return tuple(host_id for host_id in wanted if host_id not in moved)
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from capacity.ledger.apply import join_slots, leave_slots
 from capacity.ledger.rooms import EXPECTED_UNHELD, lock_reservations, refresh_blocks
 from capacity.ledger.sharing import share_vm
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
+from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
 SLOT_VM_SUMS = f"""
@@ -81,23 +82,19 @@ def slot_vm_sums(reservation_ids: Collection[int]) -> dict[int, SlotVmSums]:
     """Return what the VMs of slots take; slots without VMs are left out."""
     if not reservation_ids:
         return {}
-    with connection.cursor() as cursor:
-        cursor.execute(SLOT_VM_SUMS, [list(reservation_ids)])
-        return {
-            row[0]: SlotVmSums(
-                confirmed=ResourceVector(memory_bytes=row[1], vcpus=row[2]),
-                expected=ResourceVector(memory_bytes=row[3], vcpus=row[4]),
-                expected_unheld=ResourceVector(memory_bytes=row[5], vcpus=row[6]),
-            )
-            for row in cursor.fetchall()
-        }
+    return {
+        row[0]: SlotVmSums(
+            confirmed=ResourceVector(memory_bytes=row[1], vcpus=row[2]),
+            expected=ResourceVector(memory_bytes=row[3], vcpus=row[4]),
+            expected_unheld=ResourceVector(memory_bytes=row[5], vcpus=row[6]),
+        )
+        for row in fetch_rows(SLOT_VM_SUMS, [list(reservation_ids)])
+    }
 
 
 def vms_held_in_flight(reservation_ids: Collection[int]) -> set[tuple[int, str]]:
     """Return slots with the VMs expected in them whose room an in-flight row blocks."""
-    with connection.cursor() as cursor:
-        cursor.execute(HELD_IN_FLIGHT, [list(reservation_ids)])
-        return {(row[0], row[1]) for row in cursor.fetchall()}
+    return {(row[0], row[1]) for row in fetch_rows(HELD_IN_FLIGHT, [list(reservation_ids)])}
 
 
 def expect_in_slots(
@@ -198,9 +195,7 @@ def forget_in_slots(
 
 def refresh_slots_expecting(vm_uuids: Iterable[str]) -> None:
     """Recompute what the slots block in which VMs are expected whose in-flight rows changed."""
-    with connection.cursor() as cursor:
-        cursor.execute(SLOTS_EXPECTING, [sorted(set(vm_uuids))])
-        slots = [slot_id for (slot_id,) in cursor.fetchall()]
+    slots = [slot_id for (slot_id,) in fetch_rows(SLOTS_EXPECTING, [sorted(set(vm_uuids))])]
     refresh_blocks(slots)
 
 

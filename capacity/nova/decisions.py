@@ -23,6 +23,7 @@ from capacity.metrics import DECISIONS_LOST
 from capacity.nova.decision_masks import compress_masks, names_digest, pack_names
 from core.statements import fetch_prepared
 from journal.pruning import forget, in_batches
+from journal.statements import execute, fetch_rows
 from scheduling.decision import Candidate
 from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest
@@ -181,8 +182,7 @@ def _write(record: DecisionRecord) -> None:
         return
     for _ in range(LISTING_ROUNDS):  # one that another made may be forgotten before it is locked
         with transaction.atomic(durable=True):
-            with connection.cursor() as cursor:
-                cursor.execute(INSERT_LISTING, [digest, pack_names(record.host_names)])
+            execute(INSERT_LISTING, [digest, pack_names(record.host_names)])
             if _insert(row, masks, digest):
                 return
     message = f"the listing {digest} was forgotten again and again"
@@ -254,13 +254,8 @@ def _masks(record: DecisionRecord) -> bytes:
 
 
 def _delete_orphans(before: datetime) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_ORPHANS, [before, LISTING_CHUNK_ROWS])
-        locked = [row[0] for row in cursor.fetchall()]
-        if not locked:
-            return 0
-        cursor.execute(DELETE_ORPHANS, [locked])
-        return int(cursor.rowcount)
+    locked = [row[0] for row in fetch_rows(LOCK_ORPHANS, [before, LISTING_CHUNK_ROWS])]
+    return execute(DELETE_ORPHANS, [locked]) if locked else 0
 
 
 class _Digests:

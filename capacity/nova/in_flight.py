@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, connection, models, transaction
+from django.db import DatabaseError, models, transaction
 
 from capacity.ledger.in_flight_end import (
     InFlightPlacement,
@@ -48,6 +48,7 @@ from core.statements import fetch_prepared
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
 from journal.outages import sqlstate_of
+from journal.statements import Row, fetch_rows, fetch_together
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -234,15 +235,11 @@ class _FreeHosts:
 def _locked_and_held(parameters: Mapping[str, Any]) -> _FreeHosts:  # Any: several types
     """Lock the VM, the rooms of candidates that exist, and of hosts it holds; take the best."""
     lock = lock_first(LockSpace.PLACED_VM, parameters["vm_uuid"])
-    with connection.cursor() as cursor:
-        cursor.execute(f"{LOCK_FIRST}{HOLD_FREE}", {**parameters, **lock})
-        cursor.nextset()
-        cursor.nextset()
-        return _free_hosts(cursor.fetchone())
+    *_, [row] = fetch_together([LOCK_FIRST + HOLD_FREE], {**parameters, **lock})
+    return _free_hosts(row)
 
 
-def _free_hosts(row: Sequence[Any] | None) -> _FreeHosts:  # Any: columns of several types
-    assert row is not None  # noqa: S101 - the function returns one row
+def _free_hosts(row: Row) -> _FreeHosts:
     start_time, host_ids, names, previous, taken, is_expected = row
     return _FreeHosts(
         start_time=start_time,
@@ -296,9 +293,7 @@ def _hold_with_slots(
         "now": wanted.start_time,
         "end_time": wanted.end_time,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(hold_room_statement(ask.ignored_kinds), chosen)
-        rows = cursor.fetchall()
+    rows = fetch_rows(hold_room_statement(ask.ignored_kinds), chosen)
     return {host_id for host_id, _ in rows}, bool(rows and rows[0][1])
 
 
@@ -494,9 +489,7 @@ def _delete(row_ids: Sequence[int]) -> tuple[Counter[str], set[str]]:
     """Delete rows whose rooms are locked, give back what they block; return intents and VMs."""
     if not row_ids:
         return Counter(), set()
-    with connection.cursor() as cursor:
-        cursor.execute(DELETE_ROWS, [list(row_ids)])
-        gone = cursor.fetchall()
+    gone = fetch_rows(DELETE_ROWS, [list(row_ids)])
     given_back: dict[int, ResourceVector] = {}
     for _, _, host_id, memory_bytes, vcpus in gone:
         block = ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)

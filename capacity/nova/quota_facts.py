@@ -10,6 +10,7 @@ import orjson
 from django.db import DatabaseError, connection, transaction
 
 from capacity.hooks import commitment_tracker
+from journal.statements import fetch_value
 from scheduling.evaluation import Pipeline
 from scheduling.filters import filter_quota_enforcement
 from scheduling.quota import QuotaFacts
@@ -53,10 +54,8 @@ def _facts(project_id: str, zone: str, group: str) -> QuotaFacts:
 
 
 def _quota(project_id: str, zone: str) -> dict[str, int] | None:
-    with connection.cursor() as cursor:
-        cursor.execute(SELECT_QUOTA, [project_id, zone])
-        row = cursor.fetchone()
-    return None if row is None else orjson.loads(row[0])
+    quota = fetch_value(SELECT_QUOTA, [project_id, zone])
+    return None if quota is None else orjson.loads(quota)
 
 
 def _limits(quota: Mapping[str, int] | None) -> dict[str, int] | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from django.db import connection
-
 from capacity.ledger.in_flight_end import INTENTS_WITHOUT_VM
+from journal.statements import fetch_rows
 
 SCANNED_DECISIONS = 20_000
 """How many of the newest decisions are looked at, refused or not: a bound on the cost."""
@@ -53,11 +52,11 @@ def refusals_by_group(*, scanned: int = SCANNED_DECISIONS) -> tuple[GroupRefusal
     """
     classes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     filters: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    with connection.cursor() as cursor:
-        cursor.execute(REFUSALS, {"scanned": scanned, "internal": sorted(INTENTS_WITHOUT_VM)})
-        for group, outcome_class, step, count in cursor.fetchall():
-            classes[group][outcome_class] += count
-            filters[group][step] += count
+    for group, outcome_class, step, count in fetch_rows(
+        REFUSALS, {"scanned": scanned, "internal": sorted(INTENTS_WITHOUT_VM)}
+    ):
+        classes[group][outcome_class] += count
+        filters[group][step] += count
     found = [
         GroupRefusals(
             group=group,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from django.db import connection
+from journal.statements import fetch_rows
 
 # Of groups whose flavors changed size since they are known. One slot may be smaller than every
 # flavor: the remainder, which is placed as the smallest one.
@@ -37,8 +37,9 @@ def commitments_with_outdated_slots(commitment_ids: Collection[int]) -> set[int]
     """Return which of some commitments hold empty slots that the planner would build otherwise."""
     if not commitment_ids:
         return set()
-    with connection.cursor() as cursor:
-        cursor.execute(
+    return {
+        row[0]
+        for row in fetch_rows(
             OUTDATED.format(chosen="slot.commitment_id = ANY(%s)"), [list(commitment_ids)]
         )
-        return {row[0] for row in cursor.fetchall()}
+    }

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import connection
-
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from core.changes import changed_rows, has_deletions, is_forgotten
 from core.chunks import in_chunks
+from journal.statements import fetch_row, fetch_rows, fetch_value
 
 SLOTS_AT_ONCE: Final = 2000
 
@@ -258,11 +257,9 @@ def what_changed(zone: str, since: str) -> WhatChanged:
     """Return what changed in a zone; everything, when there was no look before."""
     if not since:
         return WhatChanged(is_told=False)
-    with connection.cursor() as cursor:
-        cursor.execute(WHAT_CHANGED, {"zone": zone, "since": since})
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM returns one row
-    slots, vms_deleted, hosts, others, is_lost = row
+    slots, vms_deleted, hosts, others, is_lost = fetch_row(
+        WHAT_CHANGED, {"zone": zone, "since": since}
+    )
     if is_lost:
         return WhatChanged(is_told=False)
     return WhatChanged(slots=slots, vms_deleted=vms_deleted, hosts=hosts, others=others)
@@ -294,11 +291,11 @@ def suspect_slots(
     is_partial = since and changed.is_told
     candidates = CHANGED_SLOTS[changed.vms_deleted] if is_partial else EVERY_SLOT
     suspects: list[int] = []
-    with connection.cursor() as cursor:
-        cursor.execute(candidates, parameters)
-        for slot_ids in in_chunks([row[0] for row in cursor.fetchall()], SLOTS_AT_ONCE):
-            cursor.execute(SUSPECTS[adopts], {**parameters, "slot_ids": slot_ids})
-            suspects.extend(row[0] for row in cursor.fetchall())
+    for slot_ids in in_chunks(
+        [row[0] for row in fetch_rows(candidates, parameters)], SLOTS_AT_ONCE
+    ):
+        found = fetch_rows(SUSPECTS[adopts], {**parameters, "slot_ids": slot_ids})
+        suspects.extend(row[0] for row in found)
     return sorted(suspects)
 
 
@@ -309,19 +306,14 @@ def arrivals_at(zone: str, slot_ids: list[int]) -> dict[str, list[int]]:
         VM uuid to slot keys, both sorted.
     """
     found: dict[str, list[int]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            ARRIVALS_OF_SLOTS,
-            {"zone": zone, "absent": list(ABSENT_STATUSES), "slot_ids": slot_ids},
-        )
-        for slot_id, vm_uuid in cursor.fetchall():
-            found.setdefault(vm_uuid, []).append(slot_id)
+    for slot_id, vm_uuid in fetch_rows(
+        ARRIVALS_OF_SLOTS,
+        {"zone": zone, "absent": list(ABSENT_STATUSES), "slot_ids": slot_ids},
+    ):
+        found.setdefault(vm_uuid, []).append(slot_id)
     return found
 
 
 def count_listed_vms(zone: str) -> int:
     """Return how many VMs are listed on the hosts of a zone."""
-    with connection.cursor() as cursor:
-        cursor.execute(LISTED_VMS, [zone, list(ABSENT_STATUSES)])
-        row = cursor.fetchone()
-    return int(row[0]) if row else 0
+    return int(fetch_value(LISTED_VMS, [zone, list(ABSENT_STATUSES)]))

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from django.db import connection
-
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.groups.reading import load_group_definitions
 from commitments.domain.assignment import Place, SizedVM
 from core.changes import changed_rows, is_forgotten, is_unseen
+from journal.statements import fetch_rows, fetch_value
 
 SEPARATOR = "\x1f"
 
@@ -102,10 +101,7 @@ def last_check(group_fingerprint: str) -> str:
     Args:
         group_fingerprint: Of the present flavor groups: with others, everything is looked at.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(LAST_CHECK, [group_fingerprint])
-        row = cursor.fetchone()
-    return str(row[0]) if row is not None else ""
+    return str(fetch_value(LAST_CHECK, [group_fingerprint]) or "")
 
 
 def changed_projects(since: str, now: datetime) -> list[str]:
@@ -119,16 +115,14 @@ def changed_projects(since: str, now: datetime) -> list[str]:
 
     Source: spec commitments, 14.6, 14.7.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(CHANGED_PROJECTS, {"since": since, "now": now})
-        return [project_id for (project_id,) in cursor.fetchall()]
+    return [
+        project_id for (project_id,) in fetch_rows(CHANGED_PROJECTS, {"since": since, "now": now})
+    ]
 
 
 def all_projects() -> list[str]:
     """Return every project that has or had commitments in force."""
-    with connection.cursor() as cursor:
-        cursor.execute(ALL_PROJECTS)
-        return [project_id for (project_id,) in cursor.fetchall()]
+    return [project_id for (project_id,) in fetch_rows(ALL_PROJECTS)]
 
 
 def vms_by_place(project_id: str, group_of: Mapping[str, str]) -> dict[Place, list[SizedVM]]:
@@ -141,20 +135,18 @@ def vms_by_place(project_id: str, group_of: Mapping[str, str]) -> dict[Place, li
         group_of: Mapping flavor name -> flavor group; VMs of other flavors are left out.
     """
     by_place: defaultdict[Place, list[SizedVM]] = defaultdict(list)
-    with connection.cursor() as cursor:
-        cursor.execute(VMS, [project_id, list(ABSENT_STATUSES)])
-        for uuid, memory_bytes, vcpus, zone, flavor_name in cursor.fetchall():
-            group = group_of.get(flavor_name)
-            if group is not None:
-                by_place[zone, group].append((uuid, memory_bytes, vcpus))
+    for uuid, memory_bytes, vcpus, zone, flavor_name in fetch_rows(
+        VMS, [project_id, list(ABSENT_STATUSES)]
+    ):
+        group = group_of.get(flavor_name)
+        if group is not None:
+            by_place[zone, group].append((uuid, memory_bytes, vcpus))
     return by_place
 
 
 def stored_assignments(commitment_ids: Sequence[int]) -> dict[int, dict[str, str]]:
     """Return commitment key -> resource type -> uuids of its VMs in order, joined by SEPARATOR."""
     stored: defaultdict[int, dict[str, str]] = defaultdict(dict)
-    with connection.cursor() as cursor:
-        cursor.execute(STORED, [list(commitment_ids)])
-        for commitment_id, resource_type, uuids in cursor.fetchall():
-            stored[commitment_id][resource_type] = uuids
+    for commitment_id, resource_type, uuids in fetch_rows(STORED, [list(commitment_ids)]):
+        stored[commitment_id][resource_type] = uuids
     return stored

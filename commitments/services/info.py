@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import orjson
 import structlog
 from django.conf import settings as django_settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
@@ -38,6 +38,7 @@ from commitments.domain.service_info import (
 from commitments.models import CommitmentState, PublishedServiceInfo, ServiceInfoVersion
 from journal.clock import database_now
 from journal.errors import HeadroomError, NotReady
+from journal.statements import fetch_row
 
 log = structlog.get_logger(__name__)
 
@@ -222,16 +223,13 @@ def _next_version(stored_version: int | None) -> int:
 
 
 def _read_stored() -> _Stored:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            STORED_VERSION,
-            {
-                "unfinished": [state.value for state in UNFINISHED_STATES],
-                "ended_before": database_now() - EXPIRY_GRACE,
-            },
-        )
-        row = cursor.fetchone()
-    assert row is not None  # noqa: S101 - the left join always returns one row
+    row = fetch_row(
+        STORED_VERSION,
+        {
+            "unfinished": [state.value for state in UNFINISHED_STATES],
+            "ended_before": database_now() - EXPIRY_GRACE,
+        },
+    )
     return _Stored(
         content_hash=row[0], version=row[1], is_published=row[2], live_retired=tuple(row[3])
     )

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
-from django.db import connection
 from django.db.models import F, Q
 
 from capacity.models import Reservation
@@ -16,6 +15,7 @@ from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, Condition
 from commitments.selectors.outdated_slots import OUTDATED
 from journal.clock import TOLERANCE
+from journal.statements import execute
 
 log = structlog.get_logger(__name__)
 
@@ -103,9 +103,7 @@ def nudge_outdated_of_groups(groups: Collection[str], now: datetime) -> int:
         How many.
     """
     statement = RENEWABLE.format(chosen="slot.flavor_group_name = ANY(%(groups)s)", patience="true")
-    with connection.cursor() as cursor:
-        cursor.execute(statement, {"groups": sorted(groups), "now": now})
-        return int(cursor.rowcount)
+    return execute(statement, {"groups": sorted(groups), "now": now})
 
 
 def nudge_outdated(zone: str, now: datetime) -> int:
@@ -117,9 +115,7 @@ def nudge_outdated(zone: str, now: datetime) -> int:
         How many.
     """
     statement = RENEWABLE.format(chosen="slot.zone = %(zone)s", patience=HAS_NO_RETRY)
-    with connection.cursor() as cursor:
-        cursor.execute(statement, {"zone": zone, "now": now, "latest": _latest_retry(now)})
-        return int(cursor.rowcount)
+    return execute(statement, {"zone": zone, "now": now, "latest": _latest_retry(now)})
 
 
 def nudge_misdated(now: datetime) -> int:
@@ -165,9 +161,7 @@ def nudge_broken(zone: str, now: datetime) -> int:
     Returns:
         How many.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(BROKEN, {"zone": zone, "now": now, "latest": _latest_retry(now)})
-        return int(cursor.rowcount)
+    return execute(BROKEN, {"zone": zone, "now": now, "latest": _latest_retry(now)})
 
 
 def _latest_retry(now: datetime) -> datetime:

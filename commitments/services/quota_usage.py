@@ -16,7 +16,7 @@ from datetime import datetime
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.groups.group_settings import settings_for_group
@@ -37,6 +37,7 @@ from core.chunks import in_chunks
 from journal.clock import database_now
 from journal.history import read_moment
 from journal.outages import is_retryable
+from journal.statements import fetch_rows
 from scheduling.resources import GIB
 
 log = structlog.get_logger(__name__)
@@ -149,9 +150,12 @@ def reconcile_changed(*, now: datetime | None = None) -> QuotaRun:
 
     Source: spec liquid, 14.3 (2, 3), 14.4.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(CHANGED_PROJECTS, {"follows_vms": settings.HEADROOM.quota.follow_vms})
-        projects = [project_id for (project_id,) in cursor.fetchall()]
+    projects = [
+        project_id
+        for (project_id,) in fetch_rows(
+            CHANGED_PROJECTS, {"follows_vms": settings.HEADROOM.quota.follow_vms}
+        )
+    ]
     return _count_projects(projects, now=now or database_now(), is_full=False)
 
 
@@ -271,16 +275,14 @@ def _set_status(row: ProjectQuota, counted: QuotaUsage) -> bool:
 def _used(projects: Sequence[str]) -> dict[tuple[str, str], dict[str, int]]:
     """Return (project, zone) to the usage of its VMs; memory in GiB, floor per VM (14.2)."""
     used: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            USED, {"gib": GIB, "projects": list(projects), "absent": list(ABSENT_STATUSES)}
-        )
-        for project_id, zone, group, ram_gib, cores, instances in cursor.fetchall():
-            used[project_id, zone] |= {
-                resource_name_ram(group): int(ram_gib),
-                resource_name_cores(group): int(cores),
-                resource_name_instances(group): int(instances),
-            }
+    for project_id, zone, group, ram_gib, cores, instances in fetch_rows(
+        USED, {"gib": GIB, "projects": list(projects), "absent": list(ABSENT_STATUSES)}
+    ):
+        used[project_id, zone] |= {
+            resource_name_ram(group): int(ram_gib),
+            resource_name_cores(group): int(cores),
+            resource_name_instances(group): int(instances),
+        }
     return used
 
 

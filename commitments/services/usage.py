@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from capacity.groups.reading import definitions_fingerprint
 from capacity.locks import LockSpace, take_lock
@@ -59,6 +59,7 @@ from journal.errors import Busy, NotReady
 from journal.history import Moment, may_store, read_moment
 from journal.leases import held_lease
 from journal.outages import is_retryable
+from journal.statements import execute
 
 log = structlog.get_logger(__name__)
 
@@ -193,17 +194,17 @@ def reconcile_all_usage(
 def _remember_check(
     moment: Moment, fingerprint: str, failed: Sequence[str], now: datetime, *, is_full: bool
 ) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic():
         if not may_store(moment, reader="usage"):
             return
         snapshot = moment.snapshot
         if failed:
-            cursor.execute(MARK_DUE, [list(failed)])
+            execute(MARK_DUE, [list(failed)])
         fields = {"snapshot": snapshot, "group_fingerprint": fingerprint, "checked_at": now}
         if is_full:
             fields["fully_checked_at"] = now
         UsageCheck.objects.update_or_create(singleton=True, defaults=fields)
-        cursor.execute(FORGET_DEPARTURES, [snapshot])
+        execute(FORGET_DEPARTURES, [snapshot])
 
 
 def reconcile_project_usage(

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
-
 from commitments.models import ProjectUsage
 from commitments.selectors.usage_reads import SEPARATOR
+from journal.statements import execute
 
 DELETE_ASSIGNMENTS = """
 DELETE FROM commitments_instanceassignment AS held
@@ -148,36 +147,32 @@ def assignment_changes(
 
 def write_assignments(changes: AssignmentChanges) -> None:
     """Make the stored assignments the wanted ones; a VM of another project's past is taken over."""
-    with connection.cursor() as cursor:
-        if changes.gone:
-            uuids, kinds = zip(*changes.gone, strict=True)
-            cursor.execute(
-                DELETE_ASSIGNMENTS, [list(uuids), list(kinds), list(changes.commitment_ids)]
-            )
-        if changes.fresh:
-            uuids, kinds = zip(*changes.fresh, strict=True)
-            owners, positions = zip(*changes.fresh.values(), strict=True)
-            # Joined texts take half of the time that lists take to be made into arrays.
-            columns = (uuids, kinds, map(str, owners), map(str, positions))
-            cursor.execute(UPSERT_ASSIGNMENTS, [SEPARATOR.join(column) for column in columns])
+    if changes.gone:
+        uuids, kinds = zip(*changes.gone, strict=True)
+        execute(DELETE_ASSIGNMENTS, [list(uuids), list(kinds), list(changes.commitment_ids)])
+    if changes.fresh:
+        uuids, kinds = zip(*changes.fresh, strict=True)
+        owners, positions = zip(*changes.fresh.values(), strict=True)
+        # Joined texts take half of the time that lists take to be made into arrays.
+        columns = (uuids, kinds, map(str, owners), map(str, positions))
+        execute(UPSERT_ASSIGNMENTS, [SEPARATOR.join(column) for column in columns])
 
 
 def write_commitments(rows: Sequence[CommitmentUsage]) -> None:
     """Write the observed columns of commitments; they are locked already."""
     if not rows:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            UPDATE_COMMITMENTS,
-            [
-                [row.commitment_id for row in rows],
-                [row.used_memory_bytes for row in rows],
-                [row.used_vcpus for row in rows],
-                [row.reconciled_at for row in rows],
-                [row.generation for row in rows],
-                [row.summary for row in rows],
-            ],
-        )
+    execute(
+        UPDATE_COMMITMENTS,
+        [
+            [row.commitment_id for row in rows],
+            [row.used_memory_bytes for row in rows],
+            [row.used_vcpus for row in rows],
+            [row.reconciled_at for row in rows],
+            [row.generation for row in rows],
+            [row.summary for row in rows],
+        ],
+    )
 
 
 def write_project(project_id: str, figures: ProjectFigures, *, has_written: bool) -> None:
@@ -196,14 +191,13 @@ def write_project(project_id: str, figures: ProjectFigures, *, has_written: bool
     )
     if row is not None and present == figures and not row.is_due and not has_written:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            UPSERT_PROJECT,
-            {
-                "project_id": project_id,
-                "assigned_vms": figures.assigned_vms,
-                "uncovered_vms": figures.uncovered_vms,
-                "next_change_at": figures.next_change_at,
-                "has_written": has_written,
-            },
-        )
+    execute(
+        UPSERT_PROJECT,
+        {
+            "project_id": project_id,
+            "assigned_vms": figures.assigned_vms,
+            "uncovered_vms": figures.uncovered_vms,
+            "next_change_at": figures.next_change_at,
+            "has_written": has_written,
+        },
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db import connection
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html_join
@@ -18,6 +17,7 @@ from failover.choices import Uncovered
 from failover.domain.patterns import required_count
 from failover.selectors.zone import failover_requirements
 from hosts.models import Instance
+from journal.statements import fetch_row
 
 COVER = """
 SELECT (SELECT count(*) FROM capacity_reservationallocation AS member
@@ -35,9 +35,7 @@ def vm_cover_text(vm_uuid: str, flavor_name: str) -> str:
 
     As the decision about the VM says; without one nothing lacks.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(COVER, [vm_uuid])
-        held, current, required, reason = cursor.fetchone()
+    held, current, required, reason = fetch_row(COVER, [vm_uuid])
     if current is None:
         required = required_count(failover_requirements(), flavor_name)
         text = f"{held} of {required}"

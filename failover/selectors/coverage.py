@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db import connection
 
 from failover.domain.patterns import required_counts
 from failover.selectors.zone import NEVER_COVERED, STOPPED, failover_requirements
 from hosts.models import Instance
+from journal.statements import fetch_rows
 
 COVERAGE = """
 WITH need AS (
@@ -115,8 +115,17 @@ def coverage_by_flavor() -> list[FlavorCoverage]:
         for name, count in required_counts(failover_requirements(), names).items()
         if count > 0
     }
-    with connection.cursor() as cursor:
-        cursor.execute(
+    return [
+        FlavorCoverage(
+            zone=row[0],
+            flavor_name=row[1],
+            required=row[2],
+            vms=row[3],
+            covered_vms=row[4],
+            partly_covered_vms=row[5],
+            memory_bytes=row[6],
+        )
+        for row in fetch_rows(
             COVERAGE,
             {
                 "flavors": list(required),
@@ -125,25 +134,12 @@ def coverage_by_flavor() -> list[FlavorCoverage]:
                 "cover_non_ha": settings.HEADROOM.failover.cover_non_ha_hosts,
             },
         )
-        return [
-            FlavorCoverage(
-                zone=row[0],
-                flavor_name=row[1],
-                required=row[2],
-                vms=row[3],
-                covered_vms=row[4],
-                partly_covered_vms=row[5],
-                memory_bytes=row[6],
-            )
-            for row in cursor.fetchall()
-        ]
+    ]
 
 
 def coverage_by_zone(flavors: Iterable[FlavorCoverage]) -> list[ZoneCoverage]:
     """Return the sums of zones, with what their slots take; zones with slots alone as well."""
-    with connection.cursor() as cursor:
-        cursor.execute(RESERVED)
-        reserved = {zone: (memory, slots) for zone, memory, slots in cursor.fetchall()}
+    reserved = {zone: (memory, slots) for zone, memory, slots in fetch_rows(RESERVED)}
     rows: dict[str, list[FlavorCoverage]] = {zone: [] for zone in reserved}
     for row in flavors:
         rows.setdefault(row.zone, []).append(row)

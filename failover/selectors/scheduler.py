@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from django.db import connection
 
 from capacity.groups.flavor_groups import FlavorSpec
 from capacity.host_table import current_host_table
@@ -24,9 +23,9 @@ from capacity.nova.pipelines import usable_pipeline
 from capacity.nova.vm_requests import domain_hint, instance_group, texts
 from failover.domain.plan import BoolColumn, FloatColumn
 from failover.domain.zone_columns import Int64Column, ZoneSnapshot
-from failover.selectors.fetching import Row
 from failover.selectors.zone import ClassKey
 from hosts.models import Instance, ServerGroup
+from journal.statements import Row, fetch_rows
 from scheduling.engine import Batch, Pipeline, PipelineRunError, passing_hosts
 from scheduling.intents import Intent
 from scheduling.request import InstanceGroup, PlacementRequest
@@ -88,9 +87,7 @@ def _read_class_rows(
     ids = [int(snapshot.vms.ids[vm]) for vm in vms]
     specs = Instance.objects.filter(pk__in=ids).values_list("pk", "flavor_extra_specs")
     projects = sorted({key.project_id for key in keys})
-    with connection.cursor() as cursor:
-        cursor.execute(SELECT_DOMAINS, [projects])
-        return class_rows(specs, cursor.fetchall())
+    return class_rows(specs, fetch_rows(SELECT_DOMAINS, [projects]))
 
 
 def class_facts(

@@ -15,7 +15,7 @@ from itertools import chain
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
 from failover.domain.zone_columns import ZoneSnapshot
-from failover.selectors.fetching import fetch_rows
+from journal.statements import fetch_rows
 from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 

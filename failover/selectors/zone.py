@@ -28,11 +28,11 @@ from failover.domain.zone_columns import (
     ZoneSnapshot,
 )
 from failover.models import FailoverPolicy
-from failover.selectors.fetching import Row as _Row
-from failover.selectors.fetching import fetch_rows
 from failover.selectors.groups import largest_flavors
 from failover.selectors.reports import ZoneReports, read_reports
 from hosts.models import HostState, HostStatus, Maintenance
+from journal.statements import Row as _Row
+from journal.statements import execute, fetch_rows
 
 _Key = TypeVar("_Key")
 _Int32Column = NDArray[np.int32]
@@ -160,12 +160,13 @@ def failover_requirements() -> dict[str, int]:
 
 def failover_zones() -> list[str]:
     """Return the zones that have hosts or failover reservations, sorted; hosts need a zone."""
-    with connection.cursor() as cursor:
-        cursor.execute(
+    return sorted(
+        row[0]
+        for row in fetch_rows(
             "SELECT DISTINCT zone FROM hosts_host WHERE zone <> '' UNION "
             "SELECT DISTINCT zone FROM capacity_reservation WHERE kind = 'failover' AND zone <> ''"
         )
-        return sorted(row[0] for row in cursor.fetchall())
+    )
 
 
 def load_zone(zone: str, config: FailoverConfig, *, now: datetime) -> ZoneSnapshot:
@@ -180,8 +181,7 @@ def load_zone(zone: str, config: FailoverConfig, *, now: datetime) -> ZoneSnapsh
     is_own = not connection.in_atomic_block
     with transaction.atomic():
         if is_own:
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         _read(reading)
     return snapshot_of(reading)
 

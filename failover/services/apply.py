@@ -26,7 +26,6 @@ from core.copying import number_array, text_array
 from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
-from failover.selectors.fetching import fetch_together
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.steps import in_step
 from failover.services.writing import (
@@ -37,6 +36,7 @@ from failover.services.writing import (
     write_slots,
     write_users,
 )
+from journal.statements import fetch_together
 from journal.statistics import analyze_grown_tables
 from scheduling.resources import ResourceVector
 

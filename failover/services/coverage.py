@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from capacity.locks import LockSpace, try_lock
 from failover.drill_models import CoverageAccount
 from failover.selectors.coverage import ZoneCoverage, coverage_by_flavor, coverage_by_zone
 from journal.clock import TOLERANCE
+from journal.statements import execute
 
 ACCOUNT_TASK = "failover.account_coverage"
 LONGEST_STEP = timedelta(minutes=10)
@@ -65,20 +66,19 @@ def account_coverage(*, now: datetime) -> list[ZoneCoverage] | None:
 
 
 def _write(zones: Sequence[ZoneCoverage], now: datetime) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            ACCOUNT.format(elapsed=ELAPSED),
-            {
-                "now": now,
-                "longest": int(LONGEST_STEP.total_seconds()),
-                "tolerance": TOLERANCE.total_seconds(),
-                "zones": [zone.zone for zone in zones],
-                "owed": [zone.vms for zone in zones],
-                "uncovered": [zone.uncovered_vms for zone in zones],
-                "reserved": [zone.reserved_memory_bytes for zone in zones],
-                "memory": [zone.memory_bytes for zone in zones],
-            },
-        )
+    execute(
+        ACCOUNT.format(elapsed=ELAPSED),
+        {
+            "now": now,
+            "longest": int(LONGEST_STEP.total_seconds()),
+            "tolerance": TOLERANCE.total_seconds(),
+            "zones": [zone.zone for zone in zones],
+            "owed": [zone.vms for zone in zones],
+            "uncovered": [zone.uncovered_vms for zone in zones],
+            "reserved": [zone.reserved_memory_bytes for zone in zones],
+            "memory": [zone.memory_bytes for zone in zones],
+        },
+    )
 
 
 def note_lower_bound(zone: str, bound_bytes: int, *, now: datetime) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 import structlog
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import F, Q
 
 from capacity.locks import zone_lock
@@ -42,6 +42,7 @@ from journal.clock import is_ahead
 from journal.errors import Busy, HeadroomError
 from journal.outages import is_retryable
 from journal.services import Change, record_changes
+from journal.statements import fetch_rows
 
 log = structlog.get_logger(__name__)
 
@@ -110,9 +111,7 @@ SELECT plan.zone
 
 def zones_to_plan() -> list[str]:
     """Return zones where a covered VM of a dead host has no plan, or its target died."""
-    with connection.cursor() as cursor:
-        cursor.execute(UNPLANNED)
-        return [row[0] for row in cursor.fetchall()]
+    return [row[0] for row in fetch_rows(UNPLANNED)]
 
 
 def plan_evacuation(

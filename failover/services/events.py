@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Protocol
 
 import orjson
-from django.db import connection
 
 from core.copying import copy_lines, copy_text, copy_time
 from failover.choices import EventReason
+from journal.statements import execute
 
 COPY_EVENTS = """
 COPY failover_failoverevent (happened_at, reason, is_warning, zone, reservation_name, host_name,
@@ -104,19 +104,18 @@ def record_events(events: Iterable[Happening], *, request_id: str, now: datetime
 
 def _insert(events: Sequence[Happening], request_id: str, now: datetime) -> None:
     """Write a few events in one round trip, where COPY takes three."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            INSERT_EVENTS,
-            {
-                "now": now,
-                "request_id": request_id,
-                "reasons": [event.reason.value for event in events],
-                "warnings": [event.reason in WARNINGS for event in events],
-                "zones": [event.zone for event in events],
-                "slots": [event.reservation_name for event in events],
-                "hosts": [event.host_name for event in events],
-                "vms": [event.vm_uuid for event in events],
-                "messages": [event.message for event in events],
-                "facts": [orjson.dumps(event.facts).decode() for event in events],
-            },
-        )
+    execute(
+        INSERT_EVENTS,
+        {
+            "now": now,
+            "request_id": request_id,
+            "reasons": [event.reason.value for event in events],
+            "warnings": [event.reason in WARNINGS for event in events],
+            "zones": [event.zone for event in events],
+            "slots": [event.reservation_name for event in events],
+            "hosts": [event.host_name for event in events],
+            "vms": [event.vm_uuid for event in events],
+            "messages": [event.message for event in events],
+            "facts": [orjson.dumps(event.facts).decode() for event in events],
+        },
+    )

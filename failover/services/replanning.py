@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from failover.choices import EventReason, Uncovered
 from failover.conf import FailoverConfig, current_config
@@ -41,6 +41,7 @@ from failover.services.loop import TASK_LOCK, ChooserFactory
 from journal.clock import database_now
 from journal.errors import Busy
 from journal.leases import held_lease
+from journal.statements import fetch_rows
 from journal.tracing import with_global_request_id
 
 log = structlog.get_logger(__name__)
@@ -414,12 +415,10 @@ def _due() -> tuple[dict[str, list[int]], dict[str, list[str]]]:
     """
     notes: dict[str, list[int]] = {}
     zones: dict[str, list[str]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(SELECT_DUE, [MOST_PER_PASS])
-        for key, vm_uuid, zone in cursor.fetchall():
-            if vm_uuid not in notes:
-                zones.setdefault(zone or "", []).append(vm_uuid)
-            notes.setdefault(vm_uuid, []).append(key)
+    for key, vm_uuid, zone in fetch_rows(SELECT_DUE, [MOST_PER_PASS]):
+        if vm_uuid not in notes:
+            zones.setdefault(zone or "", []).append(vm_uuid)
+        notes.setdefault(vm_uuid, []).append(key)
     return notes, zones
 
 

@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 import structlog
 from django.conf import settings
-from django.db import connection
 
 from capacity.ledger.bulk import note_invalid, note_valid
 from core.chunks import in_chunks
@@ -36,6 +35,7 @@ from failover.services.writing import delete_unused, delete_users, lock_rooms_of
 from failover.validation import InvalidResourceAmount, validate_amounts
 from journal.clock import TOLERANCE, database_now
 from journal.leases import held_lease
+from journal.statements import execute, fetch_rows
 from journal.tracing import with_global_request_id
 from scheduling.engine import schedule
 from scheduling.intents import Intent
@@ -137,9 +137,7 @@ class _Verdicts:
 
 def due_validation_zones(*, now: datetime) -> list[str]:
     """Return the zones that have due reservations, sorted."""
-    with connection.cursor() as cursor:
-        cursor.execute(SELECT_DUE_ZONES, [now, latest_validation(now)])
-        return [row[0] for row in cursor.fetchall()]
+    return [row[0] for row in fetch_rows(SELECT_DUE_ZONES, [now, latest_validation(now)])]
 
 
 def validate_zone(
@@ -188,12 +186,9 @@ def validate_zone(
 
 
 def _due(zone: str, now: datetime) -> list[int]:
-    with connection.cursor() as cursor:
-        latest = latest_validation(now)
-        cursor.execute(
-            SELECT_DUE, {"zone": zone, "now": now, "latest": latest, "limit": SLOTS_PER_RUN}
-        )
-        return [row[0] for row in cursor.fetchall()]
+    latest = latest_validation(now)
+    chosen = {"zone": zone, "now": now, "latest": latest, "limit": SLOTS_PER_RUN}
+    return [row[0] for row in fetch_rows(SELECT_DUE, chosen)]
 
 
 class _Validation:
@@ -403,24 +398,24 @@ class _Validation:
         chosen = settings.HEADROOM.failover
         if not refused or not chosen.retry_cooldown_seconds:
             return
-        with connection.cursor() as cursor:
-            cursor.execute(
-                COOL_DOWN,
-                {
-                    "now": self._now,
-                    "base": chosen.retry_cooldown_seconds,
-                    "most": chosen.max_retry_cooldown_seconds,
-                    "vm_uuids": [vm_uuid for vm_uuid, _ in refused],
-                    "host_ids": [host_id for _, host_id in refused],
-                },
-            )
+        execute(
+            COOL_DOWN,
+            {
+                "now": self._now,
+                "base": chosen.retry_cooldown_seconds,
+                "most": chosen.max_retry_cooldown_seconds,
+                "vm_uuids": [vm_uuid for vm_uuid, _ in refused],
+                "host_ids": [host_id for _, host_id in refused],
+            },
+        )
 
     def _acknowledge(self, rows: Sequence[int], chosen: BoolColumn) -> None:
         """Note that reservations are valid; one that changed since it was read waits its turn."""
         slots, members = self._snapshot.slots, self._snapshot.members
         keys = lock_slots([int(slots.ids[row]) for row in rows])
-        with connection.cursor() as cursor:
-            cursor.execute(
+        done = {
+            row[0]
+            for row in fetch_rows(
                 ACKNOWLEDGE,
                 {
                     "now": self._now,
@@ -430,7 +425,7 @@ class _Validation:
                     "next": [self._next() for _ in keys],
                 },
             )
-            done = {row[0] for row in cursor.fetchall()}
+        }
         acknowledged = [row for row in rows if int(slots.ids[row]) in done]
         valid = chosen & np.isin(members.slot, np.array(acknowledged, dtype=np.int64))
         users = members.ids[valid].tolist()
@@ -466,8 +461,7 @@ class _Validation:
         """Look at reservations again in their turn; return the keys of those, locked."""
         keys = lock_slots([int(self._snapshot.slots.ids[row]) for row in rows])
         if keys:
-            with connection.cursor() as cursor:
-                cursor.execute(POSTPONE, {"ids": keys, "next": [self._next() for _ in keys]})
+            execute(POSTPONE, {"ids": keys, "next": [self._next() for _ in keys]})
         return keys
 
     def _next(self) -> datetime:

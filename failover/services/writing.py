@@ -6,8 +6,6 @@ import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from django.db import connection
-
 from capacity.ledger.bulk import (
     HeldSlot,
     JoiningVm,
@@ -22,6 +20,7 @@ from capacity.models import Reservation
 from core.copying import copy_lines, copy_text, copy_time
 from failover.constants import RESERVATION_ACTIVE
 from failover.domain.names import SUFFIX_ALPHABET, SUFFIX_LENGTH, reservation_name
+from journal.statements import execute, fetch_rows
 from scheduling.resources import ResourceVector
 
 NAME_ATTEMPTS = 5
@@ -124,9 +123,7 @@ def lock_slots(reservation_ids: Collection[int]) -> list[int]:
     """
     if not reservation_ids:
         return []
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_SLOTS, [sorted(reservation_ids)])
-        return [row[0] for row in cursor.fetchall()]
+    return [row[0] for row in fetch_rows(LOCK_SLOTS, [sorted(reservation_ids)])]
 
 
 def touch(reservation_ids: Collection[int], *, now: datetime) -> None:
@@ -135,8 +132,7 @@ def touch(reservation_ids: Collection[int], *, now: datetime) -> None:
     The caller has locked them, see :func:`lock_slots`, or made them.
     """
     if reservation_ids:
-        with connection.cursor() as cursor:
-            cursor.execute(TOUCH, {"ids": sorted(reservation_ids), "now": now})
+        execute(TOUCH, {"ids": sorted(reservation_ids), "now": now})
 
 
 def delete_users(allocation_ids: Collection[int], *, now: datetime) -> list[tuple[int, str]]:
@@ -148,9 +144,7 @@ def delete_users(allocation_ids: Collection[int], *, now: datetime) -> list[tupl
     if not allocation_ids:
         return []
     keys = sorted(allocation_ids)
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_SLOTS_OF_USERS, [keys])
-        free = [row[0] for row in cursor.fetchall()]
+    free = [row[0] for row in fetch_rows(LOCK_SLOTS_OF_USERS, [keys])]
     gone = leave_many(keys, condition=IS_FREE, parameters={"free": free})
     touch({key for key, _ in gone}, now=now)
     return gone
@@ -165,9 +159,7 @@ def delete_unused(reservation_ids: Collection[int]) -> list[int]:
         return []
     lock_rooms_of(reservation_ids)
     free = lock_slots(reservation_ids)
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_UNUSED, [sorted(reservation_ids), free])
-        return release_many(cursor.fetchall())
+    return release_many(fetch_rows(LOCK_UNUSED, [sorted(reservation_ids), free]))
 
 
 def lock_rooms_of(reservation_ids: Collection[int]) -> None:
@@ -208,8 +200,9 @@ def _drawn(zone: str, count: int) -> Iterator[str]:
 
 
 def _taken(names: Collection[str]) -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(
+    return {
+        row[0]
+        for row in fetch_rows(
             "SELECT name FROM failover_failoverreservation WHERE name = ANY(%s)", [sorted(names)]
         )
-        return {row[0] for row in cursor.fetchall()}
+    }

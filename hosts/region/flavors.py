@@ -6,15 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from django.db import connection
-
 from hosts.domain.operating_system import os_type_of_image
 from hosts.models import Flavor, Image, ServerGroup
 from hosts.region.node import ID_MAX, INT64_MAX, TEXT_MAX, Json, Node, plain_json
 from hosts.region.prune import is_list_believed, prune_rows
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import Merge, StagingTable, as_json, merge, rows_of
+from hosts.region.staging import Merge, StagingTable, as_json, merge
+from journal.statements import execute, fetch_rows
 
 MIB: Final = 1 << 20
 MAX_MEMORY_MIB: Final = INT64_MAX // MIB
@@ -61,7 +60,7 @@ def doomed_flavor_ids(run: ImportRun) -> list[int]:
         run, section=FLAVORS, model=Flavor, staged="stage_hosts_flavor"
     ):
         return []
-    found = rows_of(
+    found = fetch_rows(
         "SELECT id FROM hosts_flavor t WHERE NOT EXISTS (SELECT 1 FROM stage_hosts_flavor s "
         "WHERE s.openstack_id = t.openstack_id) ORDER BY id"
     )
@@ -96,10 +95,8 @@ def _read_flavors(run: ImportRun) -> Callable[[Node], None]:
 def _write_flavors(run: ImportRun) -> None:
     if FLAVORS not in run.sections_seen:
         return
-    with connection.cursor() as cursor:
-        # A flavor that was deleted and made again keeps its row: the name is what VMs refer to.
-        cursor.execute(
-            """
+    execute(
+        """
             UPDATE hosts_flavor t SET openstack_id = s.openstack_id
             FROM stage_hosts_flavor s
             WHERE t.name = s.name AND t.openstack_id <> s.openstack_id
@@ -107,15 +104,14 @@ def _write_flavors(run: ImportRun) -> None:
                   SELECT 1 FROM stage_hosts_flavor o WHERE o.openstack_id = t.openstack_id)
               AND NOT EXISTS (SELECT 1 FROM hosts_flavor o WHERE o.openstack_id = s.openstack_id)
             """
-        )
-        # Names that changed hands inside the cloud make way before the merge gives them out.
-        cursor.execute(
-            """
+    )
+    execute(
+        """
             UPDATE hosts_flavor t SET name = left(t.name, 200) || '~' || t.id
             FROM stage_hosts_flavor s
             WHERE t.name = s.name AND t.openstack_id <> s.openstack_id
             """
-        )
+    )
     merge(
         Merge(table="hosts_flavor", key="openstack_id", columns=FLAVOR_COLUMNS),
         run.report.of(FLAVORS),

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from django.db import connection
 from django.db.models import Q
 
 from hosts.models import Host
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import StagingTable, as_json, rows_of
+from hosts.region.staging import StagingTable, as_json
+from journal.statements import execute, fetch_rows, fetch_value
 
 HOST_FACTS: Final = "headroom.hosts"
 COLUMNS: Final = ("name", "building_block", "custom_traits", "conditions", "domain_capabilities")
@@ -103,25 +103,19 @@ def _write(run: ImportRun) -> None:
         return
     stage: StagingTable = run.stash[HOST_FACTS]
     stage.finish()
-    unknown = [name for (name,) in rows_of(UNKNOWN_HOSTS)]
+    unknown = [name for (name,) in fetch_rows(UNKNOWN_HOSTS)]
     for name in unknown:
         run.report.skip(HOST_FACTS, name, "unknown_host", "is no hypervisor")
-    total = rows_of("SELECT count(*) FROM stage_host_facts")[0][0] - len(unknown)
+    total = fetch_value("SELECT count(*) FROM stage_host_facts") - len(unknown)
     counts = run.report.of(HOST_FACTS)
-    updated = _executed(UPDATE)
+    updated = execute(UPDATE)
     counts.updated += updated
     counts.unchanged += total - updated
 
 
 def _prune(run: ImportRun) -> None:
     if run.prunes(HOST_FACTS):
-        run.report.of(HOST_FACTS).removed += _executed(FORGET)
-
-
-def _executed(statement: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return int(cursor.rowcount)
+        run.report.of(HOST_FACTS).removed += execute(FORGET)
 
 
 def _dump_facts(_: DumpOptions) -> Iterator[Json]:

@@ -13,7 +13,7 @@ from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
 from hosts.models import Host
 from hosts.region.inventory import HYPERVISORS
 from hosts.region.run import ImportRun
-from hosts.region.staging import rows_of
+from journal.statements import fetch_rows, fetch_value
 
 
 def protecting_fields(
@@ -59,7 +59,7 @@ def is_list_believed(
 ) -> bool:
     """Return whether rows that a section lacks may be removed, before or after it was merged."""
     stored = model._default_manager.count()  # noqa: SLF001 - Django's public name for it
-    listed = int(rows_of(f"SELECT count(*) FROM {staged}")[0][0])  # noqa: S608 - names from code
+    listed = int(fetch_value(f"SELECT count(*) FROM {staged}"))  # noqa: S608 - names from code
     before = stored - run.report.of(section).created
     return is_believed(run, section=section, before=before, now=listed)
 
@@ -68,7 +68,7 @@ def zones_of_reported_hosts(run: ImportRun) -> set[str]:
     """Return the zones of the hosts that the files list, or of those stored when they list none."""
     if run.prunes(HYPERVISORS):
         listed = "SELECT DISTINCT zone FROM stage_hosts_host WHERE zone <> ''"
-        return {row[0] for row in rows_of(listed)}
+        return {row[0] for row in fetch_rows(listed)}
     return set(Host.objects.exclude(zone="").order_by().values_list("zone", flat=True).distinct())
 
 

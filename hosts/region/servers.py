@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from django.db import connection
 from django.db.models import Q
 
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
@@ -16,7 +15,8 @@ from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
 from hosts.region.prune import prune_rows, zones_left_out, zones_of_reported_hosts
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import Merge, StagingTable, as_json, merge, rows_of
+from hosts.region.staging import Merge, StagingTable, as_json, merge
+from journal.statements import execute, fetch_rows
 
 SERVERS: Final = "compute.servers"
 AZ: Final = "OS-EXT-AZ:availability_zone"
@@ -183,10 +183,9 @@ def _write_servers(run: ImportRun) -> None:
     if SERVERS not in run.sections_seen:
         return
     missing_image = IMAGE_DELETED if Image.objects.exists() else UNKNOWN
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS pg_temp.stage_resolved_instance")
-        cursor.execute(_RESOLVE, {"unknown": UNKNOWN, "missing_image": missing_image})
-        cursor.execute("ANALYZE stage_resolved_instance")
+    execute("DROP TABLE IF EXISTS pg_temp.stage_resolved_instance")
+    execute(_RESOLVE, {"unknown": UNKNOWN, "missing_image": missing_image})
+    execute("ANALYZE stage_resolved_instance")
     _list_unsized(run)
     columns = ", ".join(WRITTEN_COLUMNS)
     merge(
@@ -199,12 +198,11 @@ def _write_servers(run: ImportRun) -> None:
         run.report.of(SERVERS),
     )
     _list_unplaced(run)
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE stage_resolved_instance")
+    execute("DROP TABLE stage_resolved_instance")
 
 
 def _list_unsized(run: ImportRun) -> None:
-    for server_id, name, flavor in rows_of(
+    for server_id, name, flavor in fetch_rows(
         "SELECT openstack_id, name, flavor_name FROM stage_resolved_instance "
         "WHERE vcpus IS NULL ORDER BY openstack_id"
     ):
@@ -212,7 +210,7 @@ def _list_unsized(run: ImportRun) -> None:
 
 
 def _list_unplaced(run: ImportRun) -> None:
-    for server_id, name, status, host_name in rows_of(
+    for server_id, name, status, host_name in fetch_rows(
         "SELECT openstack_id, name, status, host_name FROM stage_resolved_instance "
         "WHERE vcpus IS NOT NULL AND host_id IS NULL ORDER BY openstack_id"
     ):
@@ -224,7 +222,7 @@ def _list_unplaced(run: ImportRun) -> None:
 def _prune_servers(run: ImportRun) -> None:
     if not run.prunes(SERVERS):
         return
-    counts = {zone: (stored, listed) for zone, stored, listed in rows_of(LISTED_BY_ZONE)}
+    counts = {zone: (stored, listed) for zone, stored, listed in fetch_rows(LISTED_BY_ZONE)}
     left_out = zones_left_out(
         run, section=SERVERS, counts=counts, zones=zones_of_reported_hosts(run)
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from django.db import connection
 
 from hosts.region.run import ImportRun, SectionCounts
+from journal.statements import execute, fetch_row
 
 BATCH_ROWS: Final = 2000
 
@@ -48,13 +49,12 @@ class StagingTable:
         self._rows: list[tuple[object, ...]] = []
         self._is_open = True
         chosen = ", ".join(columns)
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{self.name}")
-            cursor.execute(
-                f"CREATE TEMPORARY TABLE {self.name} AS SELECT {chosen} FROM {table} WITH NO DATA"  # noqa: S608 - names from code
-            )
-            for column in extra:
-                cursor.execute(f"ALTER TABLE {self.name} ADD COLUMN {column}")
+        execute(f"DROP TABLE IF EXISTS pg_temp.{self.name}")
+        execute(
+            f"CREATE TEMPORARY TABLE {self.name} AS SELECT {chosen} FROM {table} WITH NO DATA"  # noqa: S608 - names from code
+        )
+        for column in extra:
+            execute(f"ALTER TABLE {self.name} ADD COLUMN {column}")
         run.closers.append(self.drop)
 
     def add(self, row: tuple[object, ...]) -> None:
@@ -68,14 +68,12 @@ class StagingTable:
         if self._is_open:
             self._flush()
             self._is_open = False
-            with connection.cursor() as cursor:
-                cursor.execute(f"ANALYZE {self.name}")
+            execute(f"ANALYZE {self.name}")
 
     def drop(self) -> None:
         """Drop the table, unless the transaction is broken and takes it along anyway."""
         if not connection.needs_rollback:
-            with connection.cursor() as cursor:
-                cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{self.name}")
+            execute(f"DROP TABLE IF EXISTS pg_temp.{self.name}")
 
     def _flush(self) -> None:
         if self._rows:
@@ -147,16 +145,7 @@ def merge(merge: Merge, counts: SectionCounts) -> None:
                count(*) FILTER (WHERE is_new), count(*) FILTER (WHERE NOT is_new)
         FROM written
     """  # noqa: S608 - names from code
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        total, created, updated = cursor.fetchone()
+    total, created, updated = fetch_row(statement)
     counts.created += created
     counts.updated += updated
     counts.unchanged += total - created - updated
-
-
-def rows_of(statement: str, parameters: Sequence[str | int] = ()) -> list[tuple[Any, ...]]:
-    """Return all rows of a query."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return list(cursor.fetchall())

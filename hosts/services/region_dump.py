@@ -8,6 +8,7 @@ from django.db import connection, transaction
 
 from hosts.region.dump import RegionFileWriter, in_file_order
 from hosts.region.registry import DumpOptions, Registry, registry
+from journal.statements import execute
 
 
 def dump_region(stream: BinaryIO, options: DumpOptions, *, sections: Registry = registry) -> None:
@@ -20,8 +21,7 @@ def dump_region(stream: BinaryIO, options: DumpOptions, *, sections: Registry = 
     """
     with transaction.atomic():
         if not connection.savepoint_ids:  # the outermost transaction: nothing was read in it yet
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         writer = RegionFileWriter(stream)
         for section in in_file_order(sections.sections()):
             writer.write(section.path, section.shape, section.dumper(options))

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from hosts.region.parse import RegionFileParser
 from hosts.region.registry import Registry, Shape, Step, registry
@@ -17,6 +17,7 @@ from hosts.region.staging import StagingTable
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.services import Change, record_changes
+from journal.statements import execute
 from journal.statistics import analyze_grown_tables
 
 Sink = Callable[..., None]
@@ -101,8 +102,7 @@ def _parse(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
 
 
 def _write(run: ImportRun, sections: Registry) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
+    execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
     for step in sections.writers():
         _run_step(run, step)
     for step in sections.pruners():
