@@ -50,7 +50,7 @@ class ProcessCache(Generic[_Loaded]):
         fingerprint_sql: A query for one row of two: whether the rows are ready, and a text that
             changes with them.
         load: Reads the rows.
-        reader: What is kept, one of :data:`journal.metrics_history.READERS`.
+        reader: What is kept, one of :data:`journal.counters.READERS`.
     """
 
     def __init__(self, fingerprint_sql: str, load: Callable[[], _Loaded], *, reader: str) -> None:

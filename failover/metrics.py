@@ -14,10 +14,10 @@ from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from core.metrics import Reading, Scraped, gauge, total
 from failover.domain.figures import RunFigures
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import metric_name
+from journal.readings import Reading, Scraped, gauge, total
 
 ZONE_LABEL: Final = "availability_zone"
 RUN_BUCKETS_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

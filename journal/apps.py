@@ -15,11 +15,9 @@ class JournalConfig(AppConfig):
         """Carry request ids across the broker, and register the rules that others build on."""
         from journal import checks  # noqa: F401, PLC0415 - apps first
         from journal.auth import BASE_RULES  # noqa: PLC0415 - apps first
+        from journal.gauges import CLOCKS, KEPT_SUMS, WORK  # noqa: PLC0415 - apps first
         from journal.history import watch_connections  # noqa: PLC0415 - apps first
-        from journal.kept_sums import KeptSumsCollector  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
-        from journal.metrics_clock import ClockCollector  # noqa: PLC0415 - apps first
-        from journal.metrics_work import WorkCollector  # noqa: PLC0415 - apps first
         from journal.migrating import connect_migrating  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
         from journal.roles import keep_roles  # noqa: PLC0415 - apps first
@@ -31,6 +29,5 @@ class JournalConfig(AppConfig):
         watch_connections()
         connect_migrating(self)
         post_migrate.connect(keep_roles, dispatch_uid="journal.roles")
-        at_scrape(ClockCollector())
-        at_scrape(WorkCollector())
-        at_scrape(KeptSumsCollector())
+        for group in (CLOCKS, WORK, KEPT_SUMS):
+            at_scrape(group)

@@ -17,8 +17,8 @@ from django.http import HttpRequest
 
 from journal.access_log import note_actor
 from journal.actors import Actor
+from journal.counters import count_refused_token
 from journal.errors import HeadroomError
-from journal.metrics_doors import count_refused_token
 from journal.policy import (
     ROLE_ADMIN,
     ROLE_METRICS,

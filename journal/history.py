@@ -29,7 +29,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connect
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from journal.metrics_history import REFUSED_SERVERS, RELOAD_REASONS, RELOADS
+from journal.counters import REFUSED_SERVERS, RELOAD_REASONS, RELOADS
 from journal.statements import fetch_value
 
 log = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ def is_continued(known: Moment, now: Moment, *, reader: str) -> bool:
     Args:
         known: Of the last read.
         now: Of this read.
-        reader: Who asks, one of :data:`journal.metrics_history.READERS`.
+        reader: Who asks, one of :data:`journal.counters.READERS`.
     """
     if now.history == known.history and (now.wal == known.wal or now.wal_bytes >= known.wal_bytes):
         return True

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 from django.conf import settings
 from django.db.backends.utils import CursorWrapper
-from prometheus_client.core import GaugeMetricFamily, Metric
 
-from journal.metrics import metric_name, once_per_scrape, scrape_cursor
+from journal.metrics import once_per_scrape, scrape_cursor
 
 #: Sums that the task kept so many of its intervals ago are not told any more.
 INTERVALS_TOLD: Final = 10
@@ -129,16 +128,6 @@ def _number(value: object) -> float:
     raise TypeError(message)
 
 
-class KeptSumsCollector:
-    """How old what is kept is."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the age of the oldest sums; 0 while none are kept."""
-        with scrape_cursor() as cursor:
-            cursor.execute(OLDEST, {"names": list(_known)})
-            ((age,),) = cursor.fetchall()
-        yield GaugeMetricFamily(
-            metric_name("metrics_sums_age_seconds"),
-            "Time since the task last kept the sums that scrapes tell; the oldest counts.",
-            value=age,
-        )
+def known_sums() -> list[str]:
+    """Return the names of all sums that are kept."""
+    return list(_known)

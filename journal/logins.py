@@ -11,7 +11,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from journal.metrics_doors import LOCKED_OUT_LOGINS
+from journal.counters import LOCKED_OUT_LOGINS
 
 TOO_MANY = 429
 MAX_NAME = 150

@@ -15,7 +15,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from journal.metrics_pruning import PRUNED_ROWS
+from journal.counters import PRUNED_ROWS
 from journal.models import PrunedLog
 from journal.statements import fetch_value
 

@@ -21,7 +21,7 @@ from journal.auth import (
     authenticate,
     credentials_of_request,
 )
-from journal.metrics_doors import count_refused_token
+from journal.counters import count_refused_token
 from placement.domain.errors import Unauthorized
 
 ADMIN = "admin"

@@ -10,9 +10,9 @@ from typing import Final
 from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Gauge, Histogram
 
-from core.metrics import Figure, Reading, Scraped
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import metric_name
+from journal.readings import Figure, Reading, Scraped
 from placement.domain.snapshot_differences import PARTS
 
 LOCAL: Final = "local"

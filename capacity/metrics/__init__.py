@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import Counter, Histogram
 
 from capacity.ledger.in_flight_end import INTENTS
-from core.metrics import counter
 from journal.metrics import metric_name
+from journal.readings import counter
 
 HOST_TABLE_CHECKS = counter(
     "scheduling_host_table_checks_total",

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 
 from capacity.ledger.allocated import DRIFT, LISTED, chosen_source, known_sources
-from core.metrics import Reading, Scraped, gauge
 from journal.clock import TOLERANCE
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import once_per_scrape
+from journal.readings import Reading, Scraped, gauge
 from scheduling.resources import GIB
 
 READY_INTERVALS = 3

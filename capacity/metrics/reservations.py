@@ -12,9 +12,9 @@ from typing import Any, Final
 from django.db.backends.utils import CursorWrapper
 
 from capacity.metrics.limits import tells_hosts
-from core.metrics import Reading, Scraped, gauge
 from journal.kept_sums import Parameters, Rows, kept_sums, read_sums
 from journal.metrics import once_per_scrape
+from journal.readings import Reading, Scraped, gauge
 
 # The reason and not the message, which counts hosts and names VMs: label values must be few
 # (spec commitments, 20.1 and Appendix B 20).

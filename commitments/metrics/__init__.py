@@ -9,8 +9,8 @@ from itertools import product
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from core.metrics import counter
 from journal.metrics import is_multiprocess, metric_name
+from journal.readings import counter
 
 READ_BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CHANGE_BUCKETS_SECONDS = (0.5, 1, 2.5, 5, 7.5, 10, 12.5, 15, 20, 30)

@@ -15,9 +15,9 @@ from capacity.metrics.limits import tells_projects
 from commitments.domain.service_info import ram_unit_warning
 from commitments.models import CompactionOutcome, CompactionRun, SyncOutcome
 from commitments.services import import_runs, sync_runs
-from core.metrics import Reading, Scraped, gauge
 from journal.errors import NotReady
 from journal.kept_sums import Rows, kept_sums
+from journal.readings import Reading, Scraped, gauge
 
 ZONE: Final = ("availability_zone",)
 PROJECT: Final = ("project_id",)

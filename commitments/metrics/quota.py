@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Histogram
 
-from core.metrics import counter
 from journal.metrics import metric_name
+from journal.readings import counter
 
 RESULTS = ("success", "failure")
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from prometheus_client import Counter
 
 from commitments.models import CompactionOutcome
-from core.metrics import counter
 from journal.metrics import metric_name
+from journal.readings import counter
 
 VM_EVENTS = (
     "confirmed",

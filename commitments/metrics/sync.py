@@ -18,8 +18,8 @@ from commitments.domain.limes_intake import (
     SKIP_REASON_UNKNOWN_STATUS,
 )
 from commitments.models import SyncOutcome
-from core.metrics import counter
 from journal.metrics import metric_name
+from journal.readings import counter
 
 SKIP_REASONS = (
     SKIP_REASON_UNIT_MISMATCH,

@@ -34,7 +34,7 @@ from console.base import (
 )
 from journal.accounts import account_change, account_facts
 from journal.clock import database_now, is_doubtful, is_off
-from journal.metrics_work import QUEUE_LIMITS_SECONDS
+from journal.gauges import QUEUE_LIMITS_SECONDS
 from journal.middleware import request_id_of
 from journal.models import AuditEntry, BeatEntry, Heartbeat, Lease, Outbox, ProcessClock
 from journal.services import Change, record_changes

@@ -12,8 +12,8 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
+from journal.counters import LOCKED_OUT_LOGINS
 from journal.logins import client_address, forget_failed_logins
-from journal.metrics_doors import LOCKED_OUT_LOGINS
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct-horse-battery"  # noqa: S105 - of a user of a test

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from core.metrics import Scraped
 from journal.metrics import metrics_page
+from journal.readings import Scraped
 from placement.metrics import INVENTORIES
 from placement.models import Inventory, ResourceProvider
 from tests.placement.rows import allocate, make_provider

@@ -4,9 +4,9 @@ import pytest
 from django.db.backends.utils import CursorWrapper
 from prometheus_client.core import CounterMetricFamily
 
-from core.metrics import Figure, Reading, Scraped, counter
 from journal.kept_sums import Rows
 from journal.metrics import metric_name
+from journal.readings import Figure, Reading, Scraped, counter
 
 pytestmark = pytest.mark.django_db
 
