@@ -21,11 +21,13 @@ class CommitmentsConfig(AppConfig):
             add_unit_check,
         )
         from commitments import checks, region, status  # noqa: PLC0415 - models first
-        from commitments.hooks_capacity import CommittedMemory  # noqa: PLC0415 - models first
-        from commitments.hooks_released import repair_soon  # noqa: PLC0415 - models first
-        from commitments.hooks_resized import renew_soon  # noqa: PLC0415 - models first
+        from commitments.hooks_capacity import (  # noqa: PLC0415 - models first
+            CommittedMemory,
+            count_broken_amounts,
+            renew_soon,
+            repair_soon,
+        )
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
-        from commitments.hooks_units import count_broken_amounts  # noqa: PLC0415 - models first
         from commitments.metrics import (  # noqa: PLC0415 - models first
             gauges,
             quota,

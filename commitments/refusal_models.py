@@ -10,8 +10,8 @@ class RefusedChange(models.Model):
     """A change request of Limes that was refused: who asked for what, and why not.
 
     A refusal leaves nothing else behind: its transaction was rolled back. Dry runs and requests
-    that are not well-formed are not kept. Writer: :mod:`commitments.services.refusals`, which also
-    forgets them.
+    that are not well-formed are not kept. Writer: :mod:`commitments.services.refusals`;
+    :mod:`commitments.services.retention` forgets them.
     """
 
     created_at = models.DateTimeField(db_default=Now(), db_index=True)

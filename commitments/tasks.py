@@ -7,12 +7,15 @@ from django.conf import settings
 from commitments.selectors.compaction import zones_with_slots
 from commitments.services.compaction import compact_zone
 from commitments.services.quota_usage import QuotaRun, reconcile_changed, reconcile_full
-from commitments.services.refusals import prune_refusals
 from commitments.services.repair import repair_due_commitments
-from commitments.services.run_history import FORGET_EVENTS, prune_runs
+from commitments.services.retention import (
+    FORGET_EVENTS,
+    prune_periods,
+    prune_refusals,
+    prune_runs,
+)
 from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
-from commitments.services.usage_history import prune_periods
 from commitments.services.verification import verify_slots as verify
 from core.jobs import Run, every, job
 from journal.nudges import hint_worker, send_task

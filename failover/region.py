@@ -9,7 +9,7 @@ from django.db import transaction
 
 from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy
-from failover.services.nudges import run_soon
+from failover.services.orders import run_soon
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique

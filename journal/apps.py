@@ -21,7 +21,7 @@ class JournalConfig(AppConfig):
         from journal.migrating import connect_migrating  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
         from journal.roles import keep_roles  # noqa: PLC0415 - apps first
-        from journal.task_tracing import connect_task_tracing  # noqa: PLC0415 - apps first
+        from journal.tracing import connect_task_tracing  # noqa: PLC0415 - apps first
 
         register_rules(BASE_RULES)
 

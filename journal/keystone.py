@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import structlog
 import webob
@@ -21,13 +21,59 @@ from keystoneauth1 import loading
 from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 from oslo_config import cfg
+from pydantic import SecretStr
 
 from journal.actors import Actor
 from journal.auth import SERVICE_TOKEN_HEADER, TOKEN_HEADER, Credentials, Unauthenticated
 from journal.errors import Unavailable
-from journal.keystone_options import KeystoneOptions, login_options
 from journal.token_cache import TokenCache, cache_key
 from journal.token_flights import NoAnswerInTimeError, TokenFlights, TooManyWaitError
+
+
+class KeystoneOptions(Protocol):
+    """The settings ``HEADROOM_KEYSTONE__...``."""
+
+    auth_url: str
+    public_url: str
+    username: str
+    password: SecretStr | None
+    user_domain_name: str
+    project_name: str
+    project_domain_name: str
+    application_credential_id: str
+    application_credential_secret: SecretStr | None
+    region_name: str
+    interface: Literal["public", "internal", "admin"]
+    ca_file: str
+    cert_file: str
+    key_file: str
+    timeout_seconds: float
+    most_waiting: int
+    connect_retries: int
+    token_cache_seconds: int
+    token_cache_entries: int
+    service_token_roles: tuple[str, ...]
+    service_type: str
+
+
+def login_options(options: KeystoneOptions) -> tuple[str, dict[str, str]]:
+    """Return the plugin of keystoneauth1 with which we log in ourselves, and its options."""
+    if options.application_credential_id:
+        secret = options.application_credential_secret
+        return "v3applicationcredential", {
+            "auth_url": options.auth_url,
+            "application_credential_id": options.application_credential_id,
+            "application_credential_secret": secret.get_secret_value() if secret else "",
+        }
+    return "v3password", {
+        "auth_url": options.auth_url,
+        "username": options.username,
+        "password": options.password.get_secret_value() if options.password else "",
+        "user_domain_name": options.user_domain_name,
+        "project_name": options.project_name,
+        "project_domain_name": options.project_domain_name,
+    }
+
 
 log = structlog.get_logger(__name__)
 

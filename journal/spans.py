@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from journal.task_tracing import GLOBAL_HEADER
+from journal.tracing import GLOBAL_HEADER
 
 Application = Callable[..., Any]  # Any: as WSGI has it
 REQUEST_ID = "headroom.request_id"

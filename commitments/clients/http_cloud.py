@@ -16,7 +16,7 @@ from keystoneauth1.session import Session
 
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
 from commitments.domain.limes_wire import V1, LimesListing
-from journal.keystone_options import KeystoneOptions, login_options
+from journal.keystone import KeystoneOptions, login_options
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
+import structlog
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Q, Sum
 
 from capacity.figures.probe_pipelines import current_probes
@@ -18,16 +20,23 @@ from capacity.figures.zone_sums import running_vcpus_by_project
 from capacity.groups.reading import load_group_definitions
 from capacity.host_table import current_host_table
 from capacity.ledger.vms import NO_VMS, SlotVmSums, slot_vm_sums
-from capacity.models import GroupCapacity, Reservation
+from capacity.models import FlavorGroup, GroupCapacity, Reservation
 from capacity.nova.slot_requests import domain_hints, slot_pipelines
+from commitments.domain.accounting import retry_delay_seconds
 from commitments.domain.admission import (
+    AdmissionPlan,
     AdmissionSnapshot,
+    CommitmentDecision,
     CommitmentTarget,
+    Outcome,
+    plan_admission,
 )
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
+from commitments.domain.renewal import are_up_to_date
 from commitments.domain.slot_room import SlotRoom
 from commitments.domain.statuses import UNFINISHED_STATUSES
+from commitments.metrics.slots import SLOT_RENEWALS
 from commitments.models import Commitment, CommitmentState, ResourceType
 from commitments.selectors.payg import payg_candidates
 from scheduling.resources import ResourceVector
@@ -216,3 +225,56 @@ def read_snapshot(
         pipelines=slot_pipelines(groups),
         probes=current_probes(),
     )
+
+
+log = structlog.get_logger(__name__)
+
+
+def plan_renewing(
+    snapshot: AdmissionSnapshot, target: CommitmentTarget, *, now: datetime
+) -> AdmissionPlan:
+    """Plan one commitment with outdated slots replaced; its ordinary plan if they cannot all be.
+
+    Args:
+        snapshot: What is decided on.
+        target: A commitment that holds outdated slots.
+        now: The present.
+    """
+    renewing = replace(snapshot, renews_slots=True, payg={})
+    plan = plan_admission(renewing, [target], may_reject=False, now=now)
+    decision = plan.decisions[0]
+    is_renewed = decision.slot_plan is not None and bool(decision.slot_plan.renew_ids)
+    if is_renewed and decision.outcome is Outcome.ACCEPTED and _is_worth_it(snapshot, decision):
+        _count("renewed")
+        return plan
+    if is_renewed:
+        log.info("slots_not_renewed", commitment=target.commitment_uuid, message=decision.message)
+    _count("waiting")
+    plan = plan_admission(snapshot, [target], may_reject=False, now=now)
+    waiting = replace(plan.decisions[0], retry_at=_next_try(target, now))
+    return replace(plan, decisions=(waiting,))
+
+
+def _is_worth_it(snapshot: AdmissionSnapshot, decision: CommitmentDecision) -> bool:
+    """Return whether the new slots need no renewal themselves."""
+    desired, plan = decision.target.desired, decision.slot_plan
+    if desired is None or plan is None:
+        return False
+    return are_up_to_date(plan.creates, snapshot.groups[desired.flavor_group_name])
+
+
+def _next_try(target: CommitmentTarget, now: datetime) -> datetime:
+    """Return when to try again: the usual delay, counted from the change of the flavors."""
+    name = target.desired.flavor_group_name if target.desired is not None else ""
+    resized_at = FlavorGroup.objects.filter(name=name).values_list("resized_at", flat=True).first()
+    elapsed = now - resized_at if resized_at is not None else timedelta(0)
+    delay_seconds = retry_delay_seconds(
+        elapsed_seconds=max(0, int(elapsed.total_seconds())),
+        base_seconds=settings.HEADROOM.retry.base_seconds,
+        cap_seconds=settings.HEADROOM.retry.cap_seconds,
+    )
+    return now + timedelta(seconds=delay_seconds)
+
+
+def _count(result: str) -> None:
+    transaction.on_commit(lambda: SLOT_RENEWALS.labels(result=result).inc(), robust=True)

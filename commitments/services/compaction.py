@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
 from django.db import DatabaseError, transaction
+from django.db.models import F
 
 from capacity.host_table import current_host_table
 from capacity.ledger.apply import move_slots, write_slots
@@ -25,7 +26,7 @@ from capacity.ledger.rooms import lock_reservations
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.nova.slot_requests import HeldSlot, held_slots
-from commitments.metrics.slots import HOSTS_FREED, SLOTS_COMPACTED
+from commitments.metrics.slots import COMPACTION_RUNS, HOSTS_FREED, SLOTS_COMPACTED
 from commitments.models import CompactionOutcome, CompactionRun
 from commitments.selectors.compaction import (
     AskBook,
@@ -39,14 +40,65 @@ from commitments.services.compaction_plans import (
     plan_zone,
     refusal_of_facts,
 )
-from commitments.services.compaction_runs import begin_run, finish_run, note_release
 from commitments.services.slot_story import SlotNews, record_slot_news
 from core.jobs import Run
 from hosts.models import Instance
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.leases import held_lease
 from scheduling.decision import Decision, explain_removals
+
+KEPT = timedelta(days=90)
+
+
+def begin_run(zone: str, *, now: datetime, actor: Actor, request_id: str) -> CompactionRun:
+    """Write the row of a run that starts; the caller holds the lock of the zone's runs.
+
+    Runs of the zone without an end died, since no other can be running.
+    """
+    with transaction.atomic(durable=True):
+        runs = CompactionRun.objects.filter(zone=zone)
+        runs.filter(finished_at__isnull=True).update(
+            finished_at=now,
+            outcome=CompactionOutcome.ABANDONED,
+            message="the process died in the middle; the hosts it freed stay free",
+        )
+        runs.filter(started_at__lt=now - KEPT).delete()
+        return CompactionRun.objects.create(
+            zone=zone, started_at=now, actor=actor.name, request_id=request_id
+        )
+
+
+def note_release(run: CompactionRun, *, slots_moved: int) -> None:
+    """Count a host that was freed, in the transaction that frees it."""
+    CompactionRun.objects.filter(pk=run.pk).update(
+        hosts_freed=F("hosts_freed") + 1, slots_moved=F("slots_moved") + slots_moved
+    )
+
+
+def finish_run(
+    run: CompactionRun,
+    outcome: CompactionOutcome,
+    *,
+    message: str = "",
+    hosts_planned: int = 0,
+    hosts_refused: int = 0,
+    counts: Mapping[str, int] | None = None,
+) -> CompactionRun:
+    """Write how a run ended, and return it as it is stored."""
+    CompactionRun.objects.filter(pk=run.pk).update(
+        finished_at=database_now(),
+        outcome=outcome,
+        message=message,
+        hosts_planned=hosts_planned,
+        hosts_refused=hosts_refused,
+        counts=dict(counts or {}),
+    )
+    COMPACTION_RUNS.labels(outcome=outcome.value).inc()
+    run.refresh_from_db()
+    return run
+
 
 log = structlog.get_logger(__name__)
 

@@ -1,8 +1,7 @@
-"""Keeping change requests that were refused, and forgetting them (spec liquid, 11.5)."""
+"""Keeping change requests that were refused (spec liquid, 11.5)."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import structlog
@@ -13,20 +12,11 @@ from commitments.domain.changeset import ChangeEntry, ChangeRequest
 from commitments.metrics import REFUSALS_NOT_KEPT
 from commitments.refusal_models import RefusedChange
 from journal.actors import Actor
-from journal.pruning import forget
 
 if TYPE_CHECKING:
     from commitments.services.change import ChangeOutcome
 
 log = structlog.get_logger(__name__)
-
-PRUNE_CHUNK_ROWS = 10_000
-DELETE = """
-DELETE FROM commitments_refusedchange WHERE id IN (
-    SELECT id FROM commitments_refusedchange
-     WHERE created_at < %(oldest)s ORDER BY created_at LIMIT %(rows)s FOR UPDATE SKIP LOCKED
-)
-"""
 
 
 def keep_refusal(
@@ -75,12 +65,3 @@ def _asked(entry: ChangeEntry) -> dict[str, object]:
         "new_status": change.new_status.value if change.new_status else None,
         "amount_units": change.amount_units,
     }
-
-
-def prune_refusals(*, now: datetime) -> int:
-    """Forget refusals older than ``HEADROOM_LIQUID__REFUSAL_RETENTION_DAYS``; return how many.
-
-    Works in chunks, each a transaction of its own; safe to run twice or beside itself.
-    """
-    oldest = now - timedelta(days=settings.HEADROOM.liquid.refusal_retention_days)
-    return forget(DELETE, PRUNE_CHUNK_ROWS, oldest=oldest)

@@ -40,7 +40,7 @@ from commitments.models import (
     ResourceType,
 )
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots
-from commitments.services.admission import read_cores, read_slots, read_snapshot
+from commitments.services.admission import plan_renewing, read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
 from commitments.services.heirs import (
@@ -51,7 +51,6 @@ from commitments.services.heirs import (
     with_inheritance,
 )
 from commitments.services.nudges import nudge_misdated
-from commitments.services.renewal import plan_renewing
 from commitments.services.rollback import may_be_rejected, plan_rejectable
 from commitments.services.rows import (
     WantedCommitment,

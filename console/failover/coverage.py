@@ -33,7 +33,7 @@ from failover.drill_models import CoverageAccount, DrillScope, FailureDrill, Sha
 from failover.models import FailoverDecision
 from failover.selectors.coverage import FlavorCoverage, coverage_by_flavor
 from failover.selectors.troubles import zone_troubles
-from failover.services.nudges import start_rebalancing
+from failover.services.orders import start_rebalancing
 from journal.clock import database_now
 from journal.errors import HeadroomError
 

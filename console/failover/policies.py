@@ -15,7 +15,7 @@ from console.base import BaseAdmin, SystemOwnedAdmin, badge, column, request_act
 from core.text import NOTHING
 from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy, FailoverZone
-from failover.services.brakes import NoBrake, confirm_removal
+from failover.services.orders import NoBrake, confirm_removal
 from failover.services.policies import preview_pattern, remove_policy, save_policy
 from journal.clock import database_now
 from journal.middleware import request_id_of

@@ -19,10 +19,9 @@ from failover.api.rendering import (
 from failover.domain.drill import DrillPolicy, simulate
 from failover.domain.drill_state import DrillState, FailureSet, UnknownFailureDomainError
 from failover.selectors.drain import MOST_HOSTS, check_drain
-from failover.selectors.drills import drill_state
-from failover.selectors.plans import latest_drills, latest_shadow_plans
+from failover.selectors.drills import drill_state, latest_drills, latest_shadow_plans
 from failover.selectors.zone import failover_zones
-from failover.services.nudges import start_rebalancing
+from failover.services.orders import start_rebalancing
 from failover.services.rebalancing import NoShadowPlan, rebalance_zone
 from failover.services.replanning import replan_vm
 from failover.services.shadow_plans import compute_shadow_plan

@@ -20,9 +20,8 @@ from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
 from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
 from failover.selectors.due_times import latest_cooldown
-from failover.selectors.reports import ZoneReports
 from failover.selectors.scheduler import ClassRows, class_rows
-from failover.selectors.zone import READY_WORDS, ZoneReading, snapshot_of
+from failover.selectors.zone import READY_WORDS, ZoneReading, ZoneReports, snapshot_of
 from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
 from journal.statements import fetch_rows
 from scheduling.table import HostTable

@@ -12,14 +12,16 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
+import structlog
 from django.conf import settings
 from django.db import connection, transaction
 from numpy.typing import NDArray
 
+from capacity.groups.reading import load_group_definitions
 from failover.choices import SlotState
 from failover.conf import FailoverConfig
 from failover.domain.patterns import required_counts
-from failover.domain.sizing import MIB
+from failover.domain.sizing import MIB, GroupFlavor
 from failover.domain.zone_columns import (
     HostColumns,
     MemberColumns,
@@ -28,11 +30,40 @@ from failover.domain.zone_columns import (
     ZoneSnapshot,
 )
 from failover.models import FailoverPolicy
-from failover.selectors.groups import largest_flavors
-from failover.selectors.reports import ZoneReports, read_reports
+from hosts.domain.vm_list import active_hosts
 from hosts.models import HostState, HostStatus, Maintenance
+from hosts.vm_source import reporting_hosts
+from journal.errors import NotReady
 from journal.statements import Row as _Row
 from journal.statements import execute, fetch_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneReports:
+    """Lists of the hosts of a zone that report any.
+
+    Attributes:
+        lists: Host -> VMs that it runs; hosts that report nothing at all are missing.
+        known: VMs that some host reports, running or not.
+        active_host: VM -> the first host that runs it.
+    """
+
+    lists: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    active_host: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_reports(zone: str) -> ZoneReports:
+    """Return what the hosts of a zone report."""
+    hosts = reporting_hosts(zone)
+    return ZoneReports(
+        lists={
+            host.name: frozenset(vm.vm_uuid for vm in host.vms if vm.is_active) for host in hosts
+        },
+        known=frozenset(vm.vm_uuid for host in hosts for vm in host.vms),
+        active_host=active_hosts(hosts),
+    )
+
 
 _Key = TypeVar("_Key")
 _Int32Column = NDArray[np.int32]
@@ -470,3 +501,27 @@ def _codes(values: Sequence[int]) -> _Int32Column:
 
 def _bools(values: Sequence[bool]) -> _BoolColumn:
     return np.array(values, dtype=np.bool_)
+
+
+log = structlog.get_logger(__name__)
+
+
+def largest_flavors() -> dict[str, GroupFlavor]:
+    """Return flavor name -> largest flavor of its group; empty while groups are not known."""
+    try:
+        definitions = load_group_definitions()
+    except NotReady as not_ready:
+        log.warning("failover_groups_not_ready", message=not_ready.message)
+        return {}
+    largest_of: dict[str, GroupFlavor] = {}
+    for name, group in definitions.items():
+        largest = max(group.flavors, key=lambda flavor: (flavor.memory_bytes, flavor.vcpus))
+        chosen = GroupFlavor(
+            group=name,
+            flavor_name=largest.name,
+            memory_bytes=largest.memory_bytes,
+            vcpus=largest.vcpus,
+        )
+        for flavor in group.flavors:
+            largest_of.setdefault(flavor.name, chosen)
+    return largest_of

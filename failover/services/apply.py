@@ -27,10 +27,10 @@ from failover.choices import EventReason
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.services.events import EventWriter, Happening, record_events
-from failover.services.steps import in_step
 from failover.services.writing import (
     delete_unused,
     delete_users,
+    in_step,
     resize_slots,
     touch,
     write_slots,

@@ -34,8 +34,13 @@ from failover.models import FailoverReservation
 from failover.selectors.drills import zone_snapshot
 from failover.services.events import Happening, record_events
 from failover.services.replanning import note_due
-from failover.services.steps import in_step
-from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
+from failover.services.writing import (
+    delete_unused,
+    delete_users,
+    in_step,
+    lock_rooms_of,
+    lock_slots,
+)
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
 from journal.clock import is_ahead

@@ -30,8 +30,13 @@ from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, load_zone
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.replanning import note_due
-from failover.services.steps import in_step
-from failover.services.writing import delete_unused, delete_users, lock_rooms_of, lock_slots
+from failover.services.writing import (
+    delete_unused,
+    delete_users,
+    in_step,
+    lock_rooms_of,
+    lock_slots,
+)
 from failover.validation import InvalidResourceAmount, validate_amounts
 from journal.clock import TOLERANCE, database_now
 from journal.leases import held_lease

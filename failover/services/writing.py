@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
+
+from django.db import transaction
 
 from capacity.ledger.bulk import (
     HeldSlot,
@@ -16,10 +19,14 @@ from capacity.ledger.bulk import (
     shrink_many,
 )
 from capacity.ledger.rooms import lock_rooms
+from capacity.locks import zone_lock
 from capacity.models import Reservation
 from core.copying import copy_lines, copy_text, copy_time
+from core.jobs import tried
 from failover.constants import RESERVATION_ACTIVE
 from failover.domain.names import SUFFIX_ALPHABET, SUFFIX_LENGTH, reservation_name
+from journal.errors import Busy
+from journal.outages import is_retryable
 from journal.statements import execute, fetch_rows
 from scheduling.resources import ResourceVector
 
@@ -206,3 +213,30 @@ def _taken(names: Collection[str]) -> set[str]:
             "SELECT name FROM failover_failoverreservation WHERE name = ANY(%s)", [sorted(names)]
         )
     }
+
+
+_Result = TypeVar("_Result")
+
+
+def in_step(zone: str, work: Callable[[], _Result]) -> _Result:
+    """Do a piece of work in a transaction under the zone lock; return what it returns.
+
+    Inside it locks are taken in this order: rooms of hosts, reservations with the rows that
+    failover keeps of them, VMs, users.
+
+    Raises:
+        Busy: the zone, or a room, stayed locked by others.
+    """
+
+    def attempt() -> _Result:
+        with transaction.atomic(durable=True):
+            zone_lock([zone])
+            return work()
+
+    return tried(
+        attempt,
+        again_after=is_retryable,
+        event="failover_step_retried",
+        given_up=Busy(f"zone {zone}: hosts stayed locked by others", zone=zone),
+        zone=zone,
+    )

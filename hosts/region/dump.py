@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import orjson
+from django.db import connection, transaction
 
 from hosts.region.node import Json
-from hosts.region.registry import Section, Shape
+from hosts.region.registry import DumpOptions, Registry, Section, Shape, registry
+from journal.statements import execute
 
 GROUP_ORDER = ("about", "identity", "compute", "image", "placement", "limes", "headroom")
 Elements = Iterator[Json]
@@ -77,3 +79,20 @@ def in_file_order(sections: tuple[Section, ...]) -> list[Section]:
     return sorted(
         sections, key=lambda section: (GROUP_ORDER.index(section.path.split(".")[0]), section.path)
     )
+
+
+def dump_region(stream: BinaryIO, options: DumpOptions, *, sections: Registry = registry) -> None:
+    """Write every registered section from one consistent snapshot of the database.
+
+    Args:
+        stream: Where to.
+        options: What goes in.
+        sections: Registry of sections.
+    """
+    with transaction.atomic():
+        if not connection.savepoint_ids:  # the outermost transaction: nothing was read in it yet
+            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        writer = RegionFileWriter(stream)
+        for section in in_file_order(sections.sections()):
+            writer.write(section.path, section.shape, section.dumper(options))
+        writer.finish()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 from django.http import HttpRequest, HttpResponse
@@ -23,7 +24,6 @@ from journal.bodies import LengthRequired, body_of
 from placement import metrics
 from placement.access import Caller, caller_of
 from placement.api.errors import accepts_json, as_placement_error, error_answer
-from placement.api.logged import shown_body
 from placement.api.rendering import (
     JSON_TYPE,
     absolute_url,
@@ -291,3 +291,28 @@ def allowed_by(rule: str) -> Callable[[Handler[View, Arguments]], Handler[View, 
         return wrapper
 
     return decorate
+
+
+#: Member of a JSON object whose name tells that its value is nobody's business. The value may be
+#: cut off.
+_SECRET: Final = re.compile(
+    r'("[^"]*(?:password|passwd|secret|token|credential)[^"]*"\s*:\s*)'
+    r'(?:"(?:[^"\\]|\\.)*"?|[^,{}\[\]\s"]+)',
+    re.IGNORECASE,
+)
+MASKED: Final = r'\1"***"'
+
+
+def shown_body(pieces: Iterable[bytes], *, most_bytes: int) -> str:
+    """Return the beginning of a body as text, secrets masked.
+
+    Args:
+        pieces: Of the body, in their order.
+        most_bytes: How much of it to show.
+    """
+    begin = bytearray()
+    for piece in pieces:
+        begin += piece[: most_bytes - len(begin)]
+        if len(begin) >= most_bytes:
+            break
+    return _SECRET.sub(MASKED, begin.decode(errors="replace"))

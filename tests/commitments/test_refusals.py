@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 
 from commitments.models import Commitment
 from commitments.refusal_models import RefusedChange
-from commitments.services.refusals import prune_refusals
+from commitments.services.retention import prune_refusals
 from commitments.tasks import prune_usage_history
 from tests.commitments.change_requests import NOW, RAM, change, decide, decide_ram
 from tests.factories import make_group, make_group_capacity, make_host

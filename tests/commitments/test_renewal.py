@@ -19,9 +19,8 @@ from commitments.domain.renewal import outdated_slots
 from commitments.models import Commitment, CommitmentEvent, ResourceType
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services import repair as repair_service
-from commitments.services.admission import read_slots
+from commitments.services.admission import plan_renewing, read_slots
 from commitments.services.nudges import nudge_outdated, nudge_outdated_of_groups
-from commitments.services.renewal import plan_renewing
 from commitments.services.repair import RepairReport, repair_due_commitments
 from commitments.services.verification import verify_slots
 from hosts.models import Flavor, Host

@@ -10,7 +10,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from capacity.models import Reservation, ReservationAllocation
-from commitments.hooks_units import count_broken_amounts
+from commitments.hooks_capacity import count_broken_amounts
 from commitments.models import Commitment, CommitmentEvent
 from commitments.services.repair import repair_due_commitments
 from commitments.services.usage import reconcile_project_usage

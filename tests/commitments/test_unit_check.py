@@ -125,7 +125,7 @@ def test_deleted_commitment_counts_as_long_as_limes_keeps_it(
     decide_ram("alpha", change("aaaaaaaa-000001", 5, None, old="confirmed"))
     assert not Commitment.objects.exists()
     later = timezone.now() + timedelta(days=age_days)
-    monkeypatch.setattr("commitments.hooks_units.database_now", lambda: later)
+    monkeypatch.setattr("commitments.hooks_capacity.database_now", lambda: later)
     if is_accepted:
         set_unit("hana_1", 2)
     else:

@@ -22,7 +22,7 @@ from commitments.models import (
     UsageCheck,
 )
 from commitments.selectors.usage_reads import vms_by_place
-from commitments.services import usage, usage_history
+from commitments.services import retention, usage
 from commitments.services.usage import reconcile_all_usage, reconcile_project_usage
 from commitments.tasks import prune_usage_history, reconcile_changed_usage, reconcile_usage
 from hosts.models import Host, Instance
@@ -498,7 +498,7 @@ class TestHistory:
     def test_old_periods_are_forgotten_and_open_ones_stay(
         self, host: Host, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(usage_history, "PRUNE_CHUNK_ROWS", 2)
+        monkeypatch.setattr(retention, "PRUNE_CHUNK_ROWS", 2)
         for hours in range(5):
             vm(host, hours=hours)
         stays = vm(host, hours=9)
@@ -507,8 +507,8 @@ class TestHistory:
         Instance.objects.exclude(pk=stays.pk).delete()
         renew()
         now = timezone.now()
-        assert usage_history.prune_periods(now=now + timedelta(days=1094)) == 0
-        assert usage_history.prune_periods(now=now + timedelta(days=1096)) == 5
+        assert retention.prune_periods(now=now + timedelta(days=1094)) == 0
+        assert retention.prune_periods(now=now + timedelta(days=1096)) == 5
         assert self.periods() == [(stays.openstack_id, A, True)]
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             connection.cursor().execute("DELETE FROM commitments_assignmentperiod")
@@ -524,7 +524,7 @@ class TestHistory:
         renew()
         now = timezone.now()
         assert prune_usage_history() == dict.fromkeys(("periods", "refusals", "runs", "events"), 0)
-        assert usage_history.prune_periods(now=now + timedelta(days=2)) == 1
+        assert retention.prune_periods(now=now + timedelta(days=2)) == 1
 
     def test_beat_starts_the_pruning(self) -> None:
         entries = beat_schedule().values()

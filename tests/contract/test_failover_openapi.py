@@ -24,7 +24,7 @@ from config import urls
 from core.api import ProblemView
 from failover.drill_models import ShadowPlan
 from failover.services.drills import drill_zone
-from failover.services.nudges import start_rebalancing
+from failover.services.orders import start_rebalancing
 from hosts.models import Instance
 from tests.contract.test_liquid_openapi import as_template, patterns_below
 from tests.factories import make_commitment, make_domain, make_group, make_project, make_slot

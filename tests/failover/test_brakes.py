@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from failover.choices import EventReason, RunOutcome
 from failover.models import FailoverEvent, FailoverZone
-from failover.services.brakes import confirm_removal
+from failover.services.orders import confirm_removal
 from hosts.models import Host, Instance
 from journal.actors import Actor
 from journal.errors import HeadroomError

@@ -176,14 +176,14 @@ def test_service_tells_who_wants_to_know() -> None:
 
 @pytest.mark.django_db
 def test_import_makes_every_zone_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    from failover.services import nudges  # noqa: PLC0415
+    from failover.services import orders  # noqa: PLC0415
 
     sent: list[str] = []
-    monkeypatch.setattr(nudges, "hint_worker", sent.append)
+    monkeypatch.setattr(orders, "hint_worker", sent.append)
     two_zones()
     run("az-a")
     assert due_zones() == ["az-b"]
-    nudges.run_soon()
+    orders.run_soon()
     assert due_zones() == ["az-a", "az-b"]
     assert sent == ["failover.reconcile_periodic", "failover.validate_due"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from django.apps import apps
 from django.db import connection
 
+from hosts.region.dump import dump_region
 from hosts.region.registry import DumpOptions
 from hosts.region.run import ImportOptions, ImportReport
-from hosts.services.region_dump import dump_region
 from hosts.services.region_import import import_region
 from journal.actors import Actor
 

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from commitments.models import CommitmentEvent, CompactionRun, SyncOutcome, SyncRun
-from commitments.services.run_history import FORGET_EVENTS, prune_runs
+from commitments.services.retention import FORGET_EVENTS, prune_runs
 from commitments.services.sync_runs import last_good_run
 from failover.drill_models import EvacuationPlan, FailureDrill
 from failover.services.housekeeping import forget_old

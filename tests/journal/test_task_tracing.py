@@ -5,14 +5,15 @@ from types import SimpleNamespace
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from journal.task_tracing import (
+from journal.tracing import (
     GLOBAL_HEADER,
     REQUEST_HEADER,
     add_request_ids,
     bind_request_ids,
     clear_request_ids,
+    current_global_request_id,
+    with_global_request_id,
 )
-from journal.tracing import current_global_request_id, with_global_request_id
 
 
 def test_ids_travel_from_sender_to_task_and_end_with_it() -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from journal.metrics import metrics_page
 from placement import metrics
-from placement.api.logged import shown_body
+from placement.api.base import shown_body
 from placement.domain.candidate_encoding import NOTHING
 from placement.models import Inventory
 from placement.tasks import AUDIT_USAGE, audit_usage

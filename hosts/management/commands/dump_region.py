@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from hosts.region.dump import dump_region
 from hosts.region.registry import DumpOptions
-from hosts.services.region_dump import dump_region
 
 EXIT_USAGE = 2
 

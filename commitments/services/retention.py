@@ -1,7 +1,8 @@
-"""Forgetting old runs of the syncer, of imports, and of those that free hosts.
+"""Forgetting what is over: coverage, refusals, runs (spec commitments, 14.7; spec liquid, 11.5).
 
 What is read of past runs stays, however old: the last that ended, that was good, that was accepted
-by an operator, and that counted something which metrics tell.
+by an operator, and that counted something which metrics tell. All work in chunks, each a
+transaction of its own, and are safe to run twice or beside themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,20 @@ from django.conf import settings
 
 from journal.pruning import forget
 
+PRUNE_CHUNK_ROWS = 10_000
+
+PERIODS = """
+DELETE FROM commitments_assignmentperiod WHERE id IN (
+    SELECT id FROM commitments_assignmentperiod
+     WHERE valid_to < %(oldest)s ORDER BY valid_to LIMIT %(rows)s FOR UPDATE SKIP LOCKED
+)
+"""
+REFUSALS = """
+DELETE FROM commitments_refusedchange WHERE id IN (
+    SELECT id FROM commitments_refusedchange
+     WHERE created_at < %(oldest)s ORDER BY created_at LIMIT %(rows)s FOR UPDATE SKIP LOCKED
+)
+"""
 _FORGET = """
 DELETE FROM {table} WHERE id = ANY (ARRAY(
     SELECT id FROM {table}
@@ -51,10 +66,29 @@ DELETE FROM commitments_commitmentevent WHERE id = ANY (ARRAY(
 """
 
 
-def prune_runs(*, now: datetime) -> int:
-    """Forget runs older than ``HEADROOM_JOURNAL__RUNS_RETENTION_DAYS``; return how many.
+def prune_periods(*, now: datetime, retention: timedelta | None = None) -> int:
+    """Forget periods that ended longer ago than their retention; open ones stay however old.
 
-    Works in chunks, each a transaction of its own; safe to run twice or beside itself.
+    Args:
+        now: The present.
+        retention: Age of its end from which a period is forgotten;
+            ``HEADROOM_USAGE__HISTORY_RETENTION_DAYS`` when left out.
+
+    Returns:
+        How many were forgotten.
     """
+    if retention is None:
+        retention = timedelta(days=settings.HEADROOM.usage.history_retention_days)
+    return forget(PERIODS, PRUNE_CHUNK_ROWS, is_append_only=True, oldest=now - retention)
+
+
+def prune_refusals(*, now: datetime) -> int:
+    """Forget refusals older than ``HEADROOM_LIQUID__REFUSAL_RETENTION_DAYS``; return how many."""
+    oldest = now - timedelta(days=settings.HEADROOM.liquid.refusal_retention_days)
+    return forget(REFUSALS, PRUNE_CHUNK_ROWS, oldest=oldest)
+
+
+def prune_runs(*, now: datetime) -> int:
+    """Forget runs older than ``HEADROOM_JOURNAL__RUNS_RETENTION_DAYS``; return how many."""
     oldest = now - timedelta(days=settings.HEADROOM.journal.runs_retention_days)
     return sum(forget(statement, oldest=oldest) for statement in (SYNC_RUNS, COMPACTION_RUNS))

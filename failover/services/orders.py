@@ -1,4 +1,7 @@
-"""Letting a run remove what the brake held back (spec failover, 17.9)."""
+"""What others ask of coming runs: to begin now, to plan a zone anew, to remove what the brake held.
+
+Source: spec failover, 17.9; style, 9.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from django.db import transaction
 from failover.models import FailoverZone
 from journal.actors import Actor
 from journal.errors import InvalidInput
+from journal.nudges import hand_to_worker, hint_worker
 from journal.services import Change, record_changes
 
 
@@ -44,3 +48,19 @@ def confirm_removal(zone: str, *, actor: Actor, request_id: str, now: datetime) 
             actor=actor,
             request_id=request_id,
         )
+
+
+def run_soon() -> None:
+    """Make the next run of every zone due and tell the worker; beat would come anyway."""
+    FailoverZone.objects.filter(next_run_at__isnull=False).update(next_run_at=None)
+    for task in ("failover.reconcile_periodic", "failover.validate_due"):
+        hint_worker(task)
+
+
+def start_rebalancing(zone: str, most_steps: int | None) -> None:
+    """Let the worker plan a zone from scratch and move towards that plan.
+
+    Raises:
+        BrokerUnavailable: the broker does not take the task; nothing was started.
+    """
+    hand_to_worker("failover.rebalance_zone", [zone, most_steps])
