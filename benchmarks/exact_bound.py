@@ -36,7 +36,6 @@ class BoundVm:
     """A VM that slots are owed to.
 
     Attributes:
-        uuid: Its uuid.
         host: Host it runs on.
         memory_bytes: What it takes.
         required_count: Slots it must have.

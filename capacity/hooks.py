@@ -169,7 +169,6 @@ class ReleasedReservation:
     """A reservation that lost its host against its owner's will.
 
     Attributes:
-        reservation_id: Its key.
         kind: What it is held for.
         commitment_id: The commitment whose slot it is; None for other kinds.
         reason: Why, for a person.
@@ -211,7 +210,6 @@ class TrackedPlacement:
     """A VM that was placed or refused, as commitments see it.
 
     Attributes:
-        vm_uuid: The VM.
         project_id: The VM's project, never the caller's.
         group: Flavor group of its flavor.
         zone: Zone asked for; empty means any.
@@ -232,7 +230,6 @@ class CommitmentTracker(Protocol):
         """Book a VM into a slot on its target host, inside the placement's transaction.
 
         Args:
-            vm: The VM.
             candidates: Hosts of the answer, the target first.
             now: When it was placed.
 
@@ -244,7 +241,6 @@ class CommitmentTracker(Protocol):
         """Return the class of a refusal.
 
         Args:
-            vm: The VM.
             input_hosts: Hosts after candidate gathering; None means all.
         """
 

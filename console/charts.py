@@ -202,7 +202,6 @@ class Part:
 
     Attributes:
         letter: Its letter in the picture and its key.
-        name: Its name.
         share: What it adds, negative where it takes.
         tone: Number of its colour and pattern.
     """
@@ -303,7 +302,6 @@ class HeatHost:
     """A host of the heat map.
 
     Attributes:
-        name: Its name.
         rack: Its rack; empty when unknown.
         vms: VMs on it that slots are owed to or that have some.
         unprotected_vms: Those that its loss leaves without a slot.

@@ -60,9 +60,6 @@ class DeletedVM:
     """What is known of a server that may be gone.
 
     Attributes:
-        project_id: Its project.
-        zone: Its zone.
-        flavor_name: Its flavor.
         memory_mib: Memory of that flavor.
         vcpus: vCPUs of that flavor.
     """

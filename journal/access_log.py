@@ -87,7 +87,6 @@ def line_of(
     """Return the keys of a request's line.
 
     Args:
-        request: The request.
         status: Of the answer.
         seconds: How long it took.
         project_id: Project that the path names.

@@ -15,15 +15,10 @@ class Actor:
         name: Stable name for the audit trail, such as ``limes`` or ``task:commitments.repair``.
         roles: Roles of its token; empty for tasks and commands.
         user_id: Keystone user.
-        user_name: Its name.
         user_domain_id: Domain the user belongs to.
-        user_domain_name: Its name.
         project_id: Project the token is scoped to.
-        project_name: Its name.
         project_domain_id: Domain the project belongs to.
-        project_domain_name: Its name.
         domain_id: Domain the token is scoped to; empty for tokens of a project.
-        domain_name: Its name.
         system_scope: ``all`` for a token of the whole system, else empty.
         is_admin_project: Whether Keystone calls the project the administrators' one.
         service_roles: Roles of the valid service token that came along; empty without one.

@@ -180,7 +180,6 @@ def check_text(text: str, *, path: str, max_length: int, what: str = "") -> str:
     """Return a text that can be stored.
 
     Args:
-        text: The text.
         path: Where it stands, for the message.
         max_length: Longest accepted, in characters.
         what: What the text is, when the path alone does not say.

@@ -60,7 +60,6 @@ def prune_logs(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     killed.
 
     Args:
-        now: The present.
         batch_rows: Most rows that a transaction deletes.
 
     Returns:
@@ -151,7 +150,6 @@ def prune_append_only(statement: str, *, now: datetime) -> int:
 
     Args:
         statement: Deletes at most ``rows`` of those older than ``oldest``.
-        now: The present.
 
     Returns:
         How many were forgotten.
@@ -166,7 +164,6 @@ def prune_over(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     """Forget sessions that expired and clocks of processes that are gone for a day.
 
     Args:
-        now: The present.
         batch_rows: Most rows that a transaction deletes.
 
     Returns:

@@ -11,7 +11,6 @@ class StealFigure:
     """How much CPU time others took from a VM.
 
     Attributes:
-        vm_uuid: The VM.
         host: Host it runs on.
         maximum_percent: Largest steal percentage over the observed time.
     """
@@ -26,7 +25,6 @@ class Detection:
     """A VM that should leave its host.
 
     Attributes:
-        vm_uuid: The VM.
         host: Host it runs on.
         reason: Why, for people.
     """

@@ -30,7 +30,6 @@ class HostExplanation:
     """What a run thinks of one host.
 
     Attributes:
-        host_name: The host.
         is_known: Whether the host table has it.
         is_candidate: Whether the run starts with it.
         objections: Every filter that removes it whatever the others do, in declared order.

@@ -61,7 +61,6 @@ class FilterTrace:
     """What a filter did.
 
     Attributes:
-        step: Its name.
         removed: Hosts it removed of those left before it.
         removed_count: How many.
         remaining: How many it left.
@@ -82,7 +81,6 @@ class WeigherTrace:
     """What a weigher did.
 
     Attributes:
-        step: Its name.
         multiplier: Its multiplier.
         contributions: float64, ``multiplier * tanh(activation)`` of each ordered host.
         ignored_because: Why it had no effect; empty if it had.

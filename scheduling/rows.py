@@ -16,7 +16,6 @@ class HostAggregate:
 
     Attributes:
         uuid: Its uuid; compared by requested destinations.
-        name: Its name.
         metadata: Its metadata; keys that start with ``filter_tenant_id`` restrict tenants.
     """
 

@@ -234,7 +234,6 @@ class HostTable:
 
         Args:
             rows: Row of the host that each new one is like.
-            names: Their names.
             host_ids: Their keys; negative for hosts that exist in no database.
 
         Raises:

@@ -15,7 +15,6 @@ class WeighedHost:
     """A host in the order of the answer.
 
     Attributes:
-        name: Its name.
         input_weight: The weight it started with.
         contributions: (weigher, ``multiplier * tanh(activation)``), the same weighers for all.
     """

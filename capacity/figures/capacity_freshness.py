@@ -127,7 +127,6 @@ def has_stale_totals(zone: str, *, inputs: str) -> bool:
     """Return whether hosts or flavors of a zone changed since it was computed.
 
     Args:
-        zone: The zone.
         inputs: Fingerprint of flavor groups, settings and algorithm as of now.
     """
     parameters: dict[str, Any] = {  # Any: database parameters

@@ -31,7 +31,6 @@ class WantedQuota:
     """The quota a project shall have, in stored units: GiB of memory, counts of the rest.
 
     Attributes:
-        project_id: The project.
         project_name: Its name; empty keeps what is stored.
         domain_id: Its domain; empty keeps what is stored.
         domain_name: The domain's name; empty keeps what is stored.

@@ -20,7 +20,6 @@ class EvictableSlot:
     """A committed slot with a target host, as far as taking its host away depends on it.
 
     Attributes:
-        slot_id: Its key.
         slot: Its size.
         blocked: What it takes from the host beyond its confirmed VMs, and so gives back.
         has_vms: Whether VMs were placed in it.

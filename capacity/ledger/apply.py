@@ -60,7 +60,6 @@ def move_slots(
     Args:
         slots: The slots by key, locked.
         moves: What becomes of them, at most one each.
-        now: The present.
 
     Returns:
         The hosts that had no room.
@@ -141,7 +140,6 @@ def relabel_slots(commitment_id: int, labels: Mapping[str, Any]) -> None:  # Any
     """Write what the slots of a commitment are held for, where it differs.
 
     Args:
-        commitment_id: The commitment.
         labels: Column to value.
     """
     differs = Q()

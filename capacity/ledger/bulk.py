@@ -129,7 +129,6 @@ class JoiningVm(NamedTuple):
 
     Attributes:
         reservation_id: Key of the reservation.
-        vm_uuid: The VM.
         memory_bytes: What it takes.
         vcpus: Likewise.
         vm_host_id: Key of the host it runs on.
@@ -170,7 +169,6 @@ def hold_many(
         creator: Who makes them.
         request_id: Correlation id.
         reason: Why they are ready.
-        now: The present.
     """
     ids = [row[0] for row in fetch_rows(NEXT_IDS, [len(slots)])]
     moment = copy_time(now)
@@ -220,7 +218,6 @@ def join_many(
 
     Args:
         users: Who joins what.
-        now: The present.
         also: Statement that goes in the same message where there are few users, else after it.
         parameters: Its named parameters.
 
@@ -313,7 +310,6 @@ def note_valid(
         reservation_ids: The reservations.
         user_ids: Rows of their users.
         active: Why they are ready.
-        now: The present.
     """
     marks = {"active": active, "reason": ReadyReason.INVALID_RESOURCES.value, "now": now}
     execute(MARK_VALID_AGAIN, {**marks, "ids": sorted(reservation_ids)})
@@ -325,7 +321,6 @@ def note_invalid(problems: Mapping[int, str], *, now: datetime) -> None:
 
     Args:
         problems: Reservation -> what is wrong with its size.
-        now: The present.
     """
     marks = {"reason": ReadyReason.INVALID_RESOURCES.value, "now": now}
     ids, messages = list(problems), list(problems.values())

@@ -156,7 +156,6 @@ def is_gone(
         placement: Its in-flight rows; without a source the VM is new and may not be listed yet.
         is_listed: Whether the VM is in the list, on whatever host.
         placed_at: When the placement was made, if known.
-        now: The present.
         gone_seconds: How long after the placement a VM may be missing.
 
     Source: spec scheduling, 16.3 (deleted VMs end their blocks).

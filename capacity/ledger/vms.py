@@ -113,7 +113,6 @@ def expect_in_slots(
 
     Args:
         reservation_ids: The slots, which are filled in this order.
-        vm_uuid: The VM.
         resources: What the VM takes.
         now: When it was placed there.
         project_id: Whose slots they must be still; empty does not ask.

@@ -71,7 +71,6 @@ class StepRecord:
     """What one filter did.
 
     Attributes:
-        step: Its name.
         removed: Hosts of the listing that it removed; None when it removed none.
         remaining: Hosts left after it.
         note: Why it did nothing, as when it failed and its policy is to skip; empty otherwise.
@@ -156,7 +155,6 @@ def prune_decisions(*, now: datetime, retention: timedelta | None = None) -> Pru
     Works in chunks, each a transaction of its own; safe to run twice or beside itself.
 
     Args:
-        now: The present.
         retention: Age from which decisions are forgotten;
             ``HEADROOM_DECISIONS__RETENTION_DAYS`` when left out.
     """

@@ -62,7 +62,6 @@ class InFlightAsk:
     """A VM that needs room on the hosts it may be sent to.
 
     Attributes:
-        vm_uuid: The VM.
         resources: What each host must hold for it.
         intent: What the placement is for.
         project_id: Project of the VM; its slots of ``flavor_group_name`` give it room.
@@ -94,7 +93,6 @@ class InFlightHold:
 
     Attributes:
         placement_id: Shared by the rows.
-        vm_uuid: The VM.
         resources: What each host holds.
         host_names: Hosts that hold room, in the order of the candidates; the first is the target.
         host_ids: Their primary keys, in the same order.
@@ -126,7 +124,6 @@ def hold_in_flight(
     VM, then the rooms of all candidates and of its previous hosts, by primary key.
 
     Args:
-        ask: The VM.
         candidates: Host names, best first, each once.
         request_id: Correlation id.
         now: Time of the placement; when the rooms were locked if left out.

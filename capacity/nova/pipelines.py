@@ -60,7 +60,6 @@ class ActivePipeline:
     """A pipeline that may be run.
 
     Attributes:
-        name: Its name.
         version: Version of the definition it was made from.
         ignore_preselection: Whether the caller's hosts are replaced by all candidates.
         create_history: Whether decisions made with it are recorded.

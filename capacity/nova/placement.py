@@ -119,7 +119,6 @@ def place_vm(
     then host rooms by primary key.
 
     Args:
-        ask: The VM.
         candidates: Hosts, best first, as chosen on a snapshot; a name counts once.
         actor: Who asks.
         request_id: Correlation id.

@@ -32,7 +32,6 @@ def resolved_group(request: PlacementRequest, asked: Fingerprint | None = None) 
     By the flavor's name, else by ``quota:hw_version`` when a group has that name.
 
     Args:
-        request: The request.
         asked: What the rows of :data:`capacity.groups.reading.GROUPS` were just said to be.
 
     Returns:
@@ -64,7 +63,6 @@ def track_placement(
     """Book a placed VM into a slot of its project and return the class; empty for pay-as-you-go.
 
     Args:
-        vm: The VM.
         is_group_known: Whether flavor groups could be looked up.
         candidates: Hosts of the answer, the target first.
         now: When it was placed.
@@ -82,7 +80,6 @@ def track_refusal(
     """Return why the project's commitments did not help; empty for pay-as-you-go.
 
     Args:
-        vm: The VM.
         is_group_known: Whether flavor groups could be looked up.
         input_hosts: Hosts after candidate gathering; None means all.
     """

@@ -51,7 +51,6 @@ class HostFate:
     """What became of one host in one run.
 
     Attributes:
-        host_name: The host.
         fate: What became of it.
         step: The first filter that removed it; empty unless it was removed.
         position: Place among the best hosts, from 1; None if it is not among those that are kept.
@@ -159,7 +158,6 @@ def decisions_about_host(
     """Return recent runs that considered a host, newest first, with what became of it.
 
     Args:
-        host_name: The host.
         limit: Most runs to return.
         scanned: How many of the newest decisions are looked at.
     """

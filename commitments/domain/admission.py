@@ -239,7 +239,6 @@ def plan_admission(
         targets: What the commitments should become, in the order of the request.
         may_reject: Whether "no" may be answered. A no then plans no slots for that commitment;
             otherwise it keeps what could be placed and tries again later.
-        now: The present.
 
     Returns:
         A plan with one decision per target. It depends on nothing but the arguments.

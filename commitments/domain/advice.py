@@ -69,7 +69,6 @@ def advise(
         plan: The refusal.
         timeline: What is known to come.
         unit_amounts: Commitment uuid to its declared unit, in bytes or vCPUs.
-        now: The present.
     """
     refused = [d for d in plan.rejections if d.cause is Cause.CAPACITY]
     targets = [decision.target for decision in plan.decisions]
@@ -156,7 +155,6 @@ def largest_fitting_units(
         targets: The batch.
         refused: The decision on the commitment in question.
         unit_amount: Its declared unit, in bytes or vCPUs.
-        now: The present.
 
     Returns:
         0 when not even one unit fits.

@@ -83,7 +83,6 @@ class TrackedVM:
     """The VM of a run.
 
     Attributes:
-        vm_uuid: The VM.
         project_id: The VM's project, never the caller's.
         group: Flavor group of its flavor.
         zone: Zone asked for; empty means any.
@@ -163,7 +162,6 @@ def classify_placement(
     """Return the class of a run that found hosts.
 
     Args:
-        vm: The VM.
         candidates: Hosts of the answer.
         facts: What is known.
 
@@ -183,7 +181,6 @@ def classify_refusal(
     """Return the class of a run that found no host.
 
     Args:
-        vm: The VM.
         input_hosts: Hosts after candidate gathering; None means all.
         facts: What is known.
 

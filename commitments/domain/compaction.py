@@ -111,7 +111,6 @@ def plan_compaction(state: CompactionState, *, most_moves: int) -> CompactionPla
     """Return which hosts can be freed, and where their slots go.
 
     Args:
-        state: The zone.
         most_moves: How many slots may move at most; a host is released as a whole or not at all.
 
     Source: spec commitments, 25 item 9.

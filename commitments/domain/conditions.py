@@ -41,7 +41,6 @@ def commitment_changed_at(
         stored: What is stored; None when the condition was never set.
         status: Status to write.
         reason: Reason to write.
-        now: The present.
         resets_timer: Whether retries shall start over; meaningless unless ``status`` is False.
 
     Source: spec commitments, 2.7.

@@ -66,7 +66,6 @@ def first_fit(
     at the moment before.
 
     Args:
-        snapshot: The present.
         targets: The batch; moments at or after the end of any of them are not looked at.
         timeline: What is known to come.
 

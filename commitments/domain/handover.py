@@ -19,7 +19,6 @@ class FreedSlot:
     """A slot that its commitment gives up.
 
     Attributes:
-        slot_id: Its key.
         project_id: Project it is held for.
         memory_bytes: Its memory in bytes, positive.
         has_allocations: Whether VMs are in it; then it cannot leave its project.
@@ -47,7 +46,6 @@ class SlotDemand:
 
     Attributes:
         commitment_uuid: The commitment, unique among the demands.
-        project_id: Its project.
         memory_bytes: What it lacks in bytes.
     """
 
@@ -76,7 +74,6 @@ class SlotCut:
     """A freed slot that several demands share, or that is larger than what one needs.
 
     Attributes:
-        slot_id: Its key.
         shares: Commitment uuid and bytes, positive, in the order in which they are cut off.
         rest_bytes: What nobody takes.
     """

@@ -253,7 +253,6 @@ def limes_record_of(
     that we know better are replaced.
 
     Args:
-        stored: The commitment.
         as_recorded: Its record taken in again, None if there is none or it is not understood.
         ram_unit_mib: Declared RAM unit of its group in MiB.
     """

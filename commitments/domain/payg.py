@@ -13,7 +13,6 @@ class PaygVm:
     """A running VM that no slot holds yet.
 
     Attributes:
-        vm_uuid: The VM.
         host_id: Key of the host it runs on.
         host_name: Name of that host.
         flavor_name: Its flavor, which is in the commitment's group.
@@ -36,7 +35,6 @@ class Adoption:
     """A VM that gets a slot.
 
     Attributes:
-        vm: The VM.
         memory_bytes: Memory of its slot: what is left to cover, if that is less than the VM.
     """
 

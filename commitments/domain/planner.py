@@ -64,7 +64,6 @@ class NewSlot:
 
     Attributes:
         slot_index: Its number in the commitment.
-        name: Its name.
         resource_name: Flavor it is placed as.
         memory_bytes: Its memory in bytes.
         vcpus: Its vCPUs.
@@ -152,11 +151,7 @@ class SlotPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorGroupNotFound:
-    """The commitment's flavor group is unknown.
-
-    Attributes:
-        group_name: Its name.
-    """
+    """The commitment's flavor group is unknown."""
 
     group_name: str
 
@@ -168,11 +163,7 @@ class FlavorGroupNotFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorGroupEmpty:
-    """The commitment's flavor group has no flavors.
-
-    Attributes:
-        group_name: Its name.
-    """
+    """The commitment's flavor group has no flavors."""
 
     group_name: str
 

@@ -81,7 +81,6 @@ def plan_renewal(
 
     Args:
         existing: All slots of the commitment.
-        desired: The commitment.
         group: Its flavor group, None if unknown.
         now: The present, decides what is claimed.
         max_slots: Most slots to create; 0 means no limit. In place of old ones never more than

@@ -24,7 +24,6 @@ def like_ask(
 
     Args:
         snapshot: For domains and pipelines.
-        desired: The commitment.
         group: Its flavor group, with at least one flavor.
     """
     return SlotAsk(

@@ -43,7 +43,6 @@ class StoredRow:
 
     Attributes:
         pk: Its primary key.
-        commitment_uuid: Its uuid.
         missed_syncs: Complete runs in a row that did not find it.
         missing_since: Start of the first of them.
         is_untouched: Nobody changed it since reading from Limes began.

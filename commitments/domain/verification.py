@@ -54,7 +54,6 @@ class ListedVm:
     """A VM in a slot as it is stored.
 
     Attributes:
-        vm_uuid: The VM.
         is_confirmed: Whether it was seen there at the last look.
         since: When it was placed there.
         resources: What it took at the last look, in all slots of the host together.
@@ -179,7 +178,6 @@ def verify_slot(
     Args:
         slot: The slot, placed.
         sightings: Where VMs are listed; missing ones are listed nowhere.
-        now: The present.
         patience: How long to wait for what is not seen.
         can_follow: Whether a host of the slot's zone has room for it, and no other slot awaits the
             VM there. Nothing else is asked: the VM is there already.

@@ -44,7 +44,6 @@ class ZoneToCompact:
     """A zone, ready to be planned.
 
     Attributes:
-        zone: Its name.
         table: The hosts of all zones.
         rows: int64[N], rows of the zone's hosts in the table; hosts of ``state`` in this order.
         state: What the planner sees.

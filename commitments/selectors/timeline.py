@@ -44,7 +44,6 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
     Args:
         zone: Availability zone.
         outside: Uuids of commitments whose end does not count: those that are being decided.
-        now: The present.
     """
     slots = Reservation.objects.filter(
         commitment__zone=zone, commitment__state__in=LIVE_STATES, commitment__end_time__gt=now

@@ -59,7 +59,6 @@ def list_project_vms(
     The same VMs as those the capacity report counts as running, in the same zones.
 
     Args:
-        project_id: The project.
         groups: Flavor groups by name; all known ones, retired included, when left out.
 
     Raises:
@@ -114,7 +113,6 @@ def commitments_by_vm(project_id: str, now: datetime) -> dict[str, str]:
     A VM that is covered for memory and for cores shows the commitment of its memory.
 
     Args:
-        project_id: The project.
         now: The present: commitments that ended or have not begun cover nothing.
 
     Source: spec liquid, 9.1, 9.5.

@@ -111,7 +111,6 @@ def changed_projects(since: str, now: datetime) -> list[str]:
 
     Args:
         since: Text of the snapshot of the last run.
-        now: The present.
 
     Source: spec commitments, 14.6, 14.7.
     """
@@ -131,7 +130,6 @@ def vms_by_place(project_id: str, group_of: Mapping[str, str]) -> dict[Place, li
     The same VMs as those of the usage report (spec commitments, 14.3; liquid, 9.1).
 
     Args:
-        project_id: The project.
         group_of: Mapping flavor name -> flavor group; VMs of other flavors are left out.
     """
     by_place: defaultdict[Place, list[SizedVM]] = defaultdict(list)

@@ -238,7 +238,6 @@ def plan_renewing(
     Args:
         snapshot: What is decided on.
         target: A commitment that holds outdated slots.
-        now: The present.
     """
     renewing = replace(snapshot, renews_slots=True, payg={})
     plan = plan_admission(renewing, [target], may_reject=False, now=now)

@@ -42,7 +42,6 @@ def advise_rejection(
         targets: The batch.
         zone: Zone of the request.
         rooms: Stored slots of the batch's commitments.
-        now: The present.
 
     Source: spec liquid, 11.5.
     """

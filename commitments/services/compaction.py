@@ -127,7 +127,6 @@ class Compaction:
     """What a run did.
 
     Attributes:
-        zone: The zone.
         run: Its row; None when another run is at work in the zone.
         plan: What it set out to do.
     """
@@ -149,10 +148,8 @@ def compact_zone(
     """Free hosts of a zone by moving empty slots. Only one such run of a zone is on at a time.
 
     Args:
-        zone: The zone.
         actor: Who does it.
         request_id: Correlation id.
-        now: The present.
         most_moves: Most slots to move; the setting's when left out.
         on_step: Told after each host how many are done, of how many.
     """

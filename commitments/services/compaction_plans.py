@@ -45,7 +45,6 @@ class Release:
     """A host that becomes free.
 
     Attributes:
-        host_id: The host.
         host_name: Likewise.
         size: What it has.
         moves: Where its slots go.
@@ -62,7 +61,6 @@ class ZonePlan:
     """What a run in a zone would do.
 
     Attributes:
-        zone: The zone.
         refusal: Why nothing may move now; empty when it may.
         releases: Hosts that would become free, in order.
         uses: Hosts of the zone by what they hold now.
@@ -87,8 +85,6 @@ def plan_zone(zone: str, *, now: datetime, most_moves: int | None = None) -> Zon
     """Return what a run would do; nothing is locked or written.
 
     Args:
-        zone: The zone.
-        now: The present.
         most_moves: Most slots to move; the setting's when left out.
 
     Raises:

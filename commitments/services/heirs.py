@@ -37,7 +37,6 @@ def family_of(rows: Sequence[Commitment], now: datetime) -> list[Commitment]:
 
     Args:
         rows: Commitments that are due, those that end among them.
-        now: The present.
 
     Returns:
         Rows that are not among ``rows``.

@@ -45,7 +45,6 @@ class QuotaRequest:
     """A project's quota as a whole.
 
     Attributes:
-        project_id: The project.
         project_name: Its name, empty when not told.
         domain_id: Its domain, empty when not told.
         domain_name: The domain's name, empty when not told.

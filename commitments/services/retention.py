@@ -70,7 +70,6 @@ def prune_periods(*, now: datetime, retention: timedelta | None = None) -> int:
     """Forget periods that ended longer ago than their retention; open ones stay however old.
 
     Args:
-        now: The present.
         retention: Age of its end from which a period is forgotten;
             ``HEADROOM_USAGE__HISTORY_RETENTION_DAYS`` when left out.
 

@@ -64,7 +64,6 @@ def plan_rejectable(
         snapshot: What is decided on; its slot limit holds for the commitment, not for a rollback.
         row: The stored commitment.
         target: What it shall become.
-        now: The present.
     """
     if is_rejected(row) and target.is_holding:
         return _rejected(snapshot, row, target, message=row.ready_message, now=now)

@@ -59,7 +59,6 @@ class ChunkContext:
 
     Attributes:
         zone: Their zone.
-        now: The present.
         patience: How long to wait for VMs that are not seen.
         adopts: Whether VMs that nobody booked may enter.
         actor: Who looks.

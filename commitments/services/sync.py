@@ -135,7 +135,6 @@ def sync_commitments(
         cloud: Keystone and Limes.
         actor: Who syncs.
         request_id: Correlation id; that of the context when left out.
-        now: The present.
         dry_run: Find out what would change, and write nothing.
     """
     run = _Run(

@@ -36,7 +36,6 @@ def begin_run(now: datetime, *, source: str = SOURCE, is_alone: bool = True) -> 
     """Write the row of a run that starts.
 
     Args:
-        now: The present.
         source: What runs.
         is_alone: Whether the caller holds the lock of its source: then runs that have no end yet
             died, since no other may be running.

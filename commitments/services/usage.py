@@ -221,7 +221,6 @@ def reconcile_project_usage(
     order of primary key.
 
     Args:
-        project_id: The project.
         actor: Who asks.
         request_id: Correlation id.
         now: The present; the clock's when left out.

@@ -179,7 +179,6 @@ def write_project(project_id: str, figures: ProjectFigures, *, has_written: bool
     """Bring the bookkeeping row of a project up to date, if anything in it changes.
 
     Args:
-        project_id: The project.
         figures: What it is to say.
         has_written: Whether this transaction changed commitments.
     """

@@ -59,7 +59,6 @@ def story_page(row: Commitment, now: datetime) -> PageData:
     """Return the story of a commitment; the number of queries does not depend on its length.
 
     Args:
-        row: The commitment.
         now: Time of the page.
     """
     lived = periods(_happenings(row))
@@ -280,7 +279,6 @@ def commitment_page(row: Commitment, now: datetime) -> PageData:
     """Return the page of a commitment; the number of queries does not depend on its slots.
 
     Args:
-        row: The commitment.
         now: Time of the page.
     """
     slots = Reservation.objects.filter(commitment=row)

@@ -114,7 +114,6 @@ def why_text(row: Commitment, now: datetime) -> str:
     """Say what a commitment's state means and what would have to change.
 
     Args:
-        row: The commitment.
         now: Time of the page.
 
     Returns:

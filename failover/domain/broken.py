@@ -24,9 +24,7 @@ class BrokenRule:
     """A host that a VM's list names twice.
 
     Attributes:
-        vm_uuid: The VM.
         rule: ``C1`` to ``C5``.
-        host: The host.
         words: What is wrong.
         reservations: Reservations that take part, sorted.
     """
@@ -42,7 +40,6 @@ def broken_rules(vm_uuid: str, slots: Iterable[FailoverSlot]) -> tuple[BrokenRul
     """Return what is wrong with a VM's list of hosts, once for each pair of entries.
 
     Args:
-        vm_uuid: The VM.
         slots: Its reservations; others are passed over.
     """
     own_slots = [slot for slot in slots if slot.host_of(vm_uuid) is not None]

@@ -84,7 +84,6 @@ def rule_breaking_vms(snapshot: ZoneSnapshot, left: BoolColumn) -> NDArray[np.bo
     """Return bool[V], the VMs whose ``L(v)`` names a host twice.
 
     Args:
-        snapshot: The zone.
         left: bool[A], memberships that count.
 
     Source: spec failover, 7.3.

@@ -45,7 +45,6 @@ def plan_cover(
     new one is made.
 
     Args:
-        snapshot: The zone.
         cleaning: What leaves before.
         chooser: What the scheduler says about hosts.
         options: What the run may do.
@@ -110,7 +109,6 @@ def missing_counts(snapshot: ZoneSnapshot, left: BoolColumn) -> Int64Column:
     """Return int64[V], reservations that each VM lacks; 0 for VMs that are owed none now.
 
     Args:
-        snapshot: The zone.
         left: bool[A], memberships that count.
     """
     members, vms = snapshot.members, snapshot.vms

@@ -43,7 +43,6 @@ class DrainVm:
     """A VM on a host that is to be drained.
 
     Attributes:
-        host: Its host.
         ask: What it asks of a new host, by its uuid.
     """
 
@@ -61,9 +60,7 @@ class DrainSlot:
     """A committed slot on a host that is to be drained.
 
     Attributes:
-        name: Its name.
         commitment: Uuid of the commitment.
-        host: Its host.
         ask: What slot and VMs together ask of a new host.
         vm_uuids: VMs in it; they move with it, to where each of them may run.
     """

@@ -14,7 +14,6 @@ class CoverAfter:
     """A VM that a drain leaves with fewer failover slots than it needs.
 
     Attributes:
-        vm: Its uuid.
         required: Slots it must have.
         before: Slots it has.
         after: Slots it keeps by the rules.

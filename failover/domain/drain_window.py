@@ -39,7 +39,6 @@ def next_safe_window(
         is_safe_at: Whether the drain is safe once everything until then has happened.
         growing: When room is given back or hosts come; the past is ignored.
         shrinking: When hosts go; likewise, and only the next 50 are looked at.
-        now: The present.
         until: From when on changes are not known any more; what comes then does not count.
 
     Returns:

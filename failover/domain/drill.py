@@ -34,7 +34,6 @@ class Assignment:
     """A VM that survives.
 
     Attributes:
-        vm: Its uuid.
         from_host: Host it ran on.
         slot: Slot it takes.
         to_host: Host of the slot.
@@ -53,7 +52,6 @@ class Unprotected:
     """A VM that slots are owed to and that would get none.
 
     Attributes:
-        vm: Its uuid.
         required: How many slots it must have.
         slots: How many it has.
         reason: Why none serves it.
@@ -70,7 +68,6 @@ class Conflict:
     """A slot that several affected VMs without a private one have to share.
 
     Attributes:
-        slot: Its name.
         vms: The VMs, in order of uuid.
     """
 
@@ -83,7 +80,6 @@ class HostAfter:
     """A host that takes VMs in.
 
     Attributes:
-        host: Its name.
         used: What VMs take on it after the evacuation.
         effective: What may be promised on it.
     """

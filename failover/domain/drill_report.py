@@ -148,7 +148,6 @@ class BlastRadius:
     """What the loss of one host would cost.
 
     Attributes:
-        host: Its name.
         vms: VMs on it that failover looks after.
         unprotected_vms: Those of them that would get no slot although one is owed to them.
         slots: Failover slots that it holds.

@@ -13,7 +13,6 @@ class DrillHost:
     """A host as a drill sees it.
 
     Attributes:
-        name: Its name.
         zone: Availability zone.
         rack: Failure domain above the host; empty when unknown.
         is_alive: Whether VMs could be evacuated to it now.
@@ -49,7 +48,6 @@ class DrillVm:
     """A VM as a drill sees it.
 
     Attributes:
-        uuid: Its uuid.
         host: Host it runs on.
         size: What it takes.
         required_count: How many slots it must have; 0 when nothing is owed to it.

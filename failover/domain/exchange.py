@@ -21,7 +21,6 @@ class VmExchange:
     """A VM changes its slots.
 
     Attributes:
-        vm: Its uuid.
         targets: Numbers of the planned slots that it joins, ascending.
     """
 

@@ -39,8 +39,6 @@ class Offer:
     """A reservation that a VM may join as far as sizes and users go.
 
     Attributes:
-        key: Its key.
-        name: Its name.
         host: Row of its host.
         memory_bytes: Its size.
         vcpus: Likewise.

@@ -39,7 +39,6 @@ class RebalanceStep:
     """One VM changes its slot.
 
     Attributes:
-        vm: Its uuid.
         target: Number of the planned slot that it joins.
         joins: Name of the slot that stands for it; empty if the step makes it, or an earlier one.
         leaves: Name of the slot that it leaves; empty if it had too few.

@@ -62,7 +62,6 @@ class SlotShelf:
         """Return the reservation that a VM joins, -1 if there is none.
 
         Args:
-            vm: The VM.
             size: What it needs.
             class_key: Identifies ``hosts``.
             hosts: bool[H], hosts that the VM may run on.

@@ -11,7 +11,6 @@ class SlotUser:
     """A VM in a failover reservation.
 
     Attributes:
-        vm_uuid: The VM.
         host: Host the VM ran on when it joined.
         joined_at: When it joined, any number that grows with time; decides whom a conflict costs.
     """

@@ -50,7 +50,6 @@ def check_drain(
 
     Args:
         host_names: Names of the hosts.
-        now: The present.
         computed: Where the pure part is computed.
 
     Raises:

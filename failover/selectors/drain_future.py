@@ -46,7 +46,6 @@ def known_changes(zones: Collection[str], *, hosts: Collection[str], now: dateti
     Args:
         zones: Zones of the hosts.
         hosts: Hosts that are to be drained; what is planned with them does not count.
-        now: The present.
     """
     ending = Reservation.objects.filter(
         kind=ReservationKind.COMMITTED, zone__in=zones, end_time__gt=now
@@ -84,7 +83,6 @@ def safe_window(
         slots: Its committed slots by key.
         changes: What is known to come.
         hosts: The hosts that are asked about.
-        now: The present.
     """
     future = _Future(ask, slots, changes, frozenset(hosts))
     return next_safe_window(

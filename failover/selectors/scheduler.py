@@ -140,7 +140,6 @@ class SchedulerHosts:
     reads none of them.
 
     Attributes:
-        snapshot: The zone.
         intent: What hosts are asked for.
         failures: Class code -> why the scheduler could not judge it; such a class has no hosts.
     """

@@ -26,7 +26,6 @@ class TroubledMember:
     """A VM in a reservation that it should not be in, or that only the safeguard keeps.
 
     Attributes:
-        vm_uuid: The VM.
         reservation: Name of the reservation.
         host: Host of the reservation; empty if it is gone.
         reason: Why it leaves; None if the safeguard keeps it.
@@ -49,7 +48,6 @@ class TroubledSlot:
     """A reservation that covers nobody now, or that nobody is in.
 
     Attributes:
-        name: Its name.
         host: Its host; empty if it is gone.
         users: How many VMs are in it.
         reason: ``host_gone``, ``host_not_ready``, ``consuming``, ``not_ready`` or ``empty``.
@@ -68,7 +66,6 @@ class ZoneTroubles:
     """What is wrong in a zone.
 
     Attributes:
-        zone: The zone.
         next_run_at: When its loop runs next; None if it is due.
         brake: Why the next run would remove nothing; None if it would.
         is_confirmed: Whether an operator allowed it all the same.

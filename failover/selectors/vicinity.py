@@ -112,7 +112,6 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
     Nothing is locked; whoever writes looks again.
 
     Args:
-        vm_uuid: The VM.
         config: Requirements, and which source is believed about locations.
         now: The present, for stopped VMs and cooldowns.
     """

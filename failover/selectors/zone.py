@@ -161,7 +161,6 @@ class ZoneReading:
 
     Attributes:
         zone: Availability zone.
-        now: The present.
         config: Requirements, and which source is believed about locations.
         hosts: Rows of ``HOST_COLUMNS``.
         slots: Rows of ``SLOT_COLUMNS``.

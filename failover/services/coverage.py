@@ -50,9 +50,6 @@ def account_coverage(*, now: datetime) -> list[ZoneCoverage] | None:
     last look that is to come was dated by a fast clock, and ends now.
     Takes the lock of the task; a run beside another does nothing.
 
-    Args:
-        now: The present.
-
     Returns:
         The coverage found; None if another run had the lock.
     """

@@ -132,10 +132,8 @@ def plan_evacuation(
     VMs whose evacuation has started keep their slots; all others are planned anew.
 
     Args:
-        zone: The zone.
         actor: Who does it.
         request_id: Correlation id.
-        now: The present.
         also_failed: Hosts that are known to be dead although their rows do not say so yet.
 
     Returns:
@@ -278,7 +276,6 @@ def _mark_slots(plan: EvacuationPlan, now: datetime, *, waits: bool) -> None:
 
     Args:
         plan: The plan of the zone.
-        now: The present.
         waits: Whether to wait for VMs that are leaving slots; not with rooms locked.
 
     Raises:

@@ -52,7 +52,6 @@ class Happening:
         zone: Where.
         message: For people.
         reservation_name: The reservation, if it is about one.
-        host_name: Its host.
         vm_uuid: The VM, if it is about one.
         facts: Numbers and names behind it.
     """

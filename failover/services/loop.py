@@ -117,7 +117,6 @@ def reconcile_zone(
     Args:
         zone: Availability zone.
         request_id: Correlation id of the run.
-        now: The present.
         is_dry_run: Plan and report, write nothing but the row of the run.
         config: What the run may do; settings and policies when left out.
         chooser: Who says what the scheduler thinks of hosts.

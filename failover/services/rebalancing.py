@@ -101,10 +101,8 @@ def rebalance_zone(
     """Carry out the zone's shadow plan, or say what would be done.
 
     Args:
-        zone: The zone.
         actor: Who does it.
         request_id: Correlation id.
-        now: The present.
         most_steps: Most single steps; the setting's when left out.
         is_dry_run: Whether to write nothing.
         computed: Where the plan is computed.

@@ -88,7 +88,6 @@ class Replan:
     """What planning one VM did, or would do.
 
     Attributes:
-        vm_uuid: The VM.
         outcome: How it ended.
         zone: Its zone; empty for a VM on no host.
         removed: Reservations that it leaves.
@@ -140,9 +139,7 @@ def replan_vm(
     Running it twice, or beside the loop, is harmless.
 
     Args:
-        vm_uuid: The VM.
         request_id: Correlation id.
-        now: The present.
         is_dry_run: Plan and report, write nothing.
         config: What may be done; settings and policies when left out.
         chooser: Who says what the scheduler thinks of hosts; the scheduler when left out.

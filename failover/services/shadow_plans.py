@@ -58,9 +58,7 @@ def compute_shadow_plan(
     it is kept for the record. An older plan becomes obsolete.
 
     Args:
-        zone: The zone.
         request_id: Correlation id.
-        now: The present.
         choosers: What the scheduler says about hosts of a zone without slots.
         computed: Where the plan is computed.
     """

@@ -158,7 +158,6 @@ def validate_zone(
     Args:
         zone: Availability zone.
         request_id: Correlation id.
-        now: The present.
         reservation_ids: Which; those that are due when left out.
         events: Writes events.
 

@@ -114,7 +114,6 @@ def write_users(
     Args:
         users: Who joins what.
         touched: Reservations to be touched with it, see :func:`touch`.
-        now: The present.
 
     Raises:
         IntegrityError: If a rule is broken; nothing is written then.

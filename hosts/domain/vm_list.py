@@ -13,7 +13,6 @@ class ReportedVM:
     """A VM as its host reports it.
 
     Attributes:
-        vm_uuid: The VM.
         is_active: Whether it runs.
         name: Display name.
     """
@@ -28,7 +27,6 @@ class ReportingHost:
     """A host with the VMs it reports.
 
     Attributes:
-        name: Its name.
         vms: Its list.
     """
 

@@ -83,7 +83,6 @@ def rules_of(
 
     Args:
         snapshot: The providers.
-        query: The request.
         options: Of each slot, in the order in which they are bound.
     """
     suffixes = [option.slot.suffix for option in options]

@@ -60,7 +60,6 @@ def commitment_record(
     """Return everything about a commitment as plain values, amounts in bytes and vCPUs.
 
     Args:
-        row: The commitment.
         events: Its events, oldest first.
         now: Time of the answer.
     """
