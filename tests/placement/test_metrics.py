@@ -40,7 +40,14 @@ DOCUMENTED = {
     "placement_usage_drift_total": ("counter", set()),
 }
 READ_AT_SCRAPE = {"placement_capacity", "placement_used", "placement_overcommitted_inventories"}
-REASONS = {"capacity", "constraint", "consumer_generation", "no_inventory", "retry_exhausted"}
+REASONS = {
+    "capacity",
+    "constraint",
+    "consumer_generation",
+    "held",
+    "no_inventory",
+    "retry_exhausted",
+}
 
 
 def series(page: str, name: str) -> list[dict[str, str]]:
