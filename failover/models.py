@@ -2,7 +2,7 @@
 
 The room itself is a ``capacity.Reservation`` of kind failover; its users are
 ``capacity.ReservationAllocation`` rows with ``vm_host``. A trigger refuses whatever breaks the
-rules of failover 7.2, see migration ``0005_enforce_rules``.
+rules of failover 7.2, see ``sql/failover_enforce_rules.sql``.
 """
 
 from __future__ import annotations

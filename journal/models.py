@@ -59,8 +59,7 @@ class TrackedModel(models.Model):
 class FollowedModel(TrackedModel):
     """A tracked row of a table in which readers look up what changed since their last read.
 
-    Its writes are in :class:`LoggedChange`; the migration that makes the table says
-    ``SELECT journal_follow('its_name')``.
+    Its writes are in :class:`LoggedChange`, by triggers in ``sql/<app>_triggers.sql`` of its app.
     """
 
     class Meta:

@@ -7,7 +7,7 @@ import journal.models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("commitments", "0021_active_commitments"),
+        ("commitments", "0001_squashed_0021_active_commitments"),
         ("journal", "0008_log_of_changes"),
     ]
 
@@ -22,9 +22,5 @@ class Migration(migrations.Migration):
         migrations.RunSQL(
             "ALTER TABLE commitments_commitment SET (fillfactor = 85)",
             "ALTER TABLE commitments_commitment RESET (fillfactor)",
-        ),
-        migrations.RunSQL(
-            "SELECT journal_follow('commitments_commitment')",
-            "SELECT journal_unfollow('commitments_commitment')",
         ),
     ]

@@ -10,7 +10,7 @@ ROOM_FOR_UPDATES = {"hosts_host": 85, "hosts_instance": 90}
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("hosts", "0011_unfollowed_columns"),
+        ("hosts", "0001_squashed_0011_unfollowed_columns"),
         ("journal", "0008_log_of_changes"),
     ]
 
@@ -31,12 +31,5 @@ class Migration(migrations.Migration):
                 f"ALTER TABLE {table} RESET (fillfactor)",
             )
             for table, percent in ROOM_FOR_UPDATES.items()
-        ),
-        *(
-            migrations.RunSQL(
-                f"SELECT journal_follow('hosts_{model}')",
-                f"SELECT journal_unfollow('hosts_{model}')",
-            )
-            for model in TABLES
         ),
     ]

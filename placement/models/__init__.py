@@ -1,7 +1,7 @@
 """Tables of the Placement API (spec placement, 9.1).
 
 Names follow Placement's words; each table has the name that the specification gives it. Writers are
-the services of this app alone, most of them through the server-side functions of the migrations.
+the services of this app alone, most of them through the functions in ``sql/``.
 """
 
 from __future__ import annotations

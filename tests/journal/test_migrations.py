@@ -1,12 +1,14 @@
-"""Migrations: each can be taken back, on a database with a region in it, and applied again."""
+"""Migrations: a new database, one of the release before, and one that stopped half way."""
 
 from __future__ import annotations
 
 import ast
+import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from django.db.migrations.loader import MigrationLoader
 from psycopg import sql
@@ -15,15 +17,9 @@ from config.launcher.places import this_checkout
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
 from tests.e2e.processes import manage
 
-#: The state that is gone back to: that of the first half of the hardening.
-BEFORE = {
-    "capacity": "0014",
-    "commitments": "0019",
-    "failover": "0013",
-    "hosts": "0009",
-    "journal": "0005",
-}
-REGION = ("--hosts", "20", "--seed", "1", "--vms-per-host", "5", "--commitments", "10")
+#: A database of the release before this one, as ``pg_dump --inserts`` writes it: migrated one by
+#: one, with a region of 12 hosts (``generate_region --hosts 12 --seed 1 --vms-per-host 4``).
+BEFORE = this_checkout().root / "tests" / "data" / "database-before.sql.gz"
 REGION_TABLES = (
     "hosts_host",
     "hosts_instance",
@@ -74,31 +70,74 @@ def postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
         yield server
 
 
+@pytest.fixture
+def before(postgres: OwnPostgres) -> OwnPostgres:
+    """A database of the release before."""
+    text = gzip.decompress(BEFORE.read_bytes()).decode()
+    plain = "\n".join(line for line in text.splitlines() if not line.startswith("\\"))
+    with postgres.connect() as link:
+        link.execute(plain.encode())
+    return postgres
+
+
+def new_schema(postgres: OwnPostgres, directory: Path) -> set[str]:
+    """Return the schema of an empty database that is migrated on the same server."""
+    with postgres.connect() as link:
+        link.execute("CREATE DATABASE another")
+    other = postgres.url.replace("/headroom", "/another")
+    manage(directory, "migrate", "--verbosity", "0", DATABASE_URL=other)
+    with psycopg.connect(other) as link:
+        return {str(line) for (line,) in link.execute(SCHEMA).fetchall()}
+
+
 @pytest.mark.e2e
-def test_migrations_are_taken_back_and_applied_again_on_a_region(
-    postgres: OwnPostgres, tmp_path: Path
+def test_a_database_of_the_release_before_goes_on_with_its_data(
+    before: OwnPostgres, tmp_path: Path
 ) -> None:
-    def run(*arguments: str) -> None:
-        manage(tmp_path, *arguments, DATABASE_URL=postgres.url)
-
-    region = str(tmp_path / "region.json")
-    run("migrate", "--verbosity", "0")
-    run("generate_region", *REGION, "--output", region)
-    run("import_region", region)
-    newest, rows = schema(postgres), counts(postgres)
+    rows, older = counts(before), schema(before)
     assert min(rows.values()) > 0, rows
+    manage(tmp_path, "migrate", "--verbosity", "0", DATABASE_URL=before.url)
+    manage(tmp_path, "migrate", "--check", DATABASE_URL=before.url)
+    assert counts(before) == rows
+    newest = schema(before)
+    assert newest != older
+    assert newest == new_schema(before, tmp_path)
+    region = str(tmp_path / "region.json")
+    manage(tmp_path, "dump_region", "--output", region, DATABASE_URL=before.url)
+    manage(tmp_path, "import_region", region, DATABASE_URL=before.url)  # functions work
+    assert counts(before) == rows
 
-    for app, name in BEFORE.items():
-        run("migrate", "--verbosity", "0", app, name)
-    older = schema(postgres)
-    assert older != newest
-    assert counts(postgres) == rows
 
-    run("migrate", "--verbosity", "0")
+@pytest.mark.e2e
+def test_an_app_is_taken_back_and_applied_again(postgres: OwnPostgres, tmp_path: Path) -> None:
+    def run(*arguments: str) -> None:
+        manage(tmp_path, *arguments, "--verbosity", "0", DATABASE_URL=postgres.url)
+
+    run("migrate")
+    newest = schema(postgres)
+    run("migrate", "failover", "zero")
+    run("migrate", "placement", "zero")
+    assert schema(postgres) != newest
+    run("migrate")
     assert schema(postgres) == newest
-    assert counts(postgres) == rows
-    run("import_region", region)  # triggers and functions work
-    assert counts(postgres) == rows
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("app", ["hosts", "placement"])
+def test_a_database_that_stopped_half_way_is_refused_in_one_line(
+    before: OwnPostgres, tmp_path: Path, app: str
+) -> None:
+    with before.connect() as link:
+        link.execute(
+            "DELETE FROM django_migrations WHERE id = (SELECT max(id) FROM django_migrations"
+            " WHERE app = %s)",
+            [app],
+        )
+    with pytest.raises(AssertionError) as refused:
+        manage(tmp_path, "migrate", DATABASE_URL=before.url)
+    (line,) = str(refused.value).partition("\nassert ")[0].splitlines()[-1:]
+    assert line.startswith("CommandError: the database lacks 1 of the migrations up to " + app)
+    assert "docs/operations.md" in line
 
 
 def ours() -> dict[tuple[str, str], Path]:
