@@ -111,7 +111,7 @@ ROOM_FOR = """
 PARTS = ("memory_bytes", "vcpus")
 
 # The rooms of candidates and of the VM's former hosts are locked, then the best hosts taken, if all
-# of them are free (migration 0020 of capacity).
+# of them are free (``sql/capacity_hold_free.sql``).
 _ASKED = """
     %(vm_uuid)s, %(names)s::text[], %(memory_bytes)s, %(vcpus)s, %(ignored)s::text[],
     %(snapshot)s, %(max_held)s::integer, %(now)s::timestamptz, %(lifetime)s, %(group)s,
@@ -121,9 +121,9 @@ _ASKED = """
 _HELD = "SELECT start_time, host_ids, names, previous, taken, is_expected FROM"
 HOLD_FREE = f"{_HELD} capacity_hold_free({_ASKED})"
 
-# The same with the lock of the VM before it, as a transaction of its own (migration 0021 of
-# capacity): BEGIN and COMMIT in messages of theirs took a tenth of a call. Nothing is taken where
-# slots expect the VM, since these are counted again in the same transaction.
+# The same with the lock of the VM before it, as a transaction of its own
+# (``sql/capacity_hold_alone.sql``): BEGIN and COMMIT in messages of theirs took a tenth of a call.
+# Nothing is taken where slots expect the VM, since these are counted again in the same transaction.
 HOLD_ALONE = f"{_HELD} capacity_hold_alone(%(lock_timeout)s, %(lock_key)s, {_ASKED})"
 IS_EXPECTED = "HR001"
 

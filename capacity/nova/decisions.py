@@ -44,8 +44,8 @@ INSERT INTO capacity_hostlisting (digest, names, created_at) VALUES (%s, %s, now
 ON CONFLICT (digest) DO NOTHING
 """
 # The function finds the listing, locks it until the decision that refers to it is committed, and
-# says whether it was there (migration 0021 of capacity). Its plan is made once: twenty values in a
-# statement of their own took the server half as long to plan as to insert.
+# says whether it was there (``sql/capacity_record_decision.sql``). Its plan is made once: twenty
+# values in a statement of their own took the server half as long to plan as to insert.
 RECORD = "SELECT capacity_record_decision(%s::json, %s, %s)"
 DELETE_DECISIONS = """
 DELETE FROM capacity_schedulingdecision WHERE id IN (

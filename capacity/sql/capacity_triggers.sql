@@ -75,6 +75,8 @@ CREATE OR REPLACE TRIGGER capacity_reservationallocation_log_insert
 CREATE OR REPLACE TRIGGER capacity_reservationallocation_log_update
     AFTER UPDATE ON capacity_reservationallocation REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
+-- Not of validated_at, by which validation stamps every user of every failover slot twice an hour: as
+-- a change that made every follower read all of them again.
 CREATE OR REPLACE TRIGGER capacity_reservationallocation_track_change
     BEFORE INSERT OR UPDATE OF id, changed_xid, created_at, updated_at, vm_uuid, state,
         memory_bytes, vcpus, since, confirmed_at, confirmed_host_id, reservation_id, vm_host_id,

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from capacity.host_table import current_host_table
+from core.sql import load_sql
 from failover.conf import FailoverConfig
 from failover.domain.one_vm import Offer
 from failover.domain.shelf import Size
@@ -34,20 +35,7 @@ AROUND_VM = """
 SELECT failover_around_vm(%(uuid)s, %(trusts)s, %(now)s, %(latest)s, %(up)s, %(enabled)s,
                           %(harmless)s::text[])
 """
-CLOSED = """
-WITH near AS (
-    SELECT id FROM capacity_reservation WHERE kind = 'failover' AND target_host_id = %(host)s
-     UNION
-    SELECT reservation_id FROM capacity_reservationallocation WHERE vm_host_id = %(host)s
-)
-SELECT id FROM near
- UNION
-SELECT other.reservation_id
-  FROM (SELECT DISTINCT vm.vm_uuid
-          FROM near JOIN capacity_reservationallocation AS vm ON vm.reservation_id = near.id) AS one
-  JOIN capacity_reservationallocation AS other
-    ON other.vm_uuid = one.vm_uuid AND other.vm_host_id IS NOT NULL
-"""
+CLOSED = load_sql("failover", "closed_reservations")
 TOUCHING = """
 SELECT id FROM capacity_reservation WHERE kind = 'failover' AND target_host_id = ANY(%(hosts)s)
  UNION

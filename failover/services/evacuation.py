@@ -19,6 +19,7 @@ from django.db.models import F, Q
 
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation
+from core.sql import load_sql
 from failover.choices import EventReason, SlotState
 from failover.domain.drill import DrillResult, simulate
 from failover.domain.drill_columns import drill_state_of
@@ -92,26 +93,7 @@ def plan_evacuations(*, actor: Actor, request_id: str, now: datetime) -> list[Ev
     return outcomes
 
 
-UNPLANNED = """
-SELECT DISTINCT host.zone
-  FROM hosts_host AS host
-  JOIN hosts_instance AS vm ON vm.host_id = host.id
- WHERE host.state = 'down' AND host.zone <> ''
-   AND EXISTS (SELECT FROM capacity_reservationallocation AS member
-                WHERE member.vm_uuid = vm.openstack_id AND member.vm_host_id = host.id)
-   AND NOT EXISTS (SELECT FROM failover_evacuationmove AS move
-                     JOIN failover_evacuationplan AS plan ON plan.id = move.plan_id
-                    WHERE plan.state = 'open' AND plan.zone = host.zone
-                      AND host.name = ANY(plan.failed_hosts) AND move.vm_uuid = vm.openstack_id
-                      AND move.from_host_id = host.id)
- UNION
-SELECT plan.zone
-  FROM failover_evacuationplan AS plan
-  JOIN failover_evacuationmove AS move ON move.plan_id = plan.id AND move.state = 'planned'
-  JOIN hosts_host AS host ON host.id = move.target_host_id
- WHERE plan.state = 'open' AND host.state = 'down'
- ORDER BY 1
-"""
+UNPLANNED = load_sql("failover", "zones_without_plan")
 
 
 def zones_to_plan() -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from capacity.locks import LockSpace, take_lock
+from core.sql import load_sql
 from core.statements import Row, run
 from journal.actors import Actor
 from journal.errors import HeadroomError
@@ -64,20 +65,7 @@ UPDATE placement_provider p
   LEFT JOIN placement_provider q ON q.uuid = n.parent
  WHERE p.uuid = n.uuid
 """
-SET_INVENTORIES: Final = """
-INSERT INTO placement_inventory
-    (provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size,
-     allocation_ratio)
-SELECT p.id, c.id, n.total, n.reserved, n.low, n.high, n.step, n.ratio
-  FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::int[], %s::int[], %s::int[], %s::int[],
-              %s::float8[]) AS n (uuid, class, total, reserved, low, high, step, ratio)
-  JOIN placement_provider p ON p.uuid = n.uuid
-  JOIN placement_resource_class c ON c.name = n.class
-    ON CONFLICT (provider_id, resource_class_id) DO UPDATE
-   SET total = excluded.total, reserved = excluded.reserved, min_unit = excluded.min_unit,
-       max_unit = excluded.max_unit, step_size = excluded.step_size,
-       allocation_ratio = excluded.allocation_ratio, updated_at = statement_timestamp()
-"""
+SET_INVENTORIES: Final = load_sql("placement", "set_inventories")
 DROP_INVENTORIES: Final = """
 DELETE FROM placement_inventory i USING placement_provider p, placement_resource_class c
  WHERE p.id = i.provider_id AND c.id = i.resource_class_id AND p.uuid = ANY (%s::uuid[])

@@ -9,6 +9,7 @@ import structlog
 from django.conf import settings
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
+from core.sql import load_sql
 from core.statements import run
 from journal.pruning import in_batches
 
@@ -19,24 +20,7 @@ WEEKS_AHEAD: Final = 2
 BATCH_ROWS: Final = 10_000
 PARTITION_PREFIX: Final = "placement_allocation_event_w"
 
-# When a row was written says nothing of when it was committed. So an hour ago it was noted which
-# transactions had ended by then; what these wrote, every reader has seen or reads everything anew.
-PRUNE_CHANGES = """
-WITH due AS (
-    SELECT pruned_xid FROM journal_prunedlog
-     WHERE log = 'placement_changes' AND pruned_at <= statement_timestamp() - %s
-), gone AS (
-    DELETE FROM placement_change USING due WHERE xid < due.pruned_xid RETURNING seq
-), noted AS (
-    INSERT INTO journal_prunedlog (log, pruned_xid)
-    SELECT 'placement_changes', pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-     WHERE EXISTS (SELECT FROM due)
-        OR NOT EXISTS (SELECT FROM journal_prunedlog WHERE log = 'placement_changes')
-        ON CONFLICT (log) DO UPDATE
-       SET pruned_xid = excluded.pruned_xid, pruned_at = statement_timestamp()
-)
-SELECT count(*) FROM gone
-"""
+PRUNE_CHANGES = load_sql("placement", "prune_changes")
 #: A project whose usage is in more rows than this has them replaced by their sums.
 MOST_USAGE_ROWS: Final = 64
 FOLD_PROJECT_USAGE = "SELECT placement_fold_project_usage(%s)"

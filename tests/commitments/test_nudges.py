@@ -79,6 +79,7 @@ class TestAfterCommit:
         repair()
         assert sent == expected
 
+    @pytest.mark.sql("broken_commitments")
     def test_look_at_slots_that_finds_one_missing_starts_the_repair(self, sent: list[str]) -> None:
         due(end_time=None)
         repair()

@@ -36,6 +36,7 @@ def grown_zone(seed: int) -> None:
     slots("empty@host1{}")
 
 
+@pytest.mark.sql("closed_reservations")
 @pytest.mark.sql("failover_around_vm")
 @pytest.mark.parametrize("seed", range(4))
 def test_table_and_rows_and_engine_agree(seed: int) -> None:

@@ -162,6 +162,7 @@ def test_report_of_tomorrow_does_not_stop_the_one_of_tonight(
     assert len(drill_zone("az-a", request_id="nightly", now=timezone.now())) == stored
 
 
+@pytest.mark.sql("coverage_of_vms")
 def test_coverage_is_counted_by_zone_and_flavor() -> None:
     rows = make_zone(S3, vms={"c": "6", "d": "7"})
     Instance.objects.filter(pk=rows.vms["c"].pk).update(status="SHUTOFF")

@@ -305,6 +305,7 @@ def test_open_plan_stays_while_vms_wait_on_a_dead_host() -> None:
     assert EvacuationPlan.objects.get().state == EvacuationState.OPEN
 
 
+@pytest.mark.sql("zones_without_plan")
 def test_plan_can_be_made_again_after_it_is_done() -> None:
     rows = make_zone("rA@3{a@1,b@2} rB@4{b@2}")
     fail(rows, "1")

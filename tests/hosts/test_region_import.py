@@ -129,6 +129,7 @@ def test_hosts_of_the_real_dump_have_zone_capacity_traits_and_nested_providers()
     assert (disabled.status, disabled.disabled_reason) == ("disabled", "firmware update")
 
 
+@pytest.mark.sql("resolve_instances")
 def test_vms_without_a_host_are_kept_and_consume_nothing() -> None:
     load(REGION)
     assert Instance.objects.filter(host__isnull=True).count() == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gzip
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,15 @@ import pytest
 from django.db.migrations.loader import MigrationLoader
 from psycopg import sql
 
+from config.launcher import servers
 from config.launcher.places import this_checkout
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
 from tests.e2e.processes import manage
 
 #: A database of the release before this one, as ``pg_dump --inserts`` writes it: migrated one by
-#: one, with a region of 12 hosts (``generate_region --hosts 12 --seed 1 --vms-per-host 4``).
+#: one, with a region in it.
 BEFORE = this_checkout().root / "tests" / "data" / "database-before.sql.gz"
+REGION = ("--hosts", "12", "--seed", "1", "--vms-per-host", "4", "--commitments", "10")
 REGION_TABLES = (
     "hosts_host",
     "hosts_instance",
@@ -54,6 +57,11 @@ def schema(postgres: OwnPostgres) -> set[str]:
         return {str(line) for (line,) in link.execute(SCHEMA).fetchall()}
 
 
+def spelled_alike(lines: set[str]) -> set[str]:
+    """Leave out casts and brackets, which a dump and its restore spell otherwise."""
+    return {re.sub(r"::(character varying|text)\b(\[\])?|[()]", "", line) for line in lines}
+
+
 def counts(postgres: OwnPostgres) -> dict[str, int]:
     """Return how many rows each table of the region has."""
     found = {}
@@ -84,7 +92,7 @@ def new_schema(postgres: OwnPostgres, directory: Path) -> set[str]:
     """Return the schema of an empty database that is migrated on the same server."""
     with postgres.connect() as link:
         link.execute("CREATE DATABASE another")
-    other = postgres.url.replace("/headroom", "/another")
+    other = servers.url(postgres.spec, "another")
     manage(directory, "migrate", "--verbosity", "0", DATABASE_URL=other)
     with psycopg.connect(other) as link:
         return {str(line) for (line,) in link.execute(SCHEMA).fetchall()}
@@ -101,9 +109,9 @@ def test_a_database_of_the_release_before_goes_on_with_its_data(
     assert counts(before) == rows
     newest = schema(before)
     assert newest != older
-    assert newest == new_schema(before, tmp_path)
+    assert spelled_alike(newest) == spelled_alike(new_schema(before, tmp_path))
     region = str(tmp_path / "region.json")
-    manage(tmp_path, "dump_region", "--output", region, DATABASE_URL=before.url)
+    manage(tmp_path, "generate_region", *REGION, "--output", region, DATABASE_URL=before.url)
     manage(tmp_path, "import_region", region, DATABASE_URL=before.url)  # functions work
     assert counts(before) == rows
 

@@ -24,6 +24,7 @@ def empty_tables() -> None:
         cursor.execute("TRUNCATE placement_provider, placement_consumer CASCADE")
 
 
+@pytest.mark.sql("set_inventories")
 def test_what_was_exported_is_imported_into_empty_tables(tmp_path: Path) -> None:
     for name in ("h1", "h2"):
         grow_providers(name, consumer_uuid=uuid4())

@@ -89,6 +89,7 @@ def an_hour_goes_by() -> None:
     assert noted.update(pruned_at=timezone.now() - timedelta(hours=1)) == 1
 
 
+@pytest.mark.sql("prune_changes")
 def test_changes_are_forgotten_once_everybody_saw_them(placement: PlacementClient) -> None:
     placement.make_provider(VCPU=8)
     count = Change.objects.update(xid=3)  # below every transaction that may still run
