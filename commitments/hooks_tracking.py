@@ -35,7 +35,7 @@ from commitments.domain.classify import (
 )
 from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.services.quota_usage import count_payg
-from core.statements import Row, fetch_prepared
+from core.prepared import Row, fetch_prepared
 from scheduling.quota import CommitmentFact, QuotaFacts
 
 # As text: every call of the scheduler asks.

@@ -11,7 +11,7 @@ import structlog
 from django.db import OperationalError, connection, transaction
 
 from core.conf import headroom
-from core.statements import drop_dead_connection, run
+from core.prepared import drop_dead_connection, run
 from journal.errors import Busy
 from journal.outages import LOCK_NOT_AVAILABLE, sqlstate_of
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict

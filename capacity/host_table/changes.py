@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.changes import unseen_by
+from core.prepared import fetch_prepared
 from core.process_cache import (
     Fingerprint,
     ProcessCache,
     fingerprint_rows,
     fingerprints_of,
 )
-from core.statements import fetch_prepared
 from journal.history import MOMENT, Moment, moment_of
 
 CHANGES = f"""

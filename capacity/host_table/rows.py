@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from core.statements import fetch_prepared
+from core.prepared import fetch_prepared
 from hosts.models import HostState, HostStatus, Maintenance
 from journal.statements import fetch_rows
 from scheduling.filters import conditions_allow_placement

@@ -21,7 +21,7 @@ from django.db import connection, transaction
 
 from capacity.metrics import DECISIONS_LOST
 from capacity.nova.decision_masks import compress_masks, names_digest, pack_names
-from core.statements import fetch_prepared
+from core.prepared import fetch_prepared
 from journal.pruning import forget, in_batches
 from journal.statements import execute, fetch_rows
 from scheduling.decision import Candidate

@@ -44,7 +44,7 @@ from capacity.locks import LOCK_FIRST, LockSpace, lock_alone, lock_first
 from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from core.chunks import in_chunks
-from core.statements import fetch_prepared
+from core.prepared import fetch_prepared
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
 from journal.outages import sqlstate_of

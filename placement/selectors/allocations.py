@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from capacity.models import ReservationKind
-from core.statements import fetch_prepared
+from core.prepared import fetch_prepared
 from placement.selectors.held import CORES, MEMORY
 from placement.selectors.providers import is_canonical, missing_provider
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from core.statements import fetch
+from core.prepared import fetch
 from placement.domain.capacity import InventoryAmounts
 from placement.domain.transfer import ConsumerRecord, Contents, ProviderRecord
 

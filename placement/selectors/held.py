@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from core.statements import Row, fetch
+from core.prepared import Row, fetch
 from placement.selectors.allocated import HOST_ROOT
 
 MEMORY: Final = "MEMORY_MB"

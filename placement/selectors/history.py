@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from core.statements import fetch
+from core.prepared import fetch
 
 EVENTS = """
 SELECT e.id, e.created_at, e.consumer_uuid::text, e.provider_uuid::text, e.resource_class,

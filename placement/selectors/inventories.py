@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from core.statements import fetch_prepared
+from core.prepared import fetch_prepared
 from placement.selectors.providers import is_canonical, missing_provider
 
 INVENTORIES = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from core.statements import fetch
+from core.prepared import fetch
 
 TRAITS = "SELECT t.name, extract(epoch FROM t.created_at)::float8 FROM placement_trait t"
 USED = "EXISTS (SELECT FROM placement_provider_trait pt WHERE pt.trait_id = t.id)"

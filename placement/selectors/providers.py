@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from core.statements import fetch, fetch_prepared
+from core.prepared import fetch, fetch_prepared
 from placement.domain.errors import BadRequest, NotFound
 from placement.domain.querystring import CANONICAL, AggregateFilter, TraitFilter
 

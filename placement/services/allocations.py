@@ -16,7 +16,7 @@ from django.db import Error, connection, transaction
 
 from core.conf import headroom
 from core.copying import number_array, text_array
-from core.statements import drop_dead_connection, fetch_prepared, run
+from core.prepared import drop_dead_connection, fetch_prepared, run
 from journal.actors import Actor
 from journal.outages import sqlstate_of
 from placement import metrics

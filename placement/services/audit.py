@@ -17,7 +17,7 @@ from django.db import transaction
 
 from capacity.locks import LockSpace, take_lock
 from core.chunks import in_chunks
-from core.statements import fetch, run
+from core.prepared import fetch, run
 from hosts.models import Region
 from journal.actors import Actor
 from journal.errors import HeadroomError

@@ -10,7 +10,7 @@ import structlog
 from django.conf import settings
 from django.db import IntegrityError
 
-from core.statements import fetch, run
+from core.prepared import fetch, run
 from hosts.models import Host
 from placement.database import in_transaction
 from placement.domain.capacity import MAX_INTEGER, InventoryAmounts

@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 from django.conf import settings
 
-from core.statements import run
+from core.prepared import run
 from placement.database import in_transaction
 from placement.domain.capacity import InventoryAmounts, is_valid_ratio
 from placement.domain.errors import (

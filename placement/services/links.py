@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from core.statements import run
+from core.prepared import run
 from journal.models import Outbox
 from placement.database import in_transaction
 from placement.domain.errors import BadRequest

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from core.statements import run
+from core.prepared import run
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict
 from placement.models import Change, InventorySource, Origin
 from placement.selectors.providers import is_canonical, missing_provider

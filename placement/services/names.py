@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import IntegrityError
 
-from core.statements import Row, run
+from core.prepared import Row, run
 from placement.database import in_transaction
 from placement.domain.errors import BadRequest, Conflict, NotFound
 from placement.models import Change

@@ -9,7 +9,7 @@ from uuid import uuid4
 from django.db import IntegrityError
 
 from capacity.locks import LockSpace, take_lock
-from core.statements import run
+from core.prepared import run
 from placement.database import in_transaction
 from placement.domain.errors import (
     DUPLICATE_NAME,

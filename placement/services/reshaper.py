@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from core.statements import run
+from core.prepared import run
 from journal.actors import Actor
 from placement.database import in_transaction
 from placement.domain.errors import (

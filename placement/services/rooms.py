@@ -18,7 +18,7 @@ from capacity.ledger.claims import (
     settled_of,
 )
 from core.conf import headroom
-from core.statements import run
+from core.prepared import run
 from placement.domain.errors import Conflict
 from placement.selectors.allocated import HOST_ROOT, NAME
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from capacity.locks import LockSpace, take_lock
+from core.prepared import Row, run
 from core.sql import load_sql
-from core.statements import Row, run
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange

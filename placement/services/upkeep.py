@@ -9,8 +9,8 @@ import structlog
 from django.conf import settings
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 
+from core.prepared import run
 from core.sql import load_sql
-from core.statements import run
 from journal.pruning import in_batches
 
 log = structlog.get_logger(__name__)

@@ -13,7 +13,7 @@ from django.db import (
 )
 from django.test.utils import CaptureQueriesContext
 
-from core.statements import run
+from core.prepared import run
 from journal.errors import Busy
 from placement.database import in_transaction, retried
 from placement.domain.errors import CONCURRENT_UPDATE, Conflict

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
-from core.statements import run
+from core.prepared import run
 from placement.domain.transfer_lines import export_lines
 from placement.selectors.contents import read_contents
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.changes import changed_rows
-from core.statements import fetch_prepared
+from core.prepared import fetch_prepared
 from journal.history import MOMENT, Moment, moment_of
 from placement.models import Change
 from placement.selectors.held import HELD_AMOUNTS, PROVIDER_OF_ROOM, Held, held_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.statements import Row, fetch
+from core.prepared import Row, fetch
 from placement.domain.provider_rows import InventoryRow, ProviderRow
 from placement.domain.snapshot_build import Names
 from placement.selectors.held import Held, held_by_provider

@@ -19,7 +19,7 @@ from django.db import (
     transaction,
 )
 
-from core.statements import fetch_prepared, run
+from core.prepared import fetch_prepared, run
 from journal.outages import sqlstate_of
 from tests.placement.client import placement_settings
 
