@@ -17,7 +17,12 @@ BEGIN
         DELETE FROM capacity_reservationallocation AS vm
          WHERE vm.vm_uuid = p_vm AND vm.reservation_id = ANY(p_left);
     END IF;
-    WHILE v_memory > 0 OR v_vcpus > 0 LOOP
+    FOR turn IN 1 .. (
+        SELECT count(*) FROM capacity_reservation AS slot
+         WHERE slot.target_host_id = p_host AND slot.kind = 'committed'
+           AND slot.project_id = p_project)
+    LOOP
+        EXIT WHEN v_memory <= 0 AND v_vcpus <= 0;
         SELECT slot.id, greatest(slot.memory_bytes - taken.memory_bytes, 0) AS memory_bytes,
                greatest(slot.vcpus - taken.vcpus, 0) AS vcpus
           INTO v_slot
