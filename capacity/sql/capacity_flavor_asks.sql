@@ -3,8 +3,9 @@
 -- as well. Disk is left out: a VM that boots from a volume needs none.
 CREATE OR REPLACE FUNCTION capacity_flavor_asks(
     p_memory_bytes bigint, p_vcpus integer, p_specs jsonb, p_classes jsonb
-) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(p_specs ->> 'resources:MEMORY_MB', (p_memory_bytes / 1048576)::text)
+) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN coalesce(p_specs ->> 'resources:MEMORY_MB', (p_memory_bytes / 1048576)::text)
                = coalesce(p_classes ->> 'MEMORY_MB', '0')
        AND CASE WHEN p_specs ->> 'hw:cpu_policy' = 'mixed'
                      AND NOT p_specs ?| '{resources:VCPU,resources:PCPU}'
@@ -21,5 +22,6 @@ CREATE OR REPLACE FUNCTION capacity_flavor_asks(
        AND NOT EXISTS (
             SELECT FROM jsonb_each_text(p_specs) AS spec
              WHERE spec.key ~ '^resources:(?!(MEMORY_MB|VCPU|PCPU|DISK_GB)$)'
-               AND spec.value <> coalesce(p_classes ->> substr(spec.key, 11), '0'))
+               AND spec.value <> coalesce(p_classes ->> substr(spec.key, 11), '0'));
+END
 $$;

@@ -21,7 +21,8 @@ BEGIN
       FROM hosts_flavor AS flavor
       JOIN capacity_flavorgroupmember AS member ON member.flavor_id = flavor.id
       JOIN capacity_flavorgroup AS own ON own.id = member.group_id
-     WHERE capacity_flavor_asks(flavor.memory_bytes, flavor.vcpus, flavor.extra_specs, p_classes);
+     WHERE (flavor.memory_bytes = p_memory_bytes OR flavor.extra_specs ? 'resources:MEMORY_MB')
+       AND capacity_flavor_asks(flavor.memory_bytes, flavor.vcpus, flavor.extra_specs, p_classes);
     RETURN coalesce(v_groups, '{}');
 END
 $$;

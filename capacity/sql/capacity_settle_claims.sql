@@ -249,11 +249,12 @@ vm.state = 'expected' AND NOT (
     -- A VM that comes while it is on another host, or its own host is down, is evacuated.
     RETURN QUERY
     SELECT DISTINCT NULL::bigint, NULL::bigint, NULL::bigint, spare.id
-      FROM jsonb_to_recordset(p_pieces) AS piece(vm text, host bigint, memory_bytes bigint)
-      JOIN capacity_reservation AS spare ON spare.target_host_id = piece.host
+      FROM (SELECT vm.vm_uuid, vm.reservation_id FROM capacity_reservationallocation AS vm
+             WHERE vm.vm_uuid = ANY(p_consumers) OFFSET 0) AS own  -- not by the reservations
+      JOIN capacity_reservation AS spare ON spare.id = own.reservation_id
        AND spare.kind = 'failover' AND spare.is_ready
-      JOIN capacity_reservationallocation AS own ON own.reservation_id = spare.id
-       AND own.vm_uuid = piece.vm
+      JOIN jsonb_to_recordset(p_pieces) AS piece(vm text, host bigint, memory_bytes bigint)
+        ON piece.vm = own.vm_uuid AND piece.host = spare.target_host_id
      WHERE piece.memory_bytes > 0 AND piece.host = ANY(p_hosts)
        AND (v_flown #>> ARRAY[piece.vm, '1'] = 'evacuate'
             OR EXISTS (

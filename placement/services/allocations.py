@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from django.db import Error, connection, transaction
 
+from capacity.ledger.claims import Eaten
 from core.conf import headroom
 from core.copying import number_array, text_array
 from core.prepared import drop_dead_connection, fetch_prepared, run
@@ -42,6 +43,8 @@ SELECT placement_replace_allocations(%s::uuid[], %s::text[], %s::text[], %s::tex
 """
 LOCK_CONSUMERS = "SELECT placement_lock_consumers(%s::uuid[], %s::text[], %s::text[], %s::text[])"
 DELETE = "SELECT placement_delete_allocations(%s::uuid, %s::int, %s, %s, %s)"
+#: After one of these, in its statement.
+SETTLED = ", placement_settled(%s::text[], %s::boolean)"
 
 UNKNOWN_PROVIDER: Final = "HRA01"
 UNKNOWN_CLASS: Final = "HRA02"
@@ -49,6 +52,8 @@ NO_INVENTORY: Final = "HRA03"
 CONSTRAINT: Final = "HRA04"
 CAPACITY: Final = "HRA05"
 CONSUMER_GENERATION: Final = "HRA06"
+HELD: Final = "HRA07"
+USES_FAILOVER: Final = "HRA08"
 
 #: No generation is like this one, so that a number too large for the column differs from all.
 IMPOSSIBLE_GENERATION: Final = -1
@@ -208,12 +213,29 @@ class _Write:
 
 
 class _TakesHeldRoom(Exception):  # noqa: N818 - private: says what is the case
-    """A claim takes room that is held for others, as far as it was looked at."""
+    """A claim takes room that is held, as far as it was looked at.
+
+    Attributes:
+        eaten: Whose room, if it is held for others.
+    """
+
+    def __init__(self, eaten: Eaten | None = None) -> None:
+        super().__init__()
+        self.eaten = eaten
 
 
 def _write(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
-    if not (connection.in_atomic_block or rooms_follow_allocations()):
-        return _attempted(write, lambda: _prepared(write))
+    follows = rooms_follow_allocations()
+    if not connection.in_atomic_block:
+        try:
+            row = _attempted(write, lambda: _alone(write, settles=follows))
+        except _TakesHeldRoom as error:
+            if error.eaten is not None and not _may_have_held(write.request):
+                raise held_for_others(error.eaten) from None
+        else:
+            if follows:
+                metrics.SETTLED_CLAIMS.inc()
+            return row
     try:
         return _attempted(write, lambda: _settled(write))
     except _TakesHeldRoom:
@@ -230,8 +252,21 @@ def _attempted(
         raise _told(error, write.request) from error
 
 
-def _prepared(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
-    rows = fetch_prepared(write.sql, write.parameters)
+def _alone(write: _Write, *, settles: bool) -> tuple[Any, ...] | None:  # Any: columns
+    """Write, and settle where that is asked for, in one statement that commits."""
+    if not settles:
+        rows = fetch_prepared(write.sql, write.parameters)
+    else:
+        settled = [text_array(write.consumers), headroom().placement.enforce_held]
+        try:
+            rows = fetch_prepared(f"{write.sql}{SETTLED}", [*write.parameters, *settled])
+        except Error as error:
+            state = sqlstate_of(error)
+            if state == HELD:
+                raise _TakesHeldRoom(Eaten(*_facts_of(error))) from None
+            if state == USES_FAILOVER:
+                raise _TakesHeldRoom from None
+            raise
     return rows[0] if rows else None
 
 
@@ -312,8 +347,14 @@ def _told(error: Error, request: AllocationRequest) -> Exception:
     state = sqlstate_of(error)
     if state not in _MESSAGES:
         return error
+    return _MESSAGES[state](_facts_of(error), request)
+
+
+def _facts_of(error: Error) -> Sequence[Any]:  # Any: JSON
+    """Return what a function of ours says of its refusal."""
     diagnostics: Any = getattr(error.__cause__, "diag", None)  # Any: the driver's report
-    return _MESSAGES[state](json.loads(diagnostics.message_detail), request)
+    facts: Sequence[Any] = json.loads(diagnostics.message_detail)
+    return facts
 
 
 def _unknown_provider(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:

@@ -10,26 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from capacity.ledger.claims import (
-    Eaten,
-    eaten_room,
-    recount_statement,
-    settle_statement,
-    settled_of,
-)
+from capacity.hooks import failover_room_used
+from capacity.ledger.claims import Eaten, still_eaten
 from core.conf import headroom
 from core.prepared import run
 from placement.domain.errors import Conflict
 from placement.selectors.allocated import HOST_ROOT, NAME
 
-#: Hosts of the trees that this transaction has logged as changed.
-CHANGED_HOSTS: Final = f"""
-ARRAY(SELECT DISTINCT host.id
-        FROM placement_change AS change
-        JOIN placement_provider AS root ON root.id = change.root_id
-        JOIN hosts_host AS host ON {HOST_ROOT}
-       WHERE change.xid = pg_current_xact_id()::text::bigint)
-"""  # noqa: S608 - constants only
 #: What consumers hold on hosts, by class.
 HELD_BY_CLASS: Final = f"""
 SELECT consumer.uuid::text AS vm, payer.external_id AS project, host.id AS host,
@@ -46,13 +33,7 @@ SELECT consumer.uuid::text AS vm, payer.external_id AS project, host.id AS host,
 """  # noqa: S608 - constants only
 MEMORY_BYTES: Final = "coalesce(sum(used) FILTER (WHERE class = 'MEMORY_MB'), 0) * 1048576"
 VCPUS: Final = "coalesce(sum(used) FILTER (WHERE class IN ('VCPU', 'PCPU')), 0)"
-PIECES: Final = f"""
-coalesce((SELECT jsonb_agg(piece) FROM (
-            SELECT vm, project, host, ({MEMORY_BYTES})::bigint AS memory_bytes,
-                   ({VCPUS})::bigint AS vcpus, jsonb_object_agg(class, used) AS classes
-              FROM ({HELD_BY_CLASS}) AS held GROUP BY vm, project, host) AS piece), '[]')
-"""  # noqa: S608 - constants only
-SETTLE: Final = settle_statement(hosts=CHANGED_HOSTS, pieces=PIECES)
+SETTLE: Final = "SELECT * FROM placement_settle_claims(%(consumers)s::text[])"
 ON_HOSTS: Final = f"""
 SELECT host, ({MEMORY_BYTES})::bigint, ({VCPUS})::bigint
   FROM ({HELD_BY_CLASS}) AS held GROUP BY host
@@ -89,13 +70,18 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
         Where the write took room that is held for others; the caller must roll back then.
     """
     chosen = sorted(consumers)
-    settled = settled_of(run(SETTLE, {"consumers": chosen}).fetchall())
-    if not settled.before:
-        return []
-    rooms = run(recount_statement(), {"host_ids": list(settled.before)}).fetchall()
+    eaten = []
+    used = []
+    for *facts, failover_id in run(SETTLE, {"consumers": chosen}).fetchall():
+        if failover_id is None:
+            eaten.append(Eaten(*facts))
+        else:
+            used.append(failover_id)
+    if used:
+        failover_room_used(used)
+        eaten = still_eaten(eaten)
     if not headroom().placement.enforce_held:
         return []
-    eaten = eaten_room(settled.before, rooms)
     if not eaten or held_before is None:
         return eaten
     held_now = held_on_hosts(chosen)

@@ -65,6 +65,7 @@ def allocate(client: PlacementClient, consumer: str, host: Host, **options: Any)
     return client.allocate(consumer, held, **options).status
 
 
+@pytest.mark.sql("placement_allocated")
 def test_writes_of_allocations_change_rooms_at_once(
     placement: PlacementClient, hosts: tuple[Host, Host]
 ) -> None:

@@ -122,7 +122,12 @@ def cloud(settings: Any) -> Cloud:
     return Cloud()
 
 
-@pytest.mark.sql("capacity_settle_claims")
+@pytest.mark.sql(
+    "capacity_settle_claims",
+    "capacity_count_claimed",
+    "placement_settle_claims",
+    "placement_settled",
+)
 def test_the_owner_lands_in_its_slot_and_a_stranger_is_refused_there(cloud: Cloud) -> None:
     stranger, vm = uuid(), uuid()
     refused = cloud.client.allocate(

@@ -1,0 +1,42 @@
+-- Writes what VMs take of hosts after a write of claims, and returns where it took more than what
+-- others' holds leave. A host that is overfull is so for those who held room there before: what
+-- takes less of it than before, or no more, is right. Where nothing is held, Placement's inventory
+-- alone decides.
+--
+-- One element per host in each array: what VMs take of it now, and what VMs and holds took before.
+CREATE OR REPLACE FUNCTION capacity_count_claimed(
+    p_hosts bigint[], p_memory_bytes bigint[], p_vcpus bigint[],
+    p_before_memory_bytes bigint[], p_before_vcpus bigint[]
+) RETURNS TABLE (host_id bigint, resource text, taken bigint, effective bigint, before bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH counted AS (
+        SELECT * FROM unnest(p_hosts, p_memory_bytes, p_vcpus, p_before_memory_bytes,
+                             p_before_vcpus)
+               AS one (host_id, memory_bytes, vcpus, before_memory_bytes, before_vcpus)),
+    written AS (
+        UPDATE capacity_hostcapacity AS room
+           SET allocated_memory_bytes = counted.memory_bytes, allocated_vcpus = counted.vcpus
+          FROM counted
+         WHERE room.host_id = counted.host_id
+        RETURNING room.host_id, counted.before_memory_bytes, counted.before_vcpus,
+                  room.effective_memory_bytes, room.effective_vcpus,
+                  room.allocated_memory_bytes, room.allocated_vcpus,
+                  room.committed_memory_bytes + room.failover_memory_bytes
+                      + room.in_flight_memory_bytes AS held_memory_bytes,
+                  room.committed_vcpus + room.failover_vcpus + room.in_flight_vcpus AS held_vcpus)
+    SELECT written.host_id, each.resource, each.allocated + each.held, each.effective,
+           each.before
+      FROM written
+     CROSS JOIN LATERAL (VALUES
+           ('memory_bytes', allocated_memory_bytes, held_memory_bytes, effective_memory_bytes,
+            before_memory_bytes),
+           ('vcpus', allocated_vcpus, held_vcpus, effective_vcpus, before_vcpus)
+           ) AS each (resource, allocated, held, effective, before)
+     WHERE each.held > 0 AND each.allocated + each.held > greatest(each.effective, each.before)
+     ORDER BY written.host_id, each.resource;
+END
+$$;

@@ -1,0 +1,81 @@
+-- What VMs take on hosts, as the host rooms count it (placement.selectors.allocated). Rows are found
+-- one by one by their keys (OFFSET 0 keeps it that way), whatever the server knows of tables that may
+-- have been filled a moment ago.
+CREATE OR REPLACE FUNCTION placement_allocated(p_hosts bigint[])
+RETURNS TABLE (host_id bigint, memory_bytes bigint, vcpus bigint) LANGUAGE sql STABLE AS $$
+WITH rooted AS MATERIALIZED (
+    SELECT one.host_id, root.id AS root_id
+      FROM unnest(p_hosts) AS one (host_id)
+      JOIN LATERAL (
+           SELECT hosts_provider_uuid(host.provider_uuid, host.openstack_id) AS uuid
+             FROM hosts_host AS host WHERE host.id = one.host_id OFFSET 0) AS host ON true
+      LEFT JOIN LATERAL (
+           SELECT root.id FROM placement_provider AS root
+            WHERE root.uuid = host.uuid AND root.origin = 'host' OFFSET 0) AS root ON true)
+SELECT held.host_id, sum(held.memory_bytes)::bigint, sum(held.vcpus)::bigint
+  FROM (
+        SELECT rooted.host_id,
+               CASE class.name WHEN 'MEMORY_MB' THEN given.used * 1048576 ELSE 0 END
+                   AS memory_bytes,
+               CASE WHEN class.name IN ('VCPU', 'PCPU') THEN given.used ELSE 0 END AS vcpus
+          FROM rooted
+          JOIN LATERAL (
+               SELECT part.id FROM placement_provider AS part
+                WHERE part.root_id = rooted.root_id OFFSET 0) AS part ON true
+          JOIN LATERAL (
+               SELECT given.consumer_id, given.resource_class_id, given.used
+                 FROM placement_allocation AS given
+                WHERE given.provider_id = part.id OFFSET 0) AS given ON true
+          JOIN LATERAL (
+               SELECT class.name FROM placement_resource_class AS class
+                WHERE class.id = given.resource_class_id
+                  AND class.name IN ('MEMORY_MB', 'VCPU', 'PCPU') OFFSET 0) AS class ON true
+          JOIN LATERAL (
+               SELECT consumer.uuid::text AS vm FROM placement_consumer AS consumer
+                WHERE consumer.id = given.consumer_id OFFSET 0) AS consumer ON true
+         WHERE NOT EXISTS (
+                SELECT FROM capacity_reservation AS flight
+                 WHERE flight.kind = 'in_flight' AND flight.target_host_id = rooted.host_id
+                   AND flight.vm_uuid = consumer.vm OFFSET 0)
+           AND NOT EXISTS (
+                SELECT FROM capacity_reservationallocation AS vm
+                  JOIN LATERAL (
+                       SELECT FROM capacity_reservation AS slot
+                        WHERE slot.id = vm.reservation_id AND slot.kind = 'committed'
+                          AND slot.target_host_id IS NOT NULL
+                          AND rooted.host_id IN (slot.target_host_id, slot.confirmed_host_id)
+                       OFFSET 0) AS slot ON true
+                 WHERE vm.vm_uuid = consumer.vm AND vm.state = 'expected' OFFSET 0)
+         UNION ALL
+        SELECT rooted.host_id, vm.memory_bytes, vm.vcpus
+          FROM rooted
+          JOIN LATERAL (
+               SELECT slot.id FROM capacity_reservation AS slot
+                WHERE slot.target_host_id = rooted.host_id AND slot.kind = 'committed'
+                  AND slot.confirmed_host_id = slot.target_host_id OFFSET 0) AS slot ON true
+          JOIN LATERAL (
+               SELECT vm.vm_uuid, vm.memory_bytes, vm.vcpus
+                 FROM capacity_reservationallocation AS vm
+                WHERE vm.reservation_id = slot.id AND vm.state = 'confirmed' OFFSET 0) AS vm
+            ON true
+         WHERE rooted.root_id IS NOT NULL
+           AND NOT EXISTS (
+                SELECT FROM placement_consumer AS consumer
+                  JOIN LATERAL (
+                       SELECT given.provider_id FROM placement_allocation AS given
+                        WHERE given.consumer_id = consumer.id OFFSET 0) AS given ON true
+                  JOIN LATERAL (
+                       SELECT FROM placement_provider AS part
+                        WHERE part.id = given.provider_id AND part.root_id = rooted.root_id
+                       OFFSET 0) AS part ON true
+                 WHERE consumer.uuid = hosts_provider_uuid('', vm.vm_uuid) OFFSET 0)
+         UNION ALL
+        SELECT rooted.host_id, vm.memory_bytes, vm.vcpus
+          FROM rooted
+          JOIN LATERAL (
+               SELECT vm.memory_bytes, vm.vcpus FROM hosts_instance AS vm
+                WHERE vm.host_id = rooted.host_id OFFSET 0) AS vm ON true
+         WHERE rooted.root_id IS NULL
+       ) AS held
+ GROUP BY held.host_id
+$$;

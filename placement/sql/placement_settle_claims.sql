@@ -1,0 +1,89 @@
+-- Settles in the ledger what this transaction wrote of consumers (ADR 0029), and counts what VMs
+-- take of the hosts concerned. Returns where it took room that is held for others, and the failover
+-- reservations that evacuated VMs use now, as rows without a host. Rows are found one by one by
+-- their keys (OFFSET 0 keeps it that way), whatever the server knows of the tables.
+CREATE OR REPLACE FUNCTION placement_settle_claims(p_consumers text[])
+RETURNS TABLE (
+    host_id bigint, resource text, taken bigint, effective bigint, before bigint,
+    failover_id bigint
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_changed bigint[];
+    v_pieces jsonb;
+    v_hosts bigint[];
+    v_before_memory_bytes bigint[];
+    v_before_vcpus bigint[];
+    v_used bigint[];
+    v_memory_bytes bigint[];
+    v_vcpus bigint[];
+BEGIN
+    SELECT array_agg(DISTINCT host.id) INTO v_changed
+      FROM (SELECT change.root_id FROM placement_change AS change
+             WHERE change.xid = pg_current_xact_id()::text::bigint OFFSET 0) AS change
+      JOIN LATERAL (
+           SELECT root.uuid FROM placement_provider AS root
+            WHERE root.id = change.root_id AND root.origin = 'host' OFFSET 0) AS root ON true
+      JOIN LATERAL (
+           SELECT host.id FROM hosts_host AS host
+            WHERE hosts_provider_uuid(host.provider_uuid, host.openstack_id) = root.uuid
+           OFFSET 0) AS host ON true;
+
+    SELECT coalesce(jsonb_agg(piece), '[]') INTO v_pieces FROM (
+        SELECT vm, project, host,
+               (coalesce(sum(used) FILTER (WHERE class = 'MEMORY_MB'), 0) * 1048576)::bigint
+                   AS memory_bytes,
+               coalesce(sum(used) FILTER (WHERE class IN ('VCPU', 'PCPU')), 0)::bigint AS vcpus,
+               jsonb_object_agg(class, used) AS classes
+          FROM (SELECT consumer.uuid::text AS vm, payer.external_id AS project, host.id AS host,
+                       class.name AS class, sum(given.used)::bigint AS used
+                  FROM (SELECT consumer.id, consumer.uuid, consumer.project_id
+                          FROM placement_consumer AS consumer
+                         WHERE consumer.uuid = ANY(p_consumers::uuid[]) OFFSET 0) AS consumer
+                  JOIN LATERAL (
+                       SELECT payer.external_id FROM placement_project AS payer
+                        WHERE payer.id = consumer.project_id OFFSET 0) AS payer ON true
+                  JOIN LATERAL (
+                       SELECT given.provider_id, given.resource_class_id, given.used
+                         FROM placement_allocation AS given
+                        WHERE given.consumer_id = consumer.id OFFSET 0) AS given ON true
+                  JOIN LATERAL (
+                       SELECT class.id, class.name FROM placement_resource_class AS class
+                        WHERE class.id = given.resource_class_id OFFSET 0) AS class ON true
+                  JOIN LATERAL (
+                       SELECT root.uuid FROM placement_provider AS part
+                         JOIN placement_provider AS root ON root.id = part.root_id
+                          AND root.origin = 'host'
+                        WHERE part.id = given.provider_id OFFSET 0) AS root ON true
+                  JOIN LATERAL (
+                       SELECT host.id FROM hosts_host AS host
+                        WHERE hosts_provider_uuid(host.provider_uuid, host.openstack_id) = root.uuid
+                       OFFSET 0) AS host ON true
+                 GROUP BY consumer.uuid, payer.external_id, host.id, class.name) AS held
+         GROUP BY vm, project, host) AS piece;
+
+    SELECT array_agg(one.host_id) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.memory_bytes) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.vcpus) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.failover_id) FILTER (WHERE one.failover_id IS NOT NULL)
+      INTO v_hosts, v_before_memory_bytes, v_before_vcpus, v_used
+      FROM capacity_settle_claims(p_consumers, coalesce(v_changed, '{}'), v_pieces) AS one;
+    IF v_hosts IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, unnest(v_used);
+
+    SELECT array_agg(coalesce(vms.memory_bytes, 0) ORDER BY one.place),
+           array_agg(coalesce(vms.vcpus, 0) ORDER BY one.place)
+      INTO v_memory_bytes, v_vcpus
+      FROM unnest(v_hosts) WITH ORDINALITY AS one (host_id, place)
+      LEFT JOIN placement_allocated(v_hosts) AS vms ON vms.host_id = one.host_id;
+    RETURN QUERY
+    SELECT eaten.host_id, eaten.resource, eaten.taken, eaten.effective, eaten.before, NULL::bigint
+      FROM capacity_count_claimed(v_hosts, v_memory_bytes, v_vcpus, v_before_memory_bytes,
+                                  v_before_vcpus) AS eaten;
+END
+$$;
