@@ -150,7 +150,7 @@ def test_workers_that_die_leave_whole_claims_and_no_holds() -> None:
         if Consumer.objects.exists():
             break
         number += 1
-    assert number > 3
+    assert number > 1  # the claim is one statement
     assert_claims_are_the_ledger()
 
 
