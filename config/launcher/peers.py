@@ -101,7 +101,7 @@ def start_reference(
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = reference_config(database_url)
-    (directory / "core.conf").write_text(config, encoding="utf-8")
+    (directory / "placement.conf").write_text(config, encoding="utf-8")
     sync = [str(peer.directory / "bin" / "placement-manage"), "--config-dir", str(directory)]
     env = {**environ, "OS_PLACEMENT_CONFIG_DIR": str(directory), "PYTHONWARNINGS": "ignore"}
     subprocess.run([*sync, "db", "sync"], env=env, cwd=directory, check=True, capture_output=True)
