@@ -230,8 +230,10 @@ def _write(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
         try:
             row = _attempted(write, lambda: _alone(write, settles=follows))
         except _TakesHeldRoom as error:
-            if error.eaten is not None and not _may_have_held(write.request):
-                raise held_for_others(error.eaten) from None
+            if error.eaten is not None:
+                if not _may_have_held(write.request):
+                    raise held_for_others(error.eaten) from None
+                return _attempted(write, lambda: _settled(write, compares=True))
         else:
             if follows:
                 metrics.SETTLED_CLAIMS.inc()

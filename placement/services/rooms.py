@@ -17,27 +17,11 @@ from core.prepared import run
 from placement.domain.errors import Conflict
 from placement.selectors.allocated import HOST_ROOT, NAME
 
-#: What consumers hold on hosts, by class.
-HELD_BY_CLASS: Final = f"""
-SELECT consumer.uuid::text AS vm, payer.external_id AS project, host.id AS host,
-       class.name AS class, sum(given.used)::bigint AS used
-  FROM placement_consumer AS consumer
-  JOIN placement_project AS payer ON payer.id = consumer.project_id
-  JOIN placement_allocation AS given ON given.consumer_id = consumer.id
-  JOIN placement_resource_class AS class ON class.id = given.resource_class_id
-  JOIN placement_provider AS part ON part.id = given.provider_id
-  JOIN placement_provider AS root ON root.id = part.root_id
-  JOIN hosts_host AS host ON {HOST_ROOT}
- WHERE consumer.uuid = ANY(%(consumers)s::text[]::uuid[])
- GROUP BY consumer.id, payer.id, host.id, class.id
-"""  # noqa: S608 - constants only
-MEMORY_BYTES: Final = "coalesce(sum(used) FILTER (WHERE class = 'MEMORY_MB'), 0) * 1048576"
-VCPUS: Final = "coalesce(sum(used) FILTER (WHERE class IN ('VCPU', 'PCPU')), 0)"
 SETTLE: Final = "SELECT * FROM placement_settle_claims(%(consumers)s::text[])"
-ON_HOSTS: Final = f"""
-SELECT host, ({MEMORY_BYTES})::bigint, ({VCPUS})::bigint
-  FROM ({HELD_BY_CLASS}) AS held GROUP BY host
-"""  # noqa: S608 - constants only
+ON_HOSTS: Final = """
+SELECT host, sum(memory_bytes)::bigint, sum(vcpus)::bigint
+  FROM placement_claimed(%(consumers)s::text[]) GROUP BY host
+"""
 PROVIDER_OF: Final = f"""
 SELECT root.uuid::text FROM hosts_host AS host
   JOIN placement_provider AS root ON {HOST_ROOT} WHERE host.id = %(host_id)s

@@ -127,6 +127,7 @@ def cloud(settings: Any) -> Cloud:
     "capacity_count_claimed",
     "placement_settle_claims",
     "placement_settled",
+    "placement_claimed",
 )
 def test_the_owner_lands_in_its_slot_and_a_stranger_is_refused_there(cloud: Cloud) -> None:
     stranger, vm = uuid(), uuid()
