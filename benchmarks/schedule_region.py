@@ -7,7 +7,8 @@ from django.db import connection, transaction
 from benchmarks.bench_region import empty_database
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.nova.pipelines import ensure_shipped_pipelines
-from commitments.models import Commitment, CommitmentState, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment
 from scheduling.resources import GIB
 
 VMS_PER_HOST = 20
@@ -139,7 +140,7 @@ def fill_schedule_region(hosts: int, *, reservations: int) -> None:
                 requested_amount=SLOT_GIB * GIB * SLOTS_PER_COMMITMENT,
                 zone=f"az-{number % ZONES}",
                 project_id=f"project-{number % PROJECTS}",
-                state=CommitmentState.CONFIRMED,
+                state=CommitmentStatus.CONFIRMED,
             )
             for number in range(parameters["slots"] // SLOTS_PER_COMMITMENT + 1)
         )

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from capacity.hooks import ReleasedReservation, ZonePosition
-from commitments.models import CommitmentState, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.services.nudges import nudge_outdated_of_groups, nudge_owners
 from core.changes import changed_rows, has_deletions
 from journal.clock import database_now
@@ -48,7 +48,7 @@ class CommittedMemory:
             "unit_bytes": [unit_bytes[group] for group in groups],
             "zone": zone,
             "memory": ResourceType.MEMORY.value,
-            "states": [CommitmentState.CONFIRMED.value, CommitmentState.GUARANTEED.value],
+            "states": [CommitmentStatus.CONFIRMED.value, CommitmentStatus.GUARANTEED.value],
         }
         return dict(fetch_rows(COMMITTED_SLOTS, parameters))
 

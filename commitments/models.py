@@ -8,29 +8,14 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Mod, Now
 from django.db.models.lookups import Exact
 
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from journal.models import CurrentTransactionID, FollowedModel, TouchedField, TrackedModel
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import MIB
 
+STATUSES = [(status.value, status.value) for status in CommitmentStatus]
+RESOURCE_TYPES = [(kind.value, kind.value) for kind in ResourceType]
 UUID_REGEX = r"^[a-zA-Z0-9-]{6,40}$"
-
-
-class CommitmentState(models.TextChoices):
-    """The six Limes states (spec commitments, 1.2)."""
-
-    PLANNED = "planned", "planned"
-    PENDING = "pending", "pending"
-    GUARANTEED = "guaranteed", "guaranteed"
-    CONFIRMED = "confirmed", "confirmed"
-    SUPERSEDED = "superseded", "superseded"
-    EXPIRED = "expired", "expired"
-
-
-class ResourceType(models.TextChoices):
-    """What is committed (spec commitments, 1.3)."""
-
-    MEMORY = "memory", "memory"
-    CORES = "cores", "cores"
 
 
 class Condition(models.TextChoices):
@@ -58,7 +43,7 @@ class Commitment(FollowedModel):
     )
     scheduling_domain = models.CharField(max_length=16, default="nova")
     flavor_group_name = models.CharField(max_length=255)
-    resource_type = models.CharField(max_length=16, choices=ResourceType.choices)
+    resource_type = models.CharField(max_length=16, choices=RESOURCE_TYPES)
     requested_amount = models.BigIntegerField(help_text="bytes of memory, or vCPUs")
     zone = models.CharField(max_length=255)
     project_id = models.CharField(max_length=64, db_index=True)
@@ -67,7 +52,7 @@ class Commitment(FollowedModel):
     end_time = models.DateTimeField(null=True, blank=True)
     confirm_by = models.DateTimeField(null=True, blank=True)
     confirmed_at = models.DateTimeField(null=True, blank=True)
-    state = models.CharField(max_length=16, choices=CommitmentState.choices)
+    state = models.CharField(max_length=16, choices=STATUSES)
     allow_rejection = models.BooleanField(default=False)
 
     generation = models.BigIntegerField(default=1)
@@ -136,11 +121,11 @@ class Commitment(FollowedModel):
                 name="commitments_commitment_uuid_valid",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=CommitmentState.values),
+                condition=Q(state__in=[status for status, _ in STATUSES]),
                 name="commitments_commitment_state_known",
             ),
             models.CheckConstraint(
-                condition=Q(resource_type__in=ResourceType.values),
+                condition=Q(resource_type__in=[kind for kind, _ in RESOURCE_TYPES]),
                 name="commitments_commitment_resource_type_known",
             ),
             models.CheckConstraint(
@@ -148,7 +133,7 @@ class Commitment(FollowedModel):
                 name="commitments_commitment_amount_not_negative",
             ),
             models.CheckConstraint(
-                condition=~Q(resource_type=ResourceType.MEMORY)
+                condition=~Q(resource_type=ResourceType.MEMORY.value)
                 | Q(Exact(Mod(F("requested_amount"), Value(MIB)), Value(0))),
                 name="commitments_commitment_memory_whole_mib",
             ),
@@ -207,7 +192,7 @@ class InstanceAssignment(TrackedModel):
 
     commitment = models.ForeignKey(Commitment, on_delete=models.CASCADE, related_name="assignments")
     vm_uuid = models.CharField(max_length=64)
-    resource_type = models.CharField(max_length=16, choices=ResourceType.choices)
+    resource_type = models.CharField(max_length=16, choices=RESOURCE_TYPES)
     position = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -230,7 +215,7 @@ class AssignmentPeriod(models.Model):
     """
 
     vm_uuid = models.CharField(max_length=64)
-    resource_type = models.CharField(max_length=16, choices=ResourceType.choices)
+    resource_type = models.CharField(max_length=16, choices=RESOURCE_TYPES)
     commitment_uuid = models.CharField(max_length=40)
     project_id = models.CharField(max_length=64)
     valid_from = models.DateTimeField()

@@ -16,17 +16,12 @@ from django.db.models.functions import Greatest
 from django.http import HttpRequest
 
 from capacity.models import FlavorGroup, FlavorGroupSnapshot, GroupCapacity, HostCapacity
-from commitments.models import Commitment, CommitmentState, ResourceType, SyncRun
+from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
+from commitments.models import Commitment, SyncRun
 from console.base import PageData, badge, list_url, may_view, row_url
 from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
-from console.commitments.presentation import (
-    LIVE_STATES,
-    amount_text,
-    condition_title,
-    condition_tone,
-    why_text,
-)
+from console.commitments.presentation import amount_text, condition_title, condition_tone, why_text
 from console.hosts.columns import READY_HOST, with_project_name
 from core.text import (
     NOTHING,
@@ -143,7 +138,7 @@ def _snapshot_line(now: datetime) -> PageData:
 
 def unfulfilled_filter(now: datetime) -> Q:
     """Return the condition of live commitments that are not accepted."""
-    live = Q(state__in=LIVE_STATES) & (Q(end_time__isnull=True) | Q(end_time__gt=now))
+    live = Q(state__in=LIVE_STATUSES) & (Q(end_time__isnull=True) | Q(end_time__gt=now))
     return live & (Q(ready_status__isnull=True) | Q(ready_status=False))
 
 
@@ -173,14 +168,14 @@ def _states() -> tuple[tuple[PageData, ...], int]:
     longest = max((entry["count"] for entry in by_state.values()), default=0)
     lines = []
     open_total = 0
-    for state in CommitmentState:
+    for state in CommitmentStatus:
         entry = by_state.get(state, {"count": 0, "accepted": 0})
-        is_live = state in LIVE_STATES
+        is_live = state in LIVE_STATUSES
         open_count = entry["count"] - entry["accepted"] if is_live else 0
         open_total += open_count
         lines.append(
             PageData(
-                state=state.label,
+                state=state.value,
                 url=list_url("commitments.commitment", state__exact=state.value),
                 count=count_text(entry["count"]),
                 accepted=count_text(entry["accepted"]) if is_live else NOTHING,
@@ -201,7 +196,7 @@ def _states() -> tuple[tuple[PageData, ...], int]:
                         ),
                     ],
                     capacity_units=longest,
-                    title=f"{state.label}: {entry['count']}",
+                    title=f"{state.value}: {entry['count']}",
                 ),
             )
         )
@@ -278,14 +273,14 @@ def _promised_memory(now: datetime) -> dict[tuple[str, str], int]:
     """
     amount = Case(
         When(accepted_amount__isnull=False, then=F("accepted_amount")),
-        When(state=CommitmentState.PENDING, then=0),
+        When(state=CommitmentStatus.PENDING, then=0),
         default=F("requested_amount"),
     )
     sums = (
         Commitment.objects.filter(
             Q(end_time__isnull=True) | Q(end_time__gt=now),
             resource_type=ResourceType.MEMORY,
-            state__in=LIVE_STATES,
+            state__in=LIVE_STATUSES,
         )
         .order_by()
         .values_list("flavor_group_name", "zone")

@@ -28,14 +28,8 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from commitments.models import (
-    Commitment,
-    CommitmentEvent,
-    CommitmentState,
-    Condition,
-    InstanceAssignment,
-    ResourceType,
-)
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment, CommitmentEvent, Condition, InstanceAssignment
 from hosts.models import Domain, Flavor, Host, HostState, HostStatus, Instance, Project
 from scheduling.resources import GIB, MIB, ResourceVector
 
@@ -237,7 +231,7 @@ def make_commitment(
     group: FlavorGroup | str = "hana_1",
     project_id: str = DEFAULT_PROJECT_ID,
     resource_type: str = ResourceType.MEMORY,
-    state: str = CommitmentState.CONFIRMED,
+    state: str = CommitmentStatus.CONFIRMED,
     is_accepted: bool | None = None,
     **fields: Any,
 ) -> Commitment:
@@ -258,7 +252,7 @@ def make_commitment(
     if requested_amount is None:
         requested_amount = (16 if amount_gib is None else amount_gib) * GIB
     accepted = (
-        state in {CommitmentState.CONFIRMED, CommitmentState.GUARANTEED}
+        state in {CommitmentStatus.CONFIRMED, CommitmentStatus.GUARANTEED}
         if is_accepted is None
         else is_accepted
     )

@@ -12,7 +12,8 @@ from django.utils import timezone
 from capacity.ledger.vms import Booking, expect_in_slots
 from capacity.models import HostCapacity, Reservation
 from capacity.nova import in_flight
-from commitments.models import Commitment, Condition, ResourceType
+from commitments.domain.statuses import ResourceType
+from commitments.models import Commitment, Condition
 from scheduling.resources import ResourceVector
 
 KINDS = ("committed", "failover", "in_flight")

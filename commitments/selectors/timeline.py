@@ -25,8 +25,6 @@ from commitments.models import Commitment
 from hosts.models import Instance, PlannedHostChange, PlannedHostEdit
 from scheduling.intents import Intent
 
-LIVE_STATES = [status.value for status in LIVE_STATUSES]
-
 
 @dataclass(frozen=True, slots=True)
 class _Release:
@@ -46,7 +44,7 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
         outside: Uuids of commitments whose end does not count: those that are being decided.
     """
     slots = Reservation.objects.filter(
-        commitment__zone=zone, commitment__state__in=LIVE_STATES, commitment__end_time__gt=now
+        commitment__zone=zone, commitment__state__in=LIVE_STATUSES, commitment__end_time__gt=now
     ).exclude(commitment__commitment_uuid__in=outside)
     moving = slots.filter(confirmed_host__isnull=False).exclude(confirmed_host=F("target_host"))
     releases = sorted(
@@ -56,7 +54,7 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
     cores = list(
         Commitment.objects.filter(
             zone=zone,
-            state__in=LIVE_STATES,
+            state__in=LIVE_STATUSES,
             end_time__gt=now,
             resource_type=ResourceType.CORES,
             accepted_amount__gt=0,

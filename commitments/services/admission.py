@@ -35,9 +35,9 @@ from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.renewal import are_up_to_date
 from commitments.domain.slot_room import SlotRoom
-from commitments.domain.statuses import UNFINISHED_STATUSES
+from commitments.domain.statuses import UNFINISHED_STATUSES, CommitmentStatus, ResourceType
 from commitments.metrics.slots import SLOT_RENEWALS
-from commitments.models import Commitment, CommitmentState, ResourceType
+from commitments.models import Commitment
 from commitments.selectors.payg import payg_candidates
 from scheduling.resources import ResourceVector
 
@@ -169,8 +169,8 @@ def _held_cores(
     lasts = Q(end_time__isnull=True) | Q(end_time__gt=now)
     unfinished = Q(state__in=[state.value for state in UNFINISHED_STATUSES])
     holds = Q(accepted_amount__isnull=False)
-    begins = Q(state=CommitmentState.PENDING) | Q(
-        state=CommitmentState.PLANNED, confirm_by__lte=now
+    begins = Q(state=CommitmentStatus.PENDING) | Q(
+        state=CommitmentStatus.PLANNED, confirm_by__lte=now
     )
     held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for group, zone, project_id, held_vcpus, left_vcpus, awaited_vcpus in (

@@ -17,14 +17,12 @@ from django.db.models import Q
 
 from commitments.domain.admission import CommitmentTarget
 from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus
-from commitments.models import Commitment, CommitmentState, Condition
-
-FINAL_STATES = frozenset(status.value for status in FINAL_STATUSES)
+from commitments.models import Commitment, Condition
 
 
 def has_expired(row: Commitment, now: datetime) -> bool:
     """Return whether a commitment holds nothing any more from now on."""
-    return row.state in FINAL_STATES or (row.end_time is not None and row.end_time <= now)
+    return row.state in FINAL_STATUSES or (row.end_time is not None and row.end_time <= now)
 
 
 def family_of(rows: Sequence[Commitment], now: datetime) -> list[Commitment]:
@@ -44,8 +42,10 @@ def family_of(rows: Sequence[Commitment], now: datetime) -> list[Commitment]:
     places = {_place(row) for row in rows if has_expired(row, now)}
     if not places:
         return []
-    ends = Q(state__in=FINAL_STATES) | Q(end_time__lte=now)
-    waits = Q(state=CommitmentState.PENDING) | Q(state=CommitmentState.PLANNED, confirm_by__lte=now)
+    ends = Q(state__in=FINAL_STATUSES) | Q(end_time__lte=now)
+    waits = Q(state=CommitmentStatus.PENDING) | Q(
+        state=CommitmentStatus.PLANNED, confirm_by__lte=now
+    )
     family = (
         Commitment.objects.filter(
             (ends & Q(next_reconcile_at__lte=now))
@@ -96,7 +96,7 @@ def others_than_heirs(rows: Sequence[Commitment], now: datetime) -> list[Commitm
     return [
         row
         for row in rows
-        if row.state != CommitmentState.CONFIRMED
+        if row.state != CommitmentStatus.CONFIRMED
         and not has_expired(row, now)
         and _place(row) not in places
     ]

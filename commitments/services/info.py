@@ -35,7 +35,8 @@ from commitments.domain.service_info import (
     ram_unit_warning,
     resource_terms,
 )
-from commitments.models import CommitmentState, PublishedServiceInfo, ServiceInfoVersion
+from commitments.domain.statuses import UNFINISHED_STATUSES
+from commitments.models import PublishedServiceInfo, ServiceInfoVersion
 from journal.clock import database_now
 from journal.errors import HeadroomError, NotReady
 from journal.statements import fetch_row
@@ -48,12 +49,6 @@ NO_CONTENT_CHANGE = -1
 EXPIRY_GRACE = timedelta(hours=1)
 # Limes reads the ServiceInfo now and then; until then it plans with the version before.
 ACCEPTED_FOR = timedelta(hours=24)
-UNFINISHED_STATES = (
-    CommitmentState.PLANNED,
-    CommitmentState.PENDING,
-    CommitmentState.GUARANTEED,
-    CommitmentState.CONFIRMED,
-)
 STORED_VERSION = """
 SELECT stored.content_hash, stored.version,
        EXISTS (SELECT FROM commitments_publishedserviceinfo AS published
@@ -226,7 +221,7 @@ def _read_stored() -> _Stored:
     row = fetch_row(
         STORED_VERSION,
         {
-            "unfinished": [state.value for state in UNFINISHED_STATES],
+            "unfinished": [status.value for status in UNFINISHED_STATUSES],
             "ended_before": database_now() - EXPIRY_GRACE,
         },
     )

@@ -31,25 +31,14 @@ from commitments.domain.state import (
     CommitmentRecord,
     from_committed_resource,
 )
+from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus, ResourceType
 from commitments.metrics.slots import REPAIR_SET_ASIDE
-from commitments.models import (
-    Commitment,
-    CommitmentEvent,
-    CommitmentState,
-    Condition,
-    ResourceType,
-)
+from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services.admission import plan_renewing, read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
-from commitments.services.heirs import (
-    FINAL_STATES,
-    family_of,
-    has_expired,
-    others_than_heirs,
-    with_inheritance,
-)
+from commitments.services.heirs import family_of, has_expired, others_than_heirs, with_inheritance
 from commitments.services.nudges import nudge_misdated
 from commitments.services.rollback import may_be_rejected, plan_rejectable
 from commitments.services.rows import (
@@ -201,12 +190,12 @@ def _parts(due: Sequence[Commitment], alone: Collection[int], now: datetime) -> 
     """
     together = [row for row in due if row.pk not in alone]
     lonely = sorted((row for row in due if row.pk in alone), key=lambda row: row.pk)
-    promised = [row for row in lonely if row.state == CommitmentState.CONFIRMED]
+    promised = [row for row in lonely if row.state == CommitmentStatus.CONFIRMED]
     later = {row.pk for row in others_than_heirs(together, now)} if promised else set()
     yield from filter(None, [[row.pk for row in together if row.pk not in later]])
     yield from ([row.pk] for row in promised)
     yield from filter(None, [[row.pk for row in together if row.pk in later]])
-    yield from ([row.pk] for row in lonely if row.state != CommitmentState.CONFIRMED)
+    yield from ([row.pk] for row in lonely if row.state != CommitmentStatus.CONFIRMED)
 
 
 def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
@@ -288,8 +277,8 @@ def _in_turn(rows: QuerySet[Commitment], now: datetime) -> QuerySet[Commitment]:
 
     A confirmed commitment that lost its host stands before all that only wait for room.
     """
-    ends = Q(state__in=FINAL_STATES) | Q(end_time__lte=now)
-    turn = Case(When(ends, then=0), When(state=CommitmentState.CONFIRMED, then=1), default=2)
+    ends = Q(state__in=FINAL_STATUSES) | Q(end_time__lte=now)
+    turn = Case(When(ends, then=0), When(state=CommitmentStatus.CONFIRMED, then=1), default=2)
     return rows.filter(next_reconcile_at__lte=now).order_by(turn, "next_reconcile_at", "pk")
 
 

@@ -20,8 +20,9 @@ from capacity.models import (
     ReservationKind,
 )
 from commitments.domain.children import ChildView, children_status
+from commitments.domain.statuses import ResourceType
 from commitments.domain.story import Happening, Period, periods
-from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, ResourceType
+from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from console.base import TONE_ICONS, PageData, list_url, row_url, time_tag
 from console.capacity.page_data import (
     OTHERS_LEGEND,

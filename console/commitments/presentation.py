@@ -10,12 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from commitments.domain.durations import Term, parse_term
-from commitments.models import Commitment, CommitmentState, Condition, ResourceType
+from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
+from commitments.models import Commitment, Condition
 from core.text import NOTHING, count_text, memory_text, moment_text, time_text
 
-LIVE_STATES = frozenset(
-    {CommitmentState.PENDING, CommitmentState.GUARANTEED, CommitmentState.CONFIRMED}
-)
 TONE_OF_CONDITION = {
     Condition.ACCEPTED: "ok",
     Condition.PLANNED: "idle",
@@ -119,7 +117,7 @@ def why_text(row: Commitment, now: datetime) -> str:
     Returns:
         One to three sentences.
     """
-    if row.state not in LIVE_STATES or is_ended(row, now):
+    if row.state not in LIVE_STATUSES or is_ended(row, now):
         return _inactive_text(row, now)
     amount = amount_text(row.resource_type, row.requested_amount)
     place = f"{row.flavor_group_name} in {row.zone}"
@@ -140,11 +138,11 @@ def why_text(row: Commitment, now: datetime) -> str:
 
 
 def _inactive_text(row: Commitment, now: datetime) -> str:
-    if row.state == CommitmentState.PLANNED and not is_ended(row, now):
+    if row.state == CommitmentStatus.PLANNED and not is_ended(row, now):
         starts = row.confirm_by or row.start_time
         when = f" It is to start at {time_text(starts, now)}." if starts else ""
         return "Limes has this commitment planned: nothing is held until Limes moves it on." + when
-    if row.state == CommitmentState.SUPERSEDED:
+    if row.state == CommitmentStatus.SUPERSEDED:
         return "Another commitment took its place. Whatever it held has been released."
     ended = f" at {time_text(row.end_time, now)}" if row.end_time else ""
     return f"Its term ended{ended}. Whatever it held has been released."

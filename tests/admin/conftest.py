@@ -10,8 +10,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from capacity.models import FlavorGroupRule, ReservationKind
+from commitments.domain.statuses import CommitmentStatus
 from commitments.models import (
-    CommitmentState,
     CompactionRun,
     Condition,
     ServiceInfoVersion,
@@ -73,7 +73,7 @@ def grow_region(count: int) -> None:
         factories.make_assignment(commitment, vm)
         factories.make_event(commitment, after=commitment.accepted_spec, explanation=DECISION)
         factories.make_commitment(
-            state=CommitmentState.PENDING,
+            state=CommitmentStatus.PENDING,
             ready_status=False,
             ready_reason=Condition.RESERVING,
             ready_message="no host has room",
@@ -168,7 +168,7 @@ def region(db: None) -> None:
     factories.make_reservation(host, kind=ReservationKind.FAILOVER)
     PlannedHostChange.objects.create(edit="drain", at=timezone.now(), host=host)
     factories.make_vm("unplaced", None, status="ERROR")
-    for state in CommitmentState.values:
+    for state in list(CommitmentStatus):
         factories.make_commitment(state=state, is_accepted=False)
     Region.objects.create(name="test")
     ServiceInfoVersion.objects.create(content_hash="x", version=3)

@@ -21,7 +21,8 @@ from capacity.models import (
     Reservation,
     ReservationKind,
 )
-from commitments.models import AssignmentPeriod, Commitment, CommitmentState, Condition
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import AssignmentPeriod, Commitment, Condition
 from console.base import CappedPaginator
 from failover.models import FailoverDecision, FailoverPolicy
 from hosts.models import Host, Instance, PlannedHostChange
@@ -202,7 +203,7 @@ def test_the_dashboard_puts_unfulfilled_commitments_first(
     factories.make_host("h1", zone="az-a", memory_gib=64)
     factories.make_commitment()
     waiting = factories.make_commitment(
-        state=CommitmentState.PENDING,
+        state=CommitmentStatus.PENDING,
         ready_status=False,
         ready_reason=Condition.RESERVING,
         ready_message="largest free room: 2 GiB",
@@ -299,9 +300,9 @@ def test_the_dashboard_counts_pending_alike_in_committed_and_reserved(
     host = factories.make_host("h1", memory_gib=64)
     for number, (state, is_accepted) in enumerate(
         [
-            (CommitmentState.CONFIRMED, True),
-            (CommitmentState.PENDING, True),
-            (CommitmentState.PENDING, False),
+            (CommitmentStatus.CONFIRMED, True),
+            (CommitmentStatus.PENDING, True),
+            (CommitmentStatus.PENDING, False),
         ]
     ):
         row = factories.make_commitment(

@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings
 from commitments.domain.conformance import check_info
-from commitments.models import CommitmentState, ServiceInfoVersion
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import ServiceInfoVersion
 from commitments.services import info as info_service
 from commitments.services.info import current_service_info
 from hosts.models import Flavor
@@ -164,12 +165,12 @@ def test_retired_group_without_commitments_disappears(liquid: LiquidClient) -> N
 @pytest.mark.parametrize(
     ("state", "is_declared"),
     [
-        (CommitmentState.PLANNED, True),
-        (CommitmentState.PENDING, True),
-        (CommitmentState.GUARANTEED, True),
-        (CommitmentState.CONFIRMED, True),
-        (CommitmentState.SUPERSEDED, False),
-        (CommitmentState.EXPIRED, False),
+        (CommitmentStatus.PLANNED, True),
+        (CommitmentStatus.PENDING, True),
+        (CommitmentStatus.GUARANTEED, True),
+        (CommitmentStatus.CONFIRMED, True),
+        (CommitmentStatus.SUPERSEDED, False),
+        (CommitmentStatus.EXPIRED, False),
     ],
 )
 def test_retired_group_stays_with_its_flags_while_commitments_live(

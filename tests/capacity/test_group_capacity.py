@@ -20,7 +20,7 @@ from capacity.models import (
     FlavorGroupSnapshot,
     GroupCapacity,
 )
-from commitments.models import CommitmentState, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from hosts.models import Flavor, Host, HostState, HostStatus, Maintenance
 from journal.errors import NotReady
 from scheduling.resources import GIB
@@ -240,8 +240,8 @@ def test_committed_slots_count_accepted_else_requested_memory_of_live_commitment
     accepted = make_commitment(amount_gib=80)
     accepted.accepted_amount = 8 * GIB
     accepted.save()
-    make_commitment(amount_gib=4, state=CommitmentState.GUARANTEED, is_accepted=False)
-    make_commitment(amount_gib=16, state=CommitmentState.PLANNED)
+    make_commitment(amount_gib=4, state=CommitmentStatus.GUARANTEED, is_accepted=False)
+    make_commitment(amount_gib=16, state=CommitmentStatus.PLANNED)
     make_commitment(requested_amount=16, resource_type=ResourceType.CORES)
     make_commitment(amount_gib=16, zone="az-b")
     make_commitment(amount_gib=7, group="other")

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from capacity.models import Reservation
-from commitments.models import Commitment, ResourceType
+from commitments.domain.statuses import ResourceType
+from commitments.models import Commitment
 from commitments.services.repair import RepairReport, repair_due_commitments
 from journal.actors import task_actor
 from scheduling.resources import GIB

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from capacity.host_table import reset_host_table
 from commitments.domain.changeset import CommitmentChange
-from commitments.models import Commitment, CommitmentState
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import Commitment
 from tests.commitments.change_requests import CORES, NOW, change, decide
 from tests.commitments.due_rows import repair
 from tests.factories import make_group, make_host
@@ -70,7 +71,7 @@ def test_a_renewal_keeps_the_cores_between_the_old_end_and_its_confirmation() ->
     sell_and_renew()
     repair(END)
     assert (held(OLD), held(NEW), held(RIVAL)) == (0, VCPUS, 0)
-    assert Commitment.objects.get(commitment_uuid=NEW).state == CommitmentState.PLANNED
+    assert Commitment.objects.get(commitment_uuid=NEW).state == CommitmentStatus.PLANNED
     repair(END + timedelta(minutes=10))
     assert (held(NEW), held(RIVAL)) == (VCPUS, 0)
     refused = ask("gamma", change(LATE, 1, expires_at=FAR), now=LATER)

@@ -11,7 +11,8 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from capacity.models import FlavorGroup, HostCapacity, Reservation, ReservationAllocation
-from commitments.models import Commitment, CommitmentEvent, ResourceType
+from commitments.domain.statuses import ResourceType
+from commitments.models import Commitment, CommitmentEvent
 from commitments.services.repair import RepairReport
 from hosts.models import Host, Instance
 from scheduling.resources import GIB

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from commitments.models import Commitment, CommitmentState, Condition, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment, Condition
 from console.commitments.presentation import (
     change_lines,
     condition_tone,
@@ -25,7 +26,7 @@ def commitment(**fields: Any) -> Commitment:
         "zone": "az-a",
         "resource_type": ResourceType.MEMORY,
         "requested_amount": 16 * GIB,
-        "state": CommitmentState.PENDING,
+        "state": CommitmentStatus.PENDING,
     }
     return Commitment(**{**defaults, **fields})
 

@@ -9,7 +9,8 @@ import pytest
 
 from capacity.models import FlavorGroupSnapshot
 from capacity.nova.scheduling import run_scheduling
-from commitments.models import Commitment, ResourceType
+from commitments.domain.statuses import ResourceType
+from commitments.models import Commitment
 from commitments.services.quota_usage import reconcile_full
 from hosts.models import Host, Instance
 from journal.actors import Actor

@@ -16,7 +16,8 @@ from capacity.ledger.vms import Booking
 from capacity.models import FlavorGroup, HostCapacity, Reservation
 from commitments.domain.admission import AdmissionPlan
 from commitments.domain.renewal import outdated_slots
-from commitments.models import Commitment, CommitmentEvent, ResourceType
+from commitments.domain.statuses import ResourceType
+from commitments.models import Commitment, CommitmentEvent
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services import repair as repair_service
 from commitments.services.admission import plan_renewing, read_slots

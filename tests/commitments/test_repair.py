@@ -8,7 +8,8 @@ from django.db import connections, transaction
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import LockSpace, take_lock, zone_lock
 from capacity.models import FlavorGroup, HostCapacity, Reservation
-from commitments.models import Commitment, CommitmentEvent, CommitmentState, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment, CommitmentEvent
 from commitments.services.repair import RepairReport, count_due_commitments, repair_due_commitments
 from commitments.tasks import dispatch_due
 from hosts.models import Flavor
@@ -104,7 +105,7 @@ class TestRepair:
         assert HostCapacity.objects.get().committed_memory_bytes == 0
 
     def test_planned_commitment_holds_nothing(self) -> None:
-        due(A, 4, CommitmentState.PLANNED)
+        due(A, 4, CommitmentStatus.PLANNED)
         assert repair() == RepairReport(other=1)
         assert Commitment.objects.get().ready_reason == "Planned"
 

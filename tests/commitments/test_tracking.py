@@ -15,7 +15,7 @@ from capacity.models import (
     SchedulingDecision,
 )
 from capacity.nova.scheduling import SchedulingResult, run_scheduling
-from commitments.models import CommitmentState, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from journal.actors import Actor
 from scheduling.intents import Intent
 from scheduling.request import CallOptions, PlacementRequest
@@ -170,7 +170,7 @@ def test_a_placement_without_a_slot_writes_nothing(case: str, outcome: str) -> N
     make_group()
     host = make_host("h1")
     cases: dict[str, dict[str, Any]] = {
-        "commitment pending": {"state": CommitmentState.PENDING},
+        "commitment pending": {"state": CommitmentStatus.PENDING},
         "commitment used up": {"used_memory_bytes": 16 * GIB},
         "commitment of cores": {"resource_type": ResourceType.CORES, "requested_amount": 4},
         "commitment of another zone": {"zone": "az-b"},
@@ -289,7 +289,7 @@ def test_a_vm_without_in_flight_rows_is_booked_too() -> None:
 def test_a_refusal_tells_why_the_commitment_did_not_help(case: str, outcome: str) -> None:
     make_group()
     host = make_host("h1", memory_gib=16)
-    state = CommitmentState.PENDING if case == "pending only" else CommitmentState.CONFIRMED
+    state = CommitmentStatus.PENDING if case == "pending only" else CommitmentStatus.CONFIRMED
     used = 16 * GIB if case == "used up" else 0
     if case != "no commitment":
         commitment = make_commitment(state=state, used_memory_bytes=used)

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from capacity.host_table import reset_host_table
-from commitments.models import Commitment, CommitmentState
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import Commitment
 from tests.factories import (
     make_assignment,
     make_group,
@@ -74,7 +75,7 @@ def _specs() -> list[tuple[str, str, str, str]]:
     return [
         (PROJECTS[number % 2], resource, ZONES[number % 3 == 0], status)
         for resource in RESOURCES
-        for number, status in enumerate(CommitmentState.values)
+        for number, status in enumerate(list(CommitmentStatus))
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from commitments.models import CommitmentState
+from commitments.domain.statuses import CommitmentStatus
 from tests.fuzz.region import PROJECTS, RESOURCES, ZONES, body_of, commitment_uuid
 
 Entry = dict[str, Any]
@@ -20,7 +20,7 @@ ByProject = dict[str, dict[str, list[Entry]]]
 KNOWN_UUIDS = [commitment_uuid(number) for number in range(24)]
 FRESH_UUIDS = [f"f7e5400d-{number:04d}" for number in range(6)]
 LIVE = ("planned", "pending", "guaranteed", "confirmed")
-STATUSES = (*CommitmentState.values, None)
+STATUSES = (*list(CommitmentStatus), None)
 TIMES = (
     "2036-01-01T00:00:00Z",
     "2027-06-30T23:59:59.999999999+05:30",

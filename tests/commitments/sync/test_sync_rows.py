@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from capacity.models import FlavorGroupSettings, Reservation
-from commitments.models import Commitment, CommitmentEvent, CommitmentState, Condition, SyncRun
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import Commitment, CommitmentEvent, Condition, SyncRun
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import sync_commitments
 from journal.models import AuditEntry, Outbox
@@ -283,9 +284,9 @@ def test_an_expired_row_outlives_its_slots_by_a_day(cloud: FakeCloud) -> None:
 @pytest.mark.parametrize(
     ("state", "is_deleted"),
     [
-        (CommitmentState.SUPERSEDED, True),
-        (CommitmentState.EXPIRED, True),
-        (CommitmentState.CONFIRMED, False),
+        (CommitmentStatus.SUPERSEDED, True),
+        (CommitmentStatus.EXPIRED, True),
+        (CommitmentStatus.CONFIRMED, False),
     ],
 )
 def test_a_row_without_an_end_is_forgotten_once_its_state_is_final(

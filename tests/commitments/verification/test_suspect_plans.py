@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from benchmarks.schedule_region import AGGREGATES, ALLOCATIONS, HOSTS, RESERVATIONS, TABLES, VMS
 from capacity.models import Reservation, ReservationKind
-from commitments.models import Commitment, CommitmentState, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.models import Commitment
 from commitments.selectors.slot_suspects import (
     Deadlines,
     WhatChanged,
@@ -75,7 +76,7 @@ def fill() -> None:
                 requested_amount=1 << 30,
                 zone=ZONE,
                 project_id="project-1",
-                state=CommitmentState.CONFIRMED,
+                state=CommitmentStatus.CONFIRMED,
             )
             for number in range(SLOT_COUNT // 10 + 1)
         )
