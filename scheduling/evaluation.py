@@ -13,6 +13,7 @@ from scheduling.decision import Candidate, ClosestHost, StepRemoval
 from scheduling.filters.base import ON_ERROR_SKIP, Filter
 from scheduling.filters.operators import is_operator
 from scheduling.free import FreeColumns, Rows
+from scheduling.host_names import HostWeights
 from scheduling.request import HYPERVISOR_TYPE_KEY, PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
@@ -391,9 +392,14 @@ class Evaluation:
     def _start_weights(self) -> FloatColumn:
         start: FloatColumn = np.zeros(len(self._table) + 1, dtype=np.float64)
         weights = self._request.weights
-        if weights and not self._pipeline.ignore_preselection and any(weights.values()):
-            given = np.fromiter(weights.values(), dtype=np.float64, count=len(weights))
-            start[self._table.rows_of(weights)] = given  # those without a row share the last place
+        if weights and not self._pipeline.ignore_preselection:
+            names: Collection[str] = weights
+            if isinstance(weights, HostWeights):
+                names, given = weights.names, weights.column
+            else:
+                given = np.fromiter(weights.values(), dtype=np.float64, count=len(weights))
+            if given.any():
+                start[self._table.rows_of(names)] = given  # those without share the last place
         start = start[:-1]
         return np.tanh(start) if self._pipeline.weighers else start
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -147,8 +147,8 @@ class PlacementRequest:
     resource_group: str = ""
     instance_group: InstanceGroup | None = None
     requested_destination: RequestedDestination | None = None
-    hosts: tuple[str, ...] | None = None
-    restrict_to_hosts: frozenset[str] | tuple[str, ...] | None = None
+    hosts: Sequence[str] | None = None
+    restrict_to_hosts: Collection[str] | None = None
     weights: Mapping[str, float] | None = None
     quota: QuotaFacts | None = None
 

@@ -30,6 +30,7 @@ from scheduling.columns import (
     text_hash,
     word_count,
 )
+from scheduling.host_names import HostNames, NameIndex
 from scheduling.instances import InstanceIndex
 from scheduling.reservations import NO_RESERVATIONS, ReservationIndex
 from scheduling.rows import HostAggregate, HostRow
@@ -262,18 +263,30 @@ class HostTable:
     def rows_of(self, names: Collection[str]) -> Int64Column:
         """Return int64[K], the row of each name in its place, -1 for a name without row.
 
-        Names in a tuple are looked up once, however many ask, and also when the next caller
-        brings the same ones.
+        Those of a tuple and of a call are looked up once, however many ask, and also when the next
+        caller brings the same ones.
         """
-        if isinstance(names, tuple):
-            known: tuple[tuple[str, ...], Int64Column] | None = self.slot_cache.get(_LAST_NAMES)
-            if known is not None and (known[0] is names or known[0] == names):
-                return known[1]
-        rows = map(self.row_of.get, names, repeat(-1))
-        found = np.fromiter(rows, dtype=np.int64, count=len(names))
-        if isinstance(names, tuple):
-            self.slot_cache[_LAST_NAMES] = (names, frozen(found))
+        if not isinstance(names, (tuple, HostNames)):
+            return self._looked_up(names)
+        known: tuple[Collection[str], Int64Column] | None = self.slot_cache.get(_LAST_NAMES)
+        if known is not None and (known[0] is names or known[0] == names):
+            return known[1]
+        found = self._found(names) if isinstance(names, HostNames) else self._looked_up(names)
+        self.slot_cache[_LAST_NAMES] = (names, frozen(found))
         return found
+
+    def _looked_up(self, names: Collection[str]) -> Int64Column:
+        rows = map(self.row_of.get, names, repeat(-1))
+        return np.fromiter(rows, dtype=np.int64, count=len(names))
+
+    def _found(self, names: HostNames) -> Int64Column:
+        index: NameIndex | None = self.slot_cache.get(_NAME_INDEX)
+        if index is None:
+            index = self.slot_cache[_NAME_INDEX] = NameIndex(self.names)
+        rows = index.rows_of(names)
+        for place in np.flatnonzero(rows < 0).tolist():
+            rows[place] = self.row_of.get(names[place], -1)
+        return rows
 
     def with_unknown(self, names: Collection[str]) -> HostTable:
         """Return a table that also has rows for hosts that no loader knows.
@@ -283,13 +296,14 @@ class HostTable:
         """
         if (self.rows_of(names) >= 0).all():
             return self
-        new_names = [name for name in dict.fromkeys(names) if name not in self.row_of]
+        new_names = sorted({name for name in names if name not in self.row_of})
         table = _with_new_names(self, new_names)
         target_rows = np.arange(len(self), len(table), dtype=np.int64)
         return _with_encoded(table, target_rows, (_UNKNOWN_HOST,), names=new_names)
 
 
 _LAST_NAMES = "last names"
+_NAME_INDEX = "index of names"  # of the first rows, where hosts came after it was made
 _UNKNOWN_HOST = HostRow(name="", host_id=0, is_ready=False, hypervisor_type="", is_known=False)
 
 
@@ -331,7 +345,7 @@ def _with_new_names(table: HostTable, new_names: Sequence[str]) -> HostTable:
         row_of=_row_index(names),
         instances=(*table.instances, *((),) * len(new_names)),
         mask_cache={},
-        slot_cache={},
+        slot_cache={key: kept for key, kept in table.slot_cache.items() if key == _NAME_INDEX},
         **columns,
     )
 

@@ -1,34 +1,28 @@
 """From the body that Nova sends to the engine's request (spec scheduling, 2.1-2.3, 2.7, 3).
 
 The JSON is decoded once, by a typed decoder that makes of the host list, which is most of a large
-body, nothing but the names; the engine turns them into a row mask, and pipelines that ignore the
-caller's choice use them for nothing but to cut the answer. A list that a recent call brought letter
-by letter is that call's (:mod:`capacity.api.host_lists`). What does not have the types that Nova
-sends is decoded again without any, and checked field by field. Missing fields and ``null`` are zero
-values, unknown fields are ignored.
+body, nothing but columns of names (:mod:`capacity.api.host_lists`); the engine turns them into a
+row mask, and pipelines that ignore the caller's choice use them for nothing but to cut the answer.
+What does not have the types that Nova sends is decoded again without any, and checked field by
+field. Missing fields and ``null`` are zero values, unknown fields are ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import msgspec
 import orjson
 
-from capacity.api.host_lists import (
-    HostList,
-    cut_known_list,
-    keep_host_list,
-    read_host_list,
-    stand_in,
-)
+from capacity.api.host_lists import read_host_list
 from capacity.nova.nova_call import PipelineNotInferredError, inferred_pipeline
 from core.api import InvalidCall
 from journal.collector import paused_collector
 from journal.errors import InvalidInput
 from journal.json_node import JSONNode, parse_json, shortened
+from scheduling.host_names import HostWeights
 from scheduling.intents import (
     DOMAIN_HINT,
     RESOURCE_GROUP_HINT,
@@ -127,10 +121,10 @@ def _parsed(body: bytes) -> NovaCall:
         spec = top.member("spec").member(DATA)
         context = top.member("context")
         extra_specs = _extra_specs(spec.member("flavor").member(DATA).member("extra_specs"))
-        if listed is None:
-            hosts, weights = _host_names(top.member("hosts")), _weights(top.member("weights"))
-        else:
-            hosts, weights = listed.names, listed.weights
+        hosts, weights = listed or (
+            _host_names(top.member("hosts")),
+            _weights(top.member("weights")),
+        )
         request = _request(spec, extra_specs, hosts, weights)
         pipeline_name = top.member("pipeline").text(max_length=MAX_NAME_LENGTH)
         options = _options(top.member("options"))
@@ -140,11 +134,8 @@ def _parsed(body: bytes) -> NovaCall:
         ]
     except InvalidInput as error:
         raise InvalidCall(DECODE, error.message) from None
-    if listed is None:
+    if not isinstance(weights, HostWeights):
         _check_weights(hosts, weights)
-    elif not listed.is_kept:
-        _check_weights(hosts, weights)
-        keep_host_list(listed)
     if not pipeline_name:
         pipeline_name = _inferred(extra_specs)
     return NovaCall(
@@ -160,7 +151,7 @@ def _parsed(body: bytes) -> NovaCall:
 def _request(
     spec: JSONNode,
     extra_specs: Mapping[str, str],
-    hosts: tuple[str, ...],
+    hosts: Sequence[str],
     weights: Mapping[str, float],
 ) -> PlacementRequest:
     flavor = spec.member("flavor").member(DATA)
@@ -197,21 +188,16 @@ def _inferred(extra_specs: Mapping[str, str]) -> str:
         ) from None
 
 
-def _decoded(body: bytes) -> tuple[JSONNode, HostList | None]:
+def _decoded(body: bytes) -> tuple[JSONNode, tuple[Sequence[str], Mapping[str, float]] | None]:
     """Return the body's fields, and its hosts and weights if they have the types Nova sends.
 
     Raises:
         InvalidInput: not JSON.
     """
     try:
-        shorter, listed = cut_known_list(body)
-        call = _texts(shorter)
-        hosts_text, weights_text = bytes(call.hosts), bytes(call.weights)
-        if listed is not None and not stand_in(hosts_text, weights_text):
-            call, listed = _texts(body), None
-            hosts_text, weights_text = bytes(call.hosts), bytes(call.weights)
+        call = _texts(body)
         top = {name: orjson.loads(memoryview(getattr(call, name))) for name in _SMALL_FIELDS}
-        listed = listed or read_host_list(hosts_text, weights_text)
+        listed = read_host_list(bytes(call.hosts), bytes(call.weights))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return parse_json(body), None
     return JSONNode("", top), listed
@@ -250,7 +236,7 @@ def _weights(node: JSONNode) -> Mapping[str, float]:
     return {host: float(weight or 0.0) for host, weight in weights.items()}
 
 
-def _check_weights(hosts: tuple[str, ...], weights: Mapping[str, float]) -> None:
+def _check_weights(hosts: Sequence[str], weights: Mapping[str, float]) -> None:
     if hosts == tuple(weights):  # as Nova sends them
         return
     known = frozenset(hosts)

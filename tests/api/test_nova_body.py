@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.api import host_lists
 from capacity.api.nova_request import parse_nova_call
 from core.api import InvalidCall
 from tests.api.scheduler_client import NovaClient
@@ -85,19 +84,67 @@ def test_repeated_fields_count_as_they_stand_last() -> None:
     assert (request.hosts, request.weights) == (("h2",), {"h2": 2.0})
 
 
-def test_list_that_came_before_letter_by_letter_is_not_decoded_again() -> None:
-    weights = {f"again-{number}": float(number) for number in range(3)}
-    first = parse_nova_call(body_of(weights, is_ascii=True, indent=None)).request
-    second = parse_nova_call(body_of(weights, is_ascii=True, indent=None, pipeline="x")).request
-    assert second.hosts is first.hosts
-    assert second.weights is first.weights
+REGULAR_NAMES = st.text(st.characters(max_codepoint=127), max_size=20) | st.sampled_from(
+    ["node1", "node2", "node003-az-c", "nöde", "", ", ", ": ", "host", "}, {", "a" * 256, "a" * 257]
+)
+SEPARATORS = st.sampled_from([(", ", ": "), (",", ":"), (" , ", ": ")])
 
 
-def test_hosts_that_came_before_have_the_weights_of_their_own_call() -> None:
-    first = parse_nova_call(body_of({"a": 1.0, "b": 2.0}, is_ascii=True, indent=None)).request
-    second = parse_nova_call(body_of({"a": 2.0, "b": 1.0}, is_ascii=True, indent=None)).request
-    assert second.hosts is first.hosts
-    assert (first.weights, second.weights) == ({"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 1.0})
+@given(
+    names=st.lists(REGULAR_NAMES, max_size=8),
+    weighed=st.lists(st.just(0.0) | NUMBERS, min_size=8, max_size=8),
+    hypervisors=st.lists(REGULAR_NAMES, min_size=8, max_size=8),
+    order=st.permutations(range(8)) | st.just(range(8)),
+    separators=SEPARATORS,
+)
+def test_list_as_nova_writes_it_reads_as_a_plain_decoder_reads_it(
+    names: list[str],
+    weighed: list[Any],
+    hypervisors: list[str],
+    order: list[int],
+    separators: tuple[str, str],
+) -> None:
+    body = NovaClient().body()
+    body["hosts"] = [
+        {"host": name, "hypervisor_hostname": other}
+        for name, other in zip(names, hypervisors, strict=False)
+    ]
+    places = [place for place in order if place < len(names)]
+    body["weights"] = {names[place]: weighed[place] for place in places}
+    request = parse_nova_call(json.dumps(body, separators=separators).encode()).request
+    assert tuple(request.hosts or ()) == tuple(names)
+    assert request.weights == {name: float(weight or 0) for name, weight in body["weights"].items()}
+    assert all(name in (request.hosts or ()) for name in names)
+    assert "another" not in (request.weights or {})
+
+
+@given(
+    names=st.lists(REGULAR_NAMES, min_size=1, max_size=3),
+    weight=st.sampled_from([0.0, 0.5]),
+    place=st.integers(0),
+    byte=st.binary(min_size=1, max_size=1) | st.sampled_from([b'"', b"\\", b",", b"}", b"\x1f"]),
+)
+def test_damaged_list_is_refused_or_says_what_a_plain_decoder_reads(
+    names: list[str], weight: float, place: int, byte: bytes
+) -> None:
+    content = {
+        "hosts": [{"host": name, "hypervisor_hostname": name} for name in names],
+        "weights": dict.fromkeys(names, weight),
+    }
+    listed = json.dumps(content).encode()[:-1]
+    place %= len(listed)
+    listed = listed[:place] + byte + listed[place + 1 :]
+    body = listed + b", " + json.dumps({"spec": NovaClient().body()["spec"]}).encode()[1:]
+    try:
+        request = parse_nova_call(body).request
+    except InvalidCall:
+        return
+    plain = json.loads(body)
+    assert tuple(request.hosts or ()) == tuple(
+        entry.get("host") or "" for entry in plain.get("hosts") or ()
+    )
+    read = {name: float(given or 0) for name, given in (plain.get("weights") or {}).items()}
+    assert request.weights == read
 
 
 @pytest.mark.parametrize("again", range(2))
@@ -107,52 +154,3 @@ def test_list_without_a_weight_for_each_host_is_refused_however_often_it_comes(a
     for _ in range(again + 1):
         with pytest.raises(InvalidCall, match="missing weight"):
             parse_nova_call(body)
-
-
-def test_lists_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_lists, "MOST_KEPT_BYTES", 400)
-    bodies = [
-        body_of({f"host-{letter}": 0.5}, is_ascii=True, indent=None) for letter in "abcdefghij"
-    ]
-    first = [parse_nova_call(body).request for body in bodies]
-    again = parse_nova_call(bodies[-1]).request
-    assert again.hosts is first[-1].hosts
-    assert parse_nova_call(bodies[0]).request.hosts is not first[0].hosts
-
-
-@given(weights=LISTED, more=LISTED, is_ascii=st.booleans(), place=st.integers(0), byte=st.binary())
-def test_body_whose_list_came_before_reads_as_if_it_were_the_first(
-    weights: dict[str, Any], more: dict[str, Any], is_ascii: bool, place: int, byte: bytes
-) -> None:
-    known = body_of(weights, is_ascii=is_ascii, indent=None)
-    hosts = json.dumps([{"host": "x", "list": list(more)}], ensure_ascii=is_ascii).encode()
-    bodies = [
-        known[:-1] + b', "hosts": ' + hosts + b"}",
-        known[:-1] + b', "unread": ' + known + b"}",
-        b'{"unread": ' + known + b", " + known[1:],
-    ]
-    place %= len(known)
-    bodies.append(known[:place] + byte + known[place:])
-    for body in bodies:
-        host_lists._kept = ()
-        expected = _read(body)
-        host_lists._kept = ()
-        _read(known)
-        assert _read(body) == expected
-        assert _read(body) == expected
-
-
-def test_hosts_in_another_place_are_not_the_calls_own() -> None:
-    body = body_of({"h1": 0.5}, is_ascii=True, indent=None)
-    assert _read(body) == (("h1",), {"h1": 0.5})
-    moved = body.replace(b'"hosts": ', b'"hosts": [{"host": "h2"}], "unread": ')
-    moved = moved.replace(b'"weights": ', b'"weights": {"h2": 1}, "other": ')
-    assert _read(moved) == (("h2",), {"h2": 1.0})
-
-
-def _read(body: bytes) -> object:
-    try:
-        request = parse_nova_call(body).request
-    except InvalidCall as error:
-        return str(error)
-    return request.hosts, request.weights

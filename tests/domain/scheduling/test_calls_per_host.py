@@ -51,25 +51,31 @@ class CountedRows(dict[str, int]):
         return super().get(name, default)
 
 
-def test_names_that_nova_sends_again_are_looked_up_once() -> None:
-    names = [f"node{number:05d}" for number in range(100)]
+def test_names_of_a_call_are_found_together_in_whatever_order() -> None:
+    names = [f"node{number:05d}" for number in range(1000)]
     table = HostTable.from_rows([roomy(name) for name in names])
     rows = CountedRows(table.row_of)
     table = replace(table, row_of=rows)
     pipeline = compile_pipeline(SHIPPED[PIPELINE])
 
-    def started_with(offered: list[str]) -> int:
+    def started_with(offered: list[str]) -> set[str]:
         body = orjson.dumps(
             NovaClient(tuple(offered)).body(availability_zone="", pipeline=PIPELINE)
         )
         request = parse_nova_call(body).request
         limited = replace(request, restrict_to_hosts=request.hosts)
         record = record_run(table, limited, pipeline)
-        return len(record.candidates.rows())
+        return {record.names[row] for row in record.candidates.rows().tolist()}
 
-    assert started_with(names) == 100
-    assert rows.asked == 100
-    assert started_with(names) == 100
-    assert rows.asked == 100
-    assert started_with(names[:50]) == 50
-    assert rows.asked == 150
+    assert started_with(names) == set(names)
+    assert started_with(names[::-1]) == set(names)
+    assert started_with(names[500:]) == set(names[500:])
+    assert rows.asked < 200  # of 2500, those whose slot another has
+    assert started_with(["new-2", *names[:3], "new-1"]) == set(names[:3])
+
+
+def test_hosts_that_no_loader_knows_make_one_listing_in_whatever_order() -> None:
+    table = HostTable.from_rows([roomy("a")])
+    expected = ("a", "x", "y", "z")
+    assert table.with_unknown(("y", "a", "x", "z")).names == expected
+    assert table.with_unknown(("z", "y", "x")).names == expected
