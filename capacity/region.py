@@ -22,7 +22,7 @@ from capacity.nova.in_flight import after_vm_changes
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Shape, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
 
@@ -35,16 +35,14 @@ FLAGS: Final = ("handles_commitments", "handles_dry_run", "has_capacity", "has_q
 
 def register(registry: Registry) -> None:
     """Register the sections and steps of this module."""
-    registry.add_section(
-        Section(path=RULES, shape=Shape.LIST, reader=_read_rules, dumper=_dump_rules)
+    registry.add(
+        Section(path=RULES, reader=_read_rules, dumper=_dump_rules),
+        Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
+        Step(phase=Phase.WRITE, order=1, name="locks", run=_lock),
+        Step(phase=Phase.WRITE, order=60, name="flavor groups", run=_write),
+        Step(phase=Phase.FINISH, order=10, name="rooms of hosts", run=_rebuild_rooms),
+        Step(phase=Phase.FINISH, order=20, name="in-flight reservations", run=_end_in_flight),
     )
-    registry.add_section(
-        Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups)
-    )
-    registry.add_writer(Step(order=1, name="locks", run=_lock))
-    registry.add_writer(Step(order=60, name="flavor groups", run=_write))
-    registry.add_finisher(Step(order=10, name="rooms of hosts", run=_rebuild_rooms))
-    registry.add_finisher(Step(order=20, name="in-flight reservations", run=_end_in_flight))
 
 
 def _lock(_: ImportRun) -> None:

@@ -40,7 +40,7 @@ from commitments.services.vm_list import accept_vm_lists
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
 from journal.clock import database_now
@@ -57,25 +57,18 @@ BATCH_ROWS: Final = 1000
 
 def register(registry: Registry) -> None:
     """Register the sections and steps of this module."""
-    registry.add_section(
-        Section(
-            path=COMMITMENTS,
-            shape=Shape.LIST,
-            reader=_read_commitments,
-            dumper=_dump_commitments,
-        )
+    registry.add(
+        Section(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),
+        Section(path=QUOTAS, reader=_read_quotas, dumper=_dump_quotas),
+        Step(phase=Phase.WRITE, order=80, name="quotas", run=_write_quotas),
+        Step(phase=Phase.WRITE, order=90, name="commitments", run=_write_commitments),
+        # Before flavor groups are refreshed: a group that only these refer to goes with them.
+        Step(phase=Phase.WRITE, order=58, name="prune commitments", run=_prune_commitments),
+        Step(phase=Phase.FINISH, order=90, name="accepted VM lists", run=_accept_vm_lists),
+        Step(phase=Phase.FOLLOW_UP, order=50, name="slots", run=_place),
+        Step(phase=Phase.FOLLOW_UP, order=60, name="VMs in slots", run=_verify_slots),
     )
-    registry.add_section(
-        Section(path=QUOTAS, shape=Shape.LIST, reader=_read_quotas, dumper=_dump_quotas)
-    )
-    registry.add_writer(Step(order=80, name="quotas", run=_write_quotas))
-    registry.add_writer(Step(order=90, name="commitments", run=_write_commitments))
-    # Before flavor groups are refreshed: a group that only these refer to goes with them.
-    registry.add_writer(Step(order=58, name="prune commitments", run=_prune_commitments))
-    registry.add_finisher(Step(order=90, name="accepted VM lists", run=_accept_vm_lists))
-    registry.add_follow_up(Step(order=50, name="slots", run=_place))
-    registry.add_follow_up(Step(order=60, name="VMs in slots", run=_verify_slots))
-    registry.add_witness("commitments", recorded_import)
+    registry.witnesses["commitments"] = recorded_import
 
 
 def _read_commitments(run: ImportRun) -> Callable[[Node], None]:

@@ -11,7 +11,7 @@ from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy
 from failover.services.orders import run_soon
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
 from hosts.region.run import ImportRun, Unique
 
 POLICIES: Final = "headroom.failover_policies"
@@ -20,11 +20,11 @@ MAX_COUNT: Final = 100
 
 def register(registry: Registry) -> None:
     """Register the section and its writer."""
-    registry.add_section(
-        Section(path=POLICIES, shape=Shape.LIST, reader=_read, dumper=_dump),
+    registry.add(
+        Section(path=POLICIES, reader=_read, dumper=_dump),
+        Step(phase=Phase.WRITE, order=70, name="failover policies", run=_write),
+        Step(phase=Phase.FINISH, order=90, name="failover runs", run=_run_soon),
     )
-    registry.add_writer(Step(order=70, name="failover policies", run=_write))
-    registry.add_finisher(Step(order=90, name="failover runs", run=_run_soon))
 
 
 def _read(run: ImportRun) -> Callable[[Node], None]:

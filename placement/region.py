@@ -6,7 +6,7 @@ from typing import Final
 
 from django.db import transaction
 
-from hosts.region.registry import Registry, Step
+from hosts.region.registry import Phase, Registry, Step
 from hosts.region.run import ImportRun
 from placement.services.nudges import reconcile_soon
 
@@ -15,7 +15,7 @@ STEP: Final = "providers of hosts"
 
 def register(registry: Registry) -> None:
     """Register the step of this module."""
-    registry.add_finisher(Step(order=90, name=STEP, run=_reconcile_soon))
+    registry.add(Step(phase=Phase.FINISH, order=90, name=STEP, run=_reconcile_soon))
 
 
 def _reconcile_soon(_: ImportRun) -> None:

@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from hosts.models import Host
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import StagingTable, as_json
 from journal.statements import execute, fetch_rows, fetch_value
@@ -52,11 +52,11 @@ UPDATE hosts_host AS host
 
 def register(registry: Registry) -> None:
     """Register the section and steps of this module."""
-    registry.add_section(
-        Section(path=HOST_FACTS, shape=Shape.LIST, reader=_read, dumper=_dump_facts)
+    registry.add(
+        Section(path=HOST_FACTS, reader=_read, dumper=_dump_facts),
+        Step(phase=Phase.WRITE, order=46, name="facts of hosts", run=_write),
+        Step(phase=Phase.PRUNE, order=46, name="facts of hosts", run=_prune),
     )
-    registry.add_writer(Step(order=46, name="facts of hosts", run=_write))
-    registry.add_pruner(Step(order=46, name="facts of hosts", run=_prune))
 
 
 def _read(run: ImportRun) -> Callable[[Node], None]:

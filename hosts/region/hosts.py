@@ -10,7 +10,6 @@ from typing import Final
 from hosts.domain.capacity import HostResource, Inventory, allowed_projects, host_resource
 from hosts.models import Aggregate, Host, HostState, HostStatus
 from hosts.region.inventory import (
-    AGGREGATE_COLUMNS,
     AGGREGATES,
     COMPUTE_BINARY,
     HYPERVISORS,
@@ -20,16 +19,16 @@ from hosts.region.inventory import (
     Hypervisor,
     Provider,
     ProviderTree,
-    read_aggregates,
     read_hypervisors,
     read_providers,
     read_services,
 )
-from hosts.region.node import Json
+from hosts.region.node import ID_MAX, Json, Node
 from hosts.region.prune import prune_rows
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
 from hosts.region.run import ImportRun
 from hosts.region.staging import Merge, StagingTable, as_json, merge
+from hosts.region.tables import TableSection
 
 MIB: Final = 1 << 20
 HOST_COLUMNS: Final = (
@@ -67,34 +66,35 @@ _RATIO_STEP: Final = Decimal("0.0001")
 _SMALLEST_RATIO: Final = Decimal("0.0001")
 
 
-def register(registry: Registry) -> None:
-    """Register the sections and steps of this module."""
-    for path, reader, dumper in (
-        (HYPERVISORS, read_hypervisors, _dump_hypervisors),
-        (SERVICES, read_services, _dump_services),
-        (AGGREGATES, read_aggregates, _dump_aggregates),
-        (PROVIDERS, read_providers, _dump_providers),
-    ):
-        registry.add_section(Section(path=path, shape=Shape.LIST, reader=reader, dumper=dumper))
-    registry.add_writer(Step(order=40, name="aggregates", run=_write_aggregates))
-    registry.add_writer(Step(order=45, name="hosts", run=_write_hosts))
-    registry.add_pruner(Step(order=40, name="aggregates", run=_prune_aggregates))
-    registry.add_pruner(Step(order=45, name="hosts", run=_prune_hosts))
+def _aggregate_row(node: Node) -> tuple[object, ...]:
+    metadata = node.text_map("metadata", required=True)
+    node.child("metadata").text("availability_zone", default="")
+    return (
+        node.text("uuid", max_length=ID_MAX),
+        node.text("name"),
+        as_json(metadata),
+        node.texts("hosts"),
+    )
 
 
-def _write_aggregates(run: ImportRun) -> None:
-    if AGGREGATES in run.sections_seen:
-        merge(
-            Merge(table="hosts_aggregate", key="uuid", columns=AGGREGATE_COLUMNS),
-            run.report.of(AGGREGATES),
-        )
+def _aggregate_element(aggregate: Aggregate) -> Json:
+    return {
+        "uuid": aggregate.uuid,
+        "name": aggregate.name,
+        "hosts": aggregate.host_names,
+        "metadata": aggregate.metadata,
+    }
 
 
-def _prune_aggregates(run: ImportRun) -> None:
-    if run.prunes(AGGREGATES):
-        prune_rows(
-            run, section=AGGREGATES, model=Aggregate, key="uuid", staged="stage_hosts_aggregate"
-        )
+AGGREGATE_TABLE: Final = TableSection(
+    path=AGGREGATES,
+    order=40,
+    model=Aggregate,
+    columns=("uuid", "name", "metadata", "host_names"),
+    unique={"uuid": "aggregate"},
+    row=_aggregate_row,
+    element=_aggregate_element,
+)
 
 
 class _Membership:
@@ -262,7 +262,7 @@ def _stored_child(child: Provider) -> Json:
 
 def _prune_hosts(run: ImportRun) -> None:
     if run.prunes(HYPERVISORS):
-        prune_rows(run, section=HYPERVISORS, model=Host, key="name", staged="stage_hosts_host")
+        prune_rows(run, section=HYPERVISORS, model=Host, key="name")
 
 
 def _dump_hypervisors(_: DumpOptions) -> Iterator[Json]:
@@ -302,16 +302,6 @@ def _dump_services(_: DumpOptions) -> Iterator[Json]:
             }
 
 
-def _dump_aggregates(_: DumpOptions) -> Iterator[Json]:
-    for aggregate in Aggregate.objects.order_by("uuid"):
-        yield {
-            "uuid": aggregate.uuid,
-            "name": aggregate.name,
-            "hosts": aggregate.host_names,
-            "metadata": aggregate.metadata,
-        }
-
-
 def _dump_providers(_: DumpOptions) -> Iterator[Json]:
     for host in Host.objects.exclude(provider_uuid="").order_by("name").iterator():
         yield {
@@ -330,3 +320,15 @@ def _dump_providers(_: DumpOptions) -> Iterator[Json]:
                 "traits": {"traits": child["traits"]},
                 "aggregates": {"aggregates": child["aggregates"]},
             }
+
+
+def register(registry: Registry) -> None:
+    """Register the sections and steps of this module."""
+    registry.add(
+        *AGGREGATE_TABLE.parts(),
+        Section(path=HYPERVISORS, reader=read_hypervisors, dumper=_dump_hypervisors),
+        Section(path=SERVICES, reader=read_services, dumper=_dump_services),
+        Section(path=PROVIDERS, reader=read_providers, dumper=_dump_providers),
+        Step(phase=Phase.WRITE, order=45, name="hosts", run=_write_hosts),
+        Step(phase=Phase.PRUNE, order=45, name="hosts", run=_prune_hosts),
+    )

@@ -7,33 +7,12 @@ from typing import Final
 
 from hosts.models import Domain, Project, Region
 from hosts.region.node import ID_MAX, Json, Node
-from hosts.region.prune import prune_rows
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
-from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import Merge, StagingTable, merge
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Shape, Step
+from hosts.region.run import ImportRun
+from hosts.region.tables import TableSection
 
 ABOUT: Final = "about"
-DOMAINS: Final = "identity.domains"
-PROJECTS: Final = "identity.projects"
-DOMAIN_COLUMNS: Final = ("openstack_id", "name", "is_enabled")
-PROJECT_COLUMNS: Final = ("openstack_id", "name", "domain_id", "parent_id", "is_enabled")
 ABOUT_LENGTHS: Final = {"region": 255, "taken_at": 64, "source": 10_000}
-
-
-def register(registry: Registry) -> None:
-    """Register the sections and steps of this module."""
-    registry.add_section(
-        Section(path=ABOUT, shape=Shape.MEMBERS, reader=_read_about, dumper=_dump_about)
-    )
-    registry.add_section(
-        Section(path=DOMAINS, shape=Shape.LIST, reader=_read_domains, dumper=_dump_domains)
-    )
-    registry.add_section(
-        Section(path=PROJECTS, shape=Shape.LIST, reader=_read_projects, dumper=_dump_projects)
-    )
-    registry.add_writer(Step(order=5, name="about", run=_write_about))
-    registry.add_writer(Step(order=10, name="identity", run=_write_identity))
-    registry.add_pruner(Step(order=10, name="identity", run=_prune_identity))
 
 
 def _read_about(run: ImportRun) -> Callable[[Node], None]:
@@ -85,72 +64,63 @@ def _dump_about(_: DumpOptions) -> Iterator[Json]:
         yield "versions", region.versions
 
 
-def _read_domains(run: ImportRun) -> Callable[[Node], None]:
-    stage = StagingTable(run, table="hosts_domain", columns=DOMAIN_COLUMNS)
-    run.stash[DOMAINS] = stage
-    unique = Unique("domain")
-
-    def read(node: Node) -> None:
-        domain_id = node.text("id", max_length=ID_MAX)
-        unique.check(node, domain_id, "id")
-        stage.add((domain_id, node.text("name"), node.boolean("enabled", default=True)))
-
-    return read
+def _domain_row(node: Node) -> tuple[object, ...]:
+    return (
+        node.text("id", max_length=ID_MAX),
+        node.text("name"),
+        node.boolean("enabled", default=True),
+    )
 
 
-def _read_projects(run: ImportRun) -> Callable[[Node], None]:
-    stage = StagingTable(run, table="hosts_project", columns=PROJECT_COLUMNS)
-    run.stash[PROJECTS] = stage
-    unique = Unique("project")
-
-    def read(node: Node) -> None:
-        project_id = node.text("id", max_length=ID_MAX)
-        unique.check(node, project_id, "id")
-        stage.add(
-            (
-                project_id,
-                node.text("name"),
-                node.text("domain_id", max_length=ID_MAX),
-                node.text("parent_id", default="", max_length=ID_MAX),
-                node.boolean("enabled", default=True),
-            )
-        )
-
-    return read
+def _domain_element(domain: Domain) -> Json:
+    return {"id": domain.openstack_id, "name": domain.name, "enabled": domain.is_enabled}
 
 
-def _write_identity(run: ImportRun) -> None:
-    for section, table, columns in (
-        (DOMAINS, "hosts_domain", DOMAIN_COLUMNS),
-        (PROJECTS, "hosts_project", PROJECT_COLUMNS),
-    ):
-        if section in run.sections_seen:
-            merge(Merge(table=table, key="openstack_id", columns=columns), run.report.of(section))
+def _project_row(node: Node) -> tuple[object, ...]:
+    return (
+        node.text("id", max_length=ID_MAX),
+        node.text("name"),
+        node.text("domain_id", max_length=ID_MAX),
+        node.text("parent_id", default="", max_length=ID_MAX),
+        node.boolean("enabled", default=True),
+    )
 
 
-def _prune_identity(run: ImportRun) -> None:
-    for section, model in ((PROJECTS, Project), (DOMAINS, Domain)):
-        if run.prunes(section):
-            prune_rows(
-                run,
-                section=section,
-                model=model,
-                key="openstack_id",
-                staged=f"stage_{model._meta.db_table}",  # noqa: SLF001 - Django's public name for it
-            )
+def _project_element(project: Project) -> Json:
+    return {
+        "id": project.openstack_id,
+        "name": project.name,
+        "domain_id": project.domain_id,
+        "parent_id": project.parent_id or None,
+        "enabled": project.is_enabled,
+    }
 
 
-def _dump_domains(_: DumpOptions) -> Iterator[Json]:
-    for domain in Domain.objects.order_by("openstack_id"):
-        yield {"id": domain.openstack_id, "name": domain.name, "enabled": domain.is_enabled}
+DOMAIN_TABLE: Final = TableSection(
+    path="identity.domains",
+    order=10,
+    model=Domain,
+    columns=("openstack_id", "name", "is_enabled"),
+    unique={"id": "domain"},
+    row=_domain_row,
+    element=_domain_element,
+)
+PROJECT_TABLE: Final = TableSection(
+    path="identity.projects",
+    order=11,
+    model=Project,
+    columns=("openstack_id", "name", "domain_id", "parent_id", "is_enabled"),
+    unique={"id": "project"},
+    row=_project_row,
+    element=_project_element,
+)
 
 
-def _dump_projects(_: DumpOptions) -> Iterator[Json]:
-    for project in Project.objects.order_by("openstack_id"):
-        yield {
-            "id": project.openstack_id,
-            "name": project.name,
-            "domain_id": project.domain_id,
-            "parent_id": project.parent_id or None,
-            "enabled": project.is_enabled,
-        }
+def register(registry: Registry) -> None:
+    """Register the sections and steps of this module."""
+    registry.add(
+        Section(path=ABOUT, shape=Shape.MEMBERS, reader=_read_about, dumper=_dump_about),
+        Step(phase=Phase.WRITE, order=5, name="about", run=_write_about),
+        *DOMAIN_TABLE.parts(),
+        *PROJECT_TABLE.parts(),
+    )

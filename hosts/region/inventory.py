@@ -12,13 +12,11 @@ import orjson
 from hosts.domain.capacity import Inventory
 from hosts.region.node import ID_MAX, INT64_MAX, Json, Node, plain_json
 from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import StagingTable, as_json
 
 HYPERVISORS: Final = "compute.hypervisors"
 SERVICES: Final = "compute.services"
 AGGREGATES: Final = "compute.aggregates"
 PROVIDERS: Final = "placement.resource_providers"
-AGGREGATE_COLUMNS: Final = ("uuid", "name", "metadata", "host_names")
 COMPUTE_BINARY: Final = "nova-compute"
 MAX_AMOUNT: Final = INT64_MAX >> 20
 
@@ -127,22 +125,6 @@ def read_services(run: ImportRun) -> Callable[[Node], None]:
         unique.check(node, (binary, host), "host")
         if binary == COMPUTE_BINARY:
             zones[host] = zone
-
-    return read
-
-
-def read_aggregates(run: ImportRun) -> Callable[[Node], None]:
-    """Stage aggregates."""
-    stage = StagingTable(run, table="hosts_aggregate", columns=AGGREGATE_COLUMNS)
-    run.stash[AGGREGATES] = stage
-    unique = Unique("aggregate")
-
-    def read(node: Node) -> None:
-        uuid = node.text("uuid", max_length=ID_MAX)
-        unique.check(node, uuid, "uuid")
-        metadata = node.text_map("metadata", required=True)
-        node.child("metadata").text("availability_zone", default="")
-        stage.add((uuid, node.text("name"), as_json(metadata), node.texts("hosts")))
 
     return read
 

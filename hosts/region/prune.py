@@ -54,14 +54,17 @@ def is_believed(run: ImportRun, *, section: str, before: int, now: int) -> bool:
     return False
 
 
-def is_list_believed(
-    run: ImportRun, *, section: str, model: type[models.Model], staged: str
-) -> bool:
+def is_list_believed(run: ImportRun, *, section: str, model: type[models.Model]) -> bool:
     """Return whether rows that a section lacks may be removed, before or after it was merged."""
     stored = model._default_manager.count()  # noqa: SLF001 - Django's public name for it
-    listed = int(fetch_value(f"SELECT count(*) FROM {staged}"))  # noqa: S608 - names from code
+    listed = int(fetch_value(f"SELECT count(*) FROM {staged_of(model)}"))  # noqa: S608 - names from code
     before = stored - run.report.of(section).created
     return is_believed(run, section=section, before=before, now=listed)
+
+
+def staged_of(model: type[models.Model]) -> str:
+    """Return the staging table of a model's rows."""
+    return f"stage_{model._meta.db_table}"  # noqa: SLF001 - Django's public name for it
 
 
 def zones_of_reported_hosts(run: ImportRun) -> set[str]:
@@ -110,7 +113,6 @@ def prune_rows(
     section: str,
     model: type[models.Model],
     key: str,
-    staged: str,
     spared: models.Q | None = None,
 ) -> None:
     """Delete rows whose key was not staged; rows that others refer to stay and are listed.
@@ -122,16 +124,15 @@ def prune_rows(
         section: Section for the report.
         model: Model of the rows.
         key: Its identifying column.
-        staged: Staging table with the keys of the files.
         spared: Rows that stay whatever the files say; none when left out.
     """
-    if not is_list_believed(run, section=section, model=model, staged=staged):
+    if not is_list_believed(run, section=section, model=model):
         return
     manager = model._default_manager  # noqa: SLF001 - Django's public name for it
     table = model._meta.db_table  # noqa: SLF001 - Django's public name for it
     judged = manager.all() if spared is None else manager.exclude(spared)
     doomed = judged.extra(  # noqa: S610 - names from code
-        where=[f"NOT EXISTS (SELECT 1 FROM {staged} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
+        where=[f"NOT EXISTS (SELECT 1 FROM {staged_of(model)} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
     )
     doomed_ids = dict(doomed.order_by("pk").values_list("pk", key))
     if not doomed_ids:

@@ -1,13 +1,7 @@
 """Which app reads, writes and dumps which section of a region file (spec region-file).
 
-Lower apps must not import higher ones, so every app registers its sections when Django starts:
-
-- a *section* is read element by element while the file is parsed and may be dumped;
-- a *writer* turns what was read into rows, inside the one transaction of the import, in order;
-- a *pruner* removes what the files do not hold, in reverse order;
-- a *finisher* recomputes what depends on the rows, still inside the transaction;
-- a *follow-up* runs after the commit, in transactions of its own;
-- a *witness* surrounds the whole run, whether it ends well or not.
+Lower apps must not import higher ones, so every app registers its sections and steps when Django
+starts; a *witness* surrounds the whole run, whether it ends well or not.
 """
 
 from __future__ import annotations
@@ -31,6 +25,22 @@ class Shape(Enum):
     MEMBERS = "members"
 
 
+class Phase(Enum):
+    """When a step of the import runs; all but the last are one transaction.
+
+    Attributes:
+        WRITE: Turns what was read into rows.
+        PRUNE: Removes what the files do not hold, in reverse order.
+        FINISH: Recomputes what depends on the rows.
+        FOLLOW_UP: After the commit, in transactions of its own.
+    """
+
+    WRITE = "write"
+    PRUNE = "prune"
+    FINISH = "finish"
+    FOLLOW_UP = "follow_up"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
     """What goes into a dump.
@@ -43,7 +53,6 @@ class DumpOptions:
 
 
 Reader = Callable[["ImportRun"], Callable[["Node"], None]]
-Writer = Callable[["ImportRun"], None]
 Witness = Callable[["ImportRun"], AbstractContextManager[None]]
 Dumper = Callable[[DumpOptions], Iterator["Json"]]
 
@@ -54,86 +63,58 @@ class Section:
 
     Attributes:
         path: JSON path of the list or map, such as ``compute.servers``.
-        shape: List of objects, map of objects, or plain members.
         reader: Called once a run; returns what takes each element as it is parsed.
         dumper: Yields the elements, or pairs of key and element, in canonical order.
+        shape: List of objects, map of objects, or plain members.
     """
 
     path: str
-    shape: Shape
     reader: Reader
     dumper: Dumper
+    shape: Shape = Shape.LIST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A named step of the import; lower ``order`` runs first."""
+    """A named step of a phase; lower ``order`` runs first."""
 
+    phase: Phase
     order: int
     name: str
-    run: Writer
+    run: Callable[[ImportRun], None]
 
 
 class Registry:
-    """The sections and steps that the apps registered."""
+    """The sections and steps that the apps registered.
+
+    Attributes:
+        witnesses: What surrounds a run, by name.
+    """
 
     def __init__(self) -> None:
         self._sections: dict[str, Section] = {}
-        self._steps: dict[str, dict[str, Step]] = {
-            kind: {} for kind in ("writer", "pruner", "finisher", "follow_up")
-        }
-        self._witnesses: dict[str, Witness] = {}
+        self._steps: dict[tuple[Phase, str], Step] = {}
+        self.witnesses: dict[str, Witness] = {}
 
-    def add_section(self, section: Section) -> None:
-        """Register a section; the same path again replaces it."""
-        self._sections[section.path] = section
-
-    def add_writer(self, step: Step) -> None:
-        """Register a writer."""
-        self._steps["writer"][step.name] = step
-
-    def add_pruner(self, step: Step) -> None:
-        """Register a pruner; pruners run in descending order."""
-        self._steps["pruner"][step.name] = step
-
-    def add_finisher(self, step: Step) -> None:
-        """Register a finisher."""
-        self._steps["finisher"][step.name] = step
-
-    def add_follow_up(self, step: Step) -> None:
-        """Register a follow-up."""
-        self._steps["follow_up"][step.name] = step
-
-    def add_witness(self, name: str, witness: Witness) -> None:
-        """Register what surrounds a run; the same name again replaces it."""
-        self._witnesses[name] = witness
-
-    def witnesses(self) -> tuple[Witness, ...]:
-        """Return what surrounds a run, by name."""
-        return tuple(self._witnesses[name] for name in sorted(self._witnesses))
+    def add(self, *parts: Section | Step) -> None:
+        """Register sections and steps; the same path or name again replaces the one before."""
+        for part in parts:
+            if isinstance(part, Section):
+                self._sections[part.path] = part
+            else:
+                self._steps[part.phase, part.name] = part
 
     def sections(self) -> tuple[Section, ...]:
         """Return all sections, by path."""
         return tuple(self._sections[path] for path in sorted(self._sections))
 
-    def writers(self) -> tuple[Step, ...]:
-        """Return the writers in order."""
-        return self._ordered("writer")
-
-    def pruners(self) -> tuple[Step, ...]:
-        """Return the pruners, last written first."""
-        return tuple(reversed(self._ordered("pruner")))
-
-    def finishers(self) -> tuple[Step, ...]:
-        """Return the finishers in order."""
-        return self._ordered("finisher")
-
-    def follow_ups(self) -> tuple[Step, ...]:
-        """Return the follow-ups in order."""
-        return self._ordered("follow_up")
-
-    def _ordered(self, kind: str) -> tuple[Step, ...]:
-        return tuple(sorted(self._steps[kind].values(), key=lambda step: (step.order, step.name)))
+    def steps(self, phase: Phase) -> list[Step]:
+        """Return the steps of a phase in order; what is written last is pruned first."""
+        return sorted(
+            (step for step in self._steps.values() if step.phase is phase),
+            key=lambda step: (step.order, step.name),
+            reverse=phase is Phase.PRUNE,
+        )
 
 
 registry = Registry()

@@ -14,7 +14,7 @@ from hosts.models import Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
 from hosts.region.prune import prune_rows, zones_left_out, zones_of_reported_hosts
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import Merge, StagingTable, as_json, merge
 from journal.statements import execute, fetch_rows
@@ -73,11 +73,11 @@ SELECT host.zone, count(*), count(listed.openstack_id)
 
 def register(registry: Registry) -> None:
     """Register the section and steps of this module."""
-    registry.add_section(
-        Section(path=SERVERS, shape=Shape.LIST, reader=_read_servers, dumper=_dump_servers)
+    registry.add(
+        Section(path=SERVERS, reader=_read_servers, dumper=_dump_servers),
+        Step(phase=Phase.WRITE, order=50, name="servers", run=_write_servers),
+        Step(phase=Phase.PRUNE, order=50, name="servers", run=_prune_servers),
     )
-    registry.add_writer(Step(order=50, name="servers", run=_write_servers))
-    registry.add_pruner(Step(order=50, name="servers", run=_prune_servers))
 
 
 def _read_servers(run: ImportRun) -> Callable[[Node], None]:
@@ -202,7 +202,6 @@ def _prune_servers(run: ImportRun) -> None:
         section=SERVERS,
         model=Instance,
         key="openstack_id",
-        staged="stage_hosts_instance",
         spared=Q(host__zone__in=left_out) if left_out else None,
     )
 

@@ -11,7 +11,7 @@ from typing import Final
 from django.db import transaction
 
 from hosts.region.parse import RegionFileParser
-from hosts.region.registry import Registry, Shape, Step, registry
+from hosts.region.registry import Phase, Registry, Shape, Step, registry
 from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from journal.actors import Actor
@@ -60,8 +60,8 @@ def import_region(
         progress=progress,
     )
     with ExitStack() as stack:
-        for witness in sections.witnesses():
-            stack.enter_context(witness(run))
+        for name in sorted(sections.witnesses):
+            stack.enter_context(sections.witnesses[name](run))
         _import(run, files, sections)
     return run.report
 
@@ -77,7 +77,7 @@ def _import(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
         for close in run.closers:
             close()
     if not run.options.is_dry_run:
-        for step in sections.follow_ups():
+        for step in sections.steps(Phase.FOLLOW_UP):
             _run_step(run, step)
 
 
@@ -103,11 +103,11 @@ def _parse(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
 
 def _write(run: ImportRun, sections: Registry) -> None:
     execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
-    for step in sections.writers():
+    for step in sections.steps(Phase.WRITE):
         _run_step(run, step)
-    for step in sections.pruners():
+    for step in sections.steps(Phase.PRUNE):
         _run_step(run, replace(step, name=f"prune {step.name}"))
-    for step in sections.finishers():
+    for step in sections.steps(Phase.FINISH):
         _run_step(run, step)
     record_changes(
         [

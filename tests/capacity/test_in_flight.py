@@ -22,7 +22,7 @@ from capacity.nova.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
-from hosts.region.registry import registry
+from hosts.region.registry import Phase, registry
 from hosts.region.run import ImportOptions, ImportRun
 from journal.actors import Actor, task_actor
 from scheduling.resources import GIB, ResourceVector
@@ -391,9 +391,9 @@ def test_an_import_of_servers_ends_the_rows_of_landed_vms(section: str, left: li
     make_vm("v", host, openstack_id=VM)
     run = ImportRun(actor=ACTOR, request_id="r", now=NOW, options=ImportOptions())
     run.sections_seen.add(section)
-    names = [step.name for step in registry.finishers()]
+    names = [step.name for step in registry.steps(Phase.FINISH)]
     assert names.index("rooms of hosts") < names.index("in-flight reservations")
-    for step in registry.finishers():
+    for step in registry.steps(Phase.FINISH):
         if step.name in {"rooms of hosts", "in-flight reservations"}:
             step.run(run)
     assert in_flight() == left

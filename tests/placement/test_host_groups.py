@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from hosts.region.registry import registry
+from hosts.region.registry import Phase, registry
 from journal.models import Outbox
 from placement.region import STEP
 from placement.services import nudges
@@ -110,7 +110,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_an_import_of_hosts_nudges_the_worker_once_it_is_committed(sent: list[str]) -> None:
-    (step,) = [step for step in registry.finishers() if step.name == STEP]
+    (step,) = [step for step in registry.steps(Phase.FINISH) if step.name == STEP]
     with transaction.atomic():
         step.run(None)  # type: ignore[arg-type]  # the step looks at nothing
         assert sent == []
