@@ -10,52 +10,6 @@ from typing import Protocol
 from scheduling.quota import QuotaFacts
 from scheduling.resources import ResourceVector
 
-ReferenceCheck = Callable[[Collection[str]], set[str]]
-
-_group_reference_checks: dict[str, ReferenceCheck] = {}
-
-
-def add_group_reference_check(app_name: str, check: ReferenceCheck) -> None:
-    """Register how to find which of some flavor groups an app's rows still refer to.
-
-    Args:
-        app_name: The app; registering again replaces its check.
-        check: Takes names of flavor groups, returns those that are referred to.
-    """
-    _group_reference_checks[app_name] = check
-
-
-def referenced_groups(names: Collection[str]) -> set[str]:
-    """Return those of some flavor groups that rows of higher apps refer to."""
-    if not names:
-        return set()
-    return {name for check in _group_reference_checks.values() for name in check(names)}
-
-
-ResizeListener = Callable[[Collection[str], datetime], None]
-
-_resize_listeners: dict[str, ResizeListener] = {}
-
-
-def add_resize_listener(app_name: str, listener: ResizeListener) -> None:
-    """Register what an app does when flavors of groups changed memory or vCPUs.
-
-    The listener runs inside the transaction of the refresh, which holds rows of flavor groups.
-
-    Args:
-        app_name: The app; registering again replaces its listener.
-        listener: Takes the names of the groups and the time.
-    """
-    _resize_listeners[app_name] = listener
-
-
-def groups_resized(names: Collection[str], *, now: datetime) -> None:
-    """Tell higher apps that flavors of groups changed size, came or went."""
-    if names:
-        for listener in _resize_listeners.values():
-            listener(names, now)
-
-
 _allocation_sources: dict[str, str] = {}
 _claim_sources: dict[str, str] = {}
 
@@ -87,27 +41,6 @@ def claim_source(name: str) -> str:
     return _claim_sources.get(name, "")
 
 
-UnitCheck = Callable[[str, Collection[str], int], int]
-
-_unit_checks: dict[str, UnitCheck] = {}
-
-
-def add_unit_check(app_name: str, check: UnitCheck) -> None:
-    """Register how to find amounts that a declared RAM unit does not divide.
-
-    Args:
-        app_name: The app; registering again replaces its check.
-        check: Takes the name of a flavor group or ``*``, groups that ``*`` does not speak for, and
-            bytes of the unit; returns how many amounts are no whole number of units.
-    """
-    _unit_checks[app_name] = check
-
-
-def amounts_broken_by_unit(group_name: str, excepted: Collection[str], unit_bytes: int) -> int:
-    """Return how many stored amounts would be no whole number of units (spec liquid, 12.2)."""
-    return sum(check(group_name, excepted, unit_bytes) for check in _unit_checks.values())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZonePosition:
     """From which state of the database something about a zone was computed.
@@ -136,34 +69,6 @@ class CommitmentFigures(Protocol):
         """Return the zones whose commitments changed since their position."""
 
 
-_commitment_figures: dict[str, CommitmentFigures] = {}
-
-
-def add_commitment_figures(app_name: str, figures: CommitmentFigures) -> None:
-    """Register who knows commitments; registering again replaces it."""
-    _commitment_figures[app_name] = figures
-
-
-def committed_slots(zone: str, unit_bytes: Mapping[str, int]) -> dict[str, int]:
-    """Return committed memory of a zone by flavor group, in units of the given bytes."""
-    slots: dict[str, int] = {}
-    for figures in _commitment_figures.values():
-        for group, count in figures.committed_slots(zone, unit_bytes).items():
-            slots[group] = slots.get(group, 0) + count
-    return slots
-
-
-def zones_with_changed_commitments(positions: Sequence[ZonePosition]) -> set[str]:
-    """Return the zones whose commitments changed since their position."""
-    if not positions:
-        return set()
-    return {
-        zone
-        for figures in _commitment_figures.values()
-        for zone in figures.zones_changed_since(positions)
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedReservation:
     """A reservation that lost its host against its owner's will.
@@ -178,31 +83,6 @@ class ReleasedReservation:
     kind: str
     commitment_id: int | None
     reason: str
-
-
-ReleaseListener = Callable[[Sequence[ReleasedReservation], datetime], None]
-
-_release_listeners: dict[str, ReleaseListener] = {}
-
-
-def add_release_listener(app_name: str, listener: ReleaseListener) -> None:
-    """Register what an app does when reservations lose their host.
-
-    The listener runs inside the releasing transaction, which holds host rooms; it may lock rows
-    of its own app, not reservations.
-
-    Args:
-        app_name: The app; registering again replaces its listener.
-        listener: Takes the reservations and the time.
-    """
-    _release_listeners[app_name] = listener
-
-
-def reservations_released(released: Sequence[ReleasedReservation], *, now: datetime) -> None:
-    """Tell higher apps that reservations lose their host in this transaction."""
-    if released:
-        for listener in _release_listeners.values():
-            listener(released, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,19 +135,6 @@ class CommitmentTracker(Protocol):
         """
 
 
-_commitment_trackers: dict[str, CommitmentTracker] = {}
-
-
-def add_commitment_tracker(app_name: str, tracker: CommitmentTracker) -> None:
-    """Register who tracks placements; registering again replaces it."""
-    _commitment_trackers[app_name] = tracker
-
-
-def commitment_tracker() -> CommitmentTracker | None:
-    """Return who tracks placements; None when no app does."""
-    return next(iter(_commitment_trackers.values()), None)
-
-
 class EvacuationGuide(Protocol):
     """Who knows where the VMs of a dead host are planned to go (spec failover, 17.2)."""
 
@@ -286,24 +153,32 @@ class EvacuationGuide(Protocol):
         ...
 
 
-_evacuation_guides: dict[str, EvacuationGuide] = {}
+class Hooks:
+    """What higher apps fill when Django starts, and nobody changes afterwards.
+
+    Attributes:
+        referenced_groups: Takes names of flavor groups, returns those that rows of commitments
+            still refer to.
+        groups_resized: Told the names of groups whose flavors changed memory or vCPUs, came or
+            went, and the time; inside the transaction of the refresh, which holds rows of groups.
+        broken_amounts: Takes the name of a flavor group or ``*``, groups that ``*`` does not speak
+            for, and bytes of a unit; returns how many stored amounts are no whole number of units
+            (spec liquid, 12.2).
+        reservations_released: Told the reservations that lose their host, and the time; inside the
+            releasing transaction, which holds host rooms. It may lock rows of its own app, not
+            reservations.
+        commitment_figures: Who knows commitments.
+        commitment_tracker: Who tracks placements.
+        evacuation_guide: Who plans evacuations.
+    """
+
+    referenced_groups: Callable[[Collection[str]], set[str]]
+    groups_resized: Callable[[Collection[str], datetime], object]
+    broken_amounts: Callable[[str, Collection[str], int], int]
+    reservations_released: Callable[[Sequence[ReleasedReservation], datetime], object]
+    commitment_figures: CommitmentFigures
+    commitment_tracker: CommitmentTracker
+    evacuation_guide: EvacuationGuide
 
 
-def add_evacuation_guide(app_name: str, guide: EvacuationGuide) -> None:
-    """Register who plans evacuations; registering again replaces it."""
-    _evacuation_guides[app_name] = guide
-
-
-def planned_evacuation_host(vm_uuid: str) -> str:
-    """Return the host that is planned for a VM of a dead host; empty when there is none."""
-    for guide in _evacuation_guides.values():
-        planned = guide.planned_host(vm_uuid)
-        if planned:
-            return planned
-    return ""
-
-
-def failover_room_used(reservation_ids: Collection[int]) -> None:
-    """Tell that evacuated VMs took the room that these reservations held for them."""
-    for guide in _evacuation_guides.values():
-        guide.arrived(reservation_ids)
+hooks = Hooks()

@@ -12,19 +12,11 @@ class CommitmentsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register sections, checks, and how to tell that a flavor group is referred to."""
-        from capacity.hooks import (  # noqa: PLC0415 - models first
-            add_commitment_figures,
-            add_commitment_tracker,
-            add_group_reference_check,
-            add_release_listener,
-            add_resize_listener,
-            add_unit_check,
-        )
+        from capacity.hooks import hooks  # noqa: PLC0415 - models first
         from commitments import checks, region, status  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import (  # noqa: PLC0415 - models first
             CommittedMemory,
             count_broken_amounts,
-            renew_soon,
             repair_soon,
         )
         from commitments.hooks_tracking import SlotTracker  # noqa: PLC0415 - models first
@@ -35,6 +27,9 @@ class CommitmentsConfig(AppConfig):
             sync,
         )
         from commitments.policies import RULES  # noqa: PLC0415 - apps first
+        from commitments.services.nudges import (  # noqa: PLC0415 - models first
+            nudge_outdated_of_groups,
+        )
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
@@ -53,9 +48,9 @@ class CommitmentsConfig(AppConfig):
             at_scrape(scraped)
         del quota, slots, sync  # their series are there, at 0, from the start
         del checks  # they register themselves
-        add_group_reference_check("commitments", region.referenced_groups)
-        add_commitment_figures("commitments", CommittedMemory())
-        add_release_listener("commitments", repair_soon)
-        add_resize_listener("commitments", renew_soon)
-        add_commitment_tracker("commitments", SlotTracker())
-        add_unit_check("commitments", count_broken_amounts)
+        hooks.referenced_groups = region.referenced_groups
+        hooks.groups_resized = nudge_outdated_of_groups
+        hooks.broken_amounts = count_broken_amounts
+        hooks.reservations_released = repair_soon
+        hooks.commitment_figures = CommittedMemory()
+        hooks.commitment_tracker = SlotTracker()

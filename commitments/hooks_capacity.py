@@ -8,7 +8,7 @@ from typing import Any
 
 from capacity.hooks import ReleasedReservation, ZonePosition
 from commitments.domain.statuses import CommitmentStatus, ResourceType
-from commitments.services.nudges import nudge_outdated_of_groups, nudge_owners
+from commitments.services.nudges import nudge_owners
 from core.changes import changed_rows, has_deletions
 from journal.clock import database_now
 from journal.statements import fetch_rows, fetch_value
@@ -54,6 +54,8 @@ class CommittedMemory:
 
     def zones_changed_since(self, positions: Sequence[ZonePosition]) -> set[str]:
         """Return the zones in which a commitment was written or any was removed."""
+        if not positions:
+            return set()
         parameters: dict[str, Any] = {  # Any: database parameters
             "zones": [position.zone for position in positions],
             "snapshots": [position.snapshot for position in positions],
@@ -63,13 +65,7 @@ class CommittedMemory:
 
 def repair_soon(released: Sequence[ReleasedReservation], now: datetime) -> None:
     """Make the commitments of released slots due for repair. Locks them by primary key."""
-    slots = [one.reservation_id for one in released if one.commitment_id is not None]
-    nudge_owners(slots, now)
-
-
-def renew_soon(groups: Collection[str], now: datetime) -> None:
-    """Make the commitments of groups due that hold empty slots of old sizes."""
-    nudge_outdated_of_groups(groups, now)
+    nudge_owners([one.reservation_id for one in released if one.commitment_id is not None], now)
 
 
 EVERY_OTHER_GROUP = "*"

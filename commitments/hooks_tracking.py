@@ -25,15 +25,13 @@ from capacity.models import (
 )
 from commitments.domain.classify import (
     SlotClass,
-    TrackedCommitment,
     TrackedSlot,
-    TrackedVM,
     TrackingFacts,
     classify_placement,
     classify_refusal,
     slots_to_record,
 )
-from commitments.domain.statuses import ACTIVE_STATUSES, CommitmentStatus, ResourceType
+from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
 from commitments.services.quota_usage import count_payg
 from core.prepared import Row, fetch_prepared
 from scheduling.quota import CommitmentFact, QuotaFacts
@@ -62,16 +60,15 @@ class SlotTracker:
 
         Source: spec scheduling, 12.1; spec commitments, 17.2, 17.3.
         """
-        wanted = _tracked(vm)
-        commitments = _commitments(wanted)
-        own = _slots(_of_group(wanted), vm_uuid=vm.vm_uuid)
+        commitments = _commitments(vm)
+        own = _slots(_of_group(vm), vm_uuid=vm.vm_uuid)
         facts = TrackingFacts(commitments=commitments, slots=own)
-        outcome = classify_placement(wanted, candidates, facts)
+        outcome = classify_placement(vm, candidates, facts)
         target_host = candidates[0] if candidates else ""
         _leave_expected(vm.vm_uuid, target_host=target_host)
         if outcome is not SlotClass.SLOT_USED:
             return outcome.value
-        slots = slots_to_record(wanted, target_host, facts)
+        slots = slots_to_record(vm, target_host, facts)
         if slots:
             chosen = [slot.slot_id for slot in slots]
             booking = expect_in_slots(
@@ -87,37 +84,26 @@ class SlotTracker:
 
         Source: spec scheduling, 12.3; spec commitments, 17.2.
         """
-        wanted = _tracked(vm)
-        commitments = _commitments(wanted)
+        commitments = _commitments(vm)
         if not commitments:
             return SlotClass.NO_CR.value
-        own = _slots(_of_group(wanted), vm_uuid=vm.vm_uuid)
+        own = _slots(_of_group(vm), vm_uuid=vm.vm_uuid)
         hosts = {slot.host_name for slot in own}
         facts = TrackingFacts(
             commitments=commitments,
             slots=_slots(Q(target_host__name__in=hosts), vm_uuid=vm.vm_uuid) if hosts else (),
             free_bytes=_free_bytes(hosts),
         )
-        return classify_refusal(wanted, input_hosts, facts).value
+        return classify_refusal(vm, input_hosts, facts).value
 
     def quota_facts(self, project_id: str, zone: str, group: str) -> QuotaFacts:
         """Return quota and active memory commitments (spec scheduling, 7.16 step 4)."""
         rows = _rows(SELECT_QUOTA, project_id, group, zone)
         quota = rows[0][0]
-        active = _as_commitments((row[1:] for row in rows if row[1] is not None), project_id, group)
+        active = (row[1:] for row in rows if row[1] is not None)
         return QuotaFacts(
             quota=None if quota is None else orjson.loads(quota),
-            commitments=tuple(
-                CommitmentFact(
-                    project_id=one.project_id,
-                    zone=one.zone,
-                    group=one.group,
-                    state=one.state.value,
-                    amount_bytes=one.amount_bytes,
-                    used_bytes=one.used_bytes,
-                )
-                for one in active
-            ),
+            commitments=_as_commitments(active, project_id, group),
         )
 
     def payg_usage(self, project_id: str, zone: str) -> Mapping[str, int]:
@@ -125,22 +111,9 @@ class SlotTracker:
         return count_payg(project_id, zone)
 
 
-def _tracked(vm: TrackedPlacement) -> TrackedVM:
-    return TrackedVM(
-        vm_uuid=vm.vm_uuid,
-        project_id=vm.project_id,
-        group=vm.group,
-        zone=vm.zone,
-        memory_bytes=vm.resources.memory_bytes,
-    )
-
-
-def _commitments(vm: TrackedVM) -> tuple[TrackedCommitment, ...]:
-    return _active_commitments(vm.project_id, vm.group, vm.zone)
-
-
-def _active_commitments(project_id: str, group: str, zone: str) -> tuple[TrackedCommitment, ...]:
-    return _as_commitments(_rows(SELECT_ACTIVE, project_id, group, zone), project_id, group)
+def _commitments(vm: TrackedPlacement) -> tuple[CommitmentFact, ...]:
+    rows = _rows(SELECT_ACTIVE, vm.project_id, vm.group, vm.zone)
+    return _as_commitments(rows, vm.project_id, vm.group)
 
 
 def _rows(sql: str, project_id: str, group: str, zone: str) -> list[Row]:
@@ -156,15 +129,13 @@ def _rows(sql: str, project_id: str, group: str, zone: str) -> list[Row]:
     )
 
 
-def _as_commitments(
-    rows: Iterable[Row], project_id: str, group: str
-) -> tuple[TrackedCommitment, ...]:
+def _as_commitments(rows: Iterable[Row], project_id: str, group: str) -> tuple[CommitmentFact, ...]:
     return tuple(
-        TrackedCommitment(
+        CommitmentFact(
             project_id=project_id,
             group=group,
             zone=row_zone,
-            state=CommitmentStatus(state),
+            state=state,
             amount_bytes=amount_bytes,
             used_bytes=used_bytes,
         )
@@ -172,7 +143,7 @@ def _as_commitments(
     )
 
 
-def _of_group(vm: TrackedVM) -> Q:
+def _of_group(vm: TrackedPlacement) -> Q:
     return Q(project_id=vm.project_id, flavor_group_name=vm.group)
 
 

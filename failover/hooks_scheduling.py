@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from django.db import DatabaseError
 
-from capacity.hooks import add_evacuation_guide
+from capacity.hooks import hooks
 from capacity.models import ReservationAllocation
 from failover.services.evacuation import is_unplanned, plan_evacuation, retire_slots, start_move
 from journal.actors import Actor
@@ -59,4 +59,4 @@ class PlannedEvacuations:
 
 def register() -> None:
     """Offer the plans to scheduling."""
-    add_evacuation_guide("failover", PlannedEvacuations())
+    hooks.evacuation_guide = PlannedEvacuations()

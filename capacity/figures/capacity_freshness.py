@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 
-from capacity.hooks import ZonePosition, zones_with_changed_commitments
+from capacity.hooks import ZonePosition, hooks
 from capacity.models import CapacityComputation
 from core.changes import changed_rows, has_deletions, is_forgotten, xmin_of
 from journal.clock import TOLERANCE, database_now
@@ -108,9 +108,9 @@ def has_changed_since(read: ReadPosition) -> bool:
         "snapshot": read.position.snapshot,
         "host_count": read.host_count,
     }
-    return bool(
-        fetch_value(CHANGED_SINCE, parameters) or zones_with_changed_commitments([read.position])
-    )
+    if fetch_value(CHANGED_SINCE, parameters):
+        return True
+    return bool(hooks.commitment_figures.zones_changed_since([read.position]))
 
 
 def has_written() -> bool:
@@ -166,6 +166,6 @@ def stale_zones(zones: Collection[str], *, inputs: str) -> set[str]:
     }
     stale = {row[0] for row in fetch_rows(STALE_ZONES, parameters)}
     computed = CapacityComputation.objects.filter(zone__in=set(zones) - stale)
-    return stale | zones_with_changed_commitments(
+    return stale | hooks.commitment_figures.zones_changed_since(
         [ZonePosition(zone=row.zone, snapshot=row.snapshot) for row in computed]
     )

@@ -26,7 +26,7 @@ from capacity.figures.probe_pipelines import current_probes, probes_fingerprint
 from capacity.figures.zone_capacity import GroupFigures, ZoneFigures, zone_figures
 from capacity.figures.zone_sums import RunningVMs, ZoneUse, reserved_unused, running_vms
 from capacity.groups.reading import definitions_fingerprint, load_group_definitions
-from capacity.hooks import committed_slots
+from capacity.hooks import hooks
 from capacity.host_table import current_host_table
 from capacity.locks import LockSpace, take_lock
 from capacity.metrics import PROBE_FAILURES
@@ -309,7 +309,7 @@ def _read_zone(zone: str) -> _ZoneState:
         retired=_without_room(zone_figures(table, zone, gone, current_probes())) if gone else {},
         use=use,
         reserved=reserved,
-        committed=committed_slots(
+        committed=hooks.commitment_figures.committed_slots(
             zone,
             {
                 name: group.smallest.memory_bytes

@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 
-from capacity.hooks import amounts_broken_by_unit
+from capacity.hooks import hooks
 from capacity.models import FlavorGroupRule, FlavorGroupSettings
 from journal.actors import Actor
 from journal.errors import InvalidInput
@@ -112,7 +112,7 @@ def unit_problem(group_name: str, ram_unit_gib: int | None) -> str | None:
     unit_gib = (fallback_gib if ram_unit_gib is None else ram_unit_gib) or 1
     if unit_gib == before_gib or unit_gib < 1:
         return None
-    broken = amounts_broken_by_unit(group_name, list(units.keys() - {group_name}), unit_gib * GIB)
+    broken = hooks.broken_amounts(group_name, list(units.keys() - {group_name}), unit_gib * GIB)
     if not broken:
         return None
     return (

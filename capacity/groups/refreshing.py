@@ -21,7 +21,7 @@ from capacity.groups.flavor_groups import (
     GroupRule,
     build_flavor_groups,
 )
-from capacity.hooks import groups_resized, referenced_groups
+from capacity.hooks import hooks
 from capacity.locks import LockSpace, take_lock
 from capacity.models import (
     FlavorGroup,
@@ -109,7 +109,8 @@ def refresh_flavor_groups(
         resized = _note_sizes(rows, build, now)
         has_changed = _write_snapshot(build)
         record_changes(rows.changes, actor=actor, request_id=request_id)
-        groups_resized(resized, now=now)
+        if resized:
+            hooks.groups_resized(resized, now)
     for name in result.retired:
         log.error("flavor_group_retired", group=name, hint="commitments still refer to it")
     return FlavorGroupRefresh(
@@ -185,7 +186,7 @@ def _apply(rows: _Rows, build: FlavorGroupBuild) -> FlavorGroupRefresh:
         if name in rows.groups and _differs(rows, rows.groups[name], group)
     )
     vanished = sorted(set(rows.groups) - set(wanted))
-    in_use = referenced_groups(vanished) | set(
+    in_use = hooks.referenced_groups(vanished) | set(
         Reservation.objects.filter(flavor_group_name__in=vanished)
         .values_list("flavor_group_name", flat=True)
         .distinct()

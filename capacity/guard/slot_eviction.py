@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, Q
 
 from capacity.guard.eviction import EvictableSlot, EvictionPlan, excess_resources
-from capacity.hooks import ReleasedReservation, reservations_released
+from capacity.hooks import ReleasedReservation, hooks
 from capacity.ledger.apply import leave_slots, move_slots, write_slots
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
@@ -149,7 +149,7 @@ def apply_departures(
         message = f"{len(refused)} host(s) filled up while slots were moved there"
         raise EvictionSpoiled(message, hosts=sorted(refused))
     _check_unchanged(departures)
-    reservations_released(
+    hooks.reservations_released(
         [
             ReleasedReservation(
                 reservation_id=pk,
@@ -160,7 +160,7 @@ def apply_departures(
             for pk, slot in slots.items()
             if pk not in moves
         ],
-        now=now,
+        now,
     )
     leave_slots(slot_ids=slots)
     before = (

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 
-import orjson
 from django.db import DatabaseError, connection, transaction
 
-from capacity.hooks import commitment_tracker
-from journal.statements import fetch_value
+from capacity.hooks import hooks
 from scheduling.evaluation import Pipeline
 from scheduling.filters import filter_quota_enforcement
 from scheduling.quota import QuotaFacts
 from scheduling.request import PlacementRequest
-
-# As text: every call asks, and the ORM takes longer to write this than PostgreSQL to answer.
-SELECT_QUOTA = """
-SELECT quota_by_resource::text FROM capacity_projectquota WHERE project_id = %s AND zone = %s
-"""
 
 QUOTA_FILTER = filter_quota_enforcement().name
 
@@ -43,23 +35,10 @@ def with_quota_facts(request: PlacementRequest, pipeline: Pipeline) -> Placement
 
 
 def _facts(project_id: str, zone: str, group: str) -> QuotaFacts:
-    tracker = commitment_tracker()
-    if tracker is None:
-        return QuotaFacts(quota=_limits(_quota(project_id, zone)))
+    tracker = hooks.commitment_tracker
     facts = tracker.quota_facts(project_id, zone, group)
     if facts.quota is None:
         return facts
-    usage = tracker.payg_usage(project_id, zone)
-    return replace(facts, quota=_limits(facts.quota), payg_usage=usage)
-
-
-def _quota(project_id: str, zone: str) -> dict[str, int] | None:
-    quota = fetch_value(SELECT_QUOTA, [project_id, zone])
-    return None if quota is None else orjson.loads(quota)
-
-
-def _limits(quota: Mapping[str, int] | None) -> dict[str, int] | None:
-    """Return the limits that are set; a negative one means that there is none."""
-    if quota is None:
-        return None
-    return {name: limit for name, limit in quota.items() if limit >= 0}
+    # A negative limit means that there is none.
+    limits = {name: limit for name, limit in facts.quota.items() if limit >= 0}
+    return replace(facts, quota=limits, payg_usage=tracker.payg_usage(project_id, zone))

@@ -16,7 +16,7 @@ import structlog
 from django.conf import settings
 
 from capacity.groups.reading import GROUPS
-from capacity.hooks import TrackedPlacement, planned_evacuation_host
+from capacity.hooks import TrackedPlacement, hooks
 from capacity.host_table import HostTableReading, read_host_table
 from capacity.ledger.in_flight_end import INTENTS_WITHOUT_VM
 from capacity.metrics import scheduling as metrics
@@ -204,7 +204,7 @@ def run_scheduling(
         is_group_known=prepared.is_group_known,
     )
     if run.concerns_vm and known.intent is Intent.EVACUATE and known.request_key:
-        run.planned_host = planned_evacuation_host(known.request_key)
+        run.planned_host = hooks.evacuation_guide.planned_host(known.request_key)
     record = _choose(run)
     if record.failure:
         _finish(run, message=record.failure)

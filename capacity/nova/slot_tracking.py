@@ -14,7 +14,7 @@ from django.db import transaction
 
 from capacity.groups.flavor_groups import FlavorGroupDef
 from capacity.groups.reading import load_group_definitions
-from capacity.hooks import CommitmentTracker, TrackedPlacement, commitment_tracker
+from capacity.hooks import CommitmentTracker, TrackedPlacement, hooks
 from core.process_cache import Fingerprint
 from journal.errors import NotReady
 from scheduling.request import HARDWARE_VERSION_KEY, PlacementRequest
@@ -54,7 +54,7 @@ def resolved_group(request: PlacementRequest, asked: Fingerprint | None = None) 
 
 def is_tracked(vm: TrackedPlacement, *, is_group_known: bool) -> bool:
     """Return whether there is anything to ask or tell commitments of a VM."""
-    return commitment_tracker() is not None and not (is_group_known and not vm.group)
+    return bool(vm.group) or not is_group_known
 
 
 def track_placement(
@@ -93,14 +93,13 @@ def track_refusal(
 def _asked(
     vm: TrackedPlacement, *, is_group_known: bool, ask: Callable[[CommitmentTracker], str]
 ) -> str:
-    tracker = commitment_tracker()
-    if tracker is None or not is_tracked(vm, is_group_known=is_group_known):
+    if not is_tracked(vm, is_group_known=is_group_known):
         return ""
     if not is_group_known:
         return ERROR
     try:
         with transaction.atomic():
-            return ask(tracker)
+            return ask(hooks.commitment_tracker)
     except Exception:  # the VM is placed whatever an app above runs into: it is told as ERROR
         log.exception("commitment_tracking_failed", vm_uuid=vm.vm_uuid, group=vm.group)
         return ERROR

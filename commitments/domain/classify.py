@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from capacity.hooks import TrackedPlacement
+from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
+from scheduling.quota import CommitmentFact
 
 
 class SlotClass(StrEnum):
@@ -23,29 +25,6 @@ class SlotClass(StrEnum):
     SLOT_EXHAUSTED = "slot_exhausted"
     SLOT_BLOCKED = "slot_blocked"
     ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedCommitment:
-    """A commitment as far as its room matters.
-
-    Attributes:
-        project_id: Whose it is.
-        group: Its flavor group.
-        zone: Its availability zone.
-        state: Its Limes state.
-        resource_type: Memory or cores; cores have no slots and count for nothing here.
-        amount_bytes: Memory committed: what was accepted, else what is asked.
-        used_bytes: Memory of the VMs that use it.
-    """
-
-    project_id: str
-    group: str
-    zone: str
-    state: CommitmentStatus
-    resource_type: ResourceType = ResourceType.MEMORY
-    amount_bytes: int
-    used_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,24 +58,6 @@ class TrackedSlot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedVM:
-    """The VM of a run.
-
-    Attributes:
-        project_id: The VM's project, never the caller's.
-        group: Flavor group of its flavor.
-        zone: Zone asked for; empty means any.
-        memory_bytes: Memory of its flavor.
-    """
-
-    vm_uuid: str
-    project_id: str
-    group: str
-    zone: str = ""
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingFacts:
     """What is known when a run is classified.
 
@@ -107,7 +68,7 @@ class TrackingFacts:
             subtracted.
     """
 
-    commitments: Sequence[TrackedCommitment] = ()
+    commitments: Sequence[CommitmentFact] = ()
     slots: Sequence[TrackedSlot] = ()
     free_bytes: Mapping[str, int] = field(default_factory=dict)
 
@@ -117,7 +78,7 @@ def remaining_bytes(total_bytes: int, used_bytes: int) -> int:
     return max(0, total_bytes - used_bytes)
 
 
-def slots_of(vm: TrackedVM, slots: Iterable[TrackedSlot]) -> tuple[TrackedSlot, ...]:
+def slots_of(vm: TrackedPlacement, slots: Iterable[TrackedSlot]) -> tuple[TrackedSlot, ...]:
     """Return the slots that belong to the VM's project and group."""
     return tuple(
         slot for slot in slots if (slot.project_id, slot.group) == (vm.project_id, vm.group)
@@ -144,7 +105,7 @@ def pick_slot(slots: Iterable[TrackedSlot], vm_memory_bytes: int) -> TrackedSlot
     )
 
 
-def has_usable_slot(vm: TrackedVM, host_name: str, facts: TrackingFacts) -> bool:
+def has_usable_slot(vm: TrackedPlacement, host_name: str, facts: TrackingFacts) -> bool:
     """Return whether the VM's slots on a host could take it together, overfilled if need be.
 
     Source: spec scheduling, 12.3; spec commitments, 17.1.
@@ -153,11 +114,11 @@ def has_usable_slot(vm: TrackedVM, host_name: str, facts: TrackingFacts) -> bool
     free_bytes = max(0, facts.free_bytes.get(host_name, 0))
     unheld_bytes = free_bytes - sum(slot.memory_bytes for slot in on_host)
     own_bytes = sum(slot.remaining_bytes for slot in slots_of(vm, on_host))
-    return own_bytes > 0 and unheld_bytes + own_bytes >= vm.memory_bytes
+    return own_bytes > 0 and unheld_bytes + own_bytes >= vm.resources.memory_bytes
 
 
 def classify_placement(
-    vm: TrackedVM, candidates: Collection[str], facts: TrackingFacts
+    vm: TrackedPlacement, candidates: Collection[str], facts: TrackingFacts
 ) -> SlotClass:
     """Return the class of a run that found hosts.
 
@@ -176,7 +137,7 @@ def classify_placement(
 
 
 def classify_refusal(
-    vm: TrackedVM, input_hosts: Collection[str] | None, facts: TrackingFacts
+    vm: TrackedPlacement, input_hosts: Collection[str] | None, facts: TrackingFacts
 ) -> SlotClass:
     """Return the class of a run that found no host.
 
@@ -219,7 +180,7 @@ def pick_slots(slots: Iterable[TrackedSlot], vm_memory_bytes: int) -> tuple[Trac
 
 
 def slots_to_record(
-    vm: TrackedVM, target_host: str, facts: TrackingFacts
+    vm: TrackedPlacement, target_host: str, facts: TrackingFacts
 ) -> tuple[TrackedSlot, ...]:
     """Return the slots on the target host that the VM goes into, in the order to fill them.
 
@@ -230,22 +191,22 @@ def slots_to_record(
     on_target = [slot for slot in slots_of(vm, facts.slots) if slot.host_name == target_host]
     if any(vm.vm_uuid in slot.vm_uuids for slot in on_target):
         return ()
-    return pick_slots(on_target, vm.memory_bytes)
+    return pick_slots(on_target, vm.resources.memory_bytes)
 
 
 def _active(
-    vm: TrackedVM, commitments: Iterable[TrackedCommitment]
-) -> tuple[TrackedCommitment, ...]:
+    vm: TrackedPlacement, commitments: Iterable[CommitmentFact]
+) -> tuple[CommitmentFact, ...]:
     return tuple(
         one
         for one in commitments
-        if one.state.is_active
-        and one.resource_type is ResourceType.MEMORY
+        if one.state in ACTIVE_STATUSES
+        and one.resource_type == ResourceType.MEMORY
         and (one.project_id, one.group) == (vm.project_id, vm.group)
         and (not vm.zone or one.zone == vm.zone)
     )
 
 
-def _has_room(active: Collection[TrackedCommitment]) -> bool:
+def _has_room(active: Collection[CommitmentFact]) -> bool:
     used_bytes = sum(one.used_bytes for one in active)
     return used_bytes < sum(one.amount_bytes for one in active)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from capacity.hooks import failover_room_used
+from capacity.hooks import hooks
 from capacity.ledger.claims import Eaten, still_eaten
 from core.conf import headroom
 from core.prepared import run
@@ -62,7 +62,7 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
         else:
             used.append(failover_id)
     if used:
-        failover_room_used(used)
+        hooks.evacuation_guide.arrived(used)
         eaten = still_eaten(eaten)
     if not headroom().placement.enforce_held:
         return []

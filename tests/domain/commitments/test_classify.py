@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.hooks import TrackedPlacement
 from commitments.domain.classify import (
     SlotClass,
-    TrackedCommitment,
     TrackedSlot,
-    TrackedVM,
     TrackingFacts,
     classify_placement,
     classify_refusal,
@@ -22,26 +21,28 @@ from commitments.domain.classify import (
     slots_to_record,
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
-from scheduling.resources import MIB
+from scheduling.quota import CommitmentFact
+from scheduling.resources import MIB, ResourceVector
 
 HOST = "host-1"
 FREE_BYTES = 16384 * MIB
 
 
-def vm(memory_mib: int = 4096, **fields: str) -> TrackedVM:
-    return TrackedVM(
+def vm(memory_mib: int = 4096, **fields: str) -> TrackedPlacement:
+    return TrackedPlacement(
         vm_uuid=fields.pop("vm_uuid", "vm-1"),
         project_id="project-1",
         group="group-1",
-        memory_bytes=memory_mib * MIB,
+        zone=fields.pop("zone", ""),
+        resources=ResourceVector(memory_bytes=memory_mib * MIB, vcpus=1),
         **fields,
     )
 
 
 def commitment(
     amount_mib: int, used_mib: int = 0, *, project_id: str = "project-1", **fields: object
-) -> TrackedCommitment:
-    base = TrackedCommitment(
+) -> CommitmentFact:
+    base = CommitmentFact(
         project_id=project_id,
         group="group-1",
         zone="az-1",
@@ -75,7 +76,7 @@ def slot(
 
 
 def facts(
-    commitments: Sequence[TrackedCommitment] = (), slots: Sequence[TrackedSlot] = ()
+    commitments: Sequence[CommitmentFact] = (), slots: Sequence[TrackedSlot] = ()
 ) -> TrackingFacts:
     return TrackingFacts(commitments=commitments, slots=slots, free_bytes={HOST: FREE_BYTES})
 
@@ -184,7 +185,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("commitments", "slots", "expected"), REFUSALS)
 def test_a_refusal_says_why_the_commitment_did_not_help(
-    commitments: list[TrackedCommitment], slots: list[TrackedSlot], expected: SlotClass
+    commitments: list[CommitmentFact], slots: list[TrackedSlot], expected: SlotClass
 ) -> None:
     assert classify_refusal(vm(), [HOST], facts(commitments, slots)) is expected
 
@@ -245,7 +246,7 @@ PLACEMENTS = [
 
 @pytest.mark.parametrize(("commitments", "slots", "expected"), PLACEMENTS)
 def test_a_placement_says_whether_it_met_a_slot(
-    commitments: list[TrackedCommitment], slots: list[TrackedSlot], expected: SlotClass
+    commitments: list[CommitmentFact], slots: list[TrackedSlot], expected: SlotClass
 ) -> None:
     assert classify_placement(vm(), [HOST, "host-2"], facts(commitments, slots)) is expected
 
