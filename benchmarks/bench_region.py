@@ -17,8 +17,8 @@ from capacity.models import (
     FlavorGroupSettings,
     FlavorGroupSnapshot,
 )
-from config.sections import AccessToken
 from hosts.models import Flavor, Host, HostState, HostStatus, Instance
+from journal.conf import AccessToken
 from scheduling.resources import GIB
 
 GROUP = "bench"

@@ -26,15 +26,13 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from commitments.conf import SyncSettings
 from config.launcher.state import usual_state_directory
-from config.section_base import with_duration
 from config.sections import (
-    AccessToken,
     CapacitySettings,
     DecisionSettings,
     InFlightSettings,
     JournalSettings,
-    KeystoneSettings,
     LiquidSettings,
     MetricsSettings,
     OversubscriptionSettings,
@@ -42,14 +40,14 @@ from config.sections import (
     RetrySettings,
     SchedulerSettings,
     SlotSettings,
-    SyncSettings,
     UsageSettings,
 )
 from config.sections_admin import AdminSettings, OidcSettings
 from config.sections_deadlines import DeadlineSettings, HeavySettings
 from config.sections_failover import FailoverSettings
 from config.sections_placement import PlacementSettings
-from config.sections_web import TracingSettings, WebSettings
+from config.sections_web import WebSettings
+from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
 
 PREFIX = "HEADROOM_"
 NESTING = "__"

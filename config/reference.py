@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
 from config.environment import NESTING, PREFIX, Environment, secret_files
-from config.sections import AccessToken
+from journal.conf import AccessToken
 
 HEAD = """\
 # Configuration

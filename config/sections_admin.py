@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from config.section_base import Section
+from journal.conf import Section
 
 
 class AdminSettings(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from config.section_base import Section
+from journal.conf import Section
 
 
 class DeadlineSettings(Section):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from config.section_base import Section
+from journal.conf import Section
 
 
 class FailoverSettings(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from config.section_base import Section
+from journal.conf import Section
 
 
 class WebSettings(Section):
@@ -35,24 +35,4 @@ class WebSettings(Section):
         le=1 << 20,
         description="Memory of a process for bodies that come in or wait for a thread; beyond it "
         "the oldest that is not whole gets 503.",
-    )
-
-
-class TracingSettings(Section):
-    """Traces of requests, statements and tasks; needs the packages of requirements-tracing.lock."""
-
-    endpoint: str = Field(
-        "",
-        pattern=r"^(https?://.+)?$",
-        description="Where spans go, OTLP over HTTP: `http://collector:4318/v1/traces`. Empty "
-        "means no traces.",
-    )
-    sample_ratio: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="Share of traces that is kept; a caller who sends a trace decides for it.",
-    )
-    service_name: str = Field(
-        "headroom", min_length=1, description="Name of the service, before `-web` or `-worker`."
     )

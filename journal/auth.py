@@ -17,6 +17,7 @@ from django.http import HttpRequest
 
 from journal.access_log import note_actor
 from journal.actors import Actor
+from journal.conf import AccessToken
 from journal.counters import count_refused_token
 from journal.errors import HeadroomError
 from journal.policy import (
@@ -27,7 +28,7 @@ from journal.policy import (
     PolicyRule,
     current_policy,
 )
-from journal.static_tokens import AccessToken, current_tokens
+from journal.static_tokens import current_tokens
 
 RULE_READ_ONLY = "readonly"
 RULE_READ_WRITE = "readwrite"

@@ -15,6 +15,7 @@ SECONDS_PER_UNIT: Final = {
     "µs": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
 WHOLE: Final = re.compile(rf"(?:{PART.pattern})+")
 
@@ -32,3 +33,24 @@ def duration_seconds(text: str) -> Decimal:
         raise ValueError(message)
     parts = (Decimal(amount) * SECONDS_PER_UNIT[unit] for amount, unit in PART.findall(text))
     return sum(parts, start=Decimal(0))
+
+
+def parse_seconds(text: str) -> str | int | float:
+    """Return a duration in seconds; a plain number as it came.
+
+    Whole seconds come as a whole number, so that settings which are whole refuse ``500ms``.
+
+    Raises:
+        ValueError: it is neither a number nor a duration.
+
+    Source: spec commitments, 21.
+    """
+    stripped = text.strip()
+    if NUMBER.fullmatch(stripped):
+        return stripped
+    try:
+        seconds = duration_seconds(stripped)
+    except ValueError as error:
+        message = f"must be seconds, or a duration such as 90s, 5m or 500ms, not {text!r}"
+        raise ValueError(message) from error
+    return int(seconds) if seconds == seconds.to_integral_value() else float(seconds)

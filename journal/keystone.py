@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import structlog
 import webob
@@ -21,42 +21,16 @@ from keystoneauth1 import loading
 from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 from oslo_config import cfg
-from pydantic import SecretStr
 
 from journal.actors import Actor
 from journal.auth import SERVICE_TOKEN_HEADER, TOKEN_HEADER, Credentials, Unauthenticated
+from journal.conf import KeystoneSettings
 from journal.errors import Unavailable
 from journal.token_cache import TokenCache, cache_key
 from journal.token_flights import NoAnswerInTimeError, TokenFlights, TooManyWaitError
 
 
-class KeystoneOptions(Protocol):
-    """The settings ``HEADROOM_KEYSTONE__...``."""
-
-    auth_url: str
-    public_url: str
-    username: str
-    password: SecretStr | None
-    user_domain_name: str
-    project_name: str
-    project_domain_name: str
-    application_credential_id: str
-    application_credential_secret: SecretStr | None
-    region_name: str
-    interface: Literal["public", "internal", "admin"]
-    ca_file: str
-    cert_file: str
-    key_file: str
-    timeout_seconds: float
-    most_waiting: int
-    connect_retries: int
-    token_cache_seconds: int
-    token_cache_entries: int
-    service_token_roles: tuple[str, ...]
-    service_type: str
-
-
-def login_options(options: KeystoneOptions) -> tuple[str, dict[str, str]]:
+def login_options(options: KeystoneSettings) -> tuple[str, dict[str, str]]:
     """Return the plugin of keystoneauth1 with which we log in ourselves, and its options."""
     if options.application_credential_id:
         secret = options.application_credential_secret
@@ -273,7 +247,7 @@ class _NoCache:
 class MiddlewareValidator:
     """keystonemiddleware, configured in code; it remembers nothing, the authenticator does."""
 
-    def __init__(self, options: KeystoneOptions) -> None:
+    def __init__(self, options: KeystoneSettings) -> None:
         # An oslo.config object of our own: the global one would read files of its own choice.
         conf = cfg.ConfigOpts()
         conf([], project="headroom", default_config_files=[], default_config_dirs=[])
@@ -356,7 +330,7 @@ def _service_roles(environ: WSGIEnvironment) -> frozenset[str]:
     return frozenset(role for role in roles if role)
 
 
-def _middleware_options(options: KeystoneOptions) -> dict[str, object]:
+def _middleware_options(options: KeystoneSettings) -> dict[str, object]:
     """Return the options of ``[keystone_authtoken]`` that our settings stand for."""
     return {
         "www_authenticate_uri": options.public_url or options.auth_url,
@@ -376,14 +350,14 @@ def _middleware_options(options: KeystoneOptions) -> dict[str, object]:
     }
 
 
-_current: tuple[KeystoneOptions, KeystoneAuthenticator] | None = None
+_current: tuple[KeystoneSettings, KeystoneAuthenticator] | None = None
 _current_lock = threading.Lock()
 
 
 def current_authenticator() -> KeystoneAuthenticator:
     """Return the authenticator of this process for the present settings, made when first needed."""
     global _current  # noqa: PLW0603 - one per process
-    options: KeystoneOptions = settings.HEADROOM.keystone
+    options: KeystoneSettings = settings.HEADROOM.keystone
     known = _current
     if known is not None and known[0] is options:
         return known[1]
@@ -393,7 +367,7 @@ def current_authenticator() -> KeystoneAuthenticator:
         return _current[1]
 
 
-def make_authenticator(options: KeystoneOptions) -> KeystoneAuthenticator:
+def make_authenticator(options: KeystoneSettings) -> KeystoneAuthenticator:
     """Return an authenticator that asks the Keystone of some settings."""
     return KeystoneAuthenticator(
         MiddlewareValidator(options),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from multiprocessing.util import Finalize
-from typing import Any, Protocol
+from typing import Any
 
 from celery.signals import (
     before_task_publish,
@@ -29,6 +29,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from journal.conf import TracingSettings
 from journal.tracing import GLOBAL_HEADER
 
 Application = Callable[..., Any]  # Any: as WSGI has it
@@ -42,14 +43,6 @@ _GROUP = re.compile(r"\(\?P<(\w+)>[^()]*\)")
 _FIELDS = ("traceparent", "tracestate")
 _PROPAGATOR = TraceContextTextMapPropagator()
 _tracer = trace.get_tracer("headroom")
-
-
-class TracingSettings(Protocol):
-    """What the deployment says of traces."""
-
-    endpoint: str
-    sample_ratio: float
-    service_name: str
 
 
 def start_tracing(

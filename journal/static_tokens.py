@@ -6,36 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 from django.conf import settings
 
+from journal.conf import AccessToken
 from journal.watched_file import LOOK_SECONDS, WatchedFile
 
 log = structlog.get_logger(__name__)
 
-ReadTokens = Callable[[Path], Sequence["AccessToken"]]
-
-
-class AccessToken(Protocol):
-    """Who the holder of a token is and what it may do; the token itself is not kept."""
-
-    @property
-    def name(self) -> str:
-        """Who holds it."""
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """What they may do."""
-
-    @property
-    def project_id(self) -> str:
-        """Project that Placement's rules compare; may be empty."""
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of the token."""
+ReadTokens = Callable[[Path], Sequence[AccessToken]]
 
 
 class TokenFile:

@@ -12,10 +12,11 @@ from benchmarks.bench_region import GROUP, ZONES, fill_region
 from benchmarks.cloud_server import serving
 from benchmarks.measures import Measure, fitted_exponent, measure
 from commitments.clients.http_cloud import HTTPCloud
+from commitments.conf import SyncSettings
 from commitments.models import Commitment, SyncOutcome
 from commitments.services.sync import sync_commitments
-from config.sections import KeystoneSettings, SyncSettings
 from journal.actors import Actor
+from journal.conf import KeystoneSettings
 from tests.peers.fake_cloud import PASSWORD, PROJECT, USER
 
 COMMITMENTS_PER_PROJECT = 50

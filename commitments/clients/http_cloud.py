@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 from urllib.parse import urljoin
 
 import structlog
@@ -15,8 +15,10 @@ from keystoneauth1.exceptions import ClientException
 from keystoneauth1.session import Session
 
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
+from commitments.conf import SyncSettings
 from commitments.domain.limes_wire import V1, LimesListing
-from journal.keystone import KeystoneOptions, login_options
+from journal.conf import KeystoneSettings
+from journal.keystone import login_options
 
 log = structlog.get_logger(__name__)
 
@@ -27,18 +29,6 @@ OK = 200
 MOST_PAGES = 100_000
 
 
-class CloudOptions(Protocol):
-    """The settings ``HEADROOM_SYNC__...`` that a client reads."""
-
-    identity_url: str
-    limes_url: str
-    concurrency: int
-    timeout_seconds: float
-    retries: int
-    retry_delay_seconds: float
-    most_failed_projects: int
-
-
 class HTTPCloud:
     """Keystone and Limes as found in Keystone's catalog, or under configured addresses.
 
@@ -47,7 +37,7 @@ class HTTPCloud:
     """
 
     def __init__(
-        self, keystone: KeystoneOptions, options: CloudOptions, limes: LimesListing = V1
+        self, keystone: KeystoneSettings, options: SyncSettings, limes: LimesListing = V1
     ) -> None:
         plugin, login = login_options(keystone)
         loader: Any = loading.get_plugin_loader(plugin)  # Any: the library has no types

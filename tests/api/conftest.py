@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from config.sections import AccessToken
+from journal.conf import AccessToken
 from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
 from tests.api.scheduler_client import SCHEDULER, NovaClient
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from capacity.models import Reservation, SchedulingDecision
-from config.sections import AccessToken
+from journal.conf import AccessToken
 from tests.api.conftest import Configure
 from tests.api.liquid_client import MEMBER, VIEWER
 from tests.api.scheduler_client import SCHEDULER, NovaClient

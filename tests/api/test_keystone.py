@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from config.sections import KeystoneSettings
 from journal.auth import authenticate
+from journal.conf import KeystoneSettings
 from tests.api.conftest import Configure
 from tests.api.liquid_client import PROJECT, LiquidClient, assert_text
 from tests.factories import make_group

@@ -8,7 +8,7 @@ import pytest
 
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
 from commitments.clients.http_cloud import HTTPCloud, answers_of
-from config.sections import SyncSettings
+from commitments.conf import SyncSettings
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 from tests.peers.keystone import REGION, Keystone
 

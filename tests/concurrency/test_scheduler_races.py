@@ -18,8 +18,8 @@ from capacity.host_table import current_host_table, load_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation, ReservationKind
 from capacity.nova.pipelines import active_pipelines, ensure_shipped_pipelines
-from config.sections import AccessToken
 from hosts.models import Host, HostStatus
+from journal.conf import AccessToken
 from journal.errors import Busy
 from scheduling.table import CAPACITY_COLUMNS
 from tests.api.scheduler_client import SCHEDULER, NovaClient

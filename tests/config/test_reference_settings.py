@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from config.durations import parse_seconds
 from config.environment import NESTING, PREFIX, load_environment, setting_names
+from journal.durations import parse_seconds
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference-settings.md"

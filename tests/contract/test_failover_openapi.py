@@ -226,7 +226,7 @@ def test_other_methods_are_problems(name: str, method: str) -> None:
 def test_roles(settings: Any, name: str, token: str | None, status: int) -> None:
     from pydantic import SecretStr  # noqa: PLC0415
 
-    from config.sections import AccessToken  # noqa: PLC0415
+    from journal.conf import AccessToken  # noqa: PLC0415
 
     settings.HEADROOM = django_settings.HEADROOM.model_copy(
         update={

@@ -13,9 +13,9 @@ from pydantic import SecretStr
 
 from capacity.models import Reservation
 from capacity.nova.pipelines import ensure_shipped_pipelines
-from config.sections import AccessToken
 from failover.selectors.drain import check_drain
 from hosts.models import Host, PlannedHostChange, ServerGroup
+from journal.conf import AccessToken
 from journal.errors import InvalidInput
 from scheduling.resources import GIB
 from tests.factories import (

@@ -19,7 +19,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pydantic import SecretStr
 
 from commitments import metrics
-from config.sections import AccessToken
+from journal.conf import AccessToken
 from journal.kept_sums import keep_sums
 from journal.metrics import (
     PageBusy,
@@ -340,7 +340,7 @@ MULTIPROCESS = """
 import django, sys
 django.setup()
 from commitments import metrics
-from config.sections import AccessToken
+from journal.conf import AccessToken
 if sys.argv[1] == "count":
     metrics.INFO.observe(status_code=200, seconds=0.1)
 else:

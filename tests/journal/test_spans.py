@@ -27,8 +27,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from config.launcher.places import this_checkout
-from config.sections_web import TracingSettings
 from journal import spans as tracing
+from journal.conf import TracingSettings
 from placement.wsgi import placement_first
 from tests.e2e.processes import process_environment
 

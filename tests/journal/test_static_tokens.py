@@ -11,9 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from config.environment import Environment
-from config.sections import AccessToken
 from journal.auth import Credentials, TokenAuthenticator, Unauthenticated
-from journal.static_tokens import AccessToken as KnownToken
+from journal.conf import AccessToken
 from journal.static_tokens import TokenFile, current_tokens
 
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"
@@ -31,7 +30,7 @@ def write(path: Path, *entries: dict[str, object]) -> Path:
     return path
 
 
-def holder(tokens: Sequence[KnownToken], token: str) -> str | None:
+def holder(tokens: Sequence[AccessToken], token: str) -> str | None:
     try:
         return TokenAuthenticator(tokens=tokens).authenticate(Credentials(token=token)).name
     except Unauthenticated:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
-from config.sections import KeystoneSettings
+from journal.conf import KeystoneSettings
 
 USER, PASSWORD, PROJECT = "headroom", "password-of-the-fake", "service"
 CONFIRMED_AT = 1_772_366_400

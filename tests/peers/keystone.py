@@ -26,7 +26,7 @@ from config.launcher.environment import pip
 from config.launcher.locks import install_arguments, lock_of
 from config.launcher.places import locked, this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
-from config.sections import KeystoneSettings
+from journal.conf import KeystoneSettings
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements-keystone.txt"

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from config.sections import LEAST_TOKEN_CHARACTERS
+from journal.conf import LEAST_TOKEN_CHARACTERS
 
 RANDOM_BYTES = 32
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import IntegrityError, OperationalError
 from pydantic import SecretStr
 
-from config.sections import AccessToken
+from journal.conf import AccessToken
 from placement.api import allocations as allocations_api
 from tests.placement.client import PlacementClient, placement_settings, uuid
 

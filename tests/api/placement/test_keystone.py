@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from oslo_policy import policy as oslo
 from pydantic import SecretStr
 
-from config.sections import KeystoneSettings
+from journal.conf import KeystoneSettings
 from placement import policy
 from tests.api.conftest import Configure
 from tests.api.liquid_client import LiquidClient

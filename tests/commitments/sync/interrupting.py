@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commitments.clients.http_cloud import HTTPCloud
-from config.sections import SyncSettings
+from commitments.conf import SyncSettings
 from tests.peers.fake_cloud import FakeCloud
 
 

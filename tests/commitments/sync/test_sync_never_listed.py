@@ -16,11 +16,11 @@ from django.db import connection, transaction
 from capacity.figures.group_capacity import ensure_totals
 from capacity.locks import zone_lock
 from capacity.models import Reservation
+from commitments.conf import SyncSettings
 from commitments.models import Commitment, CommitmentEvent, SyncRun
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import sync_commitments
 from commitments.services.sync_runs import accept_shrink
-from config.sections import SyncSettings
 from journal.clock import database_now
 from tests.commitments.change_requests import change, decide
 from tests.factories import make_host

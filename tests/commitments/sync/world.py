@@ -9,10 +9,10 @@ from django.db import connection
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from commitments.clients.http_cloud import HTTPCloud
+from commitments.conf import SyncSettings
 from commitments.metrics.gauges import SYNC
 from commitments.models import Commitment
 from commitments.services.sync import SyncReport, sync_commitments
-from config.sections import SyncSettings
 from journal.actors import task_actor
 from tests.factories import make_commitment
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
