@@ -12,7 +12,7 @@ from cloud.catalog import make_catalog, make_region
 from cloud.configs import INSIDE, database_url, rabbit_conf, write_configs, write_nova_conf
 from cloud.layout import ADDRESS, PASSWORD, REGION, Layout, compute_hosts, headroom_variables
 from cloud.processes import Processes, answers
-from config.launcher.conformance import migrate
+from config.launcher.demo import migrate
 from config.launcher.places import Checkout
 from config.launcher.production import serve_command, serve_environment
 from config.launcher.terminal import step

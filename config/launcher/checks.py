@@ -15,14 +15,10 @@ _STOPPED_BY_SIGNAL = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintStep:
-    """One check: its title, the module (or ``manage.py``) to run, and its arguments.
-
-    ``only_if_command`` names a management command without which the step is left out.
-    """
+    """One check: its title, the module (or ``manage.py``) to run, and its arguments."""
 
     title: str
     arguments: tuple[str, ...]
-    only_if_command: str = ""
 
 
 STEPS = (
@@ -52,8 +48,6 @@ def run_lint(checkout: Checkout, env: Mapping[str, str]) -> int:
     """Run every check, print a summary, return 1 if any failed."""
     results: list[tuple[str, int, float]] = []
     for check in STEPS:
-        if check.only_if_command and not has_management_command(checkout, check.only_if_command):
-            continue
         say(f"--- {check.title}")
         started = time.monotonic()
         command = [str(checkout.python), *check.arguments]
@@ -65,8 +59,3 @@ def run_lint(checkout: Checkout, env: Mapping[str, str]) -> int:
     for title, code, seconds in results:
         say(f"{title:<28} {'ok' if code == 0 else 'FAILED':<7} {seconds:6.1f} s")
     return int(any(code for _, code, _ in results))
-
-
-def has_management_command(checkout: Checkout, name: str) -> bool:
-    """Return whether one of the apps offers a management command."""
-    return any(checkout.root.glob(f"*/management/commands/{name}.py"))

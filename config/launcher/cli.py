@@ -47,6 +47,9 @@ def main(arguments: list[str]) -> int:
     if command is None:
         complain(f"headroom: unknown command {arguments[0]}\n{USAGE}")
         return _USAGE_ERROR
+    if arguments[0] in WITHOUT_ARGUMENTS and arguments[1:]:
+        complain(f"headroom: ./run {arguments[0]} takes no arguments")
+        return 1
     try:
         return command(this_checkout(), arguments[1:], os.environ)
     except LauncherError as error:
@@ -91,9 +94,7 @@ def _tool(
         return code
 
 
-def _lint(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
-    if arguments:
-        raise LauncherError("./run lint takes no arguments")
+def _lint(checkout: Checkout, _: list[str], environ: Mapping[str, str]) -> int:
     listen_for_stop()
     ensure_environment(checkout, "dev")
     with start_services(checkout, "test", environ) as services:
@@ -126,23 +127,15 @@ def _serve(checkout: Checkout, arguments: list[str], environ: Mapping[str, str])
     serve(checkout, role, extra, environ)
 
 
-def _install(checkout: Checkout, arguments: list[str], _: Mapping[str, str]) -> int:
-    if arguments:
-        raise LauncherError("./run install takes no arguments")
+def _install(checkout: Checkout, *_: object) -> int:
     ensure_environment(checkout, "runtime")
     return os.EX_OK
 
 
-def _lock(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
-    if arguments:
-        raise LauncherError("./run lock takes no arguments")
+def _lock(checkout: Checkout, _: list[str], environ: Mapping[str, str]) -> int:
     listen_for_stop()
     ensure_environment(checkout, "dev")
     return run_lock(checkout, environ)
-
-
-def _conformance(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
-    return run_conformance(checkout, arguments, environ)
 
 
 COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {
@@ -152,11 +145,12 @@ COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {
     "bench": _bench,
     "manage": _manage,
     "serve": _serve,
-    "conformance": _conformance,
+    "conformance": run_conformance,
     "cloud": run_cloud,
     "install": _install,
     "lock": _lock,
 }
+WITHOUT_ARGUMENTS = {"lint", "install", "lock"}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from config.launcher.conformance import fresh_database
-from config.launcher.environment import create_environment, ensure_environment, run_pip
+from config.launcher.environment import ensure_environment, ensure_own_environment
 from config.launcher.foreground import run_in_foreground
 from config.launcher.interrupts import ignore_stop, listen_for_stop
-from config.launcher.locks import install_arguments, lock_of
 from config.launcher.places import Checkout, locked_or_none
 from config.launcher.services import start_services
 from config.launcher.settings import tool_environment
@@ -106,7 +103,13 @@ def run_cloud(checkout: Checkout, arguments: Sequence[str], environ: Mapping[str
         refuse_taken_ports(options.port, {0, 1, 2, 3, 4, 306, 369, 672, 673})
         ensure_environment(checkout, "runtime")
         ensure_programs()
-        ensure_openstack(checkout, home)
+        ensure_own_environment(
+            checkout,
+            home / "venv",
+            checkout.root / REQUIREMENTS,
+            title="installing Keystone, Glance, Neutron and Nova",
+            log_name="pip-cloud.log",
+        )
         with start_services(checkout, "test", environ, database=DATABASE) as services:
             variables = dict(services.variables)
             address = variables["DATABASE_URL"]
@@ -177,23 +180,3 @@ def ensure_programs() -> None:
             policy.unlink()
     if code != 0:
         raise LauncherError(f"apt-get could not install {wanted}: try apt-get update first")
-
-
-def ensure_openstack(checkout: Checkout, home: Path) -> None:
-    """Make the environment of Keystone, Glance, Neutron and Nova, unless it is there.
-
-    Raises:
-        LauncherError: the installation failed.
-    """
-    requirements = checkout.root / REQUIREMENTS
-    text = str(sys.version_info[:2]).encode() + lock_of(requirements).read_bytes()
-    wanted = hashlib.sha256(text).hexdigest()
-    stamp = home / "venv" / "requirements.sha256"
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
-        return
-    home.mkdir(parents=True, exist_ok=True)
-    with step("installing Keystone, Glance, Neutron and Nova"):
-        create_environment(checkout, home / "venv")
-        python = home / "venv" / "bin" / "python"
-        run_pip(checkout, python, install_arguments(requirements), "pip-cloud.log")
-    stamp.write_text(wanted, encoding="utf-8")

@@ -10,7 +10,6 @@ import argparse
 import fnmatch
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from config.launcher.demo import answers_healthz, choose_port
+from config.launcher.demo import answers_healthz, choose_port, migrate
 from config.launcher.environment import ensure_environment
 from config.launcher.foreground import run_in_foreground
 from config.launcher.interrupts import ignore_stop, listen_for_stop
@@ -26,7 +25,7 @@ from config.launcher.peers import ADDRESS, Peer, ensure_peer
 from config.launcher.places import Checkout
 from config.launcher.processes import Child, start_child, stop_children
 from config.launcher.production import serve_command
-from config.launcher.services import start_services
+from config.launcher.services import create_database, start_services
 from config.launcher.settings import tool_environment
 from config.launcher.terminal import LauncherError, last_lines, say, step
 
@@ -105,18 +104,6 @@ def run_conformance(
         return _run_programs(checkout, peer, options, urls)
 
 
-_RECREATE = """
-import sys, psycopg
-from psycopg import sql
-address, name = sys.argv[1:]
-with psycopg.connect(address, dbname="postgres", autocommit=True) as connection:
-    connection.execute(
-        sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
-    )
-    connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-"""
-
-
 def database_beside(address: str, ours: str = DATABASE) -> tuple[str, str]:
     """Return name and address of a database of our own on the server of another.
 
@@ -139,28 +126,8 @@ def fresh_database(checkout: Checkout, address: str, ours: str = DATABASE) -> st
         LauncherError: it failed.
     """
     name, own = database_beside(address, ours)
-    command = [str(checkout.python), "-c", _RECREATE, address, name]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        problem = (made.stderr.strip().splitlines() or ["no message"])[-1]
-        raise LauncherError(f"database {name} could not be created: {problem}")
+    create_database(checkout, address, name, is_anew=True)
     return own
-
-
-def migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
-    """Bring a database up to date.
-
-    Raises:
-        LauncherError: it failed.
-    """
-    command = [str(checkout.python), "manage.py", "migrate", "--no-input", "--verbosity", "0"]
-    done = subprocess.run(
-        command, env=dict(env), cwd=checkout.root, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise LauncherError(
-            f"manage.py migrate failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
 
 
 def _start_servers(

@@ -117,7 +117,7 @@ def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str
         held.callback(ignore_stop)  # whatever ends us, the services are left in peace
         env = demo_environment(checkout, environ, services.variables)
         with step("database migrations"):
-            _logged_manage(checkout, env, ["migrate", "--no-input", "--verbosity", "0"])
+            migrate(checkout, env)
         login = _set_up(checkout, env, options)
         children: list[Child] = []
         held.callback(_stop_all, children)
@@ -148,19 +148,23 @@ def choose_port(wanted: int | None) -> int:
     raise LauncherError(f"ports {several[0]} to {several[-1]} are all taken")
 
 
-def _logged_manage(checkout: Checkout, env: Mapping[str, str], arguments: list[str]) -> None:
-    """Run a management command with its output in a log, shown only when it fails."""
-    log = checkout.logs / f"{arguments[0]}.log"
+def migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
+    """Bring a database up to date, with a log that is shown only when it fails.
+
+    Raises:
+        LauncherError: it failed.
+    """
+    log = checkout.logs / "migrate.log"
     log.unlink(missing_ok=True)
-    command = [str(checkout.python), "manage.py", *arguments]
-    child = start_child(arguments[0], command, log=log, env=env, cwd=checkout.root)
+    command = [str(checkout.python), "manage.py", "migrate", "--no-input", "--verbosity", "0"]
+    child = start_child("migrate", command, log=log, env=env, cwd=checkout.root)
     try:
         code = child.process.wait()
     except StopRequested:
         stop_children([child], ((signal.SIGTERM, 5.0),))
         raise
     if code != 0:
-        raise LauncherError(f"manage.py {arguments[0]} failed ({log}):\n{last_lines(log, 20)}")
+        raise LauncherError(f"manage.py migrate failed ({log}):\n{last_lines(log, 20)}")
 
 
 def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) -> list[str]:

@@ -122,6 +122,26 @@ def create_environment(checkout: Checkout, directory: Path) -> None:
     logged(checkout, [sys.executable, "-m", "venv", str(directory)], "venv.log")
 
 
+def ensure_own_environment(
+    checkout: Checkout, directory: Path, requirements: Path, *, title: str, log_name: str
+) -> None:
+    """Make an environment of what a lock file names, unless it is there already.
+
+    Raises:
+        LauncherError: Python cannot make one, or the installation failed.
+    """
+    text = str(sys.version_info[:2]).encode() + lock_of(requirements).read_bytes()
+    wanted = hashlib.sha256(text).hexdigest()
+    stamp = directory / "requirements.sha256"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        return
+    with step(title):
+        create_environment(checkout, directory)
+        python = directory / "bin" / "python"
+        run_pip(checkout, python, install_arguments(requirements), log_name)
+    stamp.write_text(wanted, encoding="utf-8")
+
+
 def pip_install(checkout: Checkout, requirements: Path) -> None:
     """Install what a requirements file's lock names into the virtual environment with pip."""
     run_pip(checkout, checkout.python, install_arguments(requirements), "pip.log")

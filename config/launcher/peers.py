@@ -6,24 +6,18 @@ working directory with us. Conformance runs, comparison tests and benchmarks use
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.launcher.environment import create_environment, run_pip
-from config.launcher.locks import install_arguments, lock_of
+from config.launcher.environment import ensure_own_environment
 from config.launcher.places import Checkout, locked
 from config.launcher.processes import Child, start_child
-from config.launcher.terminal import step
 
 REQUIREMENTS = "requirements-placement-peer.txt"
 ADDRESS = "127.0.0.1"
-_STAMP = "requirements.sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +39,14 @@ def ensure_peer(checkout: Checkout) -> Peer:
         LauncherError: Python cannot make one, or the installation failed.
     """
     peer = Peer(directory=checkout.local / "placement-peer")
-    stamp = peer.directory / _STAMP
-    requirements = checkout.root / REQUIREMENTS
-    text = str(sys.version_info[:2]).encode() + lock_of(requirements).read_bytes()
-    wanted = hashlib.sha256(text).hexdigest()
     with locked(checkout.local / "placement-peer.lock"):
-        if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
-            with step("installing the reference Placement service"):
-                shutil.rmtree(peer.directory, ignore_errors=True)
-                create_environment(checkout, peer.directory)
-                run_pip(checkout, peer.python, install_arguments(requirements), "pip-peer.log")
-            stamp.write_text(wanted, encoding="utf-8")
+        ensure_own_environment(
+            checkout,
+            peer.directory,
+            checkout.root / REQUIREMENTS,
+            title="installing the reference Placement service",
+            log_name="pip-peer.log",
+        )
     return peer
 
 

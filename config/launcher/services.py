@@ -293,19 +293,26 @@ def _claim_slot(checkout: Checkout, held: ExitStack) -> int:
 _CREATE = """
 import sys, psycopg
 from psycopg import sql
-address, name = sys.argv[1:]
+address, name, is_anew = sys.argv[1:]
+identifier = sql.Identifier(name)
 with psycopg.connect(address, dbname="postgres", autocommit=True) as connection:
+    if is_anew:
+        connection.execute(sql.SQL("drop database if exists {} with (force)").format(identifier))
     if not connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
         try:
-            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            connection.execute(sql.SQL("create database {}").format(identifier))
         except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
             pass  # another run was quicker
 """
 
 
-def create_database(checkout: Checkout, address: str, name: str) -> None:
-    """Create a database in our own PostgreSQL unless it exists."""
-    command = [str(checkout.python), "-c", _CREATE, address, name]
+def create_database(checkout: Checkout, address: str, name: str, *, is_anew: bool = False) -> None:
+    """Create a database on a server unless it exists, or in its place.
+
+    Raises:
+        LauncherError: it failed.
+    """
+    command = [str(checkout.python), "-c", _CREATE, address, name, "anew" if is_anew else ""]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:
         problem = (made.stderr.strip().splitlines() or ["no message"])[-1]
