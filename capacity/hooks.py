@@ -17,8 +17,7 @@ _claim_sources: dict[str, str] = {}
 def add_allocation_source(name: str, query: str, *, claims: str) -> None:
     """Register where else than in the VM list it is written what VMs take on hosts.
 
-    A host that the source does not know has to be answered from the VM list, and a VM that a
-    reservation of the host still holds is left out: the reservation blocks its room.
+    A host that the source does not know has to be answered from the VM list.
 
     Args:
         name: As ``HEADROOM_ALLOCATION_SOURCE`` says it.

@@ -37,7 +37,7 @@ def assert_claims_are_the_ledger(gone: Collection[str] = ()) -> None:
         on_all = set.intersection(*(in_flight[host_id] for host_id in slot.host_ids or {0}))
         wanted = unused_reservation_capacity(slot.view, in_flight_vm_uuids=on_all)
         assert slot.row.blocked == wanted, slot.row
-    assert_rooms_follow_allocations(held, in_flight, slots)
+    assert_rooms_follow_allocations(held)
     assert_vms_in_slots_hold_allocations(held, slots)
     assert_nothing_is_held_for(gone)
 
@@ -57,15 +57,11 @@ def held_by_consumers() -> Held:
     return dict(held)
 
 
-def assert_rooms_follow_allocations(
-    held: Held, in_flight: dict[int, set[str]], slots: list[_Slot]
-) -> None:
-    """A host's room has the allocations on it, but for VMs that a hold there still blocks."""
-    expected = {(host_id, vm) for slot in slots for host_id in slot.host_ids for vm in slot.awaited}
+def assert_rooms_follow_allocations(held: Held) -> None:
+    """A host's room has the allocations on it."""
     sums: defaultdict[int, ResourceVector] = defaultdict(lambda: ZERO)
-    for (host_id, consumer), amounts in held.items():
-        if consumer not in in_flight[host_id] and (host_id, consumer) not in expected:
-            sums[host_id] += amounts
+    for (host_id, _), amounts in held.items():
+        sums[host_id] += amounts
     with_provider = set(_host_of_provider().values())
     for room in HostCapacity.objects.filter(host_id__in=with_provider).select_related("host"):
         found = ResourceVector(memory_bytes=room.allocated_memory_bytes, vcpus=room.allocated_vcpus)
@@ -105,7 +101,6 @@ class _Slot:
             )
             for vm in row.allocations.all()
         ]
-        self.awaited = {vm.vm_uuid for vm in vms if not vm.is_confirmed}
         self.view = ReservationView(
             reservation_id=row.pk,
             slot=row.size if row.target_host_id else ZERO,

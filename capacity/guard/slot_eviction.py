@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, Q
 from capacity.guard.eviction import EvictableSlot, EvictionPlan, excess_resources
 from capacity.hooks import ReleasedReservation, hooks
 from capacity.ledger.apply import leave_slots, move_slots, write_slots
+from capacity.ledger.claims import blocked_twice_on
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
 from capacity.models import (
@@ -20,7 +21,6 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.nova.in_flight_room import blocked_twice_on
 from capacity.nova.slot_requests import places_elsewhere
 from core.text import count_text, memory_text
 from hosts.models import Host

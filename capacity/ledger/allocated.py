@@ -97,8 +97,8 @@ def recount_allocated(host_ids: Iterable[int]) -> None:
     """Make what VMs take on hosts agree with the source, where that is not the VM list.
 
     The VM list changes by imports alone, which count all rooms themselves. In other sources a VM
-    that a reservation still holds is left out, so ending the hold lets it count. Locks the rooms
-    in primary key order; runs inside the caller's transaction.
+    counts for as long as a slot sees it. Locks the rooms in primary key order; runs inside the
+    caller's transaction.
 
     Args:
         host_ids: Hosts whose holds or allocations changed.

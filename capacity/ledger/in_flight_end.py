@@ -7,12 +7,11 @@ long, and when a VM has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from scheduling.resources import ZERO, ResourceVector
+from scheduling.resources import ResourceVector
 
 UNKNOWN_INTENT = "unknown"
 INTENTS = ("create", "rebuild", "resize", "live_migration", "evacuate", UNKNOWN_INTENT)
@@ -163,64 +162,3 @@ def is_gone(
     if is_listed or not placement.source_host or placed_at is None:
         return False
     return now - placed_at >= timedelta(seconds=gone_seconds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledBlock:
-    """A block on a host with whoever may use it.
-
-    Attributes:
-        pool: (project, flavor group) of a committed slot or of a VM in flight.
-        block: What it blocks.
-        vm_uuids: Users of a failover slot; the VM in flight; none for a committed slot.
-        is_evacuation: Whether the VM in flight is evacuated, and so may use its failover slot.
-    """
-
-    pool: tuple[str, str]
-    block: ResourceVector
-    vm_uuids: frozenset[str] = frozenset()
-    is_evacuation: bool = False
-
-
-def blocked_twice(
-    *,
-    committed: Iterable[PooledBlock],
-    failover: Iterable[PooledBlock],
-    in_flight: Iterable[PooledBlock],
-) -> ResourceVector:
-    """Return what slots and the VMs in flight that may use them block on one host together.
-
-    A VM may be placed into the slots of its project and group, an evacuated one into its failover
-    slot. Until it lands, its in-flight row blocks the same room as the slot (each blocks in full,
-    spec commitments, 10.1). What is really promised on the host is the sum of all blocks less this.
-
-    Args:
-        committed: What committed slots block on the host.
-        failover: What failover slots block on the host.
-        in_flight: What in-flight rows block on the host.
-    """
-    total = ZERO
-    left = [(slot.vm_uuids, slot.block) for slot in failover]
-    flying: dict[tuple[str, str], ResourceVector] = {}
-    for row in in_flight:
-        rest = row.block
-        for index, (users, room) in enumerate(left):
-            if row.is_evacuation and users & row.vm_uuids:
-                shared = _smaller(rest, room)
-                left[index] = (users, room - shared)
-                rest -= shared
-                total += shared
-        flying[row.pool] = flying.get(row.pool, ZERO) + rest
-    held: dict[tuple[str, str], ResourceVector] = {}
-    for slot in committed:
-        held[slot.pool] = held.get(slot.pool, ZERO) + slot.block
-    for pool in sorted(held):
-        total += _smaller(held[pool], flying.get(pool, ZERO))
-    return total
-
-
-def _smaller(left: ResourceVector, right: ResourceVector) -> ResourceVector:
-    return ResourceVector(
-        memory_bytes=min(left.memory_bytes, right.memory_bytes),
-        vcpus=min(left.vcpus, right.vcpus),
-    )

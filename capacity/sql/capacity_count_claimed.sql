@@ -4,6 +4,8 @@
 -- alone decides.
 --
 -- One element per host in each array: what VMs take of it now, and what VMs and holds took before.
+-- What slots and VMs in flight into them block together is promised once, so it counts once, before
+-- and after: else a claim would take room of others in its shadow.
 CREATE OR REPLACE FUNCTION capacity_count_claimed(
     p_hosts bigint[], p_memory_bytes bigint[], p_vcpus bigint[],
     p_before_memory_bytes bigint[], p_before_vcpus bigint[]
@@ -23,20 +25,28 @@ BEGIN
           FROM counted
          WHERE room.host_id = counted.host_id
         RETURNING room.host_id, counted.before_memory_bytes, counted.before_vcpus,
-                  room.effective_memory_bytes, room.effective_vcpus,
-                  room.allocated_memory_bytes, room.allocated_vcpus,
+                  room.effective_memory_bytes, room.effective_vcpus, room.in_flight_memory_bytes,
                   room.committed_memory_bytes + room.failover_memory_bytes
                       + room.in_flight_memory_bytes AS held_memory_bytes,
-                  room.committed_vcpus + room.failover_vcpus + room.in_flight_vcpus AS held_vcpus)
-    SELECT written.host_id, each.resource, each.allocated + each.held, each.effective,
+                  room.committed_vcpus + room.failover_vcpus + room.in_flight_vcpus AS held_vcpus,
+                  room.allocated_memory_bytes + room.committed_memory_bytes
+                      + room.failover_memory_bytes + room.in_flight_memory_bytes AS memory_bytes,
+                  room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
+                      + room.in_flight_vcpus AS vcpus)
+    SELECT written.host_id, each.resource, each.taken - coalesce(each.twice, 0), each.effective,
            each.before
       FROM written
+      LEFT JOIN LATERAL capacity_blocked_twice(written.host_id) AS twice
+        ON written.in_flight_memory_bytes > 0
+       AND (written.memory_bytes > greatest(effective_memory_bytes, before_memory_bytes)
+            OR written.vcpus > greatest(effective_vcpus, before_vcpus))
      CROSS JOIN LATERAL (VALUES
-           ('memory_bytes', allocated_memory_bytes, held_memory_bytes, effective_memory_bytes,
-            before_memory_bytes),
-           ('vcpus', allocated_vcpus, held_vcpus, effective_vcpus, before_vcpus)
-           ) AS each (resource, allocated, held, effective, before)
-     WHERE each.held > 0 AND each.allocated + each.held > greatest(each.effective, each.before)
+           ('memory_bytes', written.memory_bytes, twice.memory_bytes, held_memory_bytes,
+            effective_memory_bytes, before_memory_bytes),
+           ('vcpus', written.vcpus, twice.vcpus, held_vcpus, effective_vcpus, before_vcpus)
+           ) AS each (resource, taken, twice, held, effective, before)
+     WHERE each.held > 0
+       AND each.taken - coalesce(each.twice, 0) > greatest(each.effective, each.before)
      ORDER BY written.host_id, each.resource;
 END
 $$;

@@ -6,8 +6,8 @@
 -- consumers hold now, one object for each of their hosts: vm, project, host, memory_bytes, vcpus
 -- and classes (amount by resource class).
 --
--- Returns what was taken of each locked host before (VMs and holds), and the failover reservations
--- that evacuated VMs use now, as rows without a host. What VMs take is counted by the caller.
+-- Returns what was taken of each locked host before (VMs and holds, what is blocked twice once), and
+-- the failover reservations that evacuated VMs use now, as rows without a host. What VMs take is counted by the caller.
 -- Locks rooms by primary key, then slots.
 CREATE OR REPLACE FUNCTION capacity_settle_claims(
     p_consumers text[], p_hosts bigint[], p_pieces jsonb
@@ -45,11 +45,19 @@ BEGIN
       WHERE room.host_id = ANY(v_hosts) ORDER BY room.id FOR NO KEY UPDATE;
     RETURN QUERY
     SELECT room.host_id,
-           room.allocated_memory_bytes + room.committed_memory_bytes
-               + room.failover_memory_bytes + room.in_flight_memory_bytes,
-           room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
-               + room.in_flight_vcpus, NULL::bigint
-      FROM capacity_hostcapacity AS room WHERE room.host_id = ANY(v_hosts);
+           taken.memory_bytes - coalesce(twice.memory_bytes, 0),
+           taken.vcpus - coalesce(twice.vcpus, 0), NULL::bigint
+      FROM capacity_hostcapacity AS room
+     CROSS JOIN LATERAL (
+           SELECT room.allocated_memory_bytes + room.committed_memory_bytes
+                      + room.failover_memory_bytes + room.in_flight_memory_bytes AS memory_bytes,
+                  room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
+                      + room.in_flight_vcpus AS vcpus) AS taken
+      LEFT JOIN LATERAL capacity_blocked_twice(room.host_id) AS twice
+        ON room.in_flight_memory_bytes > 0
+       AND (taken.memory_bytes > room.effective_memory_bytes
+            OR taken.vcpus > room.effective_vcpus)
+     WHERE room.host_id = ANY(v_hosts);
 
     -- In-flight rows have done their work, on all hosts; the flavor that they knew is kept.
     WITH gone AS (

@@ -1,9 +1,9 @@
 """What consumers hold on hosts, as the host rooms count it (design, "Data"; spec placement, 8.4).
 
-The allocations of a host are those of its whole tree of providers. A VM that a reservation of the
-host still holds is blocked by that, so its allocation is left out until the hold has ended; a VM
-that a slot has seen counts until the VM list no longer has it, so that its slot gets the room back
-in the same moment. A host without a provider is counted from the VM list.
+The allocations of a host are those of its whole tree of providers, all of them: what is held for a
+VM that has some, in flight or in a slot, is for a move that it has yet to make, and comes beside. A
+VM that a slot has seen counts until the VM list no longer has it, so that its slot gets the room
+back in the same moment. A host without a provider is counted from the VM list.
 """
 
 from __future__ import annotations

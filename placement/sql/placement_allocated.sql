@@ -23,29 +23,13 @@ SELECT held.host_id, sum(held.memory_bytes)::bigint, sum(held.vcpus)::bigint
                SELECT part.id FROM placement_provider AS part
                 WHERE part.root_id = rooted.root_id OFFSET 0) AS part ON true
           JOIN LATERAL (
-               SELECT given.consumer_id, given.resource_class_id, given.used
+               SELECT given.resource_class_id, given.used
                  FROM placement_allocation AS given
                 WHERE given.provider_id = part.id OFFSET 0) AS given ON true
           JOIN LATERAL (
                SELECT class.name FROM placement_resource_class AS class
                 WHERE class.id = given.resource_class_id
                   AND class.name IN ('MEMORY_MB', 'VCPU', 'PCPU') OFFSET 0) AS class ON true
-          JOIN LATERAL (
-               SELECT consumer.uuid::text AS vm FROM placement_consumer AS consumer
-                WHERE consumer.id = given.consumer_id OFFSET 0) AS consumer ON true
-         WHERE NOT EXISTS (
-                SELECT FROM capacity_reservation AS flight
-                 WHERE flight.kind = 'in_flight' AND flight.target_host_id = rooted.host_id
-                   AND flight.vm_uuid = consumer.vm OFFSET 0)
-           AND NOT EXISTS (
-                SELECT FROM capacity_reservationallocation AS vm
-                  JOIN LATERAL (
-                       SELECT FROM capacity_reservation AS slot
-                        WHERE slot.id = vm.reservation_id AND slot.kind = 'committed'
-                          AND slot.target_host_id IS NOT NULL
-                          AND rooted.host_id IN (slot.target_host_id, slot.confirmed_host_id)
-                       OFFSET 0) AS slot ON true
-                 WHERE vm.vm_uuid = consumer.vm AND vm.state = 'expected' OFFSET 0)
          UNION ALL
         SELECT rooted.host_id, vm.memory_bytes, vm.vcpus
           FROM rooted

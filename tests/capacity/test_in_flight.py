@@ -7,6 +7,7 @@ import pytest
 from django.db import IntegrityError
 from prometheus_client import REGISTRY
 
+from capacity.ledger.claims import blocked_twice_on
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import Booking, forget_in_slots
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
@@ -17,7 +18,6 @@ from capacity.nova.in_flight import (
     end_failed_vms,
     end_landed,
 )
-from capacity.nova.in_flight_room import blocked_twice_on
 from capacity.nova.placement import PlacementOutcome, place_vm
 from capacity.tasks import end_in_flight
 from commitments.services.verification import verify_slots

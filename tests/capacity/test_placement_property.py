@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.host_table import current_host_table
+from capacity.ledger.claims import blocked_twice_on
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import forget_in_slots
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationKind
 from capacity.nova.in_flight import InFlightAsk, after_vm_changes, end_expired
-from capacity.nova.in_flight_room import blocked_twice_on
 from capacity.nova.placement import place_vm
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance

@@ -178,6 +178,32 @@ def test_a_claim_ends_the_rows_in_flight_on_all_hosts(cloud: Cloud) -> None:
     assert HostCapacity.objects.get(host=cloud.free).in_flight_memory_bytes == 8 * GIB
 
 
+@pytest.mark.parametrize("project", [OWNER, STRANGER])
+def test_no_claim_takes_what_is_promised_in_the_shadow_of_a_flight(
+    cloud: Cloud, project: str
+) -> None:
+    """A slot and a VM in flight into it block one room: that is no room for a third."""
+    host, other = make_host("shared", memory_gib=16, vcpus=4), uuid()
+    make_slot(cloud.commitment, host, flavor_name="small", memory_gib=8, vcpus=2)
+    rebuild_host_capacity()
+    reconcile_hosts()
+    flights = {OWNER: uuid(), STRANGER: uuid()}
+    for whose, vm in flights.items():
+        make_flight(host, vm, project_id=whose)
+    assert cloud.claim(other, host, project=project) == 409
+    assert cloud.claim(flights[OWNER], host) == 204
+    assert cloud.claim(other, host, project=project) == 409
+    assert cloud.claim(flights[STRANGER], host, project=STRANGER) == 204
+
+
+def test_a_vm_that_is_to_be_moved_counts_beside_what_is_held_for_the_move(cloud: Cloud) -> None:
+    vm = uuid()
+    assert cloud.claim(vm, cloud.free, project=STRANGER) == 204
+    make_flight(cloud.free, vm, project_id=STRANGER)  # a resize may stay on its host
+    rebuild_host_capacity()
+    assert cloud.claim(uuid(), cloud.free, project=STRANGER) == 409
+
+
 def test_a_vm_that_was_booked_elsewhere_is_where_it_was_claimed(cloud: Cloud) -> None:
     vm = uuid()
     make_vm(openstack_id=vm, memory_gib=8, vcpus=2, slot=cloud.slot, slot_state="expected")

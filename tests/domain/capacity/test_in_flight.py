@@ -10,9 +10,7 @@ from capacity.ledger.in_flight_end import (
     INTENTS,
     InFlightPlacement,
     InFlightState,
-    PooledBlock,
     VmSighting,
-    blocked_twice,
     has_failed,
     holds_in_flight,
     in_flight_lifetime,
@@ -20,7 +18,7 @@ from capacity.ledger.in_flight_end import (
     intent_label,
     is_gone,
 )
-from scheduling.resources import GIB, ZERO, ResourceVector
+from scheduling.resources import GIB, ResourceVector
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SMALL = ResourceVector(memory_bytes=4 * GIB, vcpus=2)
@@ -202,53 +200,3 @@ def test_a_vm_that_existed_and_is_listed_no_more_is_gone(
         gone_seconds=300,
     )
     assert answer is gone
-
-
-def pooled(project: str, gib: int, *vms: str, is_evacuation: bool = False) -> PooledBlock:
-    return PooledBlock(
-        pool=(project, "g"),
-        block=ResourceVector(memory_bytes=gib * GIB, vcpus=gib),
-        vm_uuids=frozenset(vms),
-        is_evacuation=is_evacuation,
-    )
-
-
-@pytest.mark.parametrize(
-    ("committed", "failover", "in_flight", "gib"),
-    [
-        pytest.param([], [], [pooled("a", 4, "v")], 0, id="nothing to share"),
-        pytest.param([pooled("a", 8)], [], [pooled("a", 4, "v")], 4, id="own slot"),
-        pytest.param([pooled("a", 8)], [], [pooled("b", 4, "v")], 0, id="slot of another project"),
-        pytest.param([pooled("a", 2)], [], [pooled("a", 4, "v")], 2, id="overfill"),
-        pytest.param(
-            [pooled("a", 4), pooled("a", 4)],
-            [],
-            [pooled("a", 6, "v"), pooled("a", 6, "w")],
-            8,
-            id="pools are sums",
-        ),
-        pytest.param(
-            [], [pooled("", 4, "v")], [pooled("a", 4, "v", is_evacuation=True)], 4, id="evacuation"
-        ),
-        pytest.param([], [pooled("", 4, "v")], [pooled("a", 4, "v")], 0, id="no evacuation"),
-        pytest.param(
-            [pooled("a", 8)],
-            [pooled("", 4, "v")],
-            [pooled("a", 6, "v", is_evacuation=True)],
-            6,
-            id="a VM shares no more than it takes",
-        ),
-    ],
-)
-def test_slots_and_vms_in_flight_into_them_block_the_same_room(
-    committed: list[PooledBlock],
-    failover: list[PooledBlock],
-    in_flight: list[PooledBlock],
-    gib: int,
-) -> None:
-    shared = blocked_twice(committed=committed, failover=failover, in_flight=in_flight)
-    assert shared == ResourceVector(memory_bytes=gib * GIB, vcpus=gib)
-
-
-def test_hosts_without_rows_block_nothing_twice() -> None:
-    assert blocked_twice(committed=[], failover=[], in_flight=[]) == ZERO
