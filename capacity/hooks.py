@@ -10,34 +10,38 @@ from typing import Protocol
 from scheduling.quota import QuotaFacts
 from scheduling.resources import ResourceVector
 
-_allocation_sources: dict[str, str] = {}
-_claim_sources: dict[str, str] = {}
 
-
-def add_allocation_source(name: str, query: str, *, claims: str) -> None:
-    """Register where else than in the VM list it is written what VMs take on hosts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationSource:
+    """Where else than in the VM list it is written what VMs take on hosts.
 
     A host that the source does not know has to be answered from the VM list.
 
-    Args:
-        name: As ``HEADROOM_ALLOCATION_SOURCE`` says it.
-        query: SQL of ``host_id``, ``memory_bytes`` and ``vcpus``, a row for each host with VMs;
+    Attributes:
+        taken: SQL of ``host_id``, ``memory_bytes`` and ``vcpus``, a row for each host with VMs;
             its parameter ``host_ids`` is null for every host.
         claims: SQL of ``host_id`` and ``vm_uuid``, a row for each host on which one of ``vm_uuids``
             holds something, and one without a VM for each of ``host_ids`` that the source knows.
+        listed: SQL like ``taken`` of what the VM list says, but for VMs that were claimed since
+            ``claimed_since`` (null: none), of which the list cannot know.
     """
-    _allocation_sources[name] = query
-    _claim_sources[name] = claims
+
+    taken: str
+    claims: str
+    listed: str
 
 
-def allocation_sources() -> Mapping[str, str]:
+_allocation_sources: dict[str, AllocationSource] = {}
+
+
+def add_allocation_source(name: str, source: AllocationSource) -> None:
+    """Register a source under its name in ``HEADROOM_ALLOCATION_SOURCE``."""
+    _allocation_sources[name] = source
+
+
+def allocation_sources() -> Mapping[str, AllocationSource]:
     """Return the sources that higher apps offer, by name."""
     return dict(_allocation_sources)
-
-
-def claim_source(name: str) -> str:
-    """Return the query of who holds something where; empty for a source without claims."""
-    return _claim_sources.get(name, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ class PlacementConfig(AppConfig):
 
     def ready(self) -> None:
         """Register system checks, gauges, and what runs after migrations."""
-        from capacity.hooks import add_allocation_source  # noqa: PLC0415 - apps first
+        from capacity.hooks import AllocationSource, add_allocation_source  # noqa: PLC0415 - apps first
         from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
@@ -21,12 +21,17 @@ class PlacementConfig(AppConfig):
             metrics,
             region,
         )
-        from placement.selectors.allocated import ALLOCATED, CLAIMS, NAME  # noqa: PLC0415 - models first
+        from placement.selectors import allocated  # noqa: PLC0415 - models first
         from placement.services.standards import (  # noqa: PLC0415 - models first
             sync_standards_after_migrate,
         )
 
-        add_allocation_source(NAME, ALLOCATED, claims=CLAIMS)
+        add_allocation_source(
+            allocated.NAME,
+            AllocationSource(
+                taken=allocated.ALLOCATED, claims=allocated.CLAIMS, listed=allocated.LISTED
+            ),
+        )
         region.register(registry)
         at_scrape(metrics.INVENTORIES)
         post_migrate.connect(

@@ -7,12 +7,15 @@ stays in the host rooms; only where their ``allocated_*`` comes from differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from django.conf import settings
 
 from capacity.hooks import allocation_sources
+from core.conf import headroom
+from hosts.models import Region
 from journal.statements import execute, fetch_rows
 
 LISTED: Final = "instances"
@@ -70,8 +73,14 @@ class Drift(NamedTuple):
 
 
 def known_sources() -> Mapping[str, str]:
-    """Return every source by name: a query of host, bytes and vCPUs."""
-    return MappingProxyType({LISTED: LISTED_VMS, **allocation_sources()})
+    """Return every source by name: a query of host, bytes and vCPUs.
+
+    Beside a source that knows of later claims, the VM list is told with them.
+    """
+    offered = allocation_sources()
+    in_force = offered.get(chosen_source())
+    taken = {name: source.taken for name, source in offered.items()}
+    return MappingProxyType({LISTED: in_force.listed if in_force else LISTED_VMS, **taken})
 
 
 def chosen_source() -> str:
@@ -113,4 +122,16 @@ def recount_allocated(host_ids: Iterable[int]) -> None:
 def drift_from(source: str) -> list[Drift]:
     """Return the hosts of which a source says otherwise than their rooms, by key."""
     statement = DRIFT.format(allocated=known_sources()[source])
-    return [Drift(*row) for row in fetch_rows(statement, {"host_ids": None})]
+    return [Drift(*row) for row in fetch_rows(statement, drift_parameters())]
+
+
+def drift_parameters() -> dict[str, str | None]:
+    """Return the parameters of queries of all hosts: since when a VM list cannot know of claims.
+
+    A VM may take the grace of slots from its claim until the list shows it on its host.
+    """
+    region = Region.objects.first() if chosen_source() != LISTED else None
+    since = region.listed_at if region else None
+    if since is not None:
+        since -= timedelta(seconds=headroom().slots.allocation_grace_seconds)
+    return {"host_ids": None, "claimed_since": since.isoformat() if since else None}

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from django.db import connection
 
-from capacity.hooks import claim_source
+from capacity.hooks import allocation_sources
 from capacity.ledger.allocated import chosen_source
 from capacity.models import HostCapacity, ReservationKind
 from journal.statements import fetch_rows
@@ -61,11 +61,11 @@ class KnownClaims(NamedTuple):
 
 def known_claims(vm_uuids: Collection[str], host_ids: Collection[int]) -> KnownClaims:
     """Return the claims of VMs; none are known where the VM list is the source."""
-    query = claim_source(chosen_source())
-    if not query:
+    source = allocation_sources().get(chosen_source())
+    if source is None:
         return KnownClaims()
     with connection.cursor() as cursor:
-        cursor.execute(query, {"vm_uuids": sorted(vm_uuids), "host_ids": sorted(host_ids)})
+        cursor.execute(source.claims, {"vm_uuids": sorted(vm_uuids), "host_ids": sorted(host_ids)})
         rows = cursor.fetchall()
     return KnownClaims(
         places=frozenset((vm_uuid, host_id) for host_id, vm_uuid in rows if vm_uuid is not None),

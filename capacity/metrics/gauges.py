@@ -8,7 +8,13 @@ from typing import Any, Final
 from django.conf import settings
 from django.db.backends.utils import CursorWrapper
 
-from capacity.ledger.allocated import DRIFT, LISTED, chosen_source, known_sources
+from capacity.ledger.allocated import (
+    DRIFT,
+    LISTED,
+    chosen_source,
+    drift_parameters,
+    known_sources,
+)
 from journal.clock import TOLERANCE
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import once_per_scrape
@@ -205,7 +211,7 @@ def _drifts() -> str:
     return " UNION ALL ".join(parts) + " ORDER BY 1, 2"
 
 
-SUMS: Final = kept_sums("allocation_drift", _drifts, lambda _: {"host_ids": None})
+SUMS: Final = kept_sums("allocation_drift", _drifts, lambda _: drift_parameters())
 
 #: Nothing is told while the VM list is in force: that others have less is no drift there.
 ALLOCATION_DRIFT: Final = Scraped(

@@ -187,9 +187,10 @@ SELECT k.uuid::text, j.external_id,
    AND k.updated_at < least(now() - make_interval(hours => %(orphan_hours)s),
                             %(listed_at)s::timestamptz)
    AND EXISTS (SELECT FROM hosts_instance)
-   AND NOT EXISTS (SELECT FROM hosts_instance v WHERE v.openstack_id = k.uuid::text)
+   AND NOT EXISTS (SELECT FROM hosts_instance v
+                    WHERE hosts_provider_uuid('', v.openstack_id) = k.uuid)
    AND EXISTS (SELECT FROM hosts_host h
-                WHERE h.name = root.name OR h.openstack_id = root.uuid::text)
+                WHERE hosts_provider_uuid(h.provider_uuid, h.openstack_id) = root.uuid)
  GROUP BY k.id, j.id
  ORDER BY k.id
 """
@@ -198,11 +199,12 @@ MISSING_SQL = """
 SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' || p.uuid, 0
   FROM hosts_instance v
   JOIN hosts_host h ON h.id = v.host_id
-  JOIN placement_provider p ON p.name = h.name
- WHERE NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid::text = v.openstack_id)
+  JOIN placement_provider p ON p.uuid = hosts_provider_uuid(h.provider_uuid, h.openstack_id)
+ WHERE NOT EXISTS (SELECT FROM placement_consumer k
+                    WHERE k.uuid = hosts_provider_uuid('', v.openstack_id))
    AND NOT EXISTS (SELECT FROM placement_allocation_event e
                     WHERE e.created_at >= %(listed_at)s::timestamptz
-                      AND e.consumer_uuid::text = v.openstack_id)
+                      AND e.consumer_uuid = hosts_provider_uuid('', v.openstack_id))
  ORDER BY v.openstack_id
 """
 # Nova asks for the trait with every VM of the flavor, is answered 400, and finds no host.

@@ -13,8 +13,9 @@ from capacity.ledger.allocated import UnknownSourceError, drift_from
 from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.metrics.gauges import ALLOCATION_DRIFT
 from capacity.models import AllocationState, HostCapacity, ReservationKind
-from hosts.models import Host, Instance
+from hosts.models import Host, Instance, Region
 from journal.metrics import metrics_page
+from placement.models import AllocationEvent, Consumer
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.commitments.slot_worlds import verify
@@ -274,3 +275,32 @@ def test_what_the_vm_list_says_otherwise_is_told(
     assert b"cortex_host_allocation_drift_hosts{" in metrics_page()
     use_source(settings, "instances")
     assert told_drift() == {}
+
+
+def test_a_list_older_than_a_claim_is_no_drift(
+    placement: PlacementClient, hosts: tuple[Host, Host], settings: Any
+) -> None:
+    """A VM that came, one that moved and one that went since the list was taken; one that stays."""
+    first, second = hosts
+    went, moved, stays = (make_vm(host=first, memory_gib=2, vcpus=2) for _ in range(3))
+    rebuild_host_capacity()
+    for vm in (went, moved, stays):
+        assert allocate(placement, vm.openstack_id, first) == 204
+    Consumer.objects.update(updated_at=timezone.now() - timedelta(hours=2))
+    AllocationEvent.objects.update(created_at=timezone.now() - timedelta(hours=2))
+    region = Region.objects.create(taken_at=(timezone.now() - timedelta(hours=1)).isoformat())
+    assert told_drift() == {}
+
+    assert allocate(placement, uuid(), second) == 204
+    assert allocate(placement, moved.openstack_id, second, generation=1) == 204
+    assert placement.delete(f"/allocations/{went.openstack_id}").status == 204
+    assert (taken(first), taken(second)) == ((2, 2), (4, 4))
+    assert told_drift() == {}
+
+    # A list that was taken when all of this had long happened, and says nothing of it, differs.
+    grace = timedelta(seconds=settings.HEADROOM.slots.allocation_grace_seconds)
+    Region.objects.filter(pk=region.pk).update(taken_at=(timezone.now() + grace).isoformat())
+    assert told_drift() == {
+        ("hosts", "instances", "az-a"): 2,
+        ("bytes", "instances", "az-a"): 8 * GIB,
+    }

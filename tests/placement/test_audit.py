@@ -138,8 +138,8 @@ class TestOrphans:
     @pytest.fixture
     def host(self) -> ResourceProvider:
         """A host of the region with one VM that holds what it should."""
-        region_host = factories.make_host("h1")
         provider = make_provider("h1", inventories={"VCPU": 64})
+        region_host = factories.make_host("h1", openstack_id=str(provider.uuid))
         factories.make_vm("here", region_host, openstack_id=str(VM))
         allocate(VM, {provider: {"VCPU": 1}})
         return provider
@@ -182,17 +182,43 @@ class TestOrphans:
         assert kinds() == []
 
     def test_a_vm_on_a_host_without_allocations_is_reported(self, host: ResourceProvider) -> None:
-        vm = factories.make_vm("bare", factories.make_host("h2"), openstack_id=str(uuid4()))
-        make_provider("h2", inventories={"VCPU": 8})
+        bare = make_provider("h2", inventories={"VCPU": 8})
+        vm = factories.make_vm(
+            "bare",
+            factories.make_host("h2", openstack_id=str(bare.uuid)),
+            openstack_id=str(uuid4()),
+        )
 
         findings = find_problems()
 
         assert [(row.kind, row.subject) for row in findings] == [(Kind.MISSING, vm.openstack_id)]
         assert host.name not in findings[0].detail
 
+    def test_hosts_and_providers_are_joined_by_uuid_whatever_their_names(
+        self, host: ResourceProvider
+    ) -> None:
+        """The name of a host may be that of a provider that is none of ours."""
+        other = make_provider("h2.example.org", inventories={"VCPU": 8})
+        foreign = make_provider("h2", inventories={"VCPU": 8})
+        region_host = factories.make_host(
+            "h2", openstack_id="17", provider_uuid=other.uuid.hex.upper()
+        )
+        age(allocate(uuid4(), {foreign: {"VCPU": 4}}), hours=99)
+        orphan = allocate(uuid4(), {other: {"VCPU": 4}})
+        age(orphan, hours=99)
+        shouted = uuid4()
+        factories.make_vm("shouted", region_host, openstack_id=shouted.hex.upper())
+        missing = factories.make_vm("bare", region_host, openstack_id=str(uuid4()))
+        age(allocate(shouted, {other: {"VCPU": 1}}), hours=99)
+
+        assert {(row.kind, row.subject) for row in find_problems()} == {
+            (Kind.ORPHAN, str(orphan.uuid)),
+            (Kind.MISSING, missing.openstack_id),
+        }
+
     def test_without_any_vm_nothing_is_called_orphaned(self) -> None:
-        factories.make_host("h1")
         provider = make_provider("h1", inventories={"VCPU": 64})
+        factories.make_host("h1", openstack_id=str(provider.uuid))
         age(allocate(uuid4(), {provider: {"VCPU": 4}}), hours=99)
 
         assert kinds() == []
@@ -254,7 +280,7 @@ def list_from(*, hours: int) -> None:
 
 def test_who_claimed_after_the_list_was_taken_is_no_orphan() -> None:
     host = make_provider("h1", inventories={"VCPU": 8})
-    factories.make_vm(host=factories.make_host("h1"))
+    factories.make_vm(host=factories.make_host("h1", openstack_id=str(host.uuid)))
     consumer = allocate(uuid4(), {host: {"VCPU": 1}})
     list_from(hours=72)
     age(consumer, hours=71)
