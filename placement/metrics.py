@@ -10,6 +10,7 @@ from typing import Final
 from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Gauge, Histogram
 
+from capacity.figures.group_capacity import largest_group
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import metric_name
 from journal.readings import Figure, Reading, Scraped
@@ -205,6 +206,16 @@ INVENTORIES: Final = Scraped(
             Figure(
                 "placement_overcommitted_inventories",
                 "Inventories of which more is allocated than there is.",
+            ),
+        ),
+    ),
+    Reading(
+        lambda _: [found] if (found := largest_group()) else [],
+        ("group",),
+        (
+            Figure(
+                "placement_largest_group_hosts",
+                "Hosts of the largest flavor group: the least for Nova's max_placement_results.",
             ),
         ),
     ),

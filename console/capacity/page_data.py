@@ -16,10 +16,11 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from console.base import PageData, badge, find_url, list_url, row_url
+from console.base import PageData, badge, find_link, find_url, list_url, row_url, time_tag
 from console.charts import LEGEND, Segment, stacked_bar
 from core.text import NOTHING, count_text, memory_short, memory_text, percent_text, plural
 from hosts.models import Host, Instance
+from placement.selectors.allocated import unlisted_claims
 
 ROWS_SHOWN = 100
 OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
@@ -152,6 +153,17 @@ def host_page(host: Host) -> PageData:
         vms=vms,
         vms_note=shown_note(len(vms), running.count(), "VM"),
         vms_url=list_url("hosts.instance", host__id__exact=host.pk),
+        claims=tuple(
+            PageData(
+                name=claim.consumer,
+                url=find_url("consumer", claim.consumer),
+                kind=claim.kind.lower(),
+                project=find_link("project", claim.project_id),
+                size=f"{memory_text(claim.memory_bytes)}, {count_text(claim.vcpus, 'vCPUs')}",
+                since=time_tag(claim.since),
+            )
+            for claim in unlisted_claims(host.pk, most=ROWS_SHOWN)
+        ),
         decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
     )
 
@@ -191,10 +203,12 @@ def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[Pa
     )
     lines: dict[int, tuple[PageData, ...]] = {}
     for row in allocations:
+        state = row.get_state_display()
         line = PageData(
             name=names.get(row.vm_uuid) or row.vm_uuid,
             url=find_url("vm", row.vm_uuid),
-            state=row.get_state_display(),
+            state=state if row.vm_uuid in names else f"{state}, not listed yet,",
+            since=time_tag(row.confirmed_at or row.since),
             size=f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}",
         )
         lines[row.reservation_id] = (*lines.get(row.reservation_id, ()), line)

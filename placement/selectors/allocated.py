@@ -104,5 +104,9 @@ def unlisted_claims(host_id: int, *, most: int) -> list[UnlistedClaim]:
     """Return the newest claims on a host that the VM list lacks, where claims are the source."""
     if headroom().allocation_source != NAME:
         return []
-    rows = fetch_rows(UNLISTED, {"host_id": host_id, "most": most})
-    return [UnlistedClaim(*row[:-2], memory_bytes=int(row[-2]), vcpus=int(row[-1])) for row in rows]
+    return [
+        UnlistedClaim(consumer, kind, project_id, since, int(memory_bytes), int(vcpus))
+        for consumer, kind, project_id, since, memory_bytes, vcpus in fetch_rows(
+            UNLISTED, {"host_id": host_id, "most": most}
+        )
+    ]

@@ -10,21 +10,30 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import structlog
+
 from capacity.hooks import hooks
 from capacity.ledger.claims import Eaten, still_eaten
 from core.conf import headroom
 from core.prepared import run
 from placement.domain.errors import Conflict
 from placement.selectors.allocated import HOST_ROOT, NAME
+from scheduling.resources import MIB
+
+log = structlog.get_logger(__name__)
 
 SETTLE: Final = "SELECT * FROM placement_settle_claims(%(consumers)s::text[])"
 ON_HOSTS: Final = """
 SELECT host, sum(memory_bytes)::bigint, sum(vcpus)::bigint
   FROM placement_claimed(%(consumers)s::text[]) GROUP BY host
 """
-PROVIDER_OF: Final = f"""
-SELECT root.uuid::text FROM hosts_host AS host
-  JOIN placement_provider AS root ON {HOST_ROOT} WHERE host.id = %(host_id)s
+HELD_ON: Final = f"""
+SELECT root.uuid::text, host.name, room.committed_memory_bytes, room.failover_memory_bytes,
+       room.in_flight_memory_bytes, room.committed_vcpus, room.failover_vcpus, room.in_flight_vcpus
+  FROM hosts_host AS host
+  JOIN placement_provider AS root ON {HOST_ROOT}
+  JOIN capacity_hostcapacity AS room ON room.host_id = host.id
+ WHERE host.id = %(host_id)s
 """  # noqa: S608 - constants only
 CLASS_OF: Final = {"memory_bytes": "MEMORY_MB", "vcpus": "VCPU"}
 
@@ -80,13 +89,33 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
 
 
 def held_for_others(eaten: Eaten) -> Conflict:
-    """Return the refusal of a claim, worded so that Nova goes to its next host."""
-    (provider,) = run(PROVIDER_OF, {"host_id": eaten.host_id}).fetchone() or ("",)
-    unit = 1048576 if eaten.resource == "memory_bytes" else 1
+    """Return the refusal of a claim, worded so that Nova goes to its next host; and log it.
+
+    What is told to be held is what is held without the claim.
+    """
+    ((provider, host, *held),) = run(HELD_ON, {"host_id": eaten.host_id}).fetchall()
+    in_memory = eaten.resource == "memory_bytes"
+    unit = MIB if in_memory else 1
+    committed, failover, in_flight = (
+        amount // unit for amount in (held[:3] if in_memory else held[3:])
+    )
     name = CLASS_OF[eaten.resource]
+    log.info(
+        "claim_of_held_room",
+        host=host,
+        facts={
+            "resource_class": name,
+            "taken": eaten.taken // unit,
+            "effective": eaten.effective // unit,
+            "committed": committed,
+            "failover": failover,
+            "in_flight": in_flight,
+        },
+    )
     return Conflict(
         f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
         f"provider '{provider}'. The requested amount would take room that is held for others: "
-        f"{eaten.taken // unit} would be taken or held of {eaten.effective // unit}.",
+        f"{eaten.taken // unit} would be taken or held of {eaten.effective // unit}; commitments "
+        f"hold {committed}, failover {failover}, VMs in flight {in_flight}.",
         reason="held",
     )

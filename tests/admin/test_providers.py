@@ -1,11 +1,15 @@
 from __future__ import annotations
 
-from uuid import UUID
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
+from core.text import moment_text
 from hosts.models import Host
 from placement.models import AllocationEvent, Inventory, Origin, ResourceProvider
 from tests import factories
@@ -72,6 +76,41 @@ def test_a_hosts_page_says_what_commitments_and_failover_hold_there(
     assert "8 GiB held by commitments and failover" in text
     assert "3 held by commitments and failover" in text
     assert text.count("held by commitments and failover") == 2
+
+
+def test_a_hosts_page_shows_claims_that_no_vm_list_has(
+    admin_client: Client, host: ResourceProvider, settings: Any
+) -> None:
+    """What is listed is under VMs; a slot says who is in it, and since when."""
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"allocation_source": "placement"})
+    ResourceProvider.objects.filter(pk=host.pk).update(origin=Origin.HOST)
+    region_host = Host.objects.get(name="compute-1")
+    url = reverse("admin:hosts_host_change", args=[region_host.pk])
+    assert "that the VM list does not have" not in admin_client.get(url).content.decode()
+
+    new = uuid4()
+    allocate(new, {host: {"MEMORY_MB": 8192, "VCPU": 2}}, type_name="MIGRATION")
+    slot = factories.make_slot(factories.make_commitment(), region_host, memory_gib=8, vcpus=2)
+    since = timezone.now() - timedelta(hours=3)
+    slot.allocations.create(
+        vm_uuid=str(new),
+        state="confirmed",
+        memory_bytes=8 << 30,
+        vcpus=2,
+        since=since,
+        confirmed_at=since,
+        confirmed_host=region_host,
+    )
+
+    text = admin_client.get(url).content.decode()
+
+    assert "that the VM list does not have" in text
+    told = text[text.index("that the VM list does not have") :]
+    assert reverse("admin:headroom_find", args=["consumer", str(new)]) in told
+    assert "migration 8 GiB, 2 vCPUs" in told
+    assert str(VM) not in told
+    assert "confirmed, not listed yet," in text
+    assert moment_text(since) in text
 
 
 def test_a_provider_over_capacity_says_so(admin_client: Client, host: ResourceProvider) -> None:

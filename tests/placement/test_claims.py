@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from capacity.ledger.rooms import WANTED_BLOCKS, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
@@ -150,6 +151,33 @@ def test_a_refusal_lets_nova_go_to_its_next_host(cloud: Cloud) -> None:
     assert "consumer generation conflict" not in answer.error["detail"]
     assert "concurrent" not in answer.error["detail"]
     assert cloud.held.openstack_id in answer.error["detail"]
+
+
+def test_a_refusal_says_who_holds_how_much(cloud: Cloud) -> None:
+    vm = uuid()
+    assert cloud.claim(vm, cloud.held) == 204
+    with capture_logs() as said:
+        answer = cloud.client.put(
+            f"/allocations/{uuid()}",
+            consumer_body({cloud.held.openstack_id: SMALL}, project_id=STRANGER),
+            version="1.36",
+        )
+    assert (
+        "24576 would be taken or held of 16384; commitments hold 8192, failover 0, VMs in flight 0"
+        in answer.error["detail"]
+    )
+    (line,) = [line for line in said if line["event"] == "claim_of_held_room"]
+    assert (line["host"], line["facts"]) == (
+        "held",
+        {
+            "resource_class": "MEMORY_MB",
+            "taken": 24576,
+            "effective": 16384,
+            "committed": 8192,
+            "failover": 0,
+            "in_flight": 0,
+        },
+    )
 
 
 def test_what_a_deletion_gives_back_is_the_owners_at_once(cloud: Cloud) -> None:

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from capacity.models import GroupCapacity
 from journal.metrics import metrics_page
 from journal.readings import Scraped
 from placement.metrics import INVENTORIES
@@ -50,3 +51,11 @@ def test_inventories_that_shrank_below_their_usage_are_counted() -> None:
 
 def test_gauges_are_on_the_metrics_page() -> None:
     assert b"# TYPE placement_capacity gauge" in metrics_page()
+
+
+def test_the_hosts_that_nova_should_ask_for_are_told() -> None:
+    assert values(INVENTORIES, "placement_largest_group_hosts") == {}
+    for zone, name, hosts in (("a", "small", 3), ("b", "small", 4), ("a", "large", 6)):
+        row, _ = GroupCapacity.objects.get_or_create(group_name=name, zone=zone)
+        row.flavors.create(flavor_name=name, total_hosts=hosts)
+    assert values(INVENTORIES, "placement_largest_group_hosts") == {("small",): 7}

@@ -37,9 +37,15 @@ DOCUMENTED = {
     "placement_capacity": ("gauge", {"resource_class", "az"}),
     "placement_used": ("gauge", {"resource_class", "az"}),
     "placement_overcommitted_inventories": ("gauge", {"resource_class"}),
+    "placement_largest_group_hosts": ("gauge", {"group"}),
     "placement_usage_drift_total": ("counter", set()),
 }
-READ_AT_SCRAPE = {"placement_capacity", "placement_used", "placement_overcommitted_inventories"}
+READ_AT_SCRAPE = {
+    "placement_capacity",
+    "placement_used",
+    "placement_overcommitted_inventories",
+    "placement_largest_group_hosts",
+}
 REASONS = {
     "capacity",
     "constraint",
