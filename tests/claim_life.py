@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -301,7 +302,7 @@ class Cloud:
         if not self.lists:
             return
         listed = self.lists[-1 - min(age, len(self.lists) - 1)]
-        path = self.folder / "servers.json"
+        path = self.folder / f"servers-{get_ident()}.json"
         path.write_text(
             json.dumps(
                 {

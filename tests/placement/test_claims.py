@@ -286,6 +286,30 @@ def test_a_swap_is_judged_by_what_grows(cloud: Cloud) -> None:
     assert cloud.claim(stranger, cloud.free, project=STRANGER, asks=grown, generation=1) == 204
 
 
+def test_vms_that_trade_hosts_are_judged_by_what_each_host_gets(cloud: Cloud) -> None:
+    half, small, alike, large = make_host("half", memory_gib=16, vcpus=4), uuid(), uuid(), uuid()
+    make_slot(cloud.commitment, half, flavor_name="small", memory_gib=8, vcpus=2)
+    rebuild_host_capacity()
+    reconcile_hosts()
+
+    def trade(here: str, there: str, size: dict[str, int]) -> Answer:
+        held = {here: {cloud.free.openstack_id: SMALL}, there: {half.openstack_id: size}}
+        consumers = {
+            vm: consumer_body(hosts, generation=1, project_id=STRANGER)
+            for vm, hosts in held.items()
+        }
+        return cloud.checked(cloud.client.post("/allocations", consumers, version="1.28"))
+
+    assert cloud.claim(small, half, project=STRANGER) == 204
+    assert cloud.claim(large, cloud.free, project=STRANGER, asks=LARGE) == 204
+    refused = trade(small, large, LARGE)
+    assert (refused.status, refused.error["code"]) == (409, "placement.undefined_code")
+    assert half.openstack_id in refused.error["detail"]
+    assert cloud.delete(large) == 204
+    assert cloud.claim(alike, cloud.free, project=STRANGER) == 204
+    assert trade(small, alike, SMALL).status == 204
+
+
 def test_an_evacuation_holds_both_hosts_until_nova_removes_one(cloud: Cloud) -> None:
     vm = uuid()
     assert cloud.claim(vm, cloud.free) == 204
