@@ -63,13 +63,15 @@ SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
         END AS wanted_vcpus
   FROM capacity_reservation AS held
  CROSS JOIN LATERAL (
-       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE {SEEN}), 0)::bigint
+       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_seen), 0)::bigint
                   AS seen_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE {SEEN}), 0)::bigint AS seen_vcpus,
-              coalesce(sum(vm.memory_bytes) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint
+              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_seen), 0)::bigint AS seen_vcpus,
+              coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_due), 0)::bigint
                   AS due_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint AS due_vcpus
-         FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
+              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_due), 0)::bigint AS due_vcpus
+         FROM (SELECT vm.memory_bytes, vm.vcpus, {SEEN} AS is_seen, {EXPECTED_UNHELD} AS is_due
+                 FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
+               OFFSET 0) AS vm
        ) AS vms
 """  # noqa: S608 - constants only
 

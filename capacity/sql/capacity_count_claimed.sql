@@ -1,14 +1,17 @@
--- Writes what VMs take of hosts after a write of claims, and returns where it took more than what
+-- Writes what VMs and holds take of hosts after a write of claims, and returns where it took more than what
 -- others' holds leave. A host that is overfull is so for those who held room there before: what
 -- takes less of it than before, or no more, is right. Where nothing is held, Placement's inventory
 -- alone decides.
 --
--- One element per host in each array: what VMs take of it now, and what VMs and holds took before.
--- What slots and VMs in flight into them block together is promised once, so it counts once, before
--- and after: else a claim would take room of others in its shadow.
+-- One element per host in each array: what VMs take of it now, what VMs and holds took before, and
+-- by how much the holds of slots and of VMs in flight grew since then. What slots and VMs in flight
+-- into them block together is promised once, so it counts once, before and after: else a claim would
+-- take room of others in its shadow.
 CREATE OR REPLACE FUNCTION capacity_count_claimed(
     p_hosts bigint[], p_memory_bytes bigint[], p_vcpus bigint[],
-    p_before_memory_bytes bigint[], p_before_vcpus bigint[]
+    p_before_memory_bytes bigint[], p_before_vcpus bigint[],
+    p_committed_memory_bytes bigint[], p_committed_vcpus bigint[],
+    p_in_flight_memory_bytes bigint[], p_in_flight_vcpus bigint[]
 ) RETURNS TABLE (host_id bigint, resource text, taken bigint, effective bigint, before bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
@@ -17,11 +20,20 @@ BEGIN
     RETURN QUERY
     WITH counted AS (
         SELECT * FROM unnest(p_hosts, p_memory_bytes, p_vcpus, p_before_memory_bytes,
-                             p_before_vcpus)
-               AS one (host_id, memory_bytes, vcpus, before_memory_bytes, before_vcpus)),
+                             p_before_vcpus, p_committed_memory_bytes, p_committed_vcpus,
+                             p_in_flight_memory_bytes, p_in_flight_vcpus)
+               AS one (host_id, memory_bytes, vcpus, before_memory_bytes, before_vcpus,
+                       committed_memory_bytes, committed_vcpus, in_flight_memory_bytes,
+                       in_flight_vcpus)),
     written AS (
         UPDATE capacity_hostcapacity AS room
-           SET allocated_memory_bytes = counted.memory_bytes, allocated_vcpus = counted.vcpus
+           SET allocated_memory_bytes = counted.memory_bytes, allocated_vcpus = counted.vcpus,
+               committed_memory_bytes = room.committed_memory_bytes
+                   + counted.committed_memory_bytes,
+               committed_vcpus = room.committed_vcpus + counted.committed_vcpus,
+               in_flight_memory_bytes = room.in_flight_memory_bytes
+                   + counted.in_flight_memory_bytes,
+               in_flight_vcpus = room.in_flight_vcpus + counted.in_flight_vcpus
           FROM counted
          WHERE room.host_id = counted.host_id
         RETURNING room.host_id, counted.before_memory_bytes, counted.before_vcpus,

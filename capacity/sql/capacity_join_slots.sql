@@ -1,12 +1,11 @@
--- Puts a VM into the slots of its project on a host, the best first, each by a part (the order of
+-- Puts a VM into some slots, those of its project on a host, the best first, each by a part (the order of
 -- commitments.domain.classify.pick_slots), after it left those that it was in. Where vCPUs are left
 -- over, slots that have some follow: the scheduler counts on all that they give. Returns the slots
--- that it left or joined.
+-- that it left or joined. How statements are planned is its caller's business.
 CREATE OR REPLACE FUNCTION capacity_join_slots(
     p_vm text, p_host bigint, p_project text, p_memory_bytes bigint, p_vcpus bigint,
-    p_left bigint[], p_groups text[]
-) RETURNS bigint[] LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+    p_left bigint[], p_groups text[], p_slots bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_slot record;
     v_joined bigint[] := '{}';
@@ -17,10 +16,7 @@ BEGIN
         DELETE FROM capacity_reservationallocation AS vm
          WHERE vm.vm_uuid = p_vm AND vm.reservation_id = ANY(p_left);
     END IF;
-    FOR turn IN 1 .. (
-        SELECT count(*) FROM capacity_reservation AS slot
-         WHERE slot.target_host_id = p_host AND slot.kind = 'committed'
-           AND slot.project_id = p_project)
+    FOR turn IN 1 .. cardinality(p_slots)
     LOOP
         EXIT WHEN v_memory <= 0 AND v_vcpus <= 0;
         SELECT slot.id, greatest(slot.memory_bytes - taken.memory_bytes, 0) AS memory_bytes,
@@ -32,7 +28,8 @@ BEGIN
                       coalesce(sum(vm.vcpus), 0)::bigint AS vcpus
                  FROM capacity_reservationallocation AS vm
                 WHERE vm.reservation_id = slot.id) AS taken
-         WHERE slot.target_host_id = p_host AND slot.confirmed_host_id = p_host
+         WHERE slot.id = ANY(p_slots)
+           AND slot.target_host_id = p_host AND slot.confirmed_host_id = slot.target_host_id
            AND slot.kind = 'committed' AND slot.is_ready AND slot.project_id = p_project
            AND slot.flavor_group_name = ANY(p_groups) AND slot.flavor_group_name <> ''
            AND slot.id <> ALL(v_joined)

@@ -6,23 +6,49 @@
 -- consumers hold now, one object for each of their hosts: vm, project, host, memory_bytes, vcpus
 -- and classes (amount by resource class).
 --
--- Returns what was taken of each locked host before (VMs and holds, what is blocked twice once), and
--- the failover reservations that evacuated VMs use now, as rows without a host. What VMs take is counted by the caller.
--- Locks rooms by primary key, then slots.
+-- Returns what was taken of each locked host before (VMs and holds, what is blocked twice once) and by
+-- how much its holds grew, and the failover reservations that evacuated VMs use now, as rows without a
+-- host. The caller writes the rooms: what VMs take of them is its to count.
+-- Locks rooms by primary key, then slots. A table that the server last looked at when it was empty is
+-- never read whole: only bitmaps are made, of what an index finds.
 CREATE OR REPLACE FUNCTION capacity_settle_claims(
     p_consumers text[], p_hosts bigint[], p_pieces jsonb
-) RETURNS TABLE (host_id bigint, memory_bytes bigint, vcpus bigint, failover_id bigint)
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+) RETURNS TABLE (
+    host_id bigint, memory_bytes bigint, vcpus bigint, committed_memory_bytes bigint,
+    committed_vcpus bigint, in_flight_memory_bytes bigint, in_flight_vcpus bigint,
+    failover_id bigint
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_indexscan = off
+SET enable_indexonlyscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_hosts bigint[];
+    v_rooms bigint[];
+    v_before_memory_bytes bigint[];
+    v_before_vcpus bigint[];
+    v_own bigint[];
     v_flown jsonb;
+    v_ended bigint[] := '{}';
+    v_ended_memory_bytes bigint[];
+    v_ended_vcpus bigint[];
+    v_blocked bigint[] := '{}';
+    v_blocked_memory_bytes bigint[];
+    v_blocked_vcpus bigint[];
+    v_places bigint[];
+    v_projects text[];
     v_slots bigint[];
     v_touched bigint[] := '{}';
     v_more bigint[];
     v_piece record;
-    v_inside record;
+    v_memory_bytes bigint;
+    v_vcpus bigint;
+    v_left bigint[];
+    v_groups text[];
+    v_is_expected boolean;
+    v_is_moving boolean;
+    v_offered text[];
+    v_block record;
+    v_host bigint;
     v_old record;
     v_heir text;
 BEGIN
@@ -43,10 +69,10 @@ BEGIN
     END IF;
     PERFORM FROM capacity_hostcapacity AS room
       WHERE room.host_id = ANY(v_hosts) ORDER BY room.id FOR NO KEY UPDATE;
-    RETURN QUERY
-    SELECT room.host_id,
-           taken.memory_bytes - coalesce(twice.memory_bytes, 0),
-           taken.vcpus - coalesce(twice.vcpus, 0), NULL::bigint
+    SELECT array_agg(room.host_id),
+           array_agg(taken.memory_bytes - coalesce(twice.memory_bytes, 0)),
+           array_agg(taken.vcpus - coalesce(twice.vcpus, 0))
+      INTO v_rooms, v_before_memory_bytes, v_before_vcpus
       FROM capacity_hostcapacity AS room
      CROSS JOIN LATERAL (
            SELECT room.allocated_memory_bytes + room.committed_memory_bytes
@@ -60,34 +86,33 @@ BEGIN
      WHERE room.host_id = ANY(v_hosts);
 
     -- In-flight rows have done their work, on all hosts; the flavor that they knew is kept.
-    WITH gone AS (
-        DELETE FROM capacity_reservation AS flight
-         WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)
-           AND flight.target_host_id = ANY(v_hosts)
-        RETURNING flight.vm_uuid, flight.flavor_group_name, flight.intent, flight.target_host_id,
-                  flight.blocked_memory_bytes, flight.blocked_vcpus),
-    given AS (
-        UPDATE capacity_hostcapacity AS room
-           SET in_flight_memory_bytes = room.in_flight_memory_bytes - back.memory_bytes,
-               in_flight_vcpus = room.in_flight_vcpus - back.vcpus
-          FROM (SELECT gone.target_host_id, sum(gone.blocked_memory_bytes)::bigint AS memory_bytes,
-                       sum(gone.blocked_vcpus)::bigint AS vcpus
-                  FROM gone GROUP BY gone.target_host_id) AS back
-         WHERE room.host_id = back.target_host_id)
-    SELECT jsonb_object_agg(gone.vm_uuid, jsonb_build_array(gone.flavor_group_name, gone.intent))
-      INTO v_flown FROM gone;
+    IF EXISTS (
+        SELECT FROM capacity_reservation AS flight
+         WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers))
+    THEN
+        WITH gone AS (
+            DELETE FROM capacity_reservation AS flight
+             WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)
+               AND flight.target_host_id = ANY(v_hosts)
+            RETURNING flight.vm_uuid, flight.flavor_group_name, flight.intent, flight.target_host_id,
+                      flight.blocked_memory_bytes, flight.blocked_vcpus)
+        SELECT jsonb_object_agg(gone.vm_uuid,
+                                jsonb_build_array(gone.flavor_group_name, gone.intent)),
+               array_agg(gone.target_host_id), array_agg(-gone.blocked_memory_bytes),
+               array_agg(-gone.blocked_vcpus)
+          INTO v_flown, v_ended, v_ended_memory_bytes, v_ended_vcpus FROM gone;
+    END IF;
 
+    SELECT array_agg(vm.reservation_id) INTO v_own
+      FROM capacity_reservationallocation AS vm WHERE vm.vm_uuid = ANY(p_consumers);
+    SELECT array_agg(DISTINCT piece.host), array_agg(DISTINCT piece.project)
+      INTO v_places, v_projects
+      FROM jsonb_to_recordset(p_pieces) AS piece(project text, host bigint);
     SELECT array_agg(slot.id) INTO v_slots FROM (
         SELECT held.id FROM capacity_reservation AS held
-         WHERE held.id = ANY(ARRAY(
-                SELECT vm.reservation_id FROM capacity_reservationallocation AS vm
-                 WHERE vm.vm_uuid = ANY(p_consumers)
-                 UNION
-                SELECT own.id
-                  FROM jsonb_to_recordset(p_pieces) AS piece(project text, host bigint)
-                  JOIN capacity_reservation AS own ON own.target_host_id = piece.host
-                   AND own.kind = 'committed' AND own.project_id = piece.project))
-           AND held.kind = 'committed'
+         WHERE held.kind = 'committed'
+           AND (held.id = ANY(v_own)
+                OR held.target_host_id = ANY(v_places) AND held.project_id = ANY(v_projects))
          ORDER BY held.id FOR NO KEY UPDATE) AS slot;
 
     IF v_slots IS NOT NULL THEN
@@ -126,19 +151,21 @@ BEGIN
             END LOOP;
         END IF;
 
-        WITH gone AS (
-            DELETE FROM capacity_reservationallocation AS vm
-             USING capacity_reservation AS slot
-             WHERE vm.vm_uuid = ANY(p_consumers) AND slot.id = vm.reservation_id
-               AND slot.id = ANY(v_slots)
-               AND NOT EXISTS (
-                    SELECT FROM jsonb_to_recordset(p_pieces) AS piece(
-                           vm text, host bigint, memory_bytes bigint)
-                     WHERE piece.vm = vm.vm_uuid AND piece.memory_bytes > 0
-                       AND piece.host IN (slot.target_host_id, slot.confirmed_host_id))
-            RETURNING vm.reservation_id)
-        SELECT array_agg(gone.reservation_id) INTO v_more FROM gone;
-        v_touched := v_touched || coalesce(v_more, '{}');
+        IF v_own IS NOT NULL THEN
+            WITH gone AS (
+                DELETE FROM capacity_reservationallocation AS vm
+                 USING capacity_reservation AS slot
+                 WHERE vm.vm_uuid = ANY(p_consumers) AND slot.id = vm.reservation_id
+                   AND slot.id = ANY(v_slots)
+                   AND NOT EXISTS (
+                        SELECT FROM jsonb_to_recordset(p_pieces) AS piece(
+                               vm text, host bigint, memory_bytes bigint)
+                         WHERE piece.vm = vm.vm_uuid AND piece.memory_bytes > 0
+                           AND piece.host IN (slot.target_host_id, slot.confirmed_host_id))
+                RETURNING vm.reservation_id)
+            SELECT array_agg(gone.reservation_id) INTO v_more FROM gone;
+            v_touched := v_touched || coalesce(v_more, '{}');
+        END IF;
 
         FOR v_piece IN
             SELECT * FROM jsonb_to_recordset(p_pieces) AS piece(
@@ -146,52 +173,56 @@ BEGIN
                    classes jsonb)
              WHERE piece.memory_bytes > 0 ORDER BY piece.vm, piece.host
         LOOP
-            SELECT coalesce(sum(vm.memory_bytes), 0)::bigint AS memory_bytes,
-                   coalesce(sum(vm.vcpus), 0)::bigint AS vcpus, count(*) AS parts,
-                   array_agg(vm.reservation_id) AS slots,
-                   array_agg(slot.flavor_group_name::text) AS groups,
-                   bool_or(vm.state = 'expected') AS is_expected,
-                   bool_or(slot.confirmed_host_id IS DISTINCT FROM slot.target_host_id)
-                       AS is_moving
-              INTO v_inside
-              FROM capacity_reservationallocation AS vm
-              JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
-             WHERE vm.vm_uuid = v_piece.vm AND slot.id = ANY(v_slots)
-               AND v_piece.host IN (slot.target_host_id, slot.confirmed_host_id);
-            CONTINUE WHEN v_inside.is_moving;
-            IF v_inside.parts > 0
-               AND (v_inside.memory_bytes, v_inside.vcpus) = (v_piece.memory_bytes, v_piece.vcpus)
-            THEN
-                IF v_inside.is_expected THEN
-                    UPDATE capacity_reservationallocation AS vm
-                       SET state = 'confirmed', confirmed_host_id = v_piece.host,
-                           confirmed_at = statement_timestamp(), missing_since = NULL
-                     WHERE vm.vm_uuid = v_piece.vm AND vm.reservation_id = ANY(v_inside.slots);
-                    v_touched := v_touched || v_inside.slots;
-                END IF;
-                CONTINUE;
+            v_left := NULL;
+            IF v_own IS NOT NULL THEN
+                SELECT sum(vm.memory_bytes)::bigint, sum(vm.vcpus)::bigint,
+                       array_agg(vm.reservation_id), array_agg(slot.flavor_group_name::text),
+                       bool_or(vm.state = 'expected'),
+                       bool_or(slot.confirmed_host_id IS DISTINCT FROM slot.target_host_id)
+                  INTO v_memory_bytes, v_vcpus, v_left, v_groups, v_is_expected, v_is_moving
+                  FROM capacity_reservationallocation AS vm
+                  JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
+                 WHERE vm.vm_uuid = v_piece.vm AND slot.id = ANY(v_slots)
+                   AND v_piece.host IN (slot.target_host_id, slot.confirmed_host_id);
             END IF;
-            CONTINUE WHEN v_inside.parts = 0 AND NOT EXISTS (
-                SELECT FROM capacity_reservation AS slot
-                 WHERE slot.id = ANY(v_slots) AND slot.is_ready
-                   AND slot.project_id = v_piece.project AND slot.target_host_id = v_piece.host);
+            IF v_left IS NOT NULL THEN
+                CONTINUE WHEN v_is_moving;
+                IF (v_memory_bytes, v_vcpus) = (v_piece.memory_bytes, v_piece.vcpus) THEN
+                    IF v_is_expected THEN
+                        UPDATE capacity_reservationallocation AS vm
+                           SET state = 'confirmed', confirmed_host_id = v_piece.host,
+                               confirmed_at = statement_timestamp(), missing_since = NULL
+                         WHERE vm.vm_uuid = v_piece.vm AND vm.reservation_id = ANY(v_left);
+                        v_touched := v_touched || v_left;
+                    END IF;
+                    CONTINUE;
+                END IF;
+            END IF;
+            SELECT array_agg(DISTINCT slot.flavor_group_name::text) INTO v_offered
+              FROM capacity_reservation AS slot
+             WHERE slot.id = ANY(v_slots) AND slot.is_ready AND slot.flavor_group_name <> ''
+               AND slot.project_id = v_piece.project AND slot.target_host_id = v_piece.host;
+            CONTINUE WHEN v_left IS NULL AND v_offered IS NULL;
             v_touched := v_touched || capacity_join_slots(
                 v_piece.vm, v_piece.host, v_piece.project, v_piece.memory_bytes, v_piece.vcpus,
-                coalesce(v_inside.slots, '{}'),
+                coalesce(v_left, '{}'),
                 CASE WHEN v_flown ? v_piece.vm THEN ARRAY[v_flown #>> ARRAY[v_piece.vm, '0']]
-                     ELSE capacity_groups_of_claim(v_piece.vm, v_piece.memory_bytes,
-                                                   v_piece.vcpus, v_piece.classes) END
-                || CASE WHEN v_piece.memory_bytes <= v_inside.memory_bytes
-                             AND v_piece.vcpus <= v_inside.vcpus
-                        THEN v_inside.groups ELSE '{}' END);
+                     ELSE capacity_groups_of_claim(v_piece.vm, v_piece.memory_bytes, v_piece.vcpus,
+                                                   v_piece.classes, v_offered) END
+                || CASE WHEN v_left IS NOT NULL AND v_piece.memory_bytes <= v_memory_bytes
+                             AND v_piece.vcpus <= v_vcpus
+                        THEN v_groups ELSE '{}' END,
+                v_slots);
         END LOOP;
 
         -- What the slots block now (capacity.ledger.rooms.WANTED_BLOCKS, in the same words).
-        SELECT v_touched || coalesce(array_agg(vm.reservation_id), '{}') INTO v_touched
-          FROM capacity_reservationallocation AS vm
-         WHERE vm.vm_uuid = ANY(p_consumers) AND vm.state = 'expected'
-           AND vm.reservation_id = ANY(v_slots);
-        WITH wanted AS (SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
+        IF v_own IS NOT NULL THEN
+            SELECT v_touched || coalesce(array_agg(vm.reservation_id), '{}') INTO v_touched
+              FROM capacity_reservationallocation AS vm
+             WHERE vm.vm_uuid = ANY(p_consumers) AND vm.state = 'expected'
+               AND vm.reservation_id = ANY(v_slots);
+        END IF;
+        FOR v_block IN SELECT * FROM (SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
        held.blocked_memory_bytes, held.blocked_vcpus,
        CASE WHEN held.target_host_id IS NULL THEN 0
             WHEN held.kind <> 'committed' THEN held.memory_bytes
@@ -203,21 +234,13 @@ BEGIN
         END AS wanted_vcpus
   FROM capacity_reservation AS held
  CROSS JOIN LATERAL (
-       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.state = 'confirmed' AND held.confirmed_host_id = held.target_host_id), 0)::bigint
+       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_seen), 0)::bigint
                   AS seen_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE vm.state = 'confirmed' AND held.confirmed_host_id = held.target_host_id), 0)::bigint AS seen_vcpus,
-              coalesce(sum(vm.memory_bytes) FILTER (WHERE 
-vm.state = 'expected' AND NOT (
-    EXISTS (SELECT FROM capacity_reservation AS flight
-             WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
-               AND flight.target_host_id = held.target_host_id)
-    AND (held.confirmed_host_id IS NULL OR held.confirmed_host_id = held.target_host_id
-         OR EXISTS (SELECT FROM capacity_reservation AS flight
-                     WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
-                       AND flight.target_host_id = held.confirmed_host_id)))
-), 0)::bigint
+              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_seen), 0)::bigint AS seen_vcpus,
+              coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_due), 0)::bigint
                   AS due_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE 
+              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_due), 0)::bigint AS due_vcpus
+         FROM (SELECT vm.memory_bytes, vm.vcpus, vm.state = 'confirmed' AND held.confirmed_host_id = held.target_host_id AS is_seen, 
 vm.state = 'expected' AND NOT (
     EXISTS (SELECT FROM capacity_reservation AS flight
              WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
@@ -226,37 +249,64 @@ vm.state = 'expected' AND NOT (
          OR EXISTS (SELECT FROM capacity_reservation AS flight
                      WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
                        AND flight.target_host_id = held.confirmed_host_id)))
-), 0)::bigint AS due_vcpus
-         FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
+ AS is_due
+                 FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
+               OFFSET 0) AS vm
        ) AS vms
-             WHERE held.id = ANY(v_touched)),
-        changed AS (
-            UPDATE capacity_reservation AS held
-               SET blocked_memory_bytes = wanted.wanted_memory_bytes,
-                   blocked_vcpus = wanted.wanted_vcpus
-              FROM wanted
-             WHERE held.id = wanted.id
-               AND (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
+         WHERE held.id = ANY(v_touched)) AS wanted
+             WHERE (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
                    IS DISTINCT FROM (wanted.wanted_memory_bytes, wanted.wanted_vcpus)
-            RETURNING wanted.target_host_id, wanted.confirmed_host_id,
-                      wanted.wanted_memory_bytes - wanted.blocked_memory_bytes AS memory_bytes,
-                      wanted.wanted_vcpus - wanted.blocked_vcpus AS vcpus)
-        UPDATE capacity_hostcapacity AS room
-           SET committed_memory_bytes = room.committed_memory_bytes + delta.memory_bytes,
-               committed_vcpus = room.committed_vcpus + delta.vcpus
-          FROM (SELECT place.host_id, sum(place.memory_bytes)::bigint AS memory_bytes,
-                       sum(place.vcpus)::bigint AS vcpus
-                  FROM (SELECT target_host_id AS host_id, memory_bytes, vcpus FROM changed
-                         UNION ALL
-                        SELECT confirmed_host_id, memory_bytes, vcpus FROM changed
-                         WHERE confirmed_host_id IS DISTINCT FROM target_host_id) AS place
-                 GROUP BY place.host_id) AS delta
-         WHERE room.host_id = delta.host_id;
+        LOOP
+            UPDATE capacity_reservation AS held
+               SET blocked_memory_bytes = v_block.wanted_memory_bytes,
+                   blocked_vcpus = v_block.wanted_vcpus
+             WHERE held.id = v_block.id;
+            FOREACH v_host IN ARRAY ARRAY[v_block.target_host_id,
+                nullif(v_block.confirmed_host_id, v_block.target_host_id)]
+            LOOP
+                CONTINUE WHEN v_host IS NULL;
+                IF (v_host = ANY(v_rooms)) IS NOT TRUE THEN  -- it came there after the first look
+                    UPDATE capacity_hostcapacity AS room
+                       SET committed_memory_bytes = room.committed_memory_bytes
+                               + v_block.wanted_memory_bytes - v_block.blocked_memory_bytes,
+                           committed_vcpus = room.committed_vcpus
+                               + v_block.wanted_vcpus - v_block.blocked_vcpus
+                     WHERE room.host_id = v_host;
+                    CONTINUE;
+                END IF;
+                v_blocked := v_blocked || v_host;
+                v_blocked_memory_bytes := v_blocked_memory_bytes
+                    || v_block.wanted_memory_bytes - v_block.blocked_memory_bytes;
+                v_blocked_vcpus := v_blocked_vcpus
+                    || v_block.wanted_vcpus - v_block.blocked_vcpus;
+            END LOOP;
+        END LOOP;
     END IF;
 
+    RETURN QUERY
+    SELECT room.host_id, room.memory_bytes, room.vcpus, slots.memory_bytes, slots.vcpus,
+           flights.memory_bytes, flights.vcpus, NULL::bigint
+      FROM unnest(v_rooms, v_before_memory_bytes, v_before_vcpus)
+           AS room (host_id, memory_bytes, vcpus)
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(one.memory_bytes), 0)::bigint AS memory_bytes,
+                  coalesce(sum(one.vcpus), 0)::bigint AS vcpus
+             FROM unnest(v_blocked, v_blocked_memory_bytes, v_blocked_vcpus)
+                  AS one (host_id, memory_bytes, vcpus)
+            WHERE one.host_id = room.host_id) AS slots
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(one.memory_bytes), 0)::bigint AS memory_bytes,
+                  coalesce(sum(one.vcpus), 0)::bigint AS vcpus
+             FROM unnest(v_ended, v_ended_memory_bytes, v_ended_vcpus)
+                  AS one (host_id, memory_bytes, vcpus)
+            WHERE one.host_id = room.host_id) AS flights;
+    IF v_own IS NULL THEN
+        RETURN;
+    END IF;
     -- A VM that comes while it is on another host, or its own host is down, is evacuated.
     RETURN QUERY
-    SELECT DISTINCT NULL::bigint, NULL::bigint, NULL::bigint, spare.id
+    SELECT DISTINCT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+           NULL::bigint, NULL::bigint, spare.id
       FROM (SELECT vm.vm_uuid, vm.reservation_id FROM capacity_reservationallocation AS vm
              WHERE vm.vm_uuid = ANY(p_consumers) OFFSET 0) AS own  -- not by the reservations
       JOIN capacity_reservation AS spare ON spare.id = own.reservation_id

@@ -14,7 +14,9 @@ BEGIN
     END IF;
     SELECT array_agg(DISTINCT reservation_id) INTO touched
       FROM fresh WHERE vm_host_id IS NOT NULL;
-    PERFORM failover_enforce_rules(touched);
+    IF touched IS NOT NULL THEN
+        PERFORM failover_enforce_rules(touched);
+    END IF;
     RETURN NULL;
 END
 $$;

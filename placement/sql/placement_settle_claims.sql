@@ -16,6 +16,10 @@ DECLARE
     v_hosts bigint[];
     v_before_memory_bytes bigint[];
     v_before_vcpus bigint[];
+    v_committed_memory_bytes bigint[];
+    v_committed_vcpus bigint[];
+    v_in_flight_memory_bytes bigint[];
+    v_in_flight_vcpus bigint[];
     v_used bigint[];
     v_memory_bytes bigint[];
     v_vcpus bigint[];
@@ -37,8 +41,13 @@ BEGIN
     SELECT array_agg(one.host_id) FILTER (WHERE one.failover_id IS NULL),
            array_agg(one.memory_bytes) FILTER (WHERE one.failover_id IS NULL),
            array_agg(one.vcpus) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.committed_memory_bytes) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.committed_vcpus) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.in_flight_memory_bytes) FILTER (WHERE one.failover_id IS NULL),
+           array_agg(one.in_flight_vcpus) FILTER (WHERE one.failover_id IS NULL),
            array_agg(one.failover_id) FILTER (WHERE one.failover_id IS NOT NULL)
-      INTO v_hosts, v_before_memory_bytes, v_before_vcpus, v_used
+      INTO v_hosts, v_before_memory_bytes, v_before_vcpus, v_committed_memory_bytes,
+           v_committed_vcpus, v_in_flight_memory_bytes, v_in_flight_vcpus, v_used
       FROM capacity_settle_claims(p_consumers, coalesce(v_changed, '{}'), v_pieces) AS one;
     IF v_hosts IS NULL THEN
         RETURN;
@@ -53,7 +62,9 @@ BEGIN
       LEFT JOIN placement_allocated(v_hosts) AS vms ON vms.host_id = one.host_id;
     RETURN QUERY
     SELECT eaten.host_id, eaten.resource, eaten.taken, eaten.effective, eaten.before, NULL::bigint
-      FROM capacity_count_claimed(v_hosts, v_memory_bytes, v_vcpus, v_before_memory_bytes,
-                                  v_before_vcpus) AS eaten;
+      FROM capacity_count_claimed(
+               v_hosts, v_memory_bytes, v_vcpus, v_before_memory_bytes, v_before_vcpus,
+               v_committed_memory_bytes, v_committed_vcpus, v_in_flight_memory_bytes,
+               v_in_flight_vcpus) AS eaten;
 END
 $$;
