@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks.measures import Measure, measure
 from benchmarks.placement_cells import MIB, Amount, Bench, Cell, Pair, Scale, cells_of
+from benchmarks.placement_claims import claims
 from benchmarks.placement_loads import run_load
 from benchmarks.placement_servers import (
     encode,
@@ -55,9 +56,19 @@ def run(*, is_quick: bool, only: str = "") -> list[Measure]:
     """
     scale = QUICK if is_quick else FULL
     sizes = QUICK_SIZES if is_quick and not only else SIZES
+    rows: list[Measure] = []
+    if re.search(only, "claims"):
+        rows += claims(is_quick=is_quick)
+        if only and not any(
+            re.search(only, f"{label}, {name}")
+            for size in sizes
+            for shape in SHAPES
+            for label in (f"{size} providers, {shape}",)
+            for name in cells_of(shape, size)
+        ):
+            return rows
     peer = ensure_peer(this_checkout())
     make_reference_database()
-    rows: list[Measure] = []
     with ExitStack() as held:
         reference = held.enter_context(served_reference(peer))
         for size in sizes:

@@ -313,7 +313,7 @@ def _requests(size: int, label: str, scale: Scale, order: str) -> list[Measure]:
             orjson.loads(body)
             decoded = time.perf_counter() - before
             if number == 0:
-                before_all = _database_cpu_ms()
+                before_all = database_cpu_ms()
             cpu_before, before = time.process_time(), time.perf_counter()
             status, answer = _called(body)
             wall, cpu = time.perf_counter() - before, time.process_time() - cpu_before
@@ -324,7 +324,7 @@ def _requests(size: int, label: str, scale: Scale, order: str) -> list[Measure]:
                 walls.append(wall * 1000)
                 cpus.append(cpu * 1000)
                 decoding.append(decoded * 1000)
-        database_cpu = (_database_cpu_ms() - before_all) / len(cpus)
+        database_cpu = (database_cpu_ms() - before_all) / len(cpus)
         with CaptureQueriesContext(connection) as statements:
             _called(_body(_listed(names, order), first + scale.http_requests))
     cpu = percentile(cpus, 0.5)
@@ -373,7 +373,7 @@ def _called(body: bytes) -> tuple[str, bytes]:
         answer.close()
 
 
-def _database_cpu_ms() -> float:
+def database_cpu_ms() -> float:
     """Return the CPU time of the session's PostgreSQL process, which runs on this machine."""
     pid = connection.connection.info.backend_pid
     nanoseconds, *_ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
