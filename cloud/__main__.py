@@ -13,7 +13,7 @@ from cloud.bringup import bring_up, headroom_environment
 from cloud.exercise import Exercise, row, run_exercise
 from cloud.layout import Layout, openstack_variables
 from cloud.processes import Processes
-from config.launcher.interrupts import StopRequested, ignore_stop, listen_for_stop
+from config.launcher.processes import StopRequested, ignore_stop, listen_for_stop
 from config.launcher.terminal import LauncherError, complain, say
 
 

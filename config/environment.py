@@ -29,24 +29,26 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from commitments.conf import SyncSettings
 from config.launcher.state import usual_state_directory
 from config.sections import (
+    AdminSettings,
     CapacitySettings,
+    DeadlineSettings,
     DecisionSettings,
+    HeavySettings,
     InFlightSettings,
     JournalSettings,
     LiquidSettings,
     MetricsSettings,
+    OidcSettings,
     OversubscriptionSettings,
     QuotaSettings,
     RetrySettings,
     SchedulerSettings,
     SlotSettings,
     UsageSettings,
+    WebSettings,
 )
-from config.sections_admin import AdminSettings, OidcSettings
-from config.sections_deadlines import DeadlineSettings, HeavySettings
 from config.sections_failover import FailoverSettings
 from config.sections_placement import PlacementSettings
-from config.sections_web import WebSettings
 from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
 
 PREFIX = "HEADROOM_"

@@ -15,7 +15,7 @@ from kombu import Queue
 from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
 from config.queues import QUEUES, STEADY
-from config.sections_admin import OidcSettings
+from config.sections import OidcSettings
 from console.theme import UNFOLD  # noqa: F401 - a setting
 
 try:

@@ -10,7 +10,7 @@ from django.db import DatabaseError, transaction
 
 from commitments.domain.changeset import ChangeEntry, ChangeRequest
 from commitments.metrics import REFUSALS_NOT_KEPT
-from commitments.refusal_models import RefusedChange
+from commitments.models import RefusedChange
 from journal.actors import Actor
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from config.launcher.foreground import run_in_foreground
 from config.launcher.places import Checkout
+from config.launcher.processes import run_in_foreground
 from config.launcher.terminal import say
 
 _STOPPED_BY_SIGNAL = 128

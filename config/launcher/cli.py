@@ -12,10 +12,9 @@ from config.launcher.cloud import run_cloud
 from config.launcher.conformance import run_conformance
 from config.launcher.demo import parse_demo, run_demo
 from config.launcher.environment import ensure_environment, require_environment
-from config.launcher.foreground import run_in_foreground
-from config.launcher.interrupts import StopRequested, ignore_stop, listen_for_stop
 from config.launcher.locks import run_lock
 from config.launcher.places import Checkout, this_checkout
+from config.launcher.processes import StopRequested, ignore_stop, listen_for_stop, run_in_foreground
 from config.launcher.production import ROLES, serve
 from config.launcher.services import Profile, start_services
 from config.launcher.settings import demo_environment, tool_environment

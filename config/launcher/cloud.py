@@ -13,9 +13,8 @@ from pathlib import Path
 
 from config.launcher.conformance import fresh_database
 from config.launcher.environment import ensure_environment, ensure_own_environment
-from config.launcher.foreground import run_in_foreground
-from config.launcher.interrupts import ignore_stop, listen_for_stop
 from config.launcher.places import Checkout, locked_or_none
+from config.launcher.processes import ignore_stop, listen_for_stop, run_in_foreground
 from config.launcher.services import start_services
 from config.launcher.settings import tool_environment
 from config.launcher.terminal import LauncherError, say, step

@@ -19,11 +19,16 @@ from urllib.parse import urlsplit
 
 from config.launcher.demo import answers_healthz, choose_port, migrate
 from config.launcher.environment import ensure_environment
-from config.launcher.foreground import run_in_foreground
-from config.launcher.interrupts import ignore_stop, listen_for_stop
 from config.launcher.peers import ADDRESS, Peer, ensure_peer
 from config.launcher.places import Checkout
-from config.launcher.processes import Child, start_child, stop_children
+from config.launcher.processes import (
+    Child,
+    ignore_stop,
+    listen_for_stop,
+    run_in_foreground,
+    start_child,
+    stop_children,
+)
 from config.launcher.production import serve_command
 from config.launcher.services import create_database, start_services
 from config.launcher.settings import tool_environment

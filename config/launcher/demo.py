@@ -16,9 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.launcher.environment import ensure_environment
-from config.launcher.interrupts import StopRequested, ignore_stop, listen_for_stop
 from config.launcher.places import Checkout, locked_or_none
-from config.launcher.processes import Child, die_with_parent, start_child, stop_children
+from config.launcher.processes import (
+    Child,
+    StopRequested,
+    die_with_parent,
+    ignore_stop,
+    listen_for_stop,
+    start_child,
+    stop_children,
+)
 from config.launcher.services import Services, start_services, wipe_profile
 from config.launcher.settings import demo_environment
 from config.launcher.terminal import LauncherError, last_lines, say, step

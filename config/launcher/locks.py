@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.launcher.foreground import run_in_foreground
 from config.launcher.places import Checkout
+from config.launcher.processes import run_in_foreground
 from config.launcher.terminal import LauncherError, step
 
 #: Requirements that are installed into one environment: a lock agrees with those before it.

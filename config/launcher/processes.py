@@ -1,4 +1,7 @@
-"""Starting, watching and stopping processes so that none outlives its owner."""
+"""Starting, watching and stopping processes so that none outlives its owner; signals to us.
+
+The first stop signal ends what runs, further ones must not disturb the cleaning up.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +20,9 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _POLL_SECONDS = 0.05
+_CLEAN_UP_SECONDS = 30.0
+_FOREGROUND_POLL_SECONDS = 0.1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +173,83 @@ def stop_processes_in(directory: Path, signals: Sequence[tuple[int, float]]) -> 
                 continue
         if wait_until(lambda: not processes_in(directory), patience_seconds):
             return
+
+
+class StopRequested(BaseException):
+    """Somebody asked this process to stop.
+
+    Attributes:
+        signum: The signal that said so.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def listen_for_stop() -> None:
+    """Turn the first stop signal into :class:`StopRequested`; ignore the ones after it."""
+
+    def stop(signum: int, _frame: object) -> None:
+        ignore_stop()
+        raise StopRequested(signum)
+
+    for signum in STOP_SIGNALS:
+        signal.signal(signum, stop)
+
+
+def ignore_stop() -> None:
+    """Ignore stop signals from now on: everything left to do is bounded in time."""
+    for signum in STOP_SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+
+
+@contextmanager
+def collected_stops() -> Iterator[list[int]]:
+    """Collect stop signals in a list instead of raising, to pass them on to a child."""
+    received: list[int] = []
+    before = {
+        signum: signal.signal(signum, lambda number, _: received.append(number))
+        for signum in STOP_SIGNALS
+    }
+    try:
+        yield received
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def run_in_foreground(command: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> int:
+    """Run a command to its end and return its exit status, shell style for signals (128 + n).
+
+    It shares our terminal, so Ctrl-C reaches it directly. A stop signal meant for us is passed on
+    as SIGINT, which Python programs answer by cleaning up; then it has half a minute.
+
+    Args:
+        command: Program and arguments.
+        env: Its whole environment.
+        cwd: Its working directory.
+    """
+    with collected_stops() as received:
+        process = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd,
+            preexec_fn=die_with_parent(signal.SIGINT),  # noqa: PLW1509 - one prctl call, no threads
+        )
+        while not received and process.poll() is None:
+            time.sleep(_FOREGROUND_POLL_SECONDS)
+        if process.poll() is None:
+            _stop(process, received[0])
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def _stop(process: subprocess.Popen[bytes], signum: int) -> None:
+    if signum != signal.SIGINT or not sys.stdin.isatty():  # a terminal told the child already
+        process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + _CLEAN_UP_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(_FOREGROUND_POLL_SECONDS)
+    if process.poll() is None:
+        process.kill()

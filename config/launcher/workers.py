@@ -11,9 +11,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from config.launcher.interrupts import collected_stops
 from config.launcher.places import Checkout
-from config.launcher.processes import die_with_parent
+from config.launcher.processes import collected_stops, die_with_parent
 from config.launcher.terminal import complain
 from config.queues import LONG, SOON, STEADY
 

@@ -12,8 +12,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from commitments.models import AssignmentPeriod, SyncOutcome, SyncRun, UsageCheck
-from commitments.refusal_models import RefusedChange
+from commitments.models import AssignmentPeriod, RefusedChange, SyncOutcome, SyncRun, UsageCheck
 from commitments.services.sync_runs import accept_shrink, why_not_acceptable
 from console.base import (
     AnswerFilter,

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import ijson
 
-from hosts.region.errors import RegionFileError
-from hosts.region.node import INT64_MAX, UINT64_MAX, Json, Node
+from hosts.region.node import INT64_MAX, UINT64_MAX, Json, Node, RegionFileError
 from hosts.region.registry import Shape
 
 MAX_DEPTH: Final = 64

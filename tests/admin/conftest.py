@@ -14,12 +14,12 @@ from commitments.domain.statuses import CommitmentStatus
 from commitments.models import (
     CompactionRun,
     Condition,
+    RefusedChange,
     ServiceInfoVersion,
     SlotCheck,
     SyncRun,
     UsageCheck,
 )
-from commitments.refusal_models import RefusedChange
 from failover.drill_models import (
     CoverageAccount,
     EvacuationMove,

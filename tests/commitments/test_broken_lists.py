@@ -23,7 +23,7 @@ from commitments.models import (
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
-from hosts.region.errors import RegionFileError
+from hosts.region.node import RegionFileError
 from hosts.region.servers import HOST, HYPERVISOR
 from journal.actors import task_actor
 from tests.hosts.region_files import LIMES, REGION, edited, load

@@ -12,8 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from prometheus_client import REGISTRY
 
-from commitments.models import Commitment
-from commitments.refusal_models import RefusedChange
+from commitments.models import Commitment, RefusedChange
 from commitments.services.retention import prune_refusals
 from commitments.tasks import prune_usage_history
 from tests.commitments.change_requests import NOW, RAM, change, decide, decide_ram

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hosts.models import Host
-from hosts.region.errors import RegionFileError
+from hosts.region.node import RegionFileError
 from tests.factories import make_host, make_hosts
 from tests.hosts.region_files import dump, empty_database, load
 

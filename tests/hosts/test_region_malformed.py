@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitments.models import SyncRun
-from hosts.region.errors import RegionFileError
+from hosts.region.node import RegionFileError
 from hosts.region.parse import RegionFileParser
 from hosts.region.registry import Shape
 from tests.hosts.region_files import Json, load, row_counts, small_region, write_file

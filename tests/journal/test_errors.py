@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.region.errors import RegionFileError
+from hosts.region.node import RegionFileError
 from journal.errors import Busy, HeadroomError, InvalidInput, one_line
 from placement.domain.errors import BadRequest
 

@@ -8,8 +8,8 @@ import pytest
 
 from config.launcher import checks
 from config.launcher.checks import STEPS, LintStep, run_lint
-from config.launcher.foreground import run_in_foreground
 from config.launcher.places import Checkout
+from config.launcher.processes import run_in_foreground
 
 CONTRACTS = """
 [tool.mypy]

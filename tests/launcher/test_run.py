@@ -15,9 +15,8 @@ import pytest
 
 from config.launcher.demo import choose_port, parse_demo
 from config.launcher.environment import fingerprint
-from config.launcher.foreground import run_in_foreground
 from config.launcher.places import Checkout, this_checkout
-from config.launcher.processes import wait_until
+from config.launcher.processes import run_in_foreground, wait_until
 from config.launcher.production import serve_environment
 from config.launcher.settings import demo_environment, tool_environment
 from config.launcher.terminal import LauncherError

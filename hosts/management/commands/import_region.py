@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from hosts.region.errors import RegionFileError
+from hosts.region.node import RegionFileError
 from hosts.region.run import ImportOptions, ImportProgress, ImportReport
 from hosts.services.region_import import import_region
 from journal.actors import command_actor
