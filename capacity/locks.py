@@ -83,8 +83,10 @@ def take_lock(space: LockSpace, names: Iterable[str]) -> None:
         except OperationalError as error:
             if sqlstate_of(error) != LOCK_NOT_AVAILABLE:
                 raise
-            message = f"{space.name.lower().replace('_', ' ')} {name} is being changed by another"
-            raise Busy(message, lock=f"{space.name.lower()}:{name}") from error
+            raise Busy(
+                f"{space.name.lower().replace('_', ' ')} {name} is being changed by another",
+                lock=f"{space.name.lower()}:{name}",
+            ) from error
     check_leases()
 
 

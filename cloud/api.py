@@ -67,8 +67,7 @@ class Api:
         adapter = getattr(self.connection, service)
         answer = adapter.request(path, method, raise_exc=False, **options)
         if answer.status_code not in good:
-            message = f"{method} {path}: {answer.status_code} {answer.text[:400]}"
-            raise CallError(message)
+            raise CallError(f"{method} {path}: {answer.status_code} {answer.text[:400]}")
         return answer.json() if answer.content and answer.status_code < NOT_FOUND else {}
 
     def nova(self, method: str, path: str, body: Json = None, **options: Any) -> Json:
@@ -151,8 +150,7 @@ class Api:
             has_failed = server["status"] == "ERROR" and is_idle
             if has_failed or time.monotonic() > deadline:
                 fault = server.get("fault", {}).get("message", "")
-                message = f"{server['name']} is {server['status']}, not {status}: {fault}"
-                raise CallError(message)
+                raise CallError(f"{server['name']} is {server['status']}, not {status}: {fault}")
             time.sleep(_POLL_SECONDS)
 
     def wait_gone(self, server_id: str) -> None:
@@ -164,8 +162,7 @@ class Api:
         deadline = time.monotonic() + _WAIT_SECONDS
         while self.nova("GET", f"/servers/{server_id}", good=(200, NOT_FOUND)):
             if time.monotonic() > deadline:
-                message = f"server {server_id} is not deleted"
-                raise CallError(message)
+                raise CallError(f"server {server_id} is not deleted")
             time.sleep(_POLL_SECONDS)
 
 

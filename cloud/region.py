@@ -34,8 +34,7 @@ def dump_and_import(layout: Layout, environ: Mapping[str, str]) -> str:
     empty = [name for name, count in counts.items() if not count]
     skipped = [remark for remark in said["remarks"] if not remark["is_kept"]]
     if empty or skipped:
-        message = f"nothing in {empty}, skipped {skipped[:3]}"
-        raise CallError(message)
+        raise CallError(f"nothing in {empty}, skipped {skipped[:3]}")
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
@@ -50,6 +49,5 @@ def _manage(layout: Layout, environ: Mapping[str, str], *words: str) -> str:
     )
     if done.returncode != 0:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        message = f"manage.py {words[0]} failed: {problem}"
-        raise CallError(message)
+        raise CallError(f"manage.py {words[0]} failed: {problem}")
     return done.stdout

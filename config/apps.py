@@ -24,5 +24,6 @@ class WiringConfig(AppConfig):
         try:
             current_policy()
         except UnusablePolicyError as error:
-            message = f"headroom: configuration error: HEADROOM_POLICY_FILE: {error}"
-            raise SystemExit(message) from None
+            raise SystemExit(
+                f"headroom: configuration error: HEADROOM_POLICY_FILE: {error}"
+            ) from None

@@ -227,8 +227,7 @@ class Environment(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            message = f"{path}: {where}: {first['msg']}"
-            raise ValueError(message) from None
+            raise ValueError(f"{path}: {where}: {first['msg']}") from None
 
     @model_validator(mode="after")
     def _has_readable_tokens(self) -> Self:
@@ -236,11 +235,11 @@ class Environment(BaseSettings):
             try:
                 self.read_tokens(self.tokens_file)
             except OSError as error:
-                message = f"tokens_file: cannot read {self.tokens_file}: {error.strerror}"
-                raise ValueError(message) from None
+                raise ValueError(
+                    f"tokens_file: cannot read {self.tokens_file}: {error.strerror}"
+                ) from None
             except ValueError as error:
-                message = f"tokens_file: {error}"
-                raise ValueError(message) from None
+                raise ValueError(f"tokens_file: {error}") from None
         return self
 
     def web_deadlines(self) -> dict[str, float]:
@@ -271,37 +270,33 @@ class Environment(BaseSettings):
     def _probes_spare_the_healthy(self) -> Self:
         name, longest = max(self.web_deadlines().items(), key=lambda item: item[1])
         if self.stuck_seconds <= longest:
-            message = (
+            raise ValueError(
                 f"web.stuck_seconds: {self.web.stuck_seconds:g} is not above {name} ({longest:g}): "
                 "/livez would fail while requests may still wait"
             )
-            raise ValueError(message)
         return self
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
         if self.secret_key is None:
             if not self.debug:
-                message = "secret_key: is required unless HEADROOM_DEBUG is on"
-                raise ValueError(message)
+                raise ValueError("secret_key: is required unless HEADROOM_DEBUG is on")
         elif len(self.secret_key.get_secret_value()) < 32 and not self.debug:  # noqa: PLR2004
-            message = "secret_key: needs at least 32 characters"
-            raise ValueError(message)
+            raise ValueError("secret_key: needs at least 32 characters")
         if self.auth == "noauth" and not (self.debug and self.listen_address in LOOPBACK_ADDRESSES):
-            message = (
+            raise ValueError(
                 "auth: noauth is for development: it needs HEADROOM_DEBUG "
                 "and a loopback address to listen on"
             )
-            raise ValueError(message)
         if self.auth == "keystone" and not self.keystone.is_complete:
-            message = (
+            raise ValueError(
                 "auth: keystone needs KEYSTONE__AUTH_URL, and KEYSTONE__USERNAME, "
                 "KEYSTONE__PASSWORD and KEYSTONE__PROJECT_NAME, or an application credential"
             )
-            raise ValueError(message)
         if self.allocation_source == "hypervisor":
-            message = "allocation_source: hypervisor needs the bridge, which is not there yet"
-            raise ValueError(message)
+            raise ValueError(
+                "allocation_source: hypervisor needs the bridge, which is not there yet"
+            )
         return self
 
     @model_validator(mode="after")
@@ -315,14 +310,12 @@ class Environment(BaseSettings):
             }
             for name, is_chosen in needing.items():
                 if is_chosen:
-                    message = f"{name} needs PLACEMENT__HOST_PROVIDERS"
-                    raise ValueError(message)
+                    raise ValueError(f"{name} needs PLACEMENT__HOST_PROVIDERS")
         if placement.host_capacity and placement.host_inventories == "host":
-            message = (
+            raise ValueError(
                 "placement__host_capacity: it takes what nova-compute reports, which "
                 "PLACEMENT__HOST_INVENTORIES=host refuses"
             )
-            raise ValueError(message)
         return self
 
 
@@ -365,8 +358,9 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
         if name.startswith(PREFIX) and name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f", did you mean {close[0]}?" if close else ""
-            message = f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"{name}: unknown setting{hint} (all are in docs/configuration.md)"
+            )
     for name in sorted(known & variables.keys()):
         target = name.removesuffix("_FILE")
         if name in files:
@@ -374,8 +368,7 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Environment:
             try:
                 variables[target] = Path(path).read_text(encoding="utf-8").strip()
             except OSError as error:
-                message = f"{name}: cannot read {path}: {error.strerror}"
-                raise ConfigurationError(message) from error
+                raise ConfigurationError(f"{name}: cannot read {path}: {error.strerror}") from error
     parsed = _parse(variables)
     _check_threads(parsed, variables.get(WEB_THREADS, ""))
     return parsed
@@ -385,10 +378,9 @@ def _check_threads(parsed: Environment, threads: str) -> None:
     """Check that some threads of a web process never wait for Keystone."""
     waiting = parsed.keystone.most_waiting
     if parsed.auth == "keystone" and threads.isdecimal() and int(threads) <= waiting:
-        message = (
+        raise ConfigurationError(
             f"HEADROOM_KEYSTONE__MOST_WAITING: {waiting} must be below {WEB_THREADS} ({threads})"
         )
-        raise ConfigurationError(message)
 
 
 def _parse(variables: Mapping[str, str]) -> Environment:

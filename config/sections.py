@@ -82,8 +82,7 @@ class RetrySettings(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.cap_seconds < self.base_seconds:
-            message = "cap_seconds must not be below base_seconds"
-            raise ValueError(message)
+            raise ValueError("cap_seconds must not be below base_seconds")
         return self
 
 
@@ -211,8 +210,7 @@ class SlotSettings(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.check_interval_seconds > self.full_check_seconds:
-            message = "check_interval_seconds must not be above full_check_seconds"
-            raise ValueError(message)
+            raise ValueError("check_interval_seconds must not be above full_check_seconds")
         return self
 
 
@@ -241,8 +239,9 @@ class CapacitySettings(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_reconcile_interval_seconds >= self.reconcile_interval_seconds:
-            message = "min_reconcile_interval_seconds must be below reconcile_interval_seconds"
-            raise ValueError(message)
+            raise ValueError(
+                "min_reconcile_interval_seconds must be below reconcile_interval_seconds"
+            )
         return self
 
 
@@ -349,8 +348,7 @@ class OversubscriptionSettings(Section):
         if self.grace_period_seconds and (
             self.min_check_interval_seconds >= self.grace_period_seconds
         ):
-            message = "min_check_interval_seconds must be below grace_period_seconds"
-            raise ValueError(message)
+            raise ValueError("min_check_interval_seconds must be below grace_period_seconds")
         return self
 
 
@@ -528,6 +526,5 @@ class OidcSettings(Section):
         )  # fmt: skip
         missing = [name for name in needed if not getattr(self, name)]
         if self.is_on and missing:
-            message = f"needs {', '.join(missing)}"
-            raise ValueError(message)
+            raise ValueError(f"needs {', '.join(missing)}")
         return self

@@ -79,8 +79,9 @@ class Preparer:
         headers = {"openstack-api-version": f"placement {version}"}
         response = self._http.request(method, path, json=body, headers=headers)
         if response.status_code not in expected:
-            message = f"{method} {path} at {version}: {response.status_code} {response.text[:400]}"
-            raise PreparationError(message)
+            raise PreparationError(
+                f"{method} {path} at {version}: {response.status_code} {response.text[:400]}"
+            )
         return response.json() if response.content else None
 
     def wipe(self) -> None:
@@ -106,8 +107,7 @@ class Preparer:
         while parents:
             leaves = set(parents) - set(parents.values())
             if not leaves:
-                message = "the provider tree has a loop"
-                raise PreparationError(message)
+                raise PreparationError("the provider tree has a loop")
             for leaf in leaves:
                 self.call("DELETE", f"/resource_providers/{leaf}", LATEST, expected=REMOVED)
                 del parents[leaf]

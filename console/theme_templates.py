@@ -77,7 +77,6 @@ class Loader(app_directories.Loader):
             return contents
         for theirs, ours in REPLACED.get(str(origin.template_name), ()):
             if contents.count(theirs) != 1:
-                message = f"{origin.name} has not once {theirs!r}"
-                raise ImproperlyConfigured(message)
+                raise ImproperlyConfigured(f"{origin.name} has not once {theirs!r}")
             contents = contents.replace(theirs, ours)
         return contents

@@ -59,8 +59,7 @@ class _Statements:
             parameters = [parameters[name] for name in names]
         encoded = [_encoded(value) for value in parameters]
         if any(value is not None and b"\0" in value for value in encoded):
-            message = "PostgreSQL text fields cannot contain NUL (0x00) bytes"
-            raise psycopg.DataError(message)
+            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         result = self._result(sql, encoded)
         if result.status != ExecStatus.TUPLES_OK:
             raise _failure(result)

@@ -35,8 +35,7 @@ def body_of(request: HttpRequest, *, limit_mib: int) -> bytes:
         raise LengthRequired
     announced = str(request.META.get("CONTENT_LENGTH") or "0")
     if not announced.isdecimal() or len(announced) > 18 or int(announced) > limit_mib << 20:  # noqa: PLR2004 - digits
-        message = f"The body may have {limit_mib} MiB at most."
-        raise RequestDataTooBig(message)
+        raise RequestDataTooBig(f"The body may have {limit_mib} MiB at most.")
     body = request.read()
     check_values(body)
     return body
@@ -53,8 +52,7 @@ def check_values(body: bytes) -> None:
     """
     most = settings.HEADROOM.web.most_json_values
     if len(body) > most and _separators(body) > most:
-        message = f"The body may have {most} values at most."
-        raise RequestDataTooBig(message)
+        raise RequestDataTooBig(f"The body may have {most} values at most.")
 
 
 def _separators(body: bytes) -> int:

@@ -56,8 +56,7 @@ class AccessToken(BaseModel, extra="forbid", frozen=True):
     @model_validator(mode="after")
     def _has_one(self) -> Self:
         if (self.token is None) == (not self.token_sha256):
-            message = "needs either token or token_sha256"
-            raise ValueError(message)
+            raise ValueError("needs either token or token_sha256")
         return self
 
     @cached_property

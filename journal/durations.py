@@ -29,8 +29,7 @@ def duration_seconds(text: str) -> Decimal:
     Source: spec commitments, 21.
     """
     if WHOLE.fullmatch(text) is None:
-        message = f"not a duration: {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"not a duration: {text!r}")
     parts = (Decimal(amount) * SECONDS_PER_UNIT[unit] for amount, unit in PART.findall(text))
     return sum(parts, start=Decimal(0))
 
@@ -51,6 +50,7 @@ def parse_seconds(text: str) -> str | int | float:
     try:
         seconds = duration_seconds(stripped)
     except ValueError as error:
-        message = f"must be seconds, or a duration such as 90s, 5m or 500ms, not {text!r}"
-        raise ValueError(message) from error
+        raise ValueError(
+            f"must be seconds, or a duration such as 90s, 5m or 500ms, not {text!r}"
+        ) from error
     return int(seconds) if seconds == seconds.to_integral_value() else float(seconds)

@@ -79,8 +79,9 @@ def heavy_question(length: Length = Length.LONG) -> Iterator[None]:
     most = most_at_once()
     place = _taken_place(length, most)
     if place is None:
-        message = f"{most} such computations are under way on this machine: ask again"
-        raise TooManyComputations(message, most_at_once=most)
+        raise TooManyComputations(
+            f"{most} such computations are under way on this machine: ask again", most_at_once=most
+        )
     try:
         yield
     finally:
@@ -142,11 +143,12 @@ def computed_apart(work: Callable[[], Computed]) -> Computed:
         os.waitpid(child, 0)
     if content is None:
         log.warning("computation_too_long", deadline_seconds=deadline_seconds)
-        message = f"the computation took longer than {deadline_seconds:g} s: ask for less at once"
-        raise ComputationTooLong(message, deadline_seconds=deadline_seconds)
+        raise ComputationTooLong(
+            f"the computation took longer than {deadline_seconds:g} s: ask for less at once",
+            deadline_seconds=deadline_seconds,
+        )
     if not content:
-        message = "the computation died"
-        raise ComputationTooLong(message)
+        raise ComputationTooLong("the computation died")
     answer: Computed
     answer, error = pickle.loads(content)  # noqa: S301 - our own child's
     if error is not None:

@@ -205,8 +205,7 @@ def _refuse(wrapper: BaseDatabaseWrapper, history: str, reason: str) -> None:
     received = _received_timeline(wrapper) if reason == "standby" else None
     log.error("database_server_refused", reason=reason, history=history, received_timeline=received)
     wrapper.close()
-    message = f"the session leads to a server that is not the primary: {reason}"
-    raise WrongServer(message)
+    raise WrongServer(f"the session leads to a server that is not the primary: {reason}")
 
 
 def _received_timeline(wrapper: BaseDatabaseWrapper) -> int | None:

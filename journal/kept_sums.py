@@ -124,8 +124,7 @@ def _number(value: object) -> float:
     """Tell a sum of PostgreSQL as metrics do."""
     if isinstance(value, Decimal):
         return float(value)
-    message = f"{value!r} is nothing that sums are kept of"
-    raise TypeError(message)
+    raise TypeError(f"{value!r} is nothing that sums are kept of")
 
 
 def known_sums() -> list[str]:

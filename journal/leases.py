@@ -101,8 +101,9 @@ class Lease:
             LeaseLost: somebody else has it.
         """
         if not fetch_rows(CHECK, self._values()):
-            message = f"{self.name} is done by another process now"
-            raise LeaseLost(message, lease=self.name, epoch=self.epoch)
+            raise LeaseLost(
+                f"{self.name} is done by another process now", lease=self.name, epoch=self.epoch
+            )
 
     def _values(self) -> dict[str, str | float]:
         return {

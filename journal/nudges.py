@@ -74,8 +74,7 @@ def hand_to_worker(task: str, arguments: Sequence[object]) -> None:
         sending.result(PATIENCE_SECONDS)
     except (*BrokerFailure, OSError, TookTooLong) as error:
         sending.cancel()
-        message = "no task can be started: the broker does not answer"
-        raise BrokerUnavailable(message) from error
+        raise BrokerUnavailable("no task can be started: the broker does not answer") from error
 
 
 def send_task(

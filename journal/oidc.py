@@ -70,8 +70,9 @@ class OidcBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # the libra
         audience = claims.get("aud")
         meant = audience if isinstance(audience, list) else [audience]
         if claims.get("iss") != oidc.issuer or oidc.client_id not in meant or "exp" not in claims:
-            message = f"a token of {claims.get('iss')!r} for {audience!r} is not for us"
-            raise SuspiciousOperation(message)
+            raise SuspiciousOperation(
+                f"a token of {claims.get('iss')!r} for {audience!r} is not for us"
+            )
         return claims
 
     def get_userinfo(self, access_token: str, id_token: str, payload: Claims) -> Claims:
@@ -82,8 +83,9 @@ class OidcBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # the libra
         """
         told: Claims = super().get_userinfo(access_token, id_token, payload)
         if not payload.get("sub") or told.get("sub") != payload["sub"]:
-            message = "the user of the token is not the one that the provider tells of"
-            raise SuspiciousOperation(message)
+            raise SuspiciousOperation(
+                "the user of the token is not the one that the provider tells of"
+            )
         return {**payload, **told}
 
     def verify_claims(self, claims: Claims) -> bool:
@@ -118,8 +120,7 @@ class OidcBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # the libra
             SuspiciousOperation: the name is that of a user of ours, who has a password.
         """
         if user.has_usable_password() or user.is_superuser:
-            message = f"{user.username} is a user of ours, not of the provider"
-            raise SuspiciousOperation(message)
+            raise SuspiciousOperation(f"{user.username} is a user of ours, not of the provider")
         before = account_facts(user)
         email = claims.get("email")
         user.email = email[:MAX_EMAIL] if isinstance(email, str) else ""

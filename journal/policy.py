@@ -136,8 +136,7 @@ class Policy:
         if not isinstance(found, dict) or not all(
             isinstance(name, str) and isinstance(check, str) for name, check in found.items()
         ):
-            message = f"{self._path}: must map names of rules to checks, both text"
-            raise UnusablePolicyError(message)
+            raise UnusablePolicyError(f"{self._path}: must map names of rules to checks, both text")
         return found
 
 
@@ -175,8 +174,7 @@ def register_rules(rules: Iterable[PolicyRule]) -> None:
     for rule in rules:
         known = _registered.get(rule.name)
         if known is not None and known != rule:
-            message = f"policy rule {rule.name} is registered twice"
-            raise ValueError(message)
+            raise ValueError(f"policy rule {rule.name} is registered twice")
         _registered[rule.name] = rule
 
 

@@ -60,5 +60,8 @@ def retried(attempt: Callable[[], Result]) -> Result:
                 raise
             log.info("placement_write_retried", sqlstate=state, attempt=number + 1)
             time.sleep(random.uniform(0, 0.02) * (number + 1))  # noqa: S311 - spreads writers
-    message = "Inventory and/or allocations changed while attempting to allocate: try again"
-    raise Conflict(message, wire_code=CONCURRENT_UPDATE, reason="retry_exhausted")
+    raise Conflict(
+        "Inventory and/or allocations changed while attempting to allocate: try again",
+        wire_code=CONCURRENT_UPDATE,
+        reason="retry_exhausted",
+    )

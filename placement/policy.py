@@ -217,8 +217,7 @@ class Policy:
         except (OSError, UnicodeError, yaml.YAMLError) as error:
             raise UnusablePolicyError(str(error).replace("\n", " ")) from error
         if not isinstance(rules, dict):
-            message = f"holds no rules but {type(rules).__name__}"
-            raise UnusablePolicyError(message)
+            raise UnusablePolicyError(f"holds no rules but {type(rules).__name__}")
         return {str(name): str(check) for name, check in rules.items()}
 
     def _file_stamp(self) -> tuple[int, int, int] | None:

@@ -77,13 +77,16 @@ def replace_project_quota(
             record_changes(changes, actor=actor, request_id=request_id)
     except DatabaseError as error:
         if sqlstate_of(error) == LOCK_NOT_AVAILABLE:
-            message = f"quota of project {wanted.project_id} is being changed by another"
-            raise Busy(message) from error
+            raise Busy(
+                f"quota of project {wanted.project_id} is being changed by another"
+            ) from error
         if as_unavailable(error) is not None:
             raise
         zones = ", ".join(sorted(wanted.by_zone)) or "no zone"
-        message = f"quota of project {wanted.project_id} could not be stored in {zones}"
-        raise QuotaNotStored(message, zones=sorted(wanted.by_zone)) from error
+        raise QuotaNotStored(
+            f"quota of project {wanted.project_id} could not be stored in {zones}",
+            zones=sorted(wanted.by_zone),
+        ) from error
 
 
 def _replace(wanted: WantedQuota, served_zones: Collection[str]) -> list[Change]:

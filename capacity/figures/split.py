@@ -184,12 +184,12 @@ def _check(
         raise ValueError("a flavor group comes twice")
     for need in needs:
         if need.memory_bytes <= 0 or need.vcpus < 0:
-            message = f"the smallest flavor of {need.group} needs memory, and no negative vCPUs"
-            raise ValueError(message)
+            raise ValueError(
+                f"the smallest flavor of {need.group} needs memory, and no negative vCPUs"
+            )
         rows = np.asarray(need.candidate_rows, dtype=np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < host_count:
-            message = f"a candidate of {need.group} is not a row of the hosts"
-            raise ValueError(message)
+            raise ValueError(f"a candidate of {need.group} is not a row of the hosts")
 
 
 def _share(need: GroupNeed, free: Mapping[str, int], assigned: Mapping[str, int]) -> GroupShare:

@@ -144,8 +144,7 @@ class RoundRobin:
             if best is None or key < best:
                 best = key
         if best is None:
-            message = "a group with eligible hosts has none"
-            raise RuntimeError(message)
+            raise RuntimeError("a group with eligible hosts has none")
         return best[3]
 
     def _take(self, group: int, host: int) -> None:

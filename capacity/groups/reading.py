@@ -50,8 +50,7 @@ def load_group_definitions(
     """
     definitions = GROUPS.current(asked)
     if definitions is None:
-        message = "flavor groups have not been extracted yet"
-        raise NotReady(message, code="flavor_groups_not_ready")
+        raise NotReady("flavor groups have not been extracted yet", code="flavor_groups_not_ready")
     if not include_retired or not definitions.retired:
         return definitions.active
     both = {**definitions.active, **definitions.retired}

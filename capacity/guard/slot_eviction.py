@@ -146,8 +146,9 @@ def apply_departures(
         slots, (_move(slot, moves.get(pk), reason) for pk, slot in slots.items()), now=now
     )
     if refused:
-        message = f"{len(refused)} host(s) filled up while slots were moved there"
-        raise EvictionSpoiled(message, hosts=sorted(refused))
+        raise EvictionSpoiled(
+            f"{len(refused)} host(s) filled up while slots were moved there", hosts=sorted(refused)
+        )
     _check_unchanged(departures)
     hooks.reservations_released(
         [
@@ -187,8 +188,10 @@ def _check_unchanged(departures: Departures) -> None:
     room = HostCapacity.objects.get(host=departures.host)
     remaining = excess_of(room)
     if slots != departures.slots or remaining != departures.plan.remaining:
-        message = f"{departures.host.name} changed while slots were chosen to leave it"
-        raise EvictionSpoiled(message, host=departures.host.name)
+        raise EvictionSpoiled(
+            f"{departures.host.name} changed while slots were chosen to leave it",
+            host=departures.host.name,
+        )
 
 
 def _move(slot: Reservation, placement: Decision | None, reason: str) -> Move:

@@ -98,8 +98,7 @@ def allocated_rows() -> str:
     try:
         return known_sources()[name]
     except KeyError as error:
-        message = f"nobody offers the allocation source {name}"
-        raise UnknownSourceError(message) from error
+        raise UnknownSourceError(f"nobody offers the allocation source {name}") from error
 
 
 def recount_allocated(host_ids: Iterable[int]) -> None:

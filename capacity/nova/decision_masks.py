@@ -46,8 +46,7 @@ def unpack_masks(packed: bytes, *, mask_count: int, host_count: int) -> tuple[Bo
         raise DamagedMasksError(str(error)) from error
     width = -(-host_count // _BITS_PER_BYTE)
     if len(bits) != width * mask_count:
-        message = f"{len(bits)} bytes of masks where {width * mask_count} are due"
-        raise DamagedMasksError(message)
+        raise DamagedMasksError(f"{len(bits)} bytes of masks where {width * mask_count} are due")
     rows = np.frombuffer(bits, dtype=np.uint8).reshape(mask_count, width)
     return tuple(np.unpackbits(row, count=host_count).astype(np.bool_) for row in rows)
 

@@ -183,8 +183,7 @@ def _write(record: DecisionRecord) -> None:
             execute(INSERT_LISTING, [digest, pack_names(record.host_names)])
             if _insert(row, masks, digest):
                 return
-    message = f"the listing {digest} was forgotten again and again"
-    raise RuntimeError(message)
+    raise RuntimeError(f"the listing {digest} was forgotten again and again")
 
 
 def _insert(row: dict[str, Any], masks: bytes | None, digest: str) -> bool:

@@ -75,8 +75,7 @@ class HTTPCloud:
             if not following:
                 return
             url = urljoin(f"{base}/", following)
-        message = f"more than {MOST_PAGES} pages of projects"
-        raise ClientException(message)
+        raise ClientException(f"more than {MOST_PAGES} pages of projects")
 
     def list_commitments(self, projects: Sequence[CloudProject]) -> Iterator[ProjectAnswer]:
         """Yield what Limes says of each project, asking for a few at a time."""
@@ -121,8 +120,7 @@ class HTTPCloud:
             skip_discovery=True,
         )
         if not found:
-            message = f"Keystone's catalog has no public endpoint of {service_type}"
-            raise ClientException(message)
+            raise ClientException(f"Keystone's catalog has no public endpoint of {service_type}")
         base = str(found).rstrip("/")
         return base if base.endswith(f"/{version}") else f"{base}/{version}"
 
@@ -140,13 +138,11 @@ class HTTPCloud:
         if response.status_code == NOT_FOUND and is_missing_fine:
             return {"commitments": []}
         if response.status_code != OK:
-            message = f"{url} answered {response.status_code}"
-            raise ClientException(message)
+            raise ClientException(f"{url} answered {response.status_code}")
         try:
             return response.json()
         except ValueError as error:
-            message = f"{url} answered something else than JSON"
-            raise ClientException(message) from error
+            raise ClientException(f"{url} answered something else than JSON") from error
 
 
 def _project_page(page: Json) -> tuple[list[CloudProject], str]:
@@ -159,8 +155,7 @@ def _project_page(page: Json) -> tuple[list[CloudProject], str]:
         or not isinstance(following, str)
         or not all(isinstance(item.get(key), str) for item in listed for key in ("id", "domain_id"))
     ):
-        message = "a page of projects has another shape"
-        raise ClientException(message)
+        raise ClientException("a page of projects has another shape")
     projects = [
         CloudProject(
             project_id=project["id"],

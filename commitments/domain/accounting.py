@@ -157,8 +157,7 @@ def retry_at(
     seconds_after = {CAPACITY: after_capacity_seconds, TRANSIENT: after_transient_seconds}
     unknown = set(causes) - {*seconds_after, STRUCTURAL}
     if unknown:
-        message = f"unknown causes of a rejection: {', '.join(sorted(unknown))}"
-        raise ValueError(message)
+        raise ValueError(f"unknown causes of a rejection: {', '.join(sorted(unknown))}")
     waits = [seconds_after[cause] for cause in causes if cause != STRUCTURAL]
     if not waits:
         return None

@@ -78,8 +78,7 @@ def parse_term(text: str) -> Term:
             continue
         match = PART.fullmatch(word)
         if match is None:
-            message = f"{word!r} is no number of {', '.join(UNITS[:-1])} or {UNITS[-1]}s"
-            raise ValueError(message)
+            raise ValueError(f"{word!r} is no number of {', '.join(UNITS[:-1])} or {UNITS[-1]}s")
         sums[match[2]] += int(match[1])
     if not any(sums.values()):
         raise ValueError("a duration must be longer than nothing")

@@ -153,16 +153,14 @@ def _text(raw: Mapping[str, Json], key: str) -> str:
     if found is None:
         return ""
     if not isinstance(found, str) or len(found) > LONGEST_TEXT or "\x00" in found:
-        message = f"{key}: must be text of at most {LONGEST_TEXT} characters"
-        raise _MalformedError(message)
+        raise _MalformedError(f"{key}: must be text of at most {LONGEST_TEXT} characters")
     return found
 
 
 def _number(raw: Mapping[str, Json], key: str, most: int) -> int:
     found = raw.get(key)
     if type(found) is not int or not 0 <= found <= most:
-        message = f"{key}: must be a whole number from 0 to {most}"
-        raise _MalformedError(message)
+        raise _MalformedError(f"{key}: must be a whole number from 0 to {most}")
     return found
 
 

@@ -121,8 +121,9 @@ def apply_admission(application: Application) -> None:
     _require_same_rooms(plan, application.rooms)
     refused = move_blocks(ReservationKind.COMMITTED, plan.block_deltas)
     if refused:
-        message = f"{len(refused)} host(s) filled up while the request was planned"
-        raise PlanSpoiled(message, hosts=refused)
+        raise PlanSpoiled(
+            f"{len(refused)} host(s) filled up while the request was planned", hosts=refused
+        )
     written, gone = _decide_rows(application)
     _save_commitments([item.row for item in written if item.written is not Written.UNCHANGED])
     owners = {item.row.commitment_uuid: item.row for item in written}
@@ -145,8 +146,10 @@ def _require_same_vms(plan: AdmissionPlan) -> None:
         if placement.vm is not None
     }
     if wanted and still_running_alone(wanted) != wanted:
-        message = "a running VM moved or came into a slot while the request was planned"
-        raise PlanSpoiled(message, vms=sorted(wanted))
+        raise PlanSpoiled(
+            "a running VM moved or came into a slot while the request was planned",
+            vms=sorted(wanted),
+        )
 
 
 def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> None:
@@ -183,8 +186,9 @@ def _require_same_rooms(plan: AdmissionPlan, rooms: Mapping[int, SlotRoom]) -> N
         or slot_room(slots[slot_id], inside.get(slot_id, NO_VMS)) != rooms[slot_id]
     )
     if spoiled:
-        message = f"{len(spoiled)} slot(s) changed while the request was planned"
-        raise PlanSpoiled(message, slots=spoiled)
+        raise PlanSpoiled(
+            f"{len(spoiled)} slot(s) changed while the request was planned", slots=spoiled
+        )
 
 
 def _decide_rows(application: Application) -> tuple[list[_Written], list[Commitment]]:

@@ -217,8 +217,7 @@ def _plan_and_apply(context: ChangeContext, wanted: Sequence[WantedCommitment]) 
             transaction.set_rollback(True)
             return application
         if context.may_reject and context.is_late:
-            message = f"{len(wanted)} commitment(s) planned, not written"
-            raise _TooLate(message)
+            raise _TooLate(f"{len(wanted)} commitment(s) planned, not written")
         apply_admission(application)
         nudge_after_commit(application)
     return application
@@ -240,8 +239,7 @@ def plan_locked(context: ChangeContext, wanted: Sequence[WantedCommitment]) -> A
     zone_lock(zones)
     rows = {row.commitment_uuid: row for row in stored.all()}
     if any(row.zone not in zones for row in rows.values()):
-        message = "a commitment changed its zone while the request was decided"
-        raise PlanSpoiled(message)
+        raise PlanSpoiled("a commitment changed its zone while the request was decided")
     _log_differences(wanted, rows)
     check_retired_groups(wanted, rows)
     slots = read_slots(list(rows.values()))
@@ -392,8 +390,7 @@ def _probes(context: ChangeContext) -> tuple[WantedCommitment, ...]:
     for resource_name, amount_units in net_demand(context.request):
         group, resource_type = parsed_resource("", resource_name)
         if group not in groups:
-            message = f"flavor group not found: {group}"
-            raise StructuralProblem(message)
+            raise StructuralProblem(f"flavor group not found: {group}")
         group_settings = settings_for_group(configured, group)
         is_memory = resource_type is ResourceType.MEMORY
         flags = group_settings.ram if is_memory else group_settings.cores

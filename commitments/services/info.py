@@ -141,8 +141,9 @@ def check_info_version(version: int, resource_names: Iterable[str]) -> None:
         if changed is None:
             return
         message = f"{message} and {changed}"
-    message = f"{message}: refresh the service info and retry"
-    raise StaleVersion(message, asked=version, current=current)
+    raise StaleVersion(
+        f"{message}: refresh the service info and retry", asked=version, current=current
+    )
 
 
 def current_service_info() -> ServiceInfo:
@@ -291,8 +292,9 @@ def _compose(
             tells_placeable_vms=tells_placeable_vms,
         )
     except UnitError as error:
-        message = f"a RAM unit cannot be built: {error}"
-        raise NotReady(message, code="ram_unit_out_of_range") from error
+        raise NotReady(
+            f"a RAM unit cannot be built: {error}", code="ram_unit_out_of_range"
+        ) from error
     _log_ram_units(groups, settings)
     canonical = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
     return _Content(

@@ -127,6 +127,7 @@ def _stored(name: str, zone: str, units: int, ram_unit_mib: int | None) -> int:
         return units
     gib = declared_units_to_gib(units, ram_unit_mib)
     if gib > MAX_LEDGER_AMOUNT:
-        message = f"resources.{name}.perAZ.{zone}.quota: {units} units are more than 2^63-1 GiB"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"resources.{name}.perAZ.{zone}.quota: {units} units are more than 2^63-1 GiB"
+        )
     return gib

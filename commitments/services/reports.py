@@ -170,8 +170,12 @@ def _zone_entries(
     if row is None:
         return {name: {"capacity": 0} for name in _flags_by_resource(group.name, group_settings)}
     if not row.is_ready:
-        message = f"capacity of flavor group {group.name} in {row.zone} is not ready"
-        raise NotReady(message, code="capacity_not_ready", group=group.name, zone=row.zone)
+        raise NotReady(
+            f"capacity of flavor group {group.name} in {row.zone} is not ready",
+            code="capacity_not_ready",
+            group=group.name,
+            zone=row.zone,
+        )
     entries = capacity_entries(
         ZoneCapacity(
             running_instances=row.running_instances,

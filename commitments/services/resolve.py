@@ -83,12 +83,15 @@ def check_names(request: ChangeRequest) -> None:
     for project_id, resource_name, entries in request.places():
         group, _ = parsed_resource(project_id, resource_name)
         if group not in groups:
-            message = f"flavor group not found: {group}"
-            raise StructuralProblem(message, field=_resource_field(project_id, resource_name))
+            raise StructuralProblem(
+                f"flavor group not found: {group}", field=_resource_field(project_id, resource_name)
+            )
         for entry in entries:
             if not is_commitment_uuid(entry.change.uuid):
-                message = f"commitment {entry.change.uuid}: unexpected commitment format"
-                raise StructuralProblem(message, field=field_of(entry, "uuid"))
+                raise StructuralProblem(
+                    f"commitment {entry.change.uuid}: unexpected commitment format",
+                    field=field_of(entry, "uuid"),
+                )
 
 
 def _check_end(entry: ChangeEntry, now: datetime) -> None:
@@ -110,8 +113,9 @@ def _check_end(entry: ChangeEntry, now: datetime) -> None:
         problem = "expiresAt {} has passed: it is {}".format(*times)
     else:
         return
-    message = f"commitment {change.uuid}: {problem}"
-    raise StructuralProblem(message, field=field_of(entry, "expiresAt"))
+    raise StructuralProblem(
+        f"commitment {change.uuid}: {problem}", field=field_of(entry, "expiresAt")
+    )
 
 
 def check_retired_groups(
@@ -217,15 +221,14 @@ def checked_resource(
         return group, resource_type
     field = _resource_field(entry.project_id, entry.resource_name)
     if group not in groups:
-        message = f"flavor group not found: {group}"
-        raise StructuralProblem(message, field=field)
+        raise StructuralProblem(f"flavor group not found: {group}", field=field)
     group_settings = settings_for_group(configured, group)
     flags = group_settings.ram if resource_type is ResourceType.MEMORY else group_settings.cores
     if not flags.handles_commitments:
-        message = (
-            f'flavor group "{group}" is not configured to handle {resource_type.value} commitments'
+        raise StructuralProblem(
+            f'flavor group "{group}" is not configured to handle {resource_type.value} commitments',
+            field=field,
         )
-        raise StructuralProblem(message, field=field)
     return group, resource_type
 
 

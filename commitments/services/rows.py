@@ -101,8 +101,7 @@ def desired_fields(wanted: WantedCommitment, row: Commitment | None) -> dict[str
     """
     state = wanted.state
     if state is None or state.status is None:
-        message = f"commitment {wanted.commitment_uuid} has no desired state"
-        raise ValueError(message)
+        raise ValueError(f"commitment {wanted.commitment_uuid} has no desired state")
     start_time, domain_id = state.start_time, state.domain_id
     allow_rejection = bool(wanted.allow_rejection)
     if row is not None:

@@ -396,8 +396,10 @@ def configured_cloud() -> Cloud:
     """
     keystone = settings.HEADROOM.keystone
     if not keystone.is_complete:
-        message = "HEADROOM_KEYSTONE__... has no login to read commitments with"
-        raise SyncProblem(message, code="sync_not_configured")
+        raise SyncProblem(
+            "HEADROOM_KEYSTONE__... has no login to read commitments with",
+            code="sync_not_configured",
+        )
     # The OpenStack libraries take half a second to load: only who syncs waits.
     from commitments.clients.http_cloud import HTTPCloud  # noqa: PLC0415
 

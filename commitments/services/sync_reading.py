@@ -173,11 +173,10 @@ def check_fetched(fetched: Fetched, seen: SeenRows) -> None:
         return
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(fetched.skipped.items()))
     ours = settings.HEADROOM.liquid.limes_service_type
-    message = (
+    raise NothingUnderstood(
         f"Limes lists {fetched.skipped.total()} commitments and none is understood: {reasons}; "
         f"HEADROOM_LIQUID__LIMES_SERVICE_TYPE is {ours!r}"
     )
-    raise NothingUnderstood(message)
 
 
 def unread_projects(fetched: Fetched) -> str:

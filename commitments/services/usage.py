@@ -244,8 +244,7 @@ def reconcile_project_usage(
     except DatabaseError as error:
         if not is_retryable(error):
             raise
-        message = f"commitments of project {project_id} are being changed by another"
-        raise Busy(message) from error
+        raise Busy(f"commitments of project {project_id} are being changed by another") from error
     finally:
         seconds = time.monotonic() - started
         metrics.USAGE_RECONCILE_SECONDS.labels(result=result).observe(seconds)

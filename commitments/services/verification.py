@@ -236,8 +236,7 @@ def _lock_zone(zone: str) -> None:
         Busy: a planner has the zone for longer than the lock timeout.
     """
     if not try_lock(LockSpace.TASK, f"{LOCK_NAME}:{zone}"):
-        message = f"slots of {zone} are being verified by another run"
-        raise _ZoneTaken(message)
+        raise _ZoneTaken(f"slots of {zone} are being verified by another run")
     zone_lock([zone])
 
 

@@ -137,8 +137,9 @@ def _check_distinct(question: WhatIfQuestion, asked: Sequence[str]) -> None:
     for uuid in asked:
         if uuid in places:
             field = places[uuid]
-            message = f"{field}: commitment {uuid} occurs in another part of the question"
-            raise InvalidInput(message, field=field)
+            raise InvalidInput(
+                f"{field}: commitment {uuid} occurs in another part of the question", field=field
+            )
 
 
 def _read(uuids: Collection[str]) -> _Stored:

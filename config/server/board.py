@@ -57,8 +57,7 @@ class Board:
             if not self.row(number).pid:
                 self.write(number, Row(pid=-1, running=0, threads=0, moved_at=0, ticked_at=0))
                 return number
-        message = f"more than {ROWS} workers"
-        raise RuntimeError(message)
+        raise RuntimeError(f"more than {ROWS} workers")
 
     def free(self, number: int) -> None:
         """Take back the row of a worker that has ended."""

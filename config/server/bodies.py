@@ -66,8 +66,7 @@ class UnreadInput(io.RawIOBase):
         Raises:
             OSError: always.
         """
-        message = "the body was not read"
-        raise OSError(message)
+        raise OSError("the body was not read")
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

@@ -65,8 +65,7 @@ class OpenStackCloud:
             self._connection = openstack.connect(cloud=name)
             self._connection.authorize()
         except (SDKException, ClientException) as error:
-            message = f"cloud {name!r}: {error}"
-            raise CloudUnreachable(message, cloud=name) from error
+            raise CloudUnreachable(f"cloud {name!r}: {error}", cloud=name) from error
 
     def get(self, service: str, path: str) -> Json:
         """Return the body of a GET, None for 404; see :class:`CloudReader`."""
@@ -81,13 +80,15 @@ class OpenStackCloud:
                 retriable_status_codes=BUSY,
             )
         except (SDKException, ClientException) as error:
-            message = f"{service} {path}: {error}"
-            raise CloudUnreachable(message, service=service, path=path) from error
+            raise CloudUnreachable(
+                f"{service} {path}: {error}", service=service, path=path
+            ) from error
         if answer.status_code == NOT_FOUND:
             return None
         if answer.status_code >= CLIENT_ERRORS:
-            message = f"{service} {path}: status {answer.status_code}"
-            raise CloudUnreachable(message, service=service, path=path)
+            raise CloudUnreachable(
+                f"{service} {path}: status {answer.status_code}", service=service, path=path
+            )
         return answer.json()
 
     def _address(self, service: str, path: str) -> str:
@@ -103,8 +104,9 @@ class OpenStackCloud:
             skip_discovery=True,
         )
         if not found:
-            message = f"Keystone's catalog has no address of {service}"
-            raise CloudUnreachable(message, service=service, path=path)
+            raise CloudUnreachable(
+                f"Keystone's catalog has no address of {service}", service=service, path=path
+            )
         return endpoint_root(service, str(found)) + path
 
     @property
@@ -138,12 +140,16 @@ def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[
     """
     body = cloud.get(service, path)
     if body is None:
-        message = f"{service} {path}: status {NOT_FOUND}, but every cloud has this list"
-        raise CloudUnreachable(message, service=service, path=path)
+        raise CloudUnreachable(
+            f"{service} {path}: status {NOT_FOUND}, but every cloud has this list",
+            service=service,
+            path=path,
+        )
     found = body.get(key) if isinstance(body, dict) else None
     if not isinstance(found, list):
-        message = f"{service} {path}: the answer has no list {key!r}"
-        raise CloudUnreachable(message, service=service, path=path)
+        raise CloudUnreachable(
+            f"{service} {path}: the answer has no list {key!r}", service=service, path=path
+        )
     return found, body
 
 

@@ -66,15 +66,21 @@ def _identity(cloud: CloudReader, kind: str) -> Iterator[Json]:
     asked: set[str] = set()
     while path:
         if path in asked:
-            message = f"{IDENTITY} {path}: this page is said to follow itself"
-            raise CloudUnreachable(message, service=IDENTITY, path=path)
+            raise CloudUnreachable(
+                f"{IDENTITY} {path}: this page is said to follow itself",
+                service=IDENTITY,
+                path=path,
+            )
         asked.add(path)
         found, body = listed(cloud, IDENTITY, path, kind)
         yield from found
         path = (body.get("links") or {}).get("next") or ""
     if body.get("truncated"):
-        message = f"{IDENTITY} /{kind}: Keystone cut the list short (its setting list_limit)"
-        raise CloudUnreachable(message, service=IDENTITY, path=f"/{kind}")
+        raise CloudUnreachable(
+            f"{IDENTITY} /{kind}: Keystone cut the list short (its setting list_limit)",
+            service=IDENTITY,
+            path=f"/{kind}",
+        )
 
 
 def _whole(cloud: CloudReader, service: str, path: str, key: str) -> Iterator[Json]:

@@ -79,8 +79,9 @@ def _usable_version(adapter: Adapter) -> str:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise PeerError("the address does not answer like a Placement service") from error
     if (major, minor) < (1, OLDEST_USABLE):
-        message = f"the service knows versions up to {major}.{minor}, 1.{OLDEST_USABLE} is needed"
-        raise PeerError(message)
+        raise PeerError(
+            f"the service knows versions up to {major}.{minor}, 1.{OLDEST_USABLE} is needed"
+        )
     return f"1.{min(minor, NEWEST_USED)}"
 
 
@@ -93,8 +94,7 @@ def _get(adapter: Adapter, path: str, version: str | None) -> Json:
     except Exception as error:  # whatever the HTTP stack raises is the peer's failure here
         raise PeerError(f"GET {path} failed: {error}") from error
     if answer is None:
-        message = f"GET {path} answered {response.status_code}: {response.text[:200]}"
-        raise PeerError(message)
+        raise PeerError(f"GET {path} answered {response.status_code}: {response.text[:200]}")
     return answer
 
 

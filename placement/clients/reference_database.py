@@ -121,16 +121,18 @@ def _connected(url: str) -> Iterator[Connection]:
         with closing(_connect_mysql(url)) as mysql:
             yield mysql
     else:
-        message = f"{kind or url}: allowed are postgresql://, sqlite:/// and mysql://"
-        raise PeerDatabaseError(message)
+        raise PeerDatabaseError(
+            f"{kind or url}: allowed are postgresql://, sqlite:/// and mysql://"
+        )
 
 
 def _connect_mysql(url: str) -> Connection:
     try:
         driver = importlib.import_module("pymysql")
     except ImportError as error:
-        message = "reading MySQL or MariaDB needs PyMySQL: pip install PyMySQL"
-        raise PeerDatabaseError(message) from error
+        raise PeerDatabaseError(
+            "reading MySQL or MariaDB needs PyMySQL: pip install PyMySQL"
+        ) from error
     parts = urlsplit(url)
     connection: Connection = driver.connect(
         host=parts.hostname or "localhost",

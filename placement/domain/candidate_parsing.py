@@ -102,11 +102,10 @@ def parse_candidates_query(text: str, minor: int) -> ParsedQuery:
     _check_groups(groups, terms, minor)
     suffixed = [suffix for suffix in groups if suffix != UNSUFFIXED]
     if len(suffixed) > 1 and policy is None:
-        message = (
+        raise BadRequest(
             'The "group_policy" parameter is required when specifying more than one '
             '"resources{N}" parameter.'
         )
-        raise BadRequest(message)
     query = CandidateQuery(
         groups=tuple(_request_group(suffix, parts) for suffix, parts in groups.items()),
         isolate=policy == _ISOLATE,
@@ -121,8 +120,7 @@ def parse_candidates_query(text: str, minor: int) -> ParsedQuery:
 def _limit(text: str) -> int:
     """Return the limit that counts, which is the first; the schema saw the last."""
     if LIMIT.fullmatch(text) is None:
-        message = f"{INVALID_QUERY}{text!r} does not match '{LIMIT_PATTERN}'"
-        raise BadRequest(message)
+        raise BadRequest(f"{INVALID_QUERY}{text!r} does not match '{LIMIT_PATTERN}'")
     return capped_number(text, limit=AMOUNT_CAP)
 
 
@@ -130,17 +128,19 @@ def _root_filter(values: Sequence[str], minor: int) -> RootFilter | None:
     if not values:
         return None
     if len(values) > 1:
-        message = "Query parameter 'root_required' may be specified only once."
-        raise BadRequest(message, wire_code=QUERY_DUPLICATE_KEY)
+        raise BadRequest(
+            "Query parameter 'root_required' may be specified only once.",
+            wire_code=QUERY_DUPLICATE_KEY,
+        )
     parsed = parse_required(values, minor=min(minor, ANY_TRAITS_SINCE - 1))
     required = frozenset[str]().union(*parsed.required)
     conflicts = required & parsed.forbidden
     if conflicts:
-        message = (
+        raise BadRequest(
             "Conflicting required and forbidden traits found in root_required: "
-            f"{', '.join(sorted(conflicts))}"
+            f"{', '.join(sorted(conflicts))}",
+            wire_code=QUERY_BAD_VALUE,
         )
-        raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
     return RootFilter(required=required, forbidden=parsed.forbidden)
 
 
@@ -149,10 +149,11 @@ def _subtree_terms(values: Sequence[str]) -> tuple[frozenset[str], ...]:
     for value in values:
         term = frozenset(suffix.strip() for suffix in value.split(","))
         if UNSUFFIXED in term:
-            message = (
-                "Empty string (unsuffixed group) can not be specified in `same_subtree` queryparam."
+            raise BadRequest(
+                "Empty string (unsuffixed group) can not be specified in `same_subtree` "
+                "queryparam.",
+                wire_code=QUERY_BAD_VALUE,
             )
-            raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
         terms.append(term)
     return tuple(dict.fromkeys(terms))
 
@@ -213,28 +214,24 @@ def _check_resources_everywhere(groups: Mapping[str, _GroupParts]) -> None:
         f"required{suffix}" for suffix, parts in bare.items() if parts.required or parts.forbidden
     )
     if orphans:
-        message = (
+        raise BadRequest(
             "All traits parameters must be associated with resources.  Found the following "
             f"orphaned traits keys: {', '.join(orphans)}"
         )
-        raise BadRequest(message)
     orphans = sorted(
         f"member_of{suffix}"
         for suffix, parts in bare.items()
         if parts.member_of or parts.forbidden_aggregates
     )
     if orphans:
-        message = (
+        raise BadRequest(
             "All member_of parameters must be associated with resources. Found the following "
             f"orphaned member_of keys: {', '.join(orphans)}"
         )
-        raise BadRequest(message)
     if bare:
-        message = "All request groups must specify resources."
-        raise BadRequest(message)
+        raise BadRequest("All request groups must specify resources.")
     if not groups:
-        message = "At least one request group (`resources` or `resources{$S}`) is required."
-        raise BadRequest(message)
+        raise BadRequest("At least one request group (`resources` or `resources{$S}`) is required.")
 
 
 def _check_resources_somewhere(
@@ -242,22 +239,24 @@ def _check_resources_somewhere(
 ) -> None:
     """Refuse groups without resources that no ``same_subtree`` names, and unknown names in it."""
     if not any(parts.resources for parts in groups.values()):
-        message = "There must be at least one resources or resources[$S] parameter."
-        raise BadRequest(message, wire_code=QUERY_MISSING_VALUE)
+        raise BadRequest(
+            "There must be at least one resources or resources[$S] parameter.",
+            wire_code=QUERY_MISSING_VALUE,
+        )
     bare = {suffix for suffix, parts in groups.items() if not parts.resources}
     if bare - in_subtrees:
-        message = (
+        raise BadRequest(
             "Resourceless suffixed group request should be specified in `same_subtree` query "
-            f"param: bad group(s) - {', '.join(sorted(bare - in_subtrees))}."
+            f"param: bad group(s) - {', '.join(sorted(bare - in_subtrees))}.",
+            wire_code=QUERY_BAD_VALUE,
         )
-        raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
     if in_subtrees - groups.keys():
-        message = (
+        raise BadRequest(
             "Real suffixes should be specified in `same_subtree`: "
             f"{', '.join(sorted(in_subtrees - groups.keys()))} not found in "
-            f"{', '.join(sorted(groups))}."
+            f"{', '.join(sorted(groups))}.",
+            wire_code=QUERY_BAD_VALUE,
         )
-        raise BadRequest(message, wire_code=QUERY_BAD_VALUE)
 
 
 def _check_conflicts(groups: Mapping[str, _GroupParts]) -> None:
@@ -267,11 +266,10 @@ def _check_conflicts(groups: Mapping[str, _GroupParts]) -> None:
         if parts.conflicts()
     ]
     if conflicts:
-        message = (
+        raise BadRequest(
             "Conflicting required and forbidden traits found in the following traits keys: "
             f"{', '.join(conflicts)}"
         )
-        raise BadRequest(message)
 
 
 def _request_group(suffix: str, parts: _GroupParts) -> RequestGroup:

@@ -81,8 +81,7 @@ def supposed_snapshot(
 def _row_of(snapshot: Snapshot, uuid: str) -> int:
     row = snapshot.row_of(uuid)
     if row == NO_ROW:
-        message = f"No resource provider with uuid {uuid} found."
-        raise BadRequest(message)
+        raise BadRequest(f"No resource provider with uuid {uuid} found.")
     return row
 
 
@@ -93,5 +92,4 @@ def _figures(snapshot: Snapshot, row: int, uuid: str, name: str) -> tuple[int, i
         at, has_class = columns.positions(np.array([row], dtype=np.int32))
         if has_class[0]:
             return int(columns.capacity[at[0]]), int(columns.used[at[0]])
-    message = f"No inventory of class {name} for {uuid}."
-    raise BadRequest(message)
+    raise BadRequest(f"No inventory of class {name} for {uuid}.")

@@ -114,12 +114,12 @@ def parse_resources(value: str) -> dict[str, int]:
         if not colon or ":" in amount:
             raise _bad_resources(item)
         if AMOUNT.fullmatch(amount.strip()) is None:
-            message = f"Requested resource {name} expected positive integer amount. Got: {amount}."
-            raise BadRequest(message)
+            raise BadRequest(
+                f"Requested resource {name} expected positive integer amount. Got: {amount}."
+            )
         number = _capped(amount.strip())
         if number < 1:
-            message = f"Requested resource {name} requires amount >= 1. Got: {number}."
-            raise BadRequest(message)
+            raise BadRequest(f"Requested resource {name} requires amount >= 1. Got: {number}.")
         amounts[name] = number
     return amounts
 
@@ -160,8 +160,7 @@ def parse_member_of(values: Sequence[str], *, minor: int, suffix: str = "") -> A
     Source: spec placement, section 4.2.
     """
     if minor < REPEATED_MEMBER_OF_SINCE and len(values) > 1:
-        message = f"Multiple member_of{suffix} parameters are not supported"
-        raise BadRequest(message)
+        raise BadRequest(f"Multiple member_of{suffix} parameters are not supported")
     required: list[frozenset[str]] = []
     forbidden: set[str] = set()
     for value in values:
@@ -181,10 +180,9 @@ def parse_in_tree(value: str) -> str:
     """
     uuid = canonical_uuid(value.strip())
     if uuid is None:
-        message = (
+        raise BadRequest(
             f"{INVALID_QUERY}Expected 'in_tree' parameter to be a format of uuid. Got: {value}"
         )
-        raise BadRequest(message)
     return uuid
 
 
@@ -217,58 +215,51 @@ def _trait_item(item: str, value: str, *, minor: int) -> str:
         example = (
             "HW_CPU_X86_VMX,!CUSTOM_MAGIC" if allows_forbidden else "HW_CPU_X86_VMX,CUSTOM_MAGIC"
         )
-        message = (
+        raise BadRequest(
             f"{INVALID_QUERY}Expected 'required' parameter value of the form: "
             f"{example}. Got: {value}"
         )
-        raise BadRequest(message)
     return name
 
 
 def _any_of(value: str, *, minor: int) -> frozenset[str]:
     if minor < ANY_TRAITS_SINCE:
-        message = (
+        raise BadRequest(
             f"{INVALID_QUERY}The format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' only supported since "
             "microversion 1.39."
         )
-        raise BadRequest(message)
     names = [name.strip() for name in value.removeprefix(ANY_PREFIX).split(",")]
     if any(name.startswith("!") for name in names):
-        message = (
+        raise BadRequest(
             f"{INVALID_QUERY}The format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support "
             f"forbidden traits. Got: {value}"
         )
-        raise BadRequest(message)
     if not all(names):
-        message = (
+        raise BadRequest(
             f"{INVALID_QUERY}Expected 'required' parameter value of the form: "
             f"in:HW_CPU_X86_VMX,CUSTOM_MAGIC. Got: {value}"
         )
-        raise BadRequest(message)
     return frozenset(names)
 
 
 def _member_of_value(value: str, *, minor: int, suffix: str) -> tuple[frozenset[str], bool]:
     is_forbidden = value.startswith("!")
     if is_forbidden and minor < FORBIDDEN_AGGREGATES_SINCE:
-        message = (
+        raise BadRequest(
             f"Forbidden member_of{suffix} parameters are not supported in the specified "
             "microversion"
         )
-        raise BadRequest(message)
     rest = value.removeprefix("!")
     if rest.startswith(ANY_PREFIX):
         items = rest.removeprefix(ANY_PREFIX).split(",")
     elif "," in rest:
-        message = (
+        raise BadRequest(
             "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' "
             "keyword using the valid microversion."
         )
-        raise BadRequest(message)
     else:
         items = [rest]
     uuids = [canonical_uuid(item) for item in items]
     if None in uuids:
-        message = f"{INVALID_QUERY}Expected 'member_of' parameter to contain valid UUID(s)."
-        raise BadRequest(message)
+        raise BadRequest(f"{INVALID_QUERY}Expected 'member_of' parameter to contain valid UUID(s).")
     return frozenset(uuid for uuid in uuids if uuid), is_forbidden

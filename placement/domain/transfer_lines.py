@@ -67,11 +67,9 @@ def contents_of_lines(lines: Iterable[bytes]) -> Contents:
                 consumer = ConsumerRecord(**content["consumer"])
                 consumers[consumer.uuid] = consumer
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            message = f"line {number} cannot be read: {error!r}"
-            raise UnreadableExportError(message) from error
+            raise UnreadableExportError(f"line {number} cannot be read: {error!r}") from error
     if not number:
-        message = "the file is empty"
-        raise UnreadableExportError(message)
+        raise UnreadableExportError("the file is empty")
     return Contents(
         classes=frozenset(classes),
         traits=frozenset(traits),
@@ -82,8 +80,7 @@ def contents_of_lines(lines: Iterable[bytes]) -> Contents:
 
 def _check_format(content: Line) -> None:
     if content["format"] != FORMAT or content["version"] != VERSION:
-        message = f"is no {FORMAT} of version {VERSION}"
-        raise ValueError(message)
+        raise ValueError(f"is no {FORMAT} of version {VERSION}")
 
 
 def _line(content: Line) -> bytes:

@@ -211,17 +211,17 @@ def _found(snapshot: Snapshot, query: CandidateQuery, options: SearchOptions) ->
     bounded = replace(query, limit=min(query.limit or MOST_ANSWERED + 1, MOST_ANSWERED + 1))
     found = find_candidates(snapshot, bounded, options)
     if len(found) > MOST_ANSWERED:
-        message = f"The request has more than {MOST_ANSWERED} candidates; give a smaller limit."
-        raise BadRequest(message)
+        raise BadRequest(
+            f"The request has more than {MOST_ANSWERED} candidates; give a smaller limit."
+        )
     if found.is_cut:
         log.warning("candidate_search_stopped", groups=len(query.groups), found=len(found))
         if not len(found):
-            message = (
+            raise BadRequest(
                 f"The search was stopped: among {options.most_tried} ways to combine the request "
                 "groups there was no candidate. Ask for fewer groups, or narrow them by required, "
                 "member_of or in_tree."
             )
-            raise BadRequest(message)
     return found
 
 
@@ -233,15 +233,13 @@ def check_names(parsed: ParsedQuery, snapshot: Snapshot) -> None:
     """
     if not parsed.traits <= snapshot.known_traits:
         unknown = sorted(parsed.traits - snapshot.known_traits)
-        message = f"No such trait(s): {', '.join(unknown)}."
-        raise BadRequest(message)
+        raise BadRequest(f"No such trait(s): {', '.join(unknown)}.")
     if not parsed.classes <= snapshot.known_classes:
         unknown = sorted(parsed.classes - snapshot.known_classes)
-        message = (
+        raise BadRequest(
             "Invalid resource class in resources parameter: "
             f"No such resource class {', '.join(unknown)}."
         )
-        raise BadRequest(message)
 
 
 def search_options() -> SearchOptions:

@@ -136,10 +136,9 @@ def check_classes(names: Collection[str]) -> None:
     """
     unknown = [row[0] for row in fetch(UNKNOWN_CLASSES, [sorted(names)])] if names else []
     if unknown:
-        message = (
+        raise BadRequest(
             f"Invalid resource class in resources parameter: No such resource class {unknown[0]}."
         )
-        raise BadRequest(message)
 
 
 def _conditions(query: ProviderQuery) -> tuple[list[str], list[Any]]:  # Any: SQL parameters

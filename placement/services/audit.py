@@ -341,11 +341,12 @@ def repair_problems(
 def _refuse_mass_deletion(orphans: Sequence[Finding]) -> None:
     total = fetch(COUNT_CONSUMERS_SQL)[0][0]
     if len(orphans) >= DROP_GUARD_ROWS and len(orphans) > total * DROP_GUARD_SHARE:
-        message = (
+        raise TooManyOrphansError(
             f"{len(orphans)} of {total} consumers would lose their allocations: "
-            "check that all VMs were imported, then ask with --force"
+            "check that all VMs were imported, then ask with --force",
+            orphans=len(orphans),
+            consumers=total,
         )
-        raise TooManyOrphansError(message, orphans=len(orphans), consumers=total)
 
 
 def _repair_drift(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:

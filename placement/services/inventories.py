@@ -127,10 +127,10 @@ def create_inventory(
         ids = class_ids([class_name], "Unable to create inventory")
         check_capacity(uuid, {class_name: amounts}, minor=minor, verb="create")
         if class_name in _held(provider):
-            message = (
-                f"Update conflict: inventory of {class_name} on {uuid} already exists, use PUT"
+            raise Conflict(
+                f"Update conflict: inventory of {class_name} on {uuid} already exists, use PUT",
+                wire_code=CONCURRENT_UPDATE,
             )
-            raise Conflict(message, wire_code=CONCURRENT_UPDATE)
         return _write(provider, {class_name: amounts}, ids)
 
     return in_transaction(write)
@@ -189,8 +189,9 @@ def update_inventory(
         check_capacity(uuid, {class_name: amounts}, minor=minor, verb="update")
         ids = _known_class(class_name)
         if class_name not in _held(provider):
-            message = f"No inventory record with resource class for resource provider {uuid}."
-            raise BadRequest(message)
+            raise BadRequest(
+                f"No inventory record with resource class for resource provider {uuid}."
+            )
         return _write(provider, {class_name: amounts}, ids)
 
     return in_transaction(write)
@@ -210,11 +211,11 @@ def delete_inventory(uuid: str, *, class_name: str) -> None:
         if class_name not in held:
             raise NotFound(f"No inventory of class {class_name} found for delete")
         if held[class_name]:
-            message = (
+            raise Conflict(
                 f"Unable to delete inventory of class {class_name}: Inventory for '{class_name}' "
-                f"on resource provider '{uuid}' in use."
+                f"on resource provider '{uuid}' in use.",
+                wire_code=CONCURRENT_UPDATE,
             )
-            raise Conflict(message, wire_code=CONCURRENT_UPDATE)
         kept = class_ids([name for name in held if name != class_name], "")
         run(DELETE_OTHERS, [provider.id, list(kept.values())])
         _finish(provider)
@@ -239,8 +240,7 @@ def delete_inventories(uuid: str) -> None:
 def _writable(uuid: str) -> LockedProvider:
     provider = lock_provider(uuid)
     if provider.takes_inventory_from_host:
-        message = f"The inventories of {uuid} are those of its host and cannot be written."
-        raise Conflict(message)
+        raise Conflict(f"The inventories of {uuid} are those of its host and cannot be written.")
     return provider
 
 

@@ -86,11 +86,10 @@ def create_provider(*, name: str, uuid: str | None, parent_uuid: str | None) -> 
     """
     uuid = uuid or str(uuid4())
     if uuid == parent_uuid:
-        message = (
+        raise BadRequest(
             f'Unable to create resource provider "{name}", {uuid}: parent provider UUID cannot be '
             "same as UUID. Please set parent provider UUID to None if there is no parent."
         )
-        raise BadRequest(message)
 
     def write() -> None:
         parent_id, root_id = _parent(parent_uuid) if parent_uuid else (None, None)
@@ -135,8 +134,9 @@ def update_provider(
     try:
         in_transaction(write)
     except IntegrityError as error:
-        message = f"Conflicting resource provider {name} already exists."
-        raise Conflict(message, wire_code=DUPLICATE_NAME) from error
+        raise Conflict(
+            f"Conflicting resource provider {name} already exists.", wire_code=DUPLICATE_NAME
+        ) from error
     return get_provider(uuid)
 
 
@@ -158,10 +158,10 @@ def delete_provider(uuid: str) -> None:
         if has_children:
             raise _has_children(uuid)
         if has_allocations:
-            message = (
-                f"Unable to delete resource provider {uuid}: Resource provider has allocations."
+            raise Conflict(
+                f"Unable to delete resource provider {uuid}: Resource provider has allocations.",
+                wire_code=PROVIDER_IN_USE,
             )
-            raise Conflict(message, wire_code=PROVIDER_IN_USE)
         _refuse_for_host(provider, "cannot delete a kvm hypervisor")
         for statement in DELETE_LINKS:
             run(statement, [provider.id])
@@ -170,10 +170,10 @@ def delete_provider(uuid: str) -> None:
     try:
         in_transaction(write)
     except IntegrityError as error:  # a child that was being created while we looked
-        message = (
-            f"Unable to delete parent resource provider {uuid}: It has child resource providers."
-        )
-        raise Conflict(message, wire_code=PROVIDER_HAS_CHILDREN) from error
+        raise Conflict(
+            f"Unable to delete parent resource provider {uuid}: It has child resource providers.",
+            wire_code=PROVIDER_HAS_CHILDREN,
+        ) from error
 
 
 def _parent(uuid: str) -> tuple[int, int]:

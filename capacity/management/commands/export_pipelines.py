@@ -40,5 +40,4 @@ class Command(BaseCommand):
         try:
             Path(options["output"]).write_text(text, encoding="utf-8")
         except OSError as error:
-            message = f"cannot write {options['output']}: {error.strerror}"
-            raise CommandError(message) from None
+            raise CommandError(f"cannot write {options['output']}: {error.strerror}") from None

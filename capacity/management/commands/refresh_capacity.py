@@ -53,10 +53,10 @@ class Command(BaseCommand):
         """
         unknown = sorted(set(options["zone"] or ()) - known_zones())
         if unknown:
-            message = (
-                f"no hosts in zone {', '.join(unknown)}; known: {', '.join(sorted(known_zones()))}"
+            raise CommandError(
+                f"no hosts in zone {', '.join(unknown)}; known: {', '.join(sorted(known_zones()))}",
+                returncode=EXIT_USAGE,
             )
-            raise CommandError(message, returncode=EXIT_USAGE)
         wanted = set(options["zone"] or known_zones())
         try:
             with progress_bar("computing capacity of zones", len(wanted)) as advance:

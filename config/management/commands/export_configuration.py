@@ -39,5 +39,4 @@ class Command(BaseCommand):
             return
         written = path.read_text(encoding="utf-8") if path.is_file() else ""
         if written != page:
-            message = f"{PAGE} is out of date: run ./run manage export_configuration"
-            raise CommandError(message)
+            raise CommandError(f"{PAGE} is out of date: run ./run manage export_configuration")

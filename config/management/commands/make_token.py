@@ -39,8 +39,7 @@ class Command(BaseCommand):
         is_new = not options["existing"]
         token = secrets.token_urlsafe(RANDOM_BYTES) if is_new else sys.stdin.readline().strip()
         if len(token) < LEAST_TOKEN_CHARACTERS:
-            message = f"a token has at least {LEAST_TOKEN_CHARACTERS} characters"
-            raise CommandError(message)
+            raise CommandError(f"a token has at least {LEAST_TOKEN_CHARACTERS} characters")
         entry = {
             "token_sha256": sha256(token.encode()).hexdigest(),
             "name": options["name"],

@@ -72,7 +72,8 @@ class Command(BaseCommand):
                 write(stream)
             unfinished.replace(name)
         except OSError as error:
-            message = f"{name}: cannot be written: {error.strerror}"
-            raise CommandError(message, returncode=EXIT_USAGE) from None
+            raise CommandError(
+                f"{name}: cannot be written: {error.strerror}", returncode=EXIT_USAGE
+            ) from None
         finally:
             unfinished.unlink(missing_ok=True)

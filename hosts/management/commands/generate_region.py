@@ -39,8 +39,7 @@ def _moment(text: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        message = f"{text!r} is not an ISO 8601 time"
-        raise ArgumentTypeError(message) from None
+        raise ArgumentTypeError(f"{text!r} is not an ISO 8601 time") from None
     return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp())
 
 
@@ -80,8 +79,9 @@ class Command(BaseCommand):
             ):
                 generate_region(stream, chosen, advance)
         except OSError as error:
-            message = f"{output}: cannot be written: {error.strerror}"
-            raise CommandError(message, returncode=EXIT_USAGE) from None
+            raise CommandError(
+                f"{output}: cannot be written: {error.strerror}", returncode=EXIT_USAGE
+            ) from None
 
 
 def _options(options: dict[str, Any]) -> GeneratorOptions:
@@ -89,8 +89,9 @@ def _options(options: dict[str, Any]) -> GeneratorOptions:
     hosts = profile.hosts if options["hosts"] is None else options["hosts"]
     vms_per_host, commitments = options["vms_per_host"], options["commitments"]
     if not 1 <= hosts <= MAX_HOSTS:
-        message = f"--hosts: {hosts} is not between 1 and {MAX_HOSTS}"
-        raise CommandError(message, returncode=EXIT_USAGE)
+        raise CommandError(
+            f"--hosts: {hosts} is not between 1 and {MAX_HOSTS}", returncode=EXIT_USAGE
+        )
     if min(vms_per_host or 0, commitments or 0) < 0:
         raise CommandError("numbers must not be negative", returncode=EXIT_USAGE)
     return GeneratorOptions(
