@@ -17,13 +17,12 @@ class CapacityConfig(AppConfig):
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from capacity.metrics import gauges, reservations  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
-        from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
         del checks  # they register themselves
         register_rules(RULES)
-        region.register(registry)
+        region.register()
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
         )

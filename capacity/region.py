@@ -22,7 +22,7 @@ from capacity.nova.in_flight import after_vm_changes
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
 
@@ -33,7 +33,7 @@ RESOURCES: Final = ("ram", "cores", "instances")
 FLAGS: Final = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
         Section(path=RULES, reader=_read_rules, dumper=_dump_rules),

@@ -30,12 +30,11 @@ class CommitmentsConfig(AppConfig):
         from commitments.services.nudges import (  # noqa: PLC0415 - models first
             nudge_outdated_of_groups,
         )
-        from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
         register_rules(RULES)
-        region.register(registry)
+        region.register()
         status.register()
         for scraped in (
             gauges.COMMITMENTS,

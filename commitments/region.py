@@ -40,7 +40,7 @@ from commitments.services.vm_list import accept_vm_lists
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
 from journal.clock import database_now
@@ -55,7 +55,7 @@ MAX_UNIX_SECONDS: Final = 253_402_300_799  # end of the year 9999
 BATCH_ROWS: Final = 1000
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
         Section(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),

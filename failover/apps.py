@@ -17,10 +17,9 @@ class FailoverConfig(AppConfig):
             metrics,
             region,
         )
-        from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
 
-        region.register(registry)
+        region.register()
         metrics.show_zones(("",))  # every series of the loop exists from the start
         for scraped in (metrics.COVERAGE, metrics.LAST_RUN):
             at_scrape(scraped)

@@ -11,14 +11,14 @@ from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy
 from failover.services.orders import run_soon
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
 
 POLICIES: Final = "headroom.failover_policies"
 MAX_COUNT: Final = 100
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the section and its writer."""
     registry.add(
         Section(path=POLICIES, reader=_read, dumper=_dump),

@@ -19,7 +19,6 @@ class HostsConfig(AppConfig):
             identity,
             servers,
         )
-        from hosts.region.registry import registry  # noqa: PLC0415 - models first
 
         for module in (identity, flavors, hosts, host_facts, servers):
-            module.register(registry)
+            module.register()

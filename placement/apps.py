@@ -14,7 +14,6 @@ class PlacementConfig(AppConfig):
     def ready(self) -> None:
         """Register system checks, gauges, and what runs after migrations."""
         from capacity.hooks import AllocationSource, add_allocation_source  # noqa: PLC0415 - apps first
-        from hosts.region.registry import registry  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
             checks,  # noqa: F401
@@ -32,7 +31,7 @@ class PlacementConfig(AppConfig):
                 taken=allocated.ALLOCATED, claims=allocated.CLAIMS, listed=allocated.LISTED
             ),
         )
-        region.register(registry)
+        region.register()
         at_scrape(metrics.INVENTORIES)
         post_migrate.connect(
             sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"

@@ -6,14 +6,14 @@ from typing import Final
 
 from django.db import transaction
 
-from hosts.region.registry import Phase, Registry, Step
+from hosts.region.registry import Phase, Step, registry
 from hosts.region.run import ImportRun
 from placement.services.nudges import reconcile_soon
 
 STEP: Final = "providers of hosts"
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the step of this module."""
     registry.add(Step(phase=Phase.FINISH, order=90, name=STEP, run=_reconcile_soon))
 

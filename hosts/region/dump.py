@@ -9,7 +9,7 @@ import orjson
 from django.db import connection, transaction
 
 from hosts.region.node import Json
-from hosts.region.registry import DumpOptions, Registry, Section, Shape, registry
+from hosts.region.registry import DumpOptions, Section, Shape, registry
 from journal.statements import execute
 
 GROUP_ORDER = ("about", "identity", "compute", "image", "placement", "limes", "headroom")
@@ -81,18 +81,17 @@ def in_file_order(sections: tuple[Section, ...]) -> list[Section]:
     )
 
 
-def dump_region(stream: BinaryIO, options: DumpOptions, *, sections: Registry = registry) -> None:
+def dump_region(stream: BinaryIO, options: DumpOptions) -> None:
     """Write every registered section from one consistent snapshot of the database.
 
     Args:
         stream: Where to.
         options: What goes in.
-        sections: Registry of sections.
     """
     with transaction.atomic():
         if not connection.savepoint_ids:  # the outermost transaction: nothing was read in it yet
             execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         writer = RegionFileWriter(stream)
-        for section in in_file_order(sections.sections()):
+        for section in in_file_order(registry.sections()):
             writer.write(section.path, section.shape, section.dumper(options))
         writer.finish()

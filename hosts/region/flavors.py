@@ -9,7 +9,7 @@ from hosts.domain.operating_system import os_type_of_image
 from hosts.models import Flavor, Image, ServerGroup
 from hosts.region.node import ID_MAX, INT64_MAX, TEXT_MAX, Json, Node, plain_json
 from hosts.region.prune import is_list_believed
-from hosts.region.registry import Registry
+from hosts.region.registry import registry
 from hosts.region.run import ImportRun
 from hosts.region.staging import as_json
 from hosts.region.tables import TableSection
@@ -164,6 +164,6 @@ SERVER_GROUP_TABLE: Final = TableSection(
 )
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(*FLAVOR_TABLE.parts(), *IMAGE_TABLE.parts(), *SERVER_GROUP_TABLE.parts())

@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from hosts.models import Host
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import StagingTable, as_json
 from journal.statements import execute, fetch_rows, fetch_value
@@ -50,7 +50,7 @@ UPDATE hosts_host AS host
 """
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
         Section(path=HOST_FACTS, reader=_read, dumper=_dump_facts),

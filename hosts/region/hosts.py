@@ -25,7 +25,7 @@ from hosts.region.inventory import (
 )
 from hosts.region.node import ID_MAX, Json, Node
 from hosts.region.prune import prune_rows
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun
 from hosts.region.staging import Merge, StagingTable, as_json, merge
 from hosts.region.tables import TableSection
@@ -322,7 +322,7 @@ def _dump_providers(_: DumpOptions) -> Iterator[Json]:
             }
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
         *AGGREGATE_TABLE.parts(),

@@ -7,7 +7,7 @@ from typing import Final
 
 from hosts.models import Domain, Project, Region
 from hosts.region.node import ID_MAX, Json, Node
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Shape, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
 from hosts.region.run import ImportRun
 from hosts.region.tables import TableSection
 
@@ -116,7 +116,7 @@ PROJECT_TABLE: Final = TableSection(
 )
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
         Section(path=ABOUT, shape=Shape.MEMBERS, reader=_read_about, dumper=_dump_about),

@@ -14,7 +14,7 @@ from hosts.models import Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
 from hosts.region.prune import prune_rows, zones_left_out, zones_of_reported_hosts
-from hosts.region.registry import DumpOptions, Phase, Registry, Section, Step
+from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import Merge, StagingTable, as_json, merge
 from journal.statements import execute, fetch_rows
@@ -71,7 +71,7 @@ SELECT host.zone, count(*), count(listed.openstack_id)
 """
 
 
-def register(registry: Registry) -> None:
+def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
         Section(path=SERVERS, reader=_read_servers, dumper=_dump_servers),

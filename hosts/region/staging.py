@@ -100,7 +100,6 @@ class Merge:
         source: SELECT that yields ``columns``; the staging table as it is when empty.
         on_insert: Further columns of new rows, with their SQL values.
         has_generation: The row's ``generation`` grows when it changes.
-        has_times: The table has ``created_at`` and ``updated_at``.
     """
 
     table: str
@@ -109,7 +108,6 @@ class Merge:
     source: str = ""
     on_insert: Mapping[str, str] = field(default_factory=dict)
     has_generation: bool = False
-    has_times: bool = True
 
 
 def merge(merge: Merge, counts: SectionCounts) -> None:
@@ -119,9 +117,8 @@ def merge(merge: Merge, counts: SectionCounts) -> None:
     """
     columns = ", ".join(merge.columns)
     source = merge.source or f"SELECT {columns} FROM stage_{merge.table}"  # noqa: S608 - names from code
-    on_insert = dict(merge.on_insert)
-    if merge.has_times:
-        on_insert |= {"created_at": "statement_timestamp()", "updated_at": "statement_timestamp()"}
+    now = "statement_timestamp()"
+    on_insert = {**merge.on_insert, "created_at": now, "updated_at": now}
     target = ", ".join([columns, *on_insert])
     chosen = ", ".join([*(f"i.{name}" for name in merge.columns), *on_insert.values()])
     compared = [name for name in merge.columns if name != merge.key]

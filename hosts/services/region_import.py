@@ -11,7 +11,7 @@ from typing import Final
 from django.db import transaction
 
 from hosts.region.parse import RegionFileParser
-from hosts.region.registry import Phase, Registry, Shape, Step, registry
+from hosts.region.registry import Phase, Shape, Step, registry
 from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from journal.actors import Actor
@@ -31,7 +31,6 @@ def import_region(
     request_id: str,
     options: ImportOptions = NO_OPTIONS,
     progress: ImportProgress = SILENT,
-    sections: Registry = registry,
 ) -> ImportReport:
     """Load region files: parse into staging tables, then write everything in one transaction.
 
@@ -44,7 +43,6 @@ def import_region(
         request_id: Correlation id.
         options: Pruning, dry run, ended commitments, placing.
         progress: Told how far the import is.
-        sections: Registry of sections; the tests pass their own.
 
     Returns:
         Counts per section, every skipped object with its reason, and notes.
@@ -60,24 +58,24 @@ def import_region(
         progress=progress,
     )
     with ExitStack() as stack:
-        for name in sorted(sections.witnesses):
-            stack.enter_context(sections.witnesses[name](run))
-        _import(run, files, sections)
+        for name in sorted(registry.witnesses):
+            stack.enter_context(registry.witnesses[name](run))
+        _import(run, files)
     return run.report
 
 
-def _import(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
+def _import(run: ImportRun, files: Sequence[Path]) -> None:
     try:
-        _parse(run, files, sections)
+        _parse(run, files)
         with transaction.atomic(durable=True):
-            _write(run, sections)
+            _write(run)
             if run.options.is_dry_run:
                 transaction.set_rollback(True)
     finally:
         for close in run.closers:
             close()
     if not run.options.is_dry_run:
-        for step in sections.steps(Phase.FOLLOW_UP):
+        for step in registry.steps(Phase.FOLLOW_UP):
             _run_step(run, step)
 
 
@@ -88,9 +86,9 @@ def _run_step(run: ImportRun, step: Step) -> None:
     analyze_grown_tables()
 
 
-def _parse(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
+def _parse(run: ImportRun, files: Sequence[Path]) -> None:
     sinks: dict[str, tuple[Shape, Sink]] = {
-        section.path: (section.shape, section.reader(run)) for section in sections.sections()
+        section.path: (section.shape, section.reader(run)) for section in registry.sections()
     }
     for path in files:
         parser = RegionFileParser(path, sinks, progress=run.progress.bytes_read)
@@ -101,13 +99,13 @@ def _parse(run: ImportRun, files: Sequence[Path], sections: Registry) -> None:
             staged.finish()
 
 
-def _write(run: ImportRun, sections: Registry) -> None:
+def _write(run: ImportRun) -> None:
     execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
-    for step in sections.steps(Phase.WRITE):
+    for step in registry.steps(Phase.WRITE):
         _run_step(run, step)
-    for step in sections.steps(Phase.PRUNE):
+    for step in registry.steps(Phase.PRUNE):
         _run_step(run, replace(step, name=f"prune {step.name}"))
-    for step in sections.steps(Phase.FINISH):
+    for step in registry.steps(Phase.FINISH):
         _run_step(run, step)
     record_changes(
         [
