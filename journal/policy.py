@@ -7,10 +7,10 @@ stops the start; one that breaks later is logged, and the rules in force stay.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +161,6 @@ def credentials_of(actor: Actor) -> dict[str, object]:
 
 
 _registered: dict[str, PolicyRule] = {}
-_current: tuple[Path | None, int, Policy] | None = None
-_current_lock = threading.Lock()
 
 
 def register_rules(rules: Iterable[PolicyRule]) -> None:
@@ -184,12 +182,10 @@ def current_policy() -> Policy:
     Raises:
         UnusablePolicyError: the file cannot be used.
     """
-    global _current  # noqa: PLW0603 - one per process
-    path, rules = settings.HEADROOM.policy_file, len(_registered)
-    known = _current
-    if known is not None and known[0] == path and known[1] == rules:
-        return known[2]
-    with _current_lock:
-        policy = Policy(_registered, path)
-        _current = (path, rules, policy)
-    return policy
+    return _policy(settings.HEADROOM.policy_file, len(_registered))
+
+
+@lru_cache(maxsize=1)
+def _policy(path: Path | None, _: int) -> Policy:
+    """Return the rules of a file; made anew when it is another, or when rules were registered."""
+    return Policy(_registered, path)

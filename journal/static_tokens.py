@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import structlog
@@ -56,11 +56,6 @@ class TokenFile:
         return self._tokens
 
 
-_current: TokenFile | None = None
-_current_path: Path | None = None
-_lock = threading.Lock()
-
-
 def current_tokens() -> Sequence[AccessToken]:
     """Return every token that is valid now."""
     path = settings.HEADROOM.tokens_file
@@ -68,9 +63,6 @@ def current_tokens() -> Sequence[AccessToken]:
     return given if path is None else (*given, *_file(path).tokens())
 
 
+@lru_cache(maxsize=1)
 def _file(path: Path) -> TokenFile:
-    global _current, _current_path
-    with _lock:
-        if _current is None or _current_path != path:
-            _current, _current_path = TokenFile(path, settings.HEADROOM.read_tokens), path
-        return _current
+    return TokenFile(path, settings.HEADROOM.read_tokens)
