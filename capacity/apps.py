@@ -13,7 +13,7 @@ class CapacityConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the sections of region files of this app, and what it tells at a scrape."""
-        from capacity import checks, region  # noqa: PLC0415 - models first
+        from capacity import checks, region_groups  # noqa: PLC0415 - models first
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from capacity.metrics import gauges, reservations  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
@@ -22,7 +22,7 @@ class CapacityConfig(AppConfig):
 
         del checks  # they register themselves
         register_rules(RULES)
-        region.register()
+        region_groups.register()
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
         )

@@ -13,7 +13,7 @@ class CommitmentsConfig(AppConfig):
     def ready(self) -> None:
         """Register sections, checks, and how to tell that a flavor group is referred to."""
         from capacity.hooks import hooks  # noqa: PLC0415 - models first
-        from commitments import checks, region, status  # noqa: PLC0415 - models first
+        from commitments import checks, region_limes, status  # noqa: PLC0415 - models first
         from commitments.hooks_capacity import (  # noqa: PLC0415 - models first
             CommittedMemory,
             count_broken_amounts,
@@ -34,7 +34,7 @@ class CommitmentsConfig(AppConfig):
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
         register_rules(RULES)
-        region.register()
+        region_limes.register()
         status.register()
         for scraped in (
             gauges.COMMITMENTS,
@@ -47,7 +47,7 @@ class CommitmentsConfig(AppConfig):
             at_scrape(scraped)
         del quota, slots, sync  # their series are there, at 0, from the start
         del checks  # they register themselves
-        hooks.referenced_groups = region.referenced_groups
+        hooks.referenced_groups = region_limes.referenced_groups
         hooks.groups_resized = nudge_outdated_of_groups
         hooks.broken_amounts = count_broken_amounts
         hooks.reservations_released = repair_soon

@@ -15,11 +15,11 @@ class FailoverConfig(AppConfig):
         from failover import (  # noqa: PLC0415 - models first
             hooks_scheduling,
             metrics,
-            region,
+            region_policies,
         )
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
 
-        region.register()
+        region_policies.register()
         metrics.show_zones(("",))  # every series of the loop exists from the start
         for scraped in (metrics.COVERAGE, metrics.LAST_RUN):
             at_scrape(scraped)

@@ -18,7 +18,7 @@ class PlacementConfig(AppConfig):
         from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
             checks,  # noqa: F401
             metrics,
-            region,
+            region_providers,
         )
         from placement.selectors import allocated  # noqa: PLC0415 - models first
         from placement.services.standards import (  # noqa: PLC0415 - models first
@@ -31,7 +31,7 @@ class PlacementConfig(AppConfig):
                 taken=allocated.ALLOCATED, claims=allocated.CLAIMS, listed=allocated.LISTED
             ),
         )
-        region.register()
+        region_providers.register()
         at_scrape(metrics.INVENTORIES)
         post_migrate.connect(
             sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"

@@ -39,14 +39,14 @@ from commitments.domain.state import CommitmentState
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from commitments.selectors.payg import still_running_alone
 from commitments.services.admission import slot_room
-from commitments.services.division import divide_slots
-from commitments.services.rows import (
+from commitments.services.commitment_rows import (
     WRITTEN_FIELDS,
     WantedCommitment,
     Written,
     spec_record,
     write_decision,
 )
+from commitments.services.division import divide_slots
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change, record_changes

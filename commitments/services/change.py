@@ -40,6 +40,7 @@ from commitments.models import Commitment
 from commitments.services.admission import read_cores, read_slots, read_snapshot
 from commitments.services.advice import advise_rejection, whole_second_at_or_after
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
+from commitments.services.commitment_rows import WantedCommitment, make_target
 from commitments.services.info import check_info_version
 from commitments.services.refusals import keep_refusal
 from commitments.services.resolve import (
@@ -50,7 +51,6 @@ from commitments.services.resolve import (
     resolve_changes,
 )
 from commitments.services.rollback import count_slot_limit_rejections
-from commitments.services.rows import WantedCommitment, make_target
 from core.jobs import ATTEMPTS, tried
 from journal.actors import Actor
 from journal.clock import database_now

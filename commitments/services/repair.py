@@ -38,16 +38,16 @@ from commitments.selectors.outdated_slots import commitments_with_outdated_slots
 from commitments.services.admission import plan_renewing, read_cores, read_slots, read_snapshot
 from commitments.services.apply import Application, PlanSpoiled, apply_admission
 from commitments.services.change import cores_keys, nudge
-from commitments.services.heirs import family_of, has_expired, others_than_heirs, with_inheritance
-from commitments.services.nudges import nudge_misdated
-from commitments.services.rollback import may_be_rejected, plan_rejectable
-from commitments.services.rows import (
+from commitments.services.commitment_rows import (
     WantedCommitment,
     is_rejected,
     make_target,
     spec_record,
     summary_of,
 )
+from commitments.services.heirs import family_of, has_expired, others_than_heirs, with_inheritance
+from commitments.services.nudges import nudge_misdated
+from commitments.services.rollback import may_be_rejected, plan_rejectable
 from core.jobs import Run, tried
 from journal.actors import Actor
 from journal.clock import database_now

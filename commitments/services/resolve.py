@@ -20,7 +20,7 @@ from commitments.domain.names import (
 from commitments.domain.state import CommitmentFormatError, from_change_commitment_target_state
 from commitments.domain.statuses import LIVE_STATUSES, UNFINISHED_STATUSES, ResourceType
 from commitments.models import Commitment
-from commitments.services.rows import WantedCommitment
+from commitments.services.commitment_rows import WantedCommitment
 from journal.errors import HeadroomError
 from journal.json_node import shortened
 from scheduling.resources import MIB

@@ -28,7 +28,7 @@ from commitments.domain.state import (
 )
 from commitments.metrics.slots import SLOT_LIMIT_REJECTIONS
 from commitments.models import Commitment
-from commitments.services.rows import asks_for_more, is_rejected, keeps_acceptance
+from commitments.services.commitment_rows import asks_for_more, is_rejected, keeps_acceptance
 
 log = structlog.get_logger(__name__)
 

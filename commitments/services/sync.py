@@ -23,7 +23,7 @@ from commitments.domain.sync_guard import SyncRules, shrank_too_far, vanished_zo
 from commitments.metrics import sync as metrics
 from commitments.models import Commitment, CommitmentEvent, SyncOutcome, SyncRun
 from commitments.selectors.live import live_commitments
-from commitments.services.limes import (
+from commitments.services.intake import (
     Intake,
     SeenRows,
     changed_commitments,

@@ -19,8 +19,8 @@ from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus
 from commitments.domain.sync_guard import MissingPlan, StoredRow, SyncRules, plan_missing
 from commitments.models import Commitment, CommitmentEvent, Condition, InstanceAssignment
 from commitments.selectors.live import live_commitments
-from commitments.services.limes import BATCH_ROWS, SeenRows, tell
-from commitments.services.rows import spec_record
+from commitments.services.commitment_rows import spec_record
+from commitments.services.intake import BATCH_ROWS, SeenRows, tell
 from journal.actors import Actor
 from journal.clock import TOLERANCE, trusted
 

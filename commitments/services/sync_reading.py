@@ -22,7 +22,7 @@ from commitments.domain.limes_intake import (
     take_in,
 )
 from commitments.domain.limes_wire import kept_record
-from commitments.services.limes import (
+from commitments.services.intake import (
     SeenRows,
     resources_decided_by_limes,
     resources_of_retired_groups,

@@ -40,7 +40,7 @@ from commitments.selectors.usage_reads import (
     stored_assignments,
     vms_by_place,
 )
-from commitments.services.rows import summary_of
+from commitments.services.commitment_rows import summary_of
 from commitments.services.side_by_side import refused_of
 from commitments.services.usage_rows import (
     AssignmentChanges,

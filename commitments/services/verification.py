@@ -29,7 +29,7 @@ from commitments.selectors.slot_suspects import (
 )
 from commitments.services.nudges import nudge_broken, nudge_outdated
 from commitments.services.relocation import move_lost_slots, refusal_of_hosts
-from commitments.services.slot_chunk import ChunkContext, settle_chunk
+from commitments.services.slot_settling import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from core.chunks import in_chunks
 from core.jobs import Run

@@ -15,13 +15,13 @@ from commitments.models import Commitment
 from commitments.selectors.timeline import added_hosts, displaced_by, known_timeline
 from commitments.services.admission import StoredSlots, read_slots
 from commitments.services.advice import advice_snapshot, unit_amounts
+from commitments.services.commitment_rows import WantedCommitment, make_target
 from commitments.services.resolve import (
     StructuralProblem,
     check_retired_groups,
     field_of,
     resolve_changes,
 )
-from commitments.services.rows import WantedCommitment, make_target
 from hosts.models import Host
 from journal.errors import InvalidInput
 

@@ -11,7 +11,7 @@ from commitments.domain.limes_intake import Converted
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment, CommitmentEvent
-from commitments.services.limes import Intake, IntakeResult, SeenRows, take_in_commitments
+from commitments.services.intake import Intake, IntakeResult, SeenRows, take_in_commitments
 from journal.actors import Actor
 from journal.models import Outbox
 from scheduling.resources import GIB

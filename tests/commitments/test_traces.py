@@ -12,7 +12,7 @@ from structlog.contextvars import bound_contextvars
 from capacity.models import Reservation
 from commitments.domain.limes_intake import Converted
 from commitments.models import Commitment, CommitmentEvent
-from commitments.services.limes import Intake, take_in_commitments
+from commitments.services.intake import Intake, take_in_commitments
 from commitments.tasks import dispatch_due
 from journal.actors import Actor
 from journal.tracing import (

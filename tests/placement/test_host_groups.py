@@ -9,7 +9,7 @@ from django.db import transaction
 
 from hosts.region.registry import Phase, registry
 from journal.models import Outbox
-from placement.region import STEP
+from placement.region_providers import STEP
 from placement.services import nudges
 from placement.services.links import HOST_GROUPS
 from placement.tasks import reconcile_hosts

@@ -13,7 +13,7 @@ from capacity.models import FlavorGroupSnapshot
 from commitments.conf import SyncSettings
 from commitments.metrics.sync import SKIP_REASONS
 from commitments.models import Commitment, SyncOutcome, SyncRun
-from commitments.services.limes import take_in_commitments
+from commitments.services.intake import take_in_commitments
 from journal.leases import held_lease
 from journal.metrics import metrics_page
 from tests.peers.fake_cloud import FakeCloud, limes_commitment

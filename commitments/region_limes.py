@@ -26,15 +26,15 @@ from commitments.domain.state import CommitmentState, LimesCommitment
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from commitments.selectors.live import live_commitments
+from commitments.services.commitment_rows import spec_record
 from commitments.services.import_runs import recorded_import
-from commitments.services.limes import (
+from commitments.services.intake import (
     Intake,
     ram_units_of_known_groups,
     referenced_groups,
     take_in_commitments,
 )
 from commitments.services.repair import count_due_commitments, repair_due_commitments
-from commitments.services.rows import spec_record
 from commitments.services.verification import verify_slots, zones_with_slots
 from commitments.services.vm_list import accept_vm_lists
 from hosts.models import Domain, Project

@@ -19,7 +19,12 @@ from commitments.domain.limes_intake import Converted, is_terminal, same_second
 from commitments.domain.service_info import resource_flags
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
-from commitments.services.rows import SPEC_FIELDS, next_generation, spec_record, summary_of
+from commitments.services.commitment_rows import (
+    SPEC_FIELDS,
+    next_generation,
+    spec_record,
+    summary_of,
+)
 from core.chunks import in_chunks
 from hosts.region.staging import as_json, copy_rows
 from journal.actors import Actor
