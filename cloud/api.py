@@ -153,6 +153,14 @@ class Api:
                 raise CallError(f"{server['name']} is {server['status']}, not {status}: {fault}")
             time.sleep(_POLL_SECONDS)
 
+    def evacuate(self, server: Json) -> Json:
+        """Rebuild a server of a host that is down elsewhere, start it and return it."""
+        self.act(server["id"], "evacuate", {})
+        # Since 2.95 it stays stopped.
+        self.wait(server["id"], "SHUTOFF", left=host_of(server))
+        self.act(server["id"], "os-start")
+        return self.wait(server["id"], "ACTIVE")
+
     def wait_gone(self, server_id: str) -> None:
         """Wait until a server is deleted.
 

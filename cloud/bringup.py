@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
@@ -222,6 +223,23 @@ def start_computes(layout: Layout, processes: Processes, hosts: list[str]) -> No
     nova_manage(layout, processes, "cell_v2", "discover_hosts")
     processes.wait("hypervisors", lambda: wanted <= set(api.hypervisors()))
     processes.wait("providers", lambda: wanted <= set(api.providers()))
+
+
+@contextmanager
+def stopped_compute(layout: Layout, processes: Processes, api: Api, host: str) -> Generator[None]:
+    """Have a nova-compute stopped and forced down, then started and rid of what left it."""
+    processes.stop_compute(host)
+    service = next(one for one in api.compute_services() if one["host"] == host)
+    path = f"/os-services/{service['id']}"
+    api.nova("PUT", path, {"forced_down": True})
+    yield
+    start_computes(layout, processes, [host])
+    api.nova("PUT", path, {"forced_down": False})  # refused until it has cleaned up
+    gone = f"/resource_providers/{api.providers()[host]}/allocations"
+    processes.wait(
+        f"{host} to give evacuated room back",
+        lambda: not api.placement("GET", gone)["allocations"],
+    )
 
 
 def ask_outside(layout: Layout, processes: Processes) -> None:

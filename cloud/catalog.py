@@ -17,6 +17,13 @@ from cloud.layout import (
 )
 
 SCHEDULER_ROLE = "cloud_resource_scheduler"
+LIQUID_ROLE = "cloud_resource_admin"
+POLICY = {
+    "headroom": {
+        "flavor_groups": {"*": {"ram": {"handles_commitments": True, "has_capacity": True}}}
+    }
+}
+"""A region file with what the operator decides: memory of all flavor groups is committed in GiB."""
 IMAGE = "tiny"
 
 
@@ -25,7 +32,8 @@ def make_catalog(layout: Layout) -> None:
     identity = connect(layout).identity
     roles = {role.name: role for role in identity.roles()}
     roles["service"] = roles.get("service") or identity.create_role(name="service")
-    roles[SCHEDULER_ROLE] = identity.create_role(name=SCHEDULER_ROLE)
+    for name in (SCHEDULER_ROLE, LIQUID_ROLE):
+        roles[name] = identity.create_role(name=name)
     service_project = identity.create_project(name="service", domain_id="default")
     for name in SERVICE_USERS:
         user = identity.create_user(name=name, password=PASSWORD, domain_id="default")
@@ -37,7 +45,7 @@ def make_catalog(layout: Layout) -> None:
         domain = identity.create_domain(name=domain_name)
         for name in names:
             project = identity.create_project(name=name, domain_id=domain.id)
-            for role in ("admin", "member"):
+            for role in ("admin", "member", LIQUID_ROLE):
                 identity.assign_project_role_to_user(project, admin, roles[role])
     endpoints = (
         ("placement", "headroom", f"{layout.url('headroom')}/placement"),

@@ -6,11 +6,13 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cloud.api import Api, CallError, host_of, in_parallel
-from cloud.bringup import ask_outside, start_computes
+from cloud.bringup import ask_outside, stopped_compute
 from cloud.catalog import IMAGE
+from cloud.claims import ASKED_STEPS, COMMITTED_STEPS, Claims
 from cloud.layout import FLAVORS, PROJECTS, ZONES, FlavorPlan, Layout
 from cloud.processes import Processes
 from cloud.region import dump_and_import
@@ -49,6 +51,7 @@ class Exercise:
     image: str = ""
     flavors: dict[str, str] = field(default_factory=dict)
     servers: dict[str, Json] = field(default_factory=dict)
+    claims: Claims | None = None
 
     def small(self, place: int) -> Json:
         """Return one of the servers that fit on several hosts of their zone.
@@ -261,26 +264,11 @@ def _shelving(exercise: Exercise) -> str:
 def _evacuation(exercise: Exercise) -> str:
     host = host_of(exercise.small(6))
     victims = [server for server in exercise.servers.values() if host_of(server) == host]
-    exercise.processes.stop_compute(host)
-    service = next(s for s in exercise.api.compute_services() if s["host"] == host)
-    path = f"/os-services/{service['id']}"
-    exercise.api.nova("PUT", path, {"forced_down": True})
-    moved = 0
-    for server in victims:
-        exercise.api.act(server["id"], "evacuate", {})
-        exercise.api.wait(server["id"], "SHUTOFF", left=host)  # since 2.95 it stays stopped
-        exercise.api.act(server["id"], "os-start")
-        exercise.note(exercise.api.wait(server["id"], "ACTIVE"))
-        moved += 1
-    start_computes(exercise.layout, exercise.processes, [host])
-    exercise.api.nova("PUT", path, {"forced_down": False})  # refused until it has cleaned up
-    provider = exercise.api.providers()[host]
-    gone = f"/resource_providers/{provider}/allocations"
-    exercise.processes.wait(
-        f"{host} to give evacuated room back",
-        lambda: not exercise.api.placement("GET", gone)["allocations"],
-    )
-    return f"{moved} servers left {host}, stopped and started again; {_check_allocations(exercise)}"
+    with stopped_compute(exercise.layout, exercise.processes, exercise.api, host):
+        for server in victims:
+            exercise.note(exercise.api.evacuate(server))
+    text = f"{len(victims)} servers left {host}, stopped and started again"
+    return f"{text}; {_check_allocations(exercise)}"
 
 
 def _region(exercise: Exercise) -> str:
@@ -326,6 +314,29 @@ def _logs(exercise: Exercise) -> str:
     return "no error and no traceback"
 
 
+def _claiming(work: Callable[[Claims], str], exercise: Exercise) -> str:
+    if exercise.claims is None:
+        (owner, *_), (stranger, *_) = (
+            [(project, domain) for project in projects] for domain, projects in PROJECTS.items()
+        )
+        exercise.claims = Claims(
+            layout=exercise.layout,
+            processes=exercise.processes,
+            database_url=exercise.environ["DATABASE_URL"],
+            flavors=exercise.flavors,
+            image=exercise.image,
+            owner=Api(exercise.layout, *owner),
+            stranger=Api(exercise.layout, *stranger),
+        )
+    return work(exercise.claims)
+
+
+def _claiming_steps(
+    steps: Mapping[str, Callable[[Claims], str]],
+) -> Mapping[str, Callable[[Exercise], str]]:
+    return {title: partial(_claiming, work) for title, work in steps.items()}
+
+
 STEPS: Mapping[str, Callable[[Exercise], str]] = {
     "hosts register": _providers,
     "boot": _boots,
@@ -339,8 +350,11 @@ STEPS: Mapping[str, Callable[[Exercise], str]] = {
     "shelve and unshelve": _shelving,
     "evacuation of a stopped compute": _evacuation,
     "region dump and import": _region,
+    "deletion": _deletion,
+    **_claiming_steps(COMMITTED_STEPS),
     "external scheduler asked first": _external,
     "live migration, scheduler asked": _live_migration,
-    "deletion": _deletion,
+    "deletion of the rest": _deletion,
+    **_claiming_steps(ASKED_STEPS),
     "Headroom's logs": _logs,
 }

@@ -263,7 +263,7 @@ def headroom_variables(layout: Layout) -> dict[str, str]:
 
     All computes come at once with tokens that are new to it, and Keystone shares the processors
     with some thirty processes: Headroom waits longer for it, and with more requests, than it would
-    elsewhere.
+    elsewhere. A token that is looked up anew amid a burst of boots would cost those that wait.
     """
     return {
         "HEADROOM_AUTH": "keystone",
@@ -274,6 +274,7 @@ def headroom_variables(layout: Layout) -> dict[str, str]:
         "HEADROOM_KEYSTONE__REGION_NAME": REGION,
         "HEADROOM_KEYSTONE__TIMEOUT_SECONDS": "60",
         "HEADROOM_KEYSTONE__MOST_WAITING": "15",
+        "HEADROOM_KEYSTONE__TOKEN_CACHE_SECONDS": "3600",
         "GRANIAN_BLOCKING_THREADS": "16",
         "HEADROOM_ALLOCATION_SOURCE": "placement",
         "HEADROOM_PLACEMENT__HOST_CAPACITY": "true",

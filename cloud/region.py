@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from cloud.api import CallError
+from cloud.catalog import POLICY
 from cloud.layout import Layout, openstack_variables
 
 
@@ -20,7 +21,9 @@ def dump_and_import(layout: Layout, environ: Mapping[str, str]) -> str:
     region = layout.state / "region.json"
     _manage(layout, environ, "dump_region", "--output", str(region))
     content = json.loads(region.read_bytes())
-    said = json.loads(_manage(layout, environ, "import_region", str(region), "--json"))
+    policy = layout.state / "policy.json"
+    policy.write_text(json.dumps(POLICY), encoding="utf-8")
+    said = json.loads(_manage(layout, environ, "import_region", str(region), str(policy), "--json"))
     counts = {
         name: len(content[section][name])
         for section, name in (
