@@ -94,6 +94,31 @@ def intent_from_hints(hints: Mapping[str, object] | None) -> Intent | None:
     return None if text is None else _INTENT_OF_HINT.get(text, Intent.CREATE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedVm:
+    """A VM that is on a host, as far as its intent may be inferred from it."""
+
+    flavor_name: str
+    host_name: str
+    is_host_down: bool
+
+
+def inferred_intent(vm: PlacedVm | None, flavor_name: str) -> tuple[Intent, str]:
+    """Return what a request that does not say it is for, and why, as the end of a sentence.
+
+    Args:
+        vm: The VM where it is known to be; None for one that is on no host.
+        flavor_name: The flavor that is asked for.
+    """
+    if vm is None:
+        return Intent.CREATE, "no host carries the VM"
+    if vm.is_host_down:
+        return Intent.EVACUATE, f"its host {vm.host_name} is down"
+    if vm.flavor_name != flavor_name:
+        return Intent.RESIZE, f"it is of flavor {vm.flavor_name} on {vm.host_name}"
+    return Intent.LIVE_MIGRATION, f"it is on {vm.host_name}, which is not down"
+
+
 def image_hypervisor_type(properties: Mapping[str, object] | None) -> str | None:
     """Return ``vmware``, ``baremetal`` or ``kvm``, None if the image does not say.
 

@@ -102,6 +102,7 @@ class PlacementRequest:
             only what slots block beyond their VMs, so callers ignore the committed kind as well.
         lock_reservations: Never release committed slots to the requester.
         intent: What the placement is for; None if it is not known.
+        intent_reason: Why, where it was inferred; empty where it was told.
         num_instances: Equal VMs that must all fit on the host.
         flavor_name: Flavor, for explanations.
         flavor_group: Group of the flavor as far as the caller knows it.
@@ -136,6 +137,7 @@ class PlacementRequest:
     assume_empty_hosts: bool = False
     lock_reservations: bool = False
     intent: Intent | None = Intent.CREATE
+    intent_reason: str = ""
     num_instances: int = 1
     flavor_name: str = ""
     flavor_group: str = ""

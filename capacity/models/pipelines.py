@@ -132,6 +132,12 @@ class SchedulingDecision(models.Model):
     pipeline_name = models.CharField(max_length=255)
     pipeline_version = models.PositiveIntegerField(default=0)
     intent = models.CharField(max_length=64, blank=True)
+    intent_reason = models.CharField(
+        max_length=600,
+        blank=True,
+        db_default="",
+        help_text="how it was inferred; empty where the caller told it",
+    )
     zone = models.CharField(max_length=255, blank=True)
     flavor_name = models.CharField(max_length=255, blank=True)
     flavor_group_name = models.CharField(max_length=255, blank=True)

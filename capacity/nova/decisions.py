@@ -202,6 +202,7 @@ def _row(record: DecisionRecord) -> dict[str, Any]:
         "pipeline_name": record.pipeline_name,
         "pipeline_version": record.pipeline_version,
         "intent": request.intent.value if request.intent is not None else UNKNOWN_INTENT,
+        "intent_reason": request.intent_reason[:600],
         "zone": request.zone[:255],
         "flavor_name": request.flavor_name[:255],
         "flavor_group_name": (record.flavor_group_name or request.commitment_group)[:255],

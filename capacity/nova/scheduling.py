@@ -34,11 +34,12 @@ from capacity.nova.slot_tracking import (
 )
 from capacity.nova.step_metrics import observe_steps
 from core.process_cache import Fingerprint, read_fingerprints
+from hosts.models import HostState, Instance
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.evaluation import PipelineRunError, check_gatherable
-from scheduling.intents import Intent
+from scheduling.intents import Intent, PlacedVm, inferred_intent
 from scheduling.record import DecisionRecord, record_run
 from scheduling.request import (
     CallOptions,
@@ -277,6 +278,7 @@ def prepared_request(
             check_gatherable(request)
         except PipelineRunError as error:
             raise InvalidInput(f"candidates cannot be gathered: {error}") from None
+    request = with_intent(request)
     group = resolved_group(request, groups)
     known = request if group == request.flavor_group else replace(request, flavor_group=group or "")
     return PreparedRequest(
@@ -284,6 +286,20 @@ def prepared_request(
         pipeline=pipeline,
         is_group_known=group is not None,
     )
+
+
+def with_intent(request: PlacementRequest) -> PlacementRequest:
+    """Return a request that does not say what it is for with what its VM lets infer."""
+    if request.intent is not None:
+        return request
+    placed = Instance.objects.filter(openstack_id=request.request_key, host__isnull=False)
+    row = placed.values_list("flavor_name", "host__name", "host__state").first()
+    vm = None
+    if row is not None:
+        flavor, host, state = row
+        vm = PlacedVm(flavor_name=flavor, host_name=host, is_host_down=state == HostState.DOWN)
+    intent, reason = inferred_intent(vm, request.flavor_name)
+    return replace(request, intent=intent, intent_reason=reason)
 
 
 def _choose(run: _Run) -> DecisionRecord:

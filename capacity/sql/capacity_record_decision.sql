@@ -13,16 +13,16 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO capacity_schedulingdecision (vm_uuid, project_id, request_id, pipeline_name,
-           pipeline_version, intent, zone, flavor_name, flavor_group_name, memory_bytes, vcpus,
+           pipeline_version, intent, intent_reason, zone, flavor_name, flavor_group_name,
+           memory_bytes, vcpus, is_successful, outcome_class, message, hosts_in, hosts_out,
+           target_host_name, top_hosts, removals, duration_microseconds, masks, listing_id)
+    SELECT vm_uuid, project_id, request_id, pipeline_name, pipeline_version, intent,
+           coalesce(intent_reason, ''), zone, flavor_name, flavor_group_name, memory_bytes, vcpus,
            is_successful, outcome_class, message, hosts_in, hosts_out, target_host_name, top_hosts,
-           removals, duration_microseconds, masks, listing_id)
-    SELECT vm_uuid, project_id, request_id, pipeline_name, pipeline_version, intent, zone,
-           flavor_name, flavor_group_name, memory_bytes, vcpus, is_successful, outcome_class,
-           message, hosts_in, hosts_out, target_host_name, top_hosts, removals,
-           duration_microseconds, p_masks, v_listing_id
+           removals, duration_microseconds, p_masks, v_listing_id
       FROM json_to_record(p_decision) AS kept(
              vm_uuid text, project_id text, request_id text, pipeline_name text,
-             pipeline_version integer, intent text, zone text, flavor_name text,
+             pipeline_version integer, intent text, intent_reason text, zone text, flavor_name text,
              flavor_group_name text, memory_bytes bigint, vcpus bigint, is_successful boolean,
              outcome_class text, message text, hosts_in integer, hosts_out integer,
              target_host_name text, top_hosts jsonb, removals jsonb, duration_microseconds integer);

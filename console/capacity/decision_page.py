@@ -133,6 +133,12 @@ def _sentence(row: SchedulingDecision, funnel: Sequence[PageData]) -> str:
     return "There was no host to choose from."
 
 
+def _intent_text(row: SchedulingDecision) -> str:
+    if not row.intent_reason:
+        return row.intent or NOTHING
+    return f"{row.intent}, not told, but {row.intent_reason}"
+
+
 def _facts(row: SchedulingDecision) -> tuple[PageData, ...]:
     size = f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}"
     version = f" v{row.pipeline_version}" if row.pipeline_version else ""
@@ -141,7 +147,7 @@ def _facts(row: SchedulingDecision) -> tuple[PageData, ...]:
         _linked("Project", "project", row.project_id),
         PageData(label="Asked", text=f"{row.flavor_name} ({size})" if row.flavor_name else size),
         _linked("Flavor group", "flavor_group", row.flavor_group_name),
-        PageData(label="Intent", text=row.intent or NOTHING),
+        PageData(label="Intent", text=_intent_text(row)),
         PageData(label="Zone", text=row.zone or "any"),
         PageData(label="Pipeline", text=f"{row.pipeline_name}{version}"),
         PageData(label="When", text=time_tag(row.created_at)),

@@ -4,10 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 
-from capacity.models import ReservationKind, SchedulingDecision
+from capacity.models import Reservation, ReservationKind, SchedulingDecision
 from journal.models import AuditEntry
 from tests.api.scheduler_client import (
+    DATA,
     READ_ONLY,
     NovaClient,
     in_flight,
@@ -205,6 +208,43 @@ def test_the_host_of_a_vms_failover_slot_stays_first_in_an_evacuation(nova: Nova
     assert hosts[0] == "h4"
     assert sorted(hosts) == list(offered)
     assert nova.hosts(offered=offered, options=READ_ONLY)[-1] == "h4"
+
+
+# -- what nobody tells
+
+
+@recorded_in_rows
+@pytest.mark.parametrize(
+    ("flavor", "state", "told"),
+    [
+        pytest.param(None, "up", ("create", "no host carries the VM"), id="not known"),
+        pytest.param("", "up", ("resize", "it is of flavor other on h9"), id="other flavor"),
+        pytest.param(
+            "same", "up", ("live_migration", "it is on h9, which is not down"), id="same flavor"
+        ),
+        pytest.param("same", "down", ("evacuate", "its host h9 is down"), id="host down"),
+    ],
+)
+def test_the_intent_is_inferred_where_nobody_tells_it(
+    nova: NovaClient, admin_client: Client, flavor: str | None, state: str, told: tuple[str, str]
+) -> None:
+    make_hosts(3)
+    asked = nova.template["spec"][DATA]["flavor"][DATA]["name"]
+    if flavor is not None:
+        home = make_host("h9", state=state)
+        make_vm(host=home, openstack_id=VM_UUID, flavor_name=asked if flavor else "other")
+    assert nova.hosts()
+    decision = SchedulingDecision.objects.get()
+    assert (decision.intent, decision.intent_reason) == told
+    assert set(Reservation.objects.values_list("intent", flat=True)) == {told[0]}
+    url = reverse("admin:capacity_schedulingdecision_change", args=[decision.pk])
+    page = admin_client.get(url).content.decode()
+    assert f"{told[0]}, not told, but {told[1]}" in page
+
+    SchedulingDecision.objects.all().delete()
+    assert nova.hosts(hints={"_nova_check_type": ["rebuild"]})
+    decision = SchedulingDecision.objects.get()
+    assert (decision.intent, decision.intent_reason) == ("rebuild", "")
 
 
 def test_other_intents_are_not_shuffled(nova: NovaClient) -> None:

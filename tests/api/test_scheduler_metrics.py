@@ -133,7 +133,7 @@ def test_an_event_keeps_its_own_labels_but_none_named_as_those_of_the_metric(
         "detail": "hypervisor_type=odd,key=k",
     } in series
     undetermined = "image_properties_hv_type_undetermined"
-    assert (undetermined, "intent=unknown") in {(one["event"], one["detail"]) for one in series}
+    assert (undetermined, "intent=create") in {(one["event"], one["detail"]) for one in series}
 
 
 @pytest.mark.usefixtures("_asked")

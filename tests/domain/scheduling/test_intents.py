@@ -7,8 +7,10 @@ import pytest
 from scheduling.intents import (
     CallOptions,
     Intent,
+    PlacedVm,
     hint_text,
     image_hypervisor_type,
+    inferred_intent,
     intent_from_hints,
 )
 from scheduling.request import PlacementRequest
@@ -44,6 +46,37 @@ def test_intent_comes_from_the_hint(hint: object, intent: Intent | None) -> None
 @pytest.mark.parametrize("hints", [None, {}])
 def test_without_hint_there_is_no_intent(hints: dict[str, object] | None) -> None:
     assert intent_from_hints(hints) is None
+
+
+def placed(flavor: str, *, down: bool) -> PlacedVm:
+    return PlacedVm(flavor_name=flavor, host_name="h1", is_host_down=down)
+
+
+@pytest.mark.parametrize(
+    ("vm", "intent", "reason"),
+    [
+        pytest.param(None, Intent.CREATE, "no host carries the VM", id="on no host"),
+        pytest.param(
+            placed("m1", down=True), Intent.EVACUATE, "its host h1 is down", id="host down"
+        ),
+        pytest.param(
+            placed("m2", down=True), Intent.EVACUATE, "its host h1 is down", id="down, other flavor"
+        ),
+        pytest.param(
+            placed("m2", down=False), Intent.RESIZE, "it is of flavor m2 on h1", id="other flavor"
+        ),
+        pytest.param(
+            placed("m1", down=False),
+            Intent.LIVE_MIGRATION,
+            "it is on h1, which is not down",
+            id="same flavor",
+        ),
+    ],
+)
+def test_an_intent_that_nobody_tells_is_inferred(
+    vm: PlacedVm | None, intent: Intent, reason: str
+) -> None:
+    assert inferred_intent(vm, "m1") == (intent, reason)
 
 
 def test_hint_is_a_text_or_the_first_text_of_a_list() -> None:
