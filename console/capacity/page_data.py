@@ -18,8 +18,18 @@ from capacity.models import (
 )
 from console.base import PageData, badge, find_link, find_url, list_url, row_url, time_tag
 from console.charts import LEGEND, Segment, stacked_bar
-from core.text import NOTHING, count_text, memory_short, memory_text, percent_text, plural
+from core.text import (
+    NOTHING,
+    count_text,
+    memory_short,
+    memory_text,
+    moment_text,
+    percent_text,
+    plural,
+    relative_text,
+)
 from hosts.models import Host, Instance
+from journal.clock import database_now
 from placement.selectors.allocated import unlisted_claims
 
 ROWS_SHOWN = 100
@@ -202,13 +212,15 @@ def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[Pa
         Instance.objects.filter(openstack_id__in=uuids).values_list("openstack_id", "name")
     )
     lines: dict[int, tuple[PageData, ...]] = {}
+    now = database_now()
     for row in allocations:
         state = row.get_state_display()
         line = PageData(
             name=names.get(row.vm_uuid) or row.vm_uuid,
             url=find_url("vm", row.vm_uuid),
             state=state if row.vm_uuid in names else f"{state}, not listed yet,",
-            since=time_tag(row.confirmed_at or row.since),
+            since=relative_text(row.confirmed_at or row.since, now),
+            moment=moment_text(row.confirmed_at or row.since),
             size=f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}",
         )
         lines[row.reservation_id] = (*lines.get(row.reservation_id, ()), line)
