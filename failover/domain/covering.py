@@ -52,8 +52,7 @@ def plan_cover(
 
     Source: spec failover, 9.3.
     """
-    left = np.ones(len(snapshot.members), dtype=np.bool_)
-    left[[one.member for one in cleaning.removals]] = False
+    left = left_after(snapshot, cleaning)
     missing = missing_counts(snapshot, left)
     order = largest_first(snapshot, np.flatnonzero(missing > 0))
     offset = start_offset(
@@ -103,6 +102,13 @@ def plan_zone(
         return ZonePlan(cleaning=cleaning, cover=CoverPlan())
     cover = plan_cover(snapshot, cleaning, chooser, options, barred=barred)
     return ZonePlan(cleaning=cleaning, cover=cover)
+
+
+def left_after(snapshot: ZoneSnapshot, cleaning: CleaningPlan) -> BoolColumn:
+    """Return bool[A], memberships that a plan leaves."""
+    left = np.ones(len(snapshot.members), dtype=np.bool_)
+    left[[one.member for one in cleaning.removals]] = False
+    return left
 
 
 def missing_counts(snapshot: ZoneSnapshot, left: BoolColumn) -> Int64Column:
@@ -155,7 +161,8 @@ class _Covering:
         self._capacity = np.maximum(hosts.effective_memory_bytes, 1)
         self._free_memory = hosts.free_memory_bytes()
         self._is_sound = (self._free_memory >= 0) & (hosts.free_vcpus() >= 0)
-        self._slots_held = np.bincount(slots.host[slots.host >= 0], minlength=len(hosts))
+        held = np.bincount(slots.host[slots.host >= 0], minlength=len(hosts))
+        self._slots_held = held if snapshot.slots_held is None else snapshot.slots_held.copy()
         self._new_on_host = np.zeros(len(hosts), dtype=np.bool_)
         self._engine = self._built_engine(cleaning, left)
         self._shelf = self._filled_shelf()
@@ -308,7 +315,7 @@ class _Covering:
 
     def _filled_shelf(self) -> SlotShelf:
         snapshot = self._snapshot
-        most_required = int(snapshot.vms.required.max(initial=0))
+        most_required = int(snapshot.vms.required.max(initial=self._options.most_required))
         shelf = SlotShelf(
             self._engine,
             limit=share_limit(self._options.max_users, len(snapshot.hosts), most_required),

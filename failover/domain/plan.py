@@ -44,6 +44,7 @@ class PlanOptions:
     Attributes:
         reuse_order: How a reservation to join is chosen.
         max_users: Most VMs that share a reservation, whatever the size of the zone.
+        most_required: Reservations that some VM needs although it is not among those planned.
         limit: VMs handled; 0 and less is all.
         run_number: Number of the run, from 1.
         rotation_interval: Every so many limited runs start at a random VM.
@@ -61,6 +62,7 @@ class PlanOptions:
 
     reuse_order: ReuseOrder = ReuseOrder.FEWEST_USERS
     max_users: int = 20
+    most_required: int = 0
     limit: int = 0
     run_number: int = 1
     rotation_interval: int = 0

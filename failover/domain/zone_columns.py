@@ -168,6 +168,7 @@ class ZoneSnapshot:
         vms: VMs that need or have reservations.
         slots: Failover reservations.
         members: Who is in them.
+        slots_held: int64[H], how many reservations hosts hold, if not all of them are here.
         notes: Facts about the reading, for people: skipped VMs by reason.
     """
 
@@ -176,6 +177,7 @@ class ZoneSnapshot:
     vms: VmColumns
     slots: SlotColumns
     members: MemberColumns
+    slots_held: Int64Column | None = None
     notes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property

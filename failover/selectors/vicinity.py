@@ -1,30 +1,33 @@
 """What lies around one VM, read without its zone (spec failover, 17.8).
 
-Rooms of hosts are those of the process's host table; rows are read of the VM, its reservations and
-their users only. What the other reservations mean for it is asked for as it is needed.
+Rooms of hosts, and which reservations the VM may be able to join, are those of the process's host
+table; rows are read of the VM, its reservations, those reservations, and their users only. The zone
+planner works on that as it does on a zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import orjson
+from django.conf import settings
 
 from capacity.host_table import current_host_table
-from core.sql import load_sql
 from failover.conf import FailoverConfig
-from failover.domain.one_vm import Offer
-from failover.domain.shelf import Size
+from failover.domain.plan import BoolColumn, PlanOptions, ReuseOrder
+from failover.domain.shelf import share_limit
 from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
 from failover.selectors.due_times import latest_cooldown
 from failover.selectors.scheduler import ClassRows, class_rows
 from failover.selectors.zone import READY_WORDS, ZoneReading, ZoneReports, snapshot_of
 from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
 from journal.statements import fetch_rows
+from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
 
 ZONE_OF_VM = """
@@ -35,34 +38,7 @@ AROUND_VM = """
 SELECT failover_around_vm(%(uuid)s, %(trusts)s, %(now)s, %(latest)s, %(up)s, %(enabled)s,
                           %(harmless)s::text[])
 """
-CLOSED = load_sql("failover", "closed_reservations")
-TOUCHING = """
-SELECT id FROM capacity_reservation WHERE kind = 'failover' AND target_host_id = ANY(%(hosts)s)
- UNION
-SELECT reservation_id FROM capacity_reservationallocation WHERE vm_host_id = ANY(%(hosts)s)
-"""
-SIZES = """
-SELECT DISTINCT memory_bytes, vcpus FROM capacity_reservation
- WHERE kind = 'failover' AND zone = %(zone)s AND memory_bytes >= %(memory_bytes)s
-   AND vcpus >= %(vcpus)s
- ORDER BY memory_bytes, vcpus
-"""
-OFFERS = """
-SELECT held.id, known.name, held.target_host_id, count(vm.id)
-  FROM capacity_reservation AS held
-  JOIN failover_failoverreservation AS known ON known.reservation_id = held.id
-  LEFT JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
- WHERE held.kind = 'failover' AND held.zone = %(zone)s AND held.is_ready
-   AND known.state = 'active' AND held.memory_bytes = %(memory_bytes)s
-   AND held.vcpus = %(vcpus)s AND held.id <> ALL(%(without)s)
- GROUP BY held.id, known.name, held.target_host_id
-HAVING count(vm.id) < %(below)s
- ORDER BY held.id
-"""
-USER_HOSTS = """
-SELECT vm_host_id FROM capacity_reservationallocation
- WHERE reservation_id = %(key)s AND vm_host_id IS NOT NULL
-"""
+AROUND_SLOTS = "SELECT failover_around_slots(%(keys)s::bigint[], %(wide)s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +46,51 @@ class Vicinity:
     """One VM, with what a plan for it stands on.
 
     Attributes:
-        snapshot: All hosts of its zone, the VM, its reservations and their users.
-        vm: Row of the VM; -1 if it needs no reservations and has none.
-        barred: Rows of hosts that validation refused to it of late.
+        vm_uuid: The VM.
+        reading: Rows of the VM, its reservations and their users.
+        snapshot: All hosts of its zone, and those rows.
+        barred: Bit set of hosts that validation refused to it of late.
         table: Host table that the rooms are from.
         class_rows: What the scheduler needs to know of the VM's class.
         is_halted: Whether the zone's brake is on.
         is_known_short: Whether it is on record that the VM lacks reservations.
     """
 
+    vm_uuid: str
+    reading: ZoneReading
     snapshot: ZoneSnapshot
-    vm: int
-    barred: frozenset[int]
+    barred: int
     table: HostTable
     class_rows: ClassRows
     is_halted: bool
     is_known_short: bool
+
+    @property
+    def vm(self) -> int:
+        """Row of the VM; -1 if it needs no reservations and has none."""
+        return self.snapshot.vm_row.get(self.vm_uuid, -1)
+
+    def with_slots(self, keys: Sequence[int], *, is_wide: bool) -> Vicinity:
+        """Return the same with further reservations and their users; rows that were there stay.
+
+        Args:
+            keys: The reservations.
+            is_wide: Whether to read what these users share with others as well: what the rules
+                forbid is known exactly then.
+        """
+        ((document,),) = fetch_rows(AROUND_SLOTS, {"keys": list(keys), "wide": is_wide})
+        found, known = orjson.loads(document), {row[0] for row in self.reading.slots}
+        reading = replace(
+            self.reading,
+            slots=self.reading.slots + [row for row in found["slots"] if row[0] not in known],
+            members=self.reading.members + [row for row in found["members"] if row[1] not in known],
+        )
+        snapshot = _snapshot(reading, self.snapshot.hosts, self.vm_uuid)
+        return replace(
+            self,
+            reading=reading,
+            snapshot=replace(snapshot, slots_held=self.snapshot.slots_held),
+        )
 
 
 def zone_of_vm(vm_uuid: str) -> tuple[str, datetime] | None:
@@ -126,13 +131,14 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
         groups={vm_uuid: around["group"]} if around["group"] else {},
         reports=_reports(vm_uuid, around["reports"]),
     )
-    snapshot = _with_users_kept(snapshot_of(reading), vm_uuid)
     table = current_host_table()
-    snapshot = _in_whole_zone(snapshot, table)
+    hosts = _zone_hosts(table, reading.zone)
+    row_of = {key: row for row, key in enumerate(hosts.ids.tolist())}
     return Vicinity(
-        snapshot=snapshot,
-        vm=snapshot.vm_row.get(vm_uuid, -1),
-        barred=_rows_of(snapshot.hosts.ids, around["barred"]),
+        vm_uuid=vm_uuid,
+        reading=reading,
+        snapshot=replace(_snapshot(reading, hosts, vm_uuid), slots_held=_slots_held(table, hosts)),
+        barred=sum(1 << row_of[key] for key in around["barred"] if key in row_of),
         table=table,
         class_rows=_class_rows(around),
         is_halted=around["is_halted"],
@@ -166,12 +172,13 @@ def _reports(vm_uuid: str, reports: Iterable[Sequence[Any]]) -> ZoneReports:  # 
     )
 
 
-def _with_users_kept(snapshot: ZoneSnapshot, vm_uuid: str) -> ZoneSnapshot:
-    """Return the snapshot with the other users as VMs that nothing is decided about here.
+def _snapshot(reading: ZoneReading, hosts: HostColumns, vm_uuid: str) -> ZoneSnapshot:
+    """Return the rows with the other users as VMs that nothing is decided about here.
 
     They count as seen on their hosts and not as listed, which the safeguard keeps as they are. The
     only compatibility class is the VM's.
     """
+    snapshot = snapshot_of(reading, hosts)
     vms = snapshot.vms
     is_other = np.array([uuid != vm_uuid for uuid in vms.uuids], dtype=np.bool_)
     own = vms.class_code[~is_other].tolist()
@@ -180,26 +187,18 @@ def _with_users_kept(snapshot: ZoneSnapshot, vm_uuid: str) -> ZoneSnapshot:
         vms=replace(
             vms,
             is_seen=vms.is_seen | is_other,
-            class_code=np.zeros_like(vms.class_code),
+            class_code=is_other.astype(np.int32),
             classes=tuple(vms.classes[code] for code in own),
         ),
     )
 
 
-def _in_whole_zone(snapshot: ZoneSnapshot, table: HostTable) -> ZoneSnapshot:
-    """Return the snapshot with all hosts of its zone instead of those next to the VM."""
-    hosts = _zone_hosts(table, snapshot.zone)
-    at = np.minimum(np.searchsorted(hosts.ids, snapshot.hosts.ids), max(len(hosts) - 1, 0))
-    is_there = hosts.ids[at] == snapshot.hosts.ids if len(hosts) else np.zeros(len(at), np.bool_)
-    place = np.append(np.where(is_there, at, -1), -1).astype(np.int32)
-    vms, slots, members = snapshot.vms, snapshot.slots, snapshot.members
-    return replace(
-        snapshot,
-        hosts=hosts,
-        vms=replace(vms, host=place[vms.host]),
-        slots=replace(slots, host=place[slots.host]),
-        members=replace(members, joined_host=place[members.joined_host]),
-    )
+def _slots_held(table: HostTable, hosts: HostColumns) -> Int64Column | None:
+    """Return how many reservations hosts hold, where the choice of hosts depends on it."""
+    if not settings.HEADROOM.failover.consolidate:
+        return None
+    held = table.reservations.failover_on
+    return np.array([len(held.get(name, ())) for name in hosts.names], dtype=np.int64)
 
 
 def _zone_hosts(table: HostTable, zone: str) -> HostColumns:
@@ -222,74 +221,74 @@ def _zone_hosts(table: HostTable, zone: str) -> HostColumns:
     )
 
 
-def _rows_of(ids: Int64Column, keys: Sequence[int]) -> frozenset[int]:
-    """Return the rows of those keys that are among ascending ids."""
-    if not keys or not len(ids):
-        return frozenset()
-    wanted = np.array(sorted(keys), dtype=np.int64)
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return frozenset(at[ids[at] == wanted].tolist())
+def open_slots(
+    seen: Vicinity, stays: BoolColumn, hosts: BoolColumn, options: PlanOptions, *, is_wide: bool
+) -> Iterator[int]:
+    """Yield the reservations that the VM may be able to join as the table knows them, best first.
 
+    Args:
+        seen: The VM.
+        stays: bool[A], memberships that count.
+        hosts: bool[H], hosts that it may run on.
+        options: The order of choice, and how many may share one.
+        is_wide: Whether what the rules forbid is left to the planner: the table knows users by
+            where the VM list says they run.
+    """
+    snapshot, order = seen.snapshot, options.reuse_order
+    vms, row_of = snapshot.vms, snapshot.host_row
+    least = int(vms.asked_memory_bytes[seen.vm]), int(vms.asked_vcpus[seen.vm])
+    most = max(options.most_required, int(vms.required[seen.vm]))
+    limit = share_limit(options.max_users, len(snapshot.hosts), most)
+    closed = set[int]() if is_wide else _closed(seen, stays)
+    usable = {snapshot.hosts.names[row] for row in np.flatnonzero(hosts).tolist()}
+    free = snapshot.hosts.free_memory_bytes().tolist()
 
-class DatabaseSlotsAround:
-    """Implements ``failover.domain.one_vm.SlotsAround`` on the rows, as they are when asked."""
+    def rank(slot: ReservationRow) -> tuple[int, ...]:
+        users, key = len(slot.vm_uuids), slot.reservation_id
+        if order is ReuseOrder.FEWEST_USERS:
+            return users, -free[row_of[slot.target_host]], key
+        return (-users, key) if order is ReuseOrder.MOST_USERS else (key,)
 
-    def __init__(self, snapshot: ZoneSnapshot) -> None:
-        self._zone = snapshot.zone
-        self._ids = snapshot.hosts.ids
-
-    def closed_to(self, host: int) -> frozenset[int]:
-        """Return the reservations that no VM of a host may join."""
-        return _keys(CLOSED, {"host": int(self._ids[host])})
-
-    def touching(self, hosts: Collection[int]) -> frozenset[int]:
-        """Return the reservations on some hosts, or with a user there."""
-        return _keys(TOUCHING, {"hosts": [int(self._ids[host]) for host in sorted(hosts)]})
-
-    def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
-        """Return the sizes of reservations that are at least as large, the tightest first."""
-        del below  # counting users costs more than asking for a size in vain
-        asked = {"zone": self._zone, "memory_bytes": memory_bytes, "vcpus": vcpus}
-        return [(int(memory), int(cores)) for memory, cores in fetch_rows(SIZES, asked)]
-
-    def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
-        """Return usable reservations of a size with fewer users than ``below``, by key."""
-        rows = fetch_rows(
-            OFFERS,
-            {
-                "zone": self._zone,
-                "memory_bytes": size[0],
-                "vcpus": size[1],
-                "without": sorted(without),
-                "below": below,
-            },
+    slots_of = seen.table.reservations.failover_of_size
+    sizes = sorted(
+        size
+        for size in slots_of
+        if size[0] == snapshot.zone and size[1] >= least[0] and size[2] >= least[1]
+    )
+    groups: Iterable[Iterable[ReservationRow]] = (slots_of[size] for size in sizes)
+    for slots in [chain.from_iterable(groups)] if order is ReuseOrder.MOST_USERS else groups:
+        joinable = (
+            slot
+            for slot in slots
+            if len(slot.vm_uuids) < limit and slot.is_ready and slot.reservation_id not in closed
         )
-        row_of = self._host_rows({row[2] for row in rows})
-        return [
-            Offer(
-                key=key,
-                name=name,
-                host=row_of[host_id],
-                memory_bytes=size[0],
-                vcpus=size[1],
-                users=users,
-            )
-            for key, name, host_id, users in rows
-            if host_id in row_of
-        ]
-
-    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer]:
-        """Return the offers: they are as the rows have them."""
-        return offers
-
-    def user_hosts(self, key: int) -> frozenset[int]:
-        """Return the hosts of the users of a reservation."""
-        return _rows_of(self._ids, [row[0] for row in fetch_rows(USER_HOSTS, {"key": key})])
-
-    def _host_rows(self, keys: Collection[int | None]) -> Mapping[int, int]:
-        rows = _rows_of(self._ids, [key for key in keys if key is not None])
-        return {int(self._ids[row]): row for row in rows}
+        on_hosts = (one for one in joinable if one.target_host in usable)
+        yield from (key for *_, key in sorted(map(rank, on_hosts)))
 
 
-def _keys(statement: str, parameters: Mapping[str, Any]) -> frozenset[int]:  # Any: several types
-    return frozenset(row[0] for row in fetch_rows(statement, parameters))
+def _closed(seen: Vicinity, stays: BoolColumn) -> set[int]:
+    """Return the reservations that the rules forbid to the VM, as the table knows them (17.5).
+
+    They are on a host of its list (7.3) or have a user there, or they have a user whose own list
+    names the VM's host.
+    """
+    snapshot, of_vm = seen.snapshot, seen.table.reservations.failover_of_vm
+    members, own = snapshot.members, int(snapshot.vms.host[seen.vm])
+    slots = np.unique(members.slot[stays & (members.vm == seen.vm)])
+    beside = stays & (members.vm != seen.vm) & np.isin(members.slot, slots)
+    listed = {*snapshot.slots.host[slots].tolist(), *members.joined_host[beside].tolist(), own}
+    here = _near(seen, [own])
+    users = {uuid for slot in here.values() for uuid in slot.vm_uuids}
+    shared = {slot.reservation_id for uuid in users for slot in of_vm.get(uuid, ())}
+    return shared.union(here, _near(seen, listed - {own, -1}))
+
+
+def _near(seen: Vicinity, hosts: Iterable[int]) -> dict[int, ReservationRow]:
+    """Return the reservations on some hosts, or with a user there."""
+    table, found = seen.table, {}
+    index = table.reservations
+    for name in map(seen.snapshot.hosts.names.__getitem__, hosts):
+        near = [index.failover_on.get(name, ())]
+        near += [index.failover_of_vm.get(vm, ()) for vm in table.instances[table.row_of[name]]]
+        found |= {slot.reservation_id: slot for slots in near for slot in slots}
+    return found

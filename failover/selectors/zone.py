@@ -230,21 +230,28 @@ def _read(reading: ZoneReading) -> None:
     reading.reports = read_reports(reading.zone)
 
 
-def snapshot_of(reading: ZoneReading) -> ZoneSnapshot:
-    """Return rows as columns."""
-    host_row = {row[0]: number for number, row in enumerate(reading.hosts)}
+def snapshot_of(reading: ZoneReading, hosts: HostColumns | None = None) -> ZoneSnapshot:
+    """Return rows as columns.
+
+    Args:
+        reading: Rows.
+        hosts: All hosts of the zone; those that were read if left out.
+    """
+    hosts = hosts or _host_columns(reading)
+    host_row = {key: number for number, key in enumerate(hosts.ids.tolist())}
     keys, slot_keys, uuids, vm_hosts, validated = _columns(reading.members, 7)[:5]
-    vms = _vm_columns(reading, host_row, frozenset(uuids))
+    vms = _vm_columns(reading, hosts, host_row, frozenset(uuids))
     slots = _slot_columns(reading, host_row)
+    slot_row = {row[0]: number for number, row in enumerate(reading.slots)}
     vm_row = {uuid: number for number, uuid in enumerate(vms.uuids)}
     return ZoneSnapshot(
         zone=reading.zone,
-        hosts=_host_columns(reading),
+        hosts=hosts,
         vms=vms,
         slots=slots,
         members=MemberColumns(
             ids=_ints(keys),
-            slot=np.searchsorted(slots.ids, _ints(slot_keys)).astype(np.int32),
+            slot=_codes(list(map(slot_row.__getitem__, slot_keys))),
             vm=_codes(list(map(vm_row.__getitem__, uuids))),
             joined_host=_host_rows(vm_hosts, host_row),
             is_validated=_bools(validated),
@@ -300,12 +307,16 @@ def _slot_columns(reading: ZoneReading, host_row: Mapping[int, int]) -> SlotColu
 
 
 def _vm_columns(
-    reading: ZoneReading, host_row: Mapping[int, int], known: frozenset[str]
+    reading: ZoneReading,
+    hosts: HostColumns,
+    host_row: Mapping[int, int],
+    known: frozenset[str],
 ) -> VmColumns:
     """Return the VMs that need reservations or have some.
 
     Args:
         reading: Rows.
+        hosts: Hosts of the zone.
         host_row: Host -> row.
         known: Users of reservations.
     """
@@ -314,11 +325,11 @@ def _vm_columns(
         _columns(rows, 10)
     )
     home = _host_rows(host_keys, host_row)
-    host, is_listed = _located(reading, rows, home)
+    host, is_listed = _located(reading, hosts.names, rows, home)
     required, is_owed = _requirements(
         reading, host_keys, [required_of.get(name, 0) for name in flavors], statuses, since
     )
-    kinds = [row[12] for row in reading.hosts] + [""]  # the last one is that of no host
+    kinds = {row[0]: row[12] for row in reading.hosts}
     groups = reading.groups
     classes, class_codes = _coded(
         zip(
@@ -326,7 +337,7 @@ def _vm_columns(
             specs,
             projects,
             [groups.get(uuid, "") for uuid in uuids] if groups else [""] * len(uuids),
-            [kinds[row] for row in home.tolist()],
+            [kinds.get(key, "") for key in host_keys],
             strict=True,
         )
     )
@@ -385,7 +396,7 @@ def _coded(keys: Iterable[_Key]) -> tuple[Sequence[_Key], _Int32Column]:
 
 
 def _located(
-    reading: ZoneReading, rows: Sequence[_Row], home: _Int32Column
+    reading: ZoneReading, names: Sequence[str], rows: Sequence[_Row], home: _Int32Column
 ) -> tuple[_Int32Column, _BoolColumn]:
     """Return (row of the host, whether the VM counts as listed) of each VM.
 
@@ -394,6 +405,7 @@ def _located(
 
     Args:
         reading: Rows.
+        names: Hosts of the zone.
         rows: VMs.
         home: int32[V], row of the host that the list says.
     """
@@ -402,13 +414,13 @@ def _located(
         return home, _bools([row[2] is not None for row in rows])
     reading.notes["hosts_reporting"] = len(reports.lists)
     reading.notes["vms_reported"] = len(reports.known)
-    name_row = {row[1]: number for number, row in enumerate(reading.hosts)}
+    name_row = {name: number for number, name in enumerate(names)}
     trusts = bool(reading.config.trust_hypervisor_location)
     located = []
     for row, host in zip(rows, home.tolist(), strict=True):
         uuid = row[1]
         active = reports.active_host.get(uuid)
-        name = reading.hosts[host][1] if host >= 0 else ""
+        name = names[host] if host >= 0 else ""
         if host >= 0 and name not in reports.lists:
             located.append((host, True))
         elif trusts and active is not None:

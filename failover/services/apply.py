@@ -24,6 +24,7 @@ from capacity.ledger.rooms import lock_rooms
 from core.chunks import in_chunks
 from core.copying import number_array, text_array
 from failover.choices import EventReason
+from failover.domain.covering import left_after
 from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.services.events import EventWriter, Happening, record_events
@@ -168,8 +169,7 @@ class PlanWriter:
     def _counted(self, plan: ZonePlan) -> list[int]:
         """Return for each VM how many user rows it has in the database after cleaning."""
         members = self._snapshot.members
-        stays = np.ones(len(members), dtype=np.bool_)
-        stays[[one.member for one in plan.cleaning.removals]] = False
+        stays = left_after(self._snapshot, plan.cleaning)
         counts = np.bincount(members.vm[stays], minlength=len(self._snapshot.vms))
         return [int(count) for count in counts.tolist()]
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from itertools import islice
 
 import structlog
 from celery.exceptions import SoftTimeLimitExceeded
@@ -21,19 +21,13 @@ from django.db import transaction
 from failover.choices import EventReason, Uncovered
 from failover.conf import FailoverConfig, current_config
 from failover.domain.cleaning import plan_cleaning
-from failover.domain.one_vm import OneVmPlan, SlotsAround, plan_one_vm
-from failover.domain.plan import CleaningPlan, CoverPlan, PlanOptions, ReuseOrder, ZonePlan
-from failover.domain.zone_columns import VmColumns, ZoneSnapshot
+from failover.domain.covering import left_after, missing_counts, plan_cover
+from failover.domain.plan import CoverPlan, HostChooser, PlanOptions, ReuseOrder, ZonePlan
+from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import DueVM, FailoverDecision, FailoverZone
 from failover.selectors.due_times import waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
-from failover.selectors.table_around import TableSlotsAround
-from failover.selectors.vicinity import (
-    DatabaseSlotsAround,
-    Vicinity,
-    load_vicinity,
-    zone_of_vm,
-)
+from failover.selectors.vicinity import Vicinity, load_vicinity, open_slots, zone_of_vm
 from failover.selectors.zone import failover_requirements
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.events import EventWriter, Happening, record_events
@@ -47,6 +41,7 @@ from journal.tracing import with_global_request_id
 log = structlog.get_logger(__name__)
 
 PLANS_PER_VM = 3
+NEAREST = 32
 MOST_PER_ZONE = 200
 MOST_PER_PASS = 2000
 LOST = "the VM has fewer failover reservations than it needs"
@@ -119,7 +114,6 @@ class _Work:
     events: EventWriter
     removed: int = 0
     is_retry: bool = False
-    is_known_short: bool = True
 
 
 def replan_vm(
@@ -181,106 +175,70 @@ def _replan(work: _Work) -> Replan:
             return _result(work, ReplanOutcome.SKIPPED)
         if seen is None or seen.vm < 0 or not seen.snapshot.vms.is_listed[seen.vm]:
             return _result(work, ReplanOutcome.NOT_NEEDED)
-        work.is_known_short = seen.is_known_short
         try:
-            seen = _cleaned(work, seen)
-            planned = _planned(work, seen)
-            return _written(work, planned)
+            return _written(work, *_planned(work, seen))
         except StepRefusedError:
             work.is_retry = True
             log.info("failover_replan_refused", zone=work.zone, vm_uuid=work.vm_uuid)
     return _result(work, ReplanOutcome.SPOILED)
 
 
-def _cleaned(work: _Work, seen: Vicinity) -> Vicinity:
-    """Let the VM leave what it must not have; return what it is to be covered on."""
-    cleaning = plan_cleaning(seen.snapshot, _options())
-    cleaning = replace(cleaning, resized=(), brake=None)
-    if not cleaning.removals:
-        return seen
-    work.removed = len(cleaning.removals)
-    if work.is_dry_run:
-        return replace(seen, snapshot=_without_own(seen, cleaning))
-    _writer(work, seen.snapshot).write(ZonePlan(cleaning=cleaning, cover=CoverPlan()))
-    again = load_vicinity(work.vm_uuid, work.config, now=work.now)
-    if again is None or again.vm < 0:
-        raise StepRefusedError
-    return again
+def _planned(work: _Work, seen: Vicinity) -> tuple[Vicinity, ZonePlan]:
+    """Plan the VM as a zone is planned, on what it may join; more is read if that is too little."""
+    options = _options(work)
+    cleaning = replace(plan_cleaning(seen.snapshot, options), resized=(), brake=None)
+    stays = left_after(seen.snapshot, cleaning)
+    if not missing_counts(seen.snapshot, stays)[seen.vm]:
+        return seen, ZonePlan(cleaning=cleaning, cover=CoverPlan())
+    is_wide = work.is_retry or bool(work.config.trust_hypervisor_location)
+    chooser = _chooser(work, seen)
+    found = open_slots(seen, stays, chooser.compatible(0), options, is_wide=is_wide)
+    keys: list[int] = []
+    most = NEAREST
+    while True:
+        keys += islice(found, most - len(keys))
+        near = seen.with_slots(keys, is_wide=is_wide) if keys else seen
+        barred = {near.vm: seen.barred}
+        cover = plan_cover(near.snapshot, cleaning, chooser, options, barred=barred)
+        if len(keys) < most or cover.reused == cover.needed:
+            return near, ZonePlan(cleaning=cleaning, cover=cover)
+        chooser, most = _chooser(work, seen), most * 8
 
 
-def _without_own(seen: Vicinity, cleaning: CleaningPlan) -> ZoneSnapshot:
-    members = seen.snapshot.members
-    stays = [row for row in range(len(members)) if row not in {r.member for r in cleaning.removals}]
-    return replace(
-        seen.snapshot,
-        members=replace(
-            members,
-            ids=members.ids[stays],
-            slot=members.slot[stays],
-            vm=members.vm[stays],
-            joined_host=members.joined_host[stays],
-            is_validated=members.is_validated[stays],
-        ),
-    )
+def _chooser(work: _Work, seen: Vicinity) -> HostChooser:
+    if work.chooser is not None:
+        return work.chooser(seen.snapshot)
+    return SchedulerHosts(seen.snapshot, table=seen.table, rows=seen.class_rows)
 
 
-def _planned(work: _Work, seen: Vicinity) -> OneVmPlan:
-    snapshot = seen.snapshot
-    requirements = work.config.flavor_failover_requirements or {}
-    most = max([*requirements.values(), int(snapshot.vms.required[seen.vm])])
-    lean = _lean(snapshot, seen.vm)
-    planned = plan_one_vm(
-        snapshot,
-        seen.vm,
-        _around(work, seen),
-        (
-            SchedulerHosts(lean, table=seen.table, rows=seen.class_rows)
-            if work.chooser is None
-            else work.chooser(lean)
-        ),
-        _options(),
-        most_required=most,
-        barred=seen.barred,
-    )
-    if planned is None:
-        raise StepRefusedError
-    return planned
-
-
-def _around(work: _Work, seen: Vicinity) -> SlotsAround:
-    """Return what is around the VM, from rows where the host table may not know it."""
-    if work.is_retry or work.config.trust_hypervisor_location:
-        return DatabaseSlotsAround(seen.snapshot)
-    return TableSlotsAround(seen.table, seen.snapshot)
-
-
-def _options() -> PlanOptions:
+def _options(work: _Work) -> PlanOptions:
     chosen = settings.HEADROOM.failover
+    requirements = work.config.flavor_failover_requirements or {}
     return PlanOptions(
         reuse_order=ReuseOrder(chosen.reuse_order),
         max_users=chosen.max_users_per_reservation,
+        most_required=max(requirements.values(), default=0),
         consolidate=chosen.consolidate,
         shrinks=False,
         trims=chosen.trim_surplus,
     )
 
 
-def _written(work: _Work, planned: OneVmPlan) -> Replan:
-    plan, snapshot = planned.plan, planned.snapshot
+def _written(work: _Work, seen: Vicinity, plan: ZonePlan) -> Replan:
     shortfall = next(iter(plan.cover.shortfalls), None)
     reason = "" if shortfall is None else shortfall.reason
-    if work.is_dry_run:
-        outcome = ReplanOutcome.SHORT if reason else ReplanOutcome.COVERED
-        joins, created = len(plan.cover.joins), len(plan.cover.created)
-        return _result(work, outcome, joined=joins, created=created, reason=reason)
-    done = Applied()
-    if plan.cover.joins:
-        done = _writer(work, snapshot).write(plan)
-    if done.spoiled:
-        return _result(work, ReplanOutcome.SPOILED, joined=done.joined, created=done.created)
-    _decide(work, planned)
     outcome = ReplanOutcome.SHORT if reason else ReplanOutcome.COVERED
-    return _result(work, outcome, joined=done.joined, created=done.created, reason=reason)
+    work.removed = work.removed or len(plan.cleaning.removals)
+    joined, created = len(plan.cover.joins), len(plan.cover.created)
+    if not work.is_dry_run:
+        done = Applied()
+        if plan.cleaning.removals or plan.cover.joins:
+            done = _writer(work, seen.snapshot).write(plan)
+        joined, created = done.joined, done.created
+        if done.spoiled:
+            return _result(work, ReplanOutcome.SPOILED, joined=joined, created=created)
+        _decide(work, seen, plan)
+    return _result(work, outcome, joined=joined, created=created, reason=reason)
 
 
 def _writer(work: _Work, snapshot: ZoneSnapshot) -> PlanWriter:
@@ -294,17 +252,16 @@ def _writer(work: _Work, snapshot: ZoneSnapshot) -> PlanWriter:
     )
 
 
-def _decide(work: _Work, planned: OneVmPlan) -> None:
+def _decide(work: _Work, seen: Vicinity, plan: ZonePlan) -> None:
     """Keep why the VM lacks reservations, or forget it."""
-    shortfall = next(iter(planned.plan.cover.shortfalls), None)
-    vm = planned.snapshot.vm_row[work.vm_uuid]
-    if shortfall is None and not work.is_known_short:
+    shortfall = next(iter(plan.cover.shortfalls), None)
+    if shortfall is None and not seen.is_known_short:
         return  # only the loop and re-plans write it, and the zone has one of them at a time
     with transaction.atomic(durable=True):
         if shortfall is not None:
             tried = {
                 "zone": work.zone,
-                "required_count": int(planned.snapshot.vms.required[vm]),
+                "required_count": int(seen.snapshot.vms.required[seen.vm]),
                 "current_count": shortfall.current,
                 "reason": Uncovered(shortfall.reason),
                 "facts": dict(shortfall.facts),
@@ -319,7 +276,7 @@ def _decide(work: _Work, planned: OneVmPlan) -> None:
                 _tell(work, EventReason.COVERAGE_LOST, LOST)
             return
         gone, _ = FailoverDecision.objects.filter(vm_uuid=work.vm_uuid).delete()
-        if gone and planned.plan.cover.joins:
+        if gone and plan.cover.joins:
             _tell(work, EventReason.COVERAGE_RESTORED, RESTORED)
 
 
@@ -340,17 +297,6 @@ def _result(
         created=created,
         reason=reason,
     )
-
-
-def _lean(snapshot: ZoneSnapshot, vm: int) -> ZoneSnapshot:
-    """Return the snapshot with one VM alone: all that the scheduler is asked about."""
-    vms = snapshot.vms
-    columns: dict[str, Any] = {  # Any: columns of several dtypes
-        name: getattr(vms, name)[vm : vm + 1]
-        for name in VmColumns.__dataclass_fields__
-        if name not in {"uuids", "labels", "classes"}
-    }
-    return replace(snapshot, vms=replace(vms, uuids=(vms.uuids[vm],), **columns))
 
 
 def note_due(vm_uuids: Iterable[str]) -> None:

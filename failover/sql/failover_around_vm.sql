@@ -68,21 +68,6 @@ BEGIN
                               FROM (SELECT host_id, until FROM failover_failovercooldown
                                      WHERE vm_uuid = p_uuid OFFSET 0) AS one
                              WHERE one.until > p_now AND one.until <= p_latest), '[]'),
-        'slots', coalesce((
-            SELECT jsonb_agg(jsonb_build_array(
-                       held.id, coalesce(known.name, held.uuid::text), held.target_host_id,
-                       held.memory_bytes, held.vcpus, held.is_ready IS TRUE,
-                       coalesce(known.state, 'active')) ORDER BY held.id)
-              FROM capacity_reservation AS held
-              LEFT JOIN LATERAL (SELECT name, state FROM failover_failoverreservation
-                                  WHERE reservation_id = held.id OFFSET 0) AS known ON true
-             WHERE held.id = ANY(slot_ids)), '[]'),
-        'members', coalesce((
-            SELECT jsonb_agg(jsonb_build_array(
-                       vm.id, vm.reservation_id, vm.vm_uuid, vm.vm_host_id,
-                       vm.validated_at IS NOT NULL, vm.memory_bytes, vm.vcpus) ORDER BY vm.id)
-              FROM capacity_reservationallocation AS vm
-             WHERE vm.reservation_id = ANY(slot_ids)), '[]'),
         'reports', coalesce((
             SELECT jsonb_agg(jsonb_build_array(one.name, one.reported_instances) ORDER BY one.name)
               FROM (SELECT name, reported_instances FROM hosts_host
@@ -105,6 +90,6 @@ BEGIN
              CROSS JOIN LATERAL (SELECT * FROM capacity_hostcapacity
                                   WHERE host_id = host.id OFFSET 0) AS room
              WHERE host.id = ANY(near)), '[]')
-    );
+    ) || failover_around_slots(slot_ids, false);
 END
 $$;

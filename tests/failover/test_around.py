@@ -1,19 +1,24 @@
-"""What is around a VM: the host table and the rows say the same (spec failover, 17.5)."""
+"""What is around a VM: the host table, the rows and the zone say the same (spec failover, 17.5)."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from django.utils import timezone
 
-from capacity.host_table import load_host_table, reset_host_table
+from capacity.host_table import reset_host_table
 from failover.conf import current_config
 from failover.domain.engine import EligibilityEngine, set_bits
+from failover.domain.plan import PlanOptions, ReuseOrder
+from failover.domain.shelf import share_limit
+from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import FailoverReservation
-from failover.selectors.table_around import TableSlotsAround
-from failover.selectors.vicinity import DatabaseSlotsAround, load_vicinity
+from failover.selectors.vicinity import Vicinity, load_vicinity, open_slots
 from failover.selectors.zone import failover_requirements, load_zone
 from hosts.models import Instance
 from tests.failover.zones import flavor, hosts, require, run, slots, vm
@@ -36,68 +41,106 @@ def grown_zone(seed: int) -> None:
     slots("empty@host1{}")
 
 
-@pytest.mark.sql("closed_reservations")
-@pytest.mark.sql("failover_around_vm")
-@pytest.mark.parametrize("seed", range(4))
-def test_table_and_rows_and_engine_agree(seed: int) -> None:
-    grown_zone(seed)
-    seen = load_vicinity("vm-0", current_config(failover_requirements()), now=timezone.now())
+def seen_vm(uuid: str = "vm-0") -> Vicinity:
+    seen = load_vicinity(uuid, current_config(failover_requirements()), now=timezone.now())
     assert seen is not None
-    table = TableSlotsAround(load_host_table(), seen.snapshot)
-    rows = DatabaseSlotsAround(seen.snapshot)
-    every = range(len(seen.snapshot.hosts))
-    for host in every:
-        assert table.closed_to(host) == rows.closed_to(host)
-        assert table.touching([host]) == rows.touching([host])
-    assert table.touching(every) == rows.touching(every)
-    for below in (1, 3, 20):
-        sizes = table.sizes(1, 1, below=below)
-        assert set(sizes) <= set(rows.sizes(1, 1, below=below))
-        for size in rows.sizes(1, 1, below=below):
-            found = table.offers(size, without=(), below=below)
-            wanted = rows.offers(size, without=(), below=below)
-            assert [one.key for one in found] == [one.key for one in wanted]
-            assert [one.users for one in found] == [one.users for one in wanted]
-            assert table.confirmed(found) == list(wanted)
-            for one in found:
-                assert table.user_hosts(one.key) == rows.user_hosts(one.key)
-    assert_as_the_engine(rows)
+    return seen
 
 
-def assert_as_the_engine(rows: DatabaseSlotsAround) -> None:
-    """What is closed to a host is what the engine of the zone knows."""
-    zone = load_zone("az-a", current_config(failover_requirements()), now=timezone.now())
+def zone() -> ZoneSnapshot:
+    return load_zone("az-a", current_config(failover_requirements()), now=timezone.now())
+
+
+def opened(seen: Vicinity, options: PlanOptions, *, is_wide: bool = False) -> list[int]:
+    stays = np.ones(len(seen.snapshot.members), dtype=np.bool_)
+    every = np.ones(len(seen.snapshot.hosts), dtype=np.bool_)
+    return list(open_slots(seen, stays, every, options, is_wide=is_wide))
+
+
+def engine_of(zone: ZoneSnapshot) -> EligibilityEngine:
     members = zone.members
-    engine = EligibilityEngine.from_columns(
+    return EligibilityEngine.from_columns(
         len(zone.hosts),
         zone.vms.host.tolist(),
         zone.slots.host.astype(np.int64),
         members.slot.astype(np.int64),
         members.vm.astype(np.int64),
     )
-    for host in range(len(zone.hosts)):
-        newcomer = len(engine.vm_host)
-        engine.vm_host.append(host)
-        engine.vm_slots.append([])
-        open_slots = {
-            int(zone.slots.ids[slot]) for slot in set_bits(engine.eligible_slots(newcomer))
+
+
+@pytest.mark.sql("failover_around_vm", "failover_around_slots")
+@pytest.mark.parametrize("order", list(ReuseOrder))
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_vm_may_join_is_what_the_engine_of_its_zone_allows(
+    seed: int, order: ReuseOrder
+) -> None:
+    grown_zone(seed)
+    whole = zone()
+    engine, slots = engine_of(whole), whole.slots
+    free = whole.hosts.free_memory_bytes()
+    for uuid, most in product(("vm-0", "vm-5"), (3, 20)):
+        vm, options = whole.vm_row[uuid], PlanOptions(reuse_order=order, max_users=most)
+        least = int(whole.vms.asked_memory_bytes[vm])
+        limit = share_limit(most, len(whole.hosts), 2)
+        allowed = [
+            slot
+            for slot in set_bits(engine.eligible_slots(vm))
+            if slots.memory_bytes[slot] >= least and len(engine.slot_users[slot]) < limit
+        ]
+        rank: dict[ReuseOrder, Callable[[int], tuple[int, ...]]] = {
+            ReuseOrder.FEWEST_USERS: lambda slot: (
+                int(slots.memory_bytes[slot]),
+                len(engine.slot_users[slot]),
+                -int(free[slots.host[slot]]),
+                slot,
+            ),
+            ReuseOrder.MOST_USERS: lambda slot: (-len(engine.slot_users[slot]), slot),
+            ReuseOrder.OLDEST: lambda slot: (int(slots.memory_bytes[slot]), slot),
         }
-        every = set(zone.slots.ids.tolist())
-        assert rows.closed_to(host) == every - open_slots
+        wanted = [int(slots.ids[slot]) for slot in sorted(allowed, key=rank[order])]
+        assert opened(seen_vm(uuid), options) == wanted
+        assert set(wanted) <= set(opened(seen_vm(uuid), options, is_wide=True))
 
 
-@pytest.mark.sql("failover_offers")
-def test_offer_that_is_not_usable_any_more_is_not_confirmed() -> None:
+@pytest.mark.parametrize("is_wide", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_engine_of_what_is_around_a_vm_allows_what_that_of_the_zone_does(
+    seed: int, is_wide: bool
+) -> None:
+    grown_zone(seed)
+    whole, seen = zone(), seen_vm()
+    allowed = {
+        int(whole.slots.ids[slot])
+        for slot in set_bits(engine_of(whole).eligible_slots(whole.vm_row["vm-0"]))
+    }
+    keys = opened(seen, PlanOptions(), is_wide=is_wide)
+    near = seen.with_slots(keys, is_wide=is_wide)
+    snapshot = near.snapshot
+    rows = len(seen.snapshot.slots)
+    assert snapshot.slots.ids.tolist()[:rows] == seen.snapshot.slots.ids.tolist()
+    members = len(seen.snapshot.members)
+    assert snapshot.members.ids.tolist()[:members] == seen.snapshot.members.ids.tolist()
+    for slot in set_bits(engine_of_members(snapshot).eligible_slots(near.vm)):
+        key = int(snapshot.slots.ids[slot])
+        assert key in allowed or not snapshot.slots.is_usable[slot]
+    usable = snapshot.slots.ids[snapshot.slots.is_usable].tolist()
+    assert set(usable) == {*keys, *seen.snapshot.slots.ids.tolist()}
+
+
+def engine_of_members(snapshot: ZoneSnapshot) -> EligibilityEngine:
+    """Return the engine with VMs where their reservations say that they are."""
+    host = snapshot.vms.host.copy()
+    host[snapshot.members.vm] = snapshot.members.joined_host
+    return engine_of(replace(snapshot, vms=replace(snapshot.vms, host=host)))
+
+
+def test_reservation_that_is_not_usable_any_more_is_not_joined() -> None:
     grown_zone(1)
-    seen = load_vicinity("vm-0", current_config(failover_requirements()), now=timezone.now())
-    assert seen is not None
-    table = TableSlotsAround(load_host_table(), seen.snapshot)
-    size = table.sizes(1, 1, below=99)[0]
-    found = table.offers(size, without=(), below=99)
-    assert table.confirmed(found) is not None
-    FailoverReservation.objects.filter(reservation_id=found[0].key).update(state="consuming")
-    assert table.confirmed(found) is None
-    assert table.confirmed(found[1:]) is not None
+    seen = seen_vm()
+    key = opened(seen, PlanOptions())[0]
+    FailoverReservation.objects.filter(reservation_id=key).update(state="consuming")
+    snapshot = seen.with_slots([key], is_wide=False).snapshot
+    assert not snapshot.slots.is_usable[snapshot.slots.ids == key].any()
 
 
 def test_vm_without_a_host_has_no_vicinity() -> None:

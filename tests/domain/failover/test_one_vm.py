@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from failover.domain.cleaning import plan_cleaning
-from failover.domain.covering import plan_zone
-from failover.domain.one_vm import Offer, OneVmPlan, plan_one_vm
-from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder, ZonePlan
+from failover.domain.covering import plan_cover, plan_zone
+from failover.domain.plan import CleaningPlan, CoverPlan, PlanOptions, ReuseOrder, ZonePlan
 from failover.domain.shadow import zone_after
-from failover.domain.shelf import Size, share_limit
+from failover.domain.shelf import share_limit
 from failover.domain.slots import FailoverSlot, SlotUser
 from failover.domain.zone_columns import ZoneSnapshot
 from tests.domain.failover.oracle import five_rules_hold, may_join, slots_of, vm_at
@@ -26,122 +26,41 @@ FREE = PlanOptions(brake_floor=10_000)
 SIZES = (4, 8, 16)
 
 
-class PlainAround:
-    """What is around a VM, from plain values: slow and obvious."""
+class Planned(NamedTuple):
+    """What one VM gets, and on what."""
 
-    def __init__(self, snapshot: ZoneSnapshot, slots: Sequence[FailoverSlot], vcpus: int) -> None:
-        self._names = snapshot.hosts.names
-        self._row = {name: row for row, name in enumerate(snapshot.hosts.names)}
-        self._slots = dict(enumerate(slots, start=1))
-        self._vcpus = vcpus
-
-    def _listed(self, uuid: str) -> set[str]:
-        """Return the hosts of L(v), from what its reservations say."""
-        own = [slot for slot in self._slots.values() if slot.host_of(uuid) is not None]
-        return {slot.host for slot in own} | {user.host for slot in own for user in slot.users}
-
-    def closed_to(self, host: int) -> frozenset[int]:
-        name = self._names[host]
-        return frozenset(
-            key
-            for key, slot in self._slots.items()
-            if slot.host == name or any(name in self._listed(user.vm_uuid) for user in slot.users)
-        )
-
-    def touching(self, hosts: Collection[int]) -> frozenset[int]:
-        names = {self._names[host] for host in hosts}
-        return frozenset(
-            key
-            for key, slot in self._slots.items()
-            if names & {slot.host, *(user.host for user in slot.users)}
-        )
-
-    def sizes(self, memory_bytes: int, vcpus: int, *, below: int) -> Sequence[Size]:
-        del vcpus, below
-        found = {int(slot.memory_bytes or 0) for slot in self._slots.values()}
-        return [(size, self._vcpus) for size in sorted(found) if size >= memory_bytes]
-
-    def offers(self, size: Size, *, without: Collection[int], below: int) -> Sequence[Offer]:
-        return [
-            Offer(
-                key=key,
-                name=slot.name,
-                host=self._row[slot.host],
-                memory_bytes=size[0],
-                vcpus=size[1],
-                users=len(slot.users),
-            )
-            for key, slot in self._slots.items()
-            if slot.memory_bytes == size[0] and key not in without and len(slot.users) < below
-        ]
-
-    def confirmed(self, offers: Sequence[Offer]) -> Sequence[Offer]:
-        return offers
-
-    def user_hosts(self, key: int) -> frozenset[int]:
-        return frozenset(self._row[user.host] for user in self._slots[key].users)
-
-
-def own_part(snapshot: ZoneSnapshot, uuid: str) -> ZoneSnapshot:
-    """Return the snapshot with the reservations of one VM alone."""
-    vm, members = snapshot.vm_row[uuid], snapshot.members
-    own = np.unique(members.slot[members.vm == vm])
-    stays = np.isin(members.slot, own)
-    place = np.full(len(snapshot.slots) + 1, -1, dtype=np.int32)
-    place[own] = np.arange(len(own))
-    slots = snapshot.slots
-    return replace(
-        snapshot,
-        slots=replace(
-            slots,
-            ids=slots.ids[own],
-            names=tuple(slots.names[row] for row in own.tolist()),
-            host=slots.host[own],
-            memory_bytes=slots.memory_bytes[own],
-            vcpus=slots.vcpus[own],
-            is_usable=slots.is_usable[own],
-            is_consuming=slots.is_consuming[own],
-        ),
-        members=replace(
-            members,
-            ids=members.ids[stays],
-            slot=place[members.slot[stays]],
-            vm=members.vm[stays],
-            joined_host=members.joined_host[stays],
-            is_validated=members.is_validated[stays],
-        ),
-    )
+    snapshot: ZoneSnapshot
+    cover: CoverPlan
 
 
 def planned(
     snapshot: ZoneSnapshot,
-    slots: Sequence[FailoverSlot],
     uuid: str,
     *,
     most_required: int = 2,
     options: PlanOptions = FREE,
     barred: Collection[int] = (),
-) -> OneVmPlan:
-    local = own_part(snapshot, uuid)
-    result = plan_one_vm(
-        local,
-        local.vm_row[uuid],
-        PlainAround(snapshot, slots, 4),
-        OpenChooser(snapshot),
-        options,
-        most_required=most_required,
-        barred=barred,
+) -> Planned:
+    """Plan one VM alone, as the part of a zone around it is planned."""
+    vm = snapshot.vm_row[uuid]
+    is_it = np.arange(len(snapshot.vms)) == vm
+    near = replace(snapshot, vms=replace(snapshot.vms, is_listed=is_it, is_seen=~is_it))
+    cover = plan_cover(
+        near,
+        CleaningPlan(),
+        OpenChooser(near),
+        replace(options, most_required=most_required),
+        barred={vm: sum(1 << host for host in barred)},
     )
-    assert result is not None
-    return result
+    return Planned(near, cover)
 
 
 def applied(
-    slots: Sequence[FailoverSlot], result: OneVmPlan, uuid: str, host: str
+    slots: Sequence[FailoverSlot], result: Planned, uuid: str, host: str
 ) -> list[FailoverSlot]:
     """Return the reservations after a plan."""
-    plan, names = result.plan, result.snapshot.slots.names
-    joined = {number for _, number in plan.cover.joins}
+    cover, names = result.cover, result.snapshot.slots.names
+    joined = {number for _, number in cover.joins}
     user = SlotUser(vm_uuid=uuid, host=host, joined_at=1e9)
     after = [
         slot.joined(user)
@@ -156,7 +75,7 @@ def applied(
             users=(user,),
             memory_bytes=slot.memory_bytes,
         )
-        for slot in plan.cover.created
+        for slot in cover.created
     ]
     return after
 
@@ -205,8 +124,8 @@ def test_plans_of_single_vms_keep_the_rules_and_leave_the_loop_nothing_to_do(
     for uuid in missing:
         known = {**before, uuid: vms[uuid]}
         snapshot = zone_of(HOSTS, known, slots, required=required, vm_gib=sizes)
-        result = planned(snapshot, slots, uuid, most_required=required, options=options)
-        cover = result.plan.cover
+        result = planned(snapshot, uuid, most_required=required, options=options)
+        cover = result.cover
         after = applied(slots, result, uuid, vms[uuid])
         assert five_rules_hold(after)
         assert all(len(slot.users) <= limit for slot in after)
@@ -226,7 +145,7 @@ def test_plans_of_single_vms_keep_the_rules_and_leave_the_loop_nothing_to_do(
 
 def assert_nothing_could_be_joined(  # noqa: PLR0917 - a check of one state
     slots: Sequence[FailoverSlot],
-    result: OneVmPlan,
+    result: Planned,
     uuid: str,
     host: str,
     gib: int,
@@ -235,8 +154,8 @@ def assert_nothing_could_be_joined(  # noqa: PLR0917 - a check of one state
     """Before each new reservation, none that exists could be joined: brute force over all."""
     state = list(slots)
     user = SlotUser(vm_uuid=uuid, host=host, joined_at=1e9)
-    names, fresh = result.snapshot.slots.names, {s.number: s for s in result.plan.cover.created}
-    for _, number in result.plan.cover.joins:
+    names, fresh = result.snapshot.slots.names, {s.number: s for s in result.cover.created}
+    for _, number in result.cover.joins:
         if number in fresh:
             made = fresh[number]
             for slot in state:
@@ -287,26 +206,26 @@ def test_choice_of_a_reservation(text: str, chosen: str) -> None:
     slots = [replace(slot, memory_bytes=8 * GIB) for slot in slots_of(text)]
     vms = {"v1": "1", **{user.vm_uuid: user.host for slot in slots for user in slot.users}}
     snapshot = zone_of(HOSTS, vms, slots, required={**dict.fromkeys(vms, 0), "v1": 1})
-    result = planned(snapshot, slots, "v1")
-    ((_, number),) = result.plan.cover.joins
+    result = planned(snapshot, "v1")
+    ((_, number),) = result.cover.joins
     assert result.snapshot.slots.names[number] == chosen
 
 
 def test_hosts_that_are_barred_are_neither_joined_nor_used() -> None:
     slots = [replace(slot, memory_bytes=8 * GIB) for slot in slots_of("r1@2{}")]
     snapshot = zone_of(["1", "2", "3", "4"], {"v1": "1"}, slots, required=1)
-    result = planned(snapshot, slots, "v1", barred=[1, 2])
-    assert [result.snapshot.hosts.names[one.host] for one in result.plan.cover.created] == ["4"]
+    result = planned(snapshot, "v1", barred=[1, 2])
+    assert [result.snapshot.hosts.names[one.host] for one in result.cover.created] == ["4"]
 
 
 def test_vm_without_memory_is_never_asked_for() -> None:
     snapshot = zone_of(HOSTS, {"v1": "1"}, required=1, vm_gib=0)
-    (short,) = planned(snapshot, [], "v1").plan.cover.shortfalls
+    (short,) = planned(snapshot, "v1").cover.shortfalls
     assert short.reason == "no_resources"
 
 
 def test_vm_that_has_what_it_needs_gets_nothing() -> None:
     slots = [replace(slot, memory_bytes=8 * GIB) for slot in slots_of("r1@2{v1@1}")]
     snapshot = zone_of(HOSTS, {"v1": "1"}, slots, required=1)
-    cover = planned(snapshot, slots, "v1").plan.cover
+    cover = planned(snapshot, "v1").cover
     assert (cover.joins, cover.shortfalls, cover.missing_vms) == ((), (), 0)
