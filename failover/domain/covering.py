@@ -297,11 +297,10 @@ class _Covering:
         """
         snapshot = self._snapshot
         members, slots = snapshot.members, snapshot.slots
-        left = left & (members.joined_host >= 0)
+        is_inside = slots.host >= 0
+        left = left & (members.joined_host >= 0) & is_inside[members.slot]
         vm_host = snapshot.vms.host.astype(np.int64)
         vm_host[members.vm[left]] = members.joined_host[left]
-        gone = frozenset(cleaning.emptied)
-        outside = np.flatnonzero(slots.host < 0).tolist()
         engine = EligibilityEngine.from_columns(
             len(snapshot.hosts),
             vm_host.tolist(),
@@ -309,8 +308,8 @@ class _Covering:
             members.slot[left].astype(np.int64),
             members.vm[left].astype(np.int64),
         )
-        for slot in sorted({*gone, *outside}):
-            engine.remove_slot(slot)
+        for slot in (*cleaning.emptied, *np.flatnonzero(~is_inside).tolist()):
+            engine.alive &= ~(1 << slot)
         return engine
 
     def _filled_shelf(self) -> SlotShelf:

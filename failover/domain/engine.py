@@ -28,7 +28,7 @@ class EligibilityEngine:
         vm_slots: VM -> its reservations in the order of joining.
         slot_host: Reservation -> host that holds it.
         slot_users: Reservation -> its users in the order of joining.
-        alive: Bit set of the reservations that are there.
+        alive: Bit set of the reservations that may be joined at all.
     """
 
     def __init__(self, host_count: int, vm_host: Iterable[int] = ()) -> None:
@@ -106,16 +106,6 @@ class EligibilityEngine:
         self.alive |= bit
         return slot
 
-    def remove_slot(self, slot: int) -> None:
-        """Remove a reservation; its users leave it first."""
-        for vm in list(self.slot_users[slot]):
-            self.leave(vm, slot)
-        keep = ~(1 << slot)
-        host = self.slot_host[slot]
-        self._touching[host] &= keep
-        self._closed[host] &= keep
-        self.alive &= keep
-
     def eligible_slots(self, vm: int) -> int:
         """Return the bit set of the reservations that a VM may join by the rules.
 
@@ -152,14 +142,6 @@ class EligibilityEngine:
             self._counts[slot] = self._blocks[slot].bit_count()
         self._uncounted.clear()
         return self._counts[slots]
-
-    def slots_at(self, host: int) -> int:
-        """Return the bit set of the reservations that a host holds."""
-        held = 0
-        for slot in set_bits(self._touching[host] & self.alive):
-            if self.slot_host[slot] == host:
-                held |= 1 << slot
-        return held
 
     def join(self, vm: int, slot: int) -> None:
         """Let a VM join a reservation; the caller has asked :meth:`eligible_slots`."""
@@ -203,57 +185,6 @@ class EligibilityEngine:
         for user in self.slot_users[slot]:
             closed[vm_host[user]] |= others
         return others
-
-    def leave(self, vm: int, slot: int) -> None:
-        """Let a VM leave a reservation, and look again at everybody it shared with."""
-        before = {slot, *self.vm_slots[vm]}
-        affected = {s for one in before for user in self.slot_users[one] for s in self._of(user)}
-        self.slot_users[slot].remove(vm)
-        self.vm_slots[vm].remove(slot)
-        host = self.vm_host[vm]
-        hosts = 1 << self.slot_host[slot]
-        for user in self.slot_users[slot]:
-            hosts |= 1 << self.vm_host[user]
-        self._hosts[slot] = hosts
-        if not hosts >> host & 1:
-            self._touching[host] &= ~(1 << slot)
-        for one in before:
-            self._shares[one] = self._bits(s for u in self.slot_users[one] for s in self._of(u))
-        for one in sorted(affected | before):
-            self._recompute_blocks(one)
-
-    def _of(self, vm: int) -> list[int]:
-        return self.vm_slots[vm]
-
-    @staticmethod
-    def _bits(numbers: Iterable[int]) -> int:
-        bits = 0
-        for number in numbers:
-            bits |= 1 << number
-        return bits
-
-    def _recompute_blocks(self, slot: int) -> None:
-        fresh = 0
-        for user in self.slot_users[slot]:
-            for other in self.vm_slots[user]:
-                fresh |= self._hosts[other]
-        gone = self._blocks[slot] & ~fresh & ~(1 << self.slot_host[slot])
-        keep = ~(1 << slot)
-        for host in set_bits(gone):
-            self._closed[host] &= keep
-        self._blocks[slot] = fresh
-        self._uncounted.add(slot)
-
-    def rules_hold(self) -> bool:
-        """Return whether every VM's ``L(v)`` names no host twice, looked at from scratch."""
-        for vm, slots in enumerate(self.vm_slots):
-            listed = [self.vm_host[vm], *(self.slot_host[slot] for slot in slots)]
-            listed += [
-                self.vm_host[user] for slot in slots for user in self.slot_users[slot] if user != vm
-            ]
-            if len(set(listed)) != len(listed):
-                return False
-        return True
 
 
 def _sharing_rows(

@@ -124,8 +124,9 @@ class SlotShelf:
         return known
 
     def _without_hosts(self, candidates: int, barred: int) -> int:
-        for host in set_bits(barred):
-            candidates &= ~self._engine.slots_at(host)
+        for slot in set_bits(candidates):
+            if barred >> self._engine.slot_host[slot] & 1:
+                candidates ^= 1 << slot
         return candidates
 
 

@@ -18,7 +18,6 @@ from capacity.nova.nova_call import kvm_pipeline
 from failover.domain.cleaning import stale_members
 from failover.domain.covering import largest_first
 from failover.domain.drill_columns import best_bound, coverage_costs
-from failover.domain.engine import EligibilityEngine
 from failover.domain.graph import DependencyGraph
 from failover.domain.patterns import required_counts
 from failover.domain.shelf import share_limit
@@ -242,15 +241,6 @@ def test_leaving_what_one_is_not_in_changes_nothing() -> None:
 def test_counts_are_those_of_each_flavor_once() -> None:
     counts = required_counts({"m1.*": 2}, ["m1.large", "m2.small", "m1.large"])
     assert counts == {"m1.large": 2, "m2.small": 0}
-
-
-def test_engine_notices_lists_that_name_a_host_twice() -> None:
-    engine = EligibilityEngine(3, [0, 0])
-    slot = engine.add_slot(1)
-    engine.join(0, slot)
-    assert engine.rules_hold()
-    engine.join(1, slot)
-    assert not engine.rules_hold()
 
 
 def test_sharing_is_bound_by_policy_alone_where_nothing_is_required() -> None:
