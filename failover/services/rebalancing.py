@@ -224,14 +224,13 @@ class _Work:
             is_over: Whether these are all, not only as many as there may be.
         """
         self._mark(ShadowState.RUNNING, 0)
-        done = refused = 0
+        self.keys = {one.target: self.ids[one.joins] for one in outcome.plan if one.joins}
+        done = 0
         for step in outcome.plan:
-            if self._step(step):
-                done += 1
-            else:
-                refused += 1
+            change = VmExchange(vm=step.vm, targets=(step.target,))
+            done += self._exchange_some([change], [self.ids[step.leaves]] if step.leaves else [])
         self._mark(ShadowState.DONE if is_over else ShadowState.RUNNING, done)
-        return replace(outcome, done=done, refused=refused)
+        return replace(outcome, done=done, refused=len(outcome.plan) - done)
 
     def exchange(self, outcome: Rebalancing) -> Rebalancing:
         """Exchange all memberships, in one transaction or VM by VM."""
@@ -243,8 +242,7 @@ class _Work:
 
     def _exchange_in_parts(self, outcome: Rebalancing, plan: ExchangePlan) -> Rebalancing:
         self._mark(ShadowState.RUNNING, 0)
-        ids = dict(zip(self.snapshot.slots.names, self.snapshot.slots.ids.tolist(), strict=True))
-        self.keys = {number: int(ids[name]) for number, name in plan.standing.items()}
+        self.keys = {number: self.ids[name] for number, name in plan.standing.items()}
         done = 0
         for part in in_chunks(plan.exchanges, VMS_PER_EXCHANGE):
             done += self._exchange_some(part)
@@ -252,10 +250,17 @@ class _Work:
         self._mark(ShadowState.DONE if is_over else ShadowState.RUNNING, done)
         return replace(outcome, done=done, refused=len(plan.exchanges) - done)
 
-    def _exchange_some(self, exchanges: Sequence[VmExchange]) -> int:
-        """Let some VMs exchange their slots in a transaction; halve those that are refused."""
+    def _exchange_some(
+        self, exchanges: Sequence[VmExchange], leaves: Collection[int] | None = None
+    ) -> int:
+        """Let some VMs exchange their slots in a transaction; halve those that are refused.
+
+        Args:
+            exchanges: The VMs, and what they join.
+            leaves: Keys of the slots that they leave; all others that they are in if left out.
+        """
         made: dict[int, int] = {}
-        if self._attempted(lambda: self._exchange_now(exchanges, made)):
+        if self._attempted(lambda: self._exchange_now(exchanges, made, leaves)):
             self.keys |= made
             return len(exchanges)
         if len(exchanges) == 1:
@@ -263,8 +268,13 @@ class _Work:
         middle = len(exchanges) // 2
         return self._exchange_some(exchanges[:middle]) + self._exchange_some(exchanges[middle:])
 
-    def _exchange_now(self, exchanges: Sequence[VmExchange], made: dict[int, int]) -> bool:
-        """Make the slots, then let the VMs join them and leave all others; False if one cannot."""
+    def _exchange_now(
+        self,
+        exchanges: Sequence[VmExchange],
+        made: dict[int, int],
+        leaves: Collection[int] | None = None,
+    ) -> bool:
+        """Make the slots, then let the VMs join them and leave others; False if one cannot."""
         made.clear()
         uuids = [one.vm for one in exchanges]
         wanted = sorted({number for one in exchanges for number in one.targets})
@@ -290,19 +300,20 @@ class _Work:
             for number in one.targets
         ):
             return False
-        keys = self._made([self.slot_of[number] for number in fresh]) if fresh else []
-        if len(keys) != len(fresh):
+        written = self._made([self.slot_of[number] for number in fresh]) if fresh else []
+        if len(written) != len(fresh):
             return False
-        made.update(zip(fresh, keys, strict=True))
-        return self._change_slots(exchanges, {**self.keys, **made}, vms)
+        made.update(zip(fresh, written, strict=True))
+        keys = {**self.keys, **made}
+        joined = {(one.vm, keys[number]) for one in exchanges for number in one.targets}
+        return self._change_slots(joined, vms, leaves)
 
     def _change_slots(
         self,
-        exchanges: Sequence[VmExchange],
-        keys: Mapping[int, int],
+        joined: set[tuple[str, int]],
         vms: Mapping[str, Instance],
+        leaves: Collection[int] | None,
     ) -> bool:
-        joined = {(one.vm, keys[number]) for one in exchanges for number in one.targets}
         before = list(
             ReservationAllocation.objects.filter(
                 vm_uuid__in=list(vms), reservation__kind=ReservationKind.FAILOVER
@@ -311,7 +322,13 @@ class _Work:
         if any(state != "active" for *_, state in before):
             return False
         stays = {(vm, key) for _, vm, key, _ in before} & joined
-        leaving = [(pk, key) for pk, vm, key, _ in before if (vm, key) not in stays]
+        leaving = [
+            (pk, key)
+            for pk, vm, key, _ in before
+            if (vm, key) not in stays and (leaves is None or key in leaves)
+        ]
+        if len(leaving) < len(leaves or ()):
+            return False
         left = delete_users([pk for pk, _ in leaving], now=self.now)
         if len(left) != len(leaving):
             return False
@@ -333,12 +350,10 @@ class _Work:
         slot = self.slot_of[number]
         return ResourceVector(memory_bytes=slot["memory_bytes"], vcpus=slot["vcpus"])
 
-    def _step(self, step: RebalanceStep) -> bool:
-        before = dict(self.keys)
-        done = self._attempted(lambda: self._move(step))
-        if not done:
-            self.keys = before  # a slot that the step made is undone with it
-        return done
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """Return name of a slot -> key."""
+        return dict(zip(self.snapshot.slots.names, self.snapshot.slots.ids.tolist(), strict=True))
 
     def _attempted(self, work: Callable[[], bool]) -> bool:
         """Run a piece of work under the zone's lock; undo it if others got in the way."""
@@ -355,24 +370,6 @@ class _Work:
             log.info("rebalance_step_refused", zone=self.row.zone, error=str(error))
             return False
 
-    def _move(self, step: RebalanceStep) -> bool:
-        """Let one VM join and then leave; False if the world is not what the step stands on."""
-        target = self.row.slots[step.target]
-        self._lock_rooms([step.vm], [target["host"]])
-        reservation_id = self._reservation(step, target)
-        vm = _located([step.vm]).get(step.vm)
-        if reservation_id is None or vm is None or vm.host is None:
-            return False
-        if vm.host.name != self.state.vms[step.vm].host:
-            return False
-        if not _size(vm).fits_into(self.size_of(step.target)):
-            return False
-        write_users([_user(reservation_id, vm)], now=self.now)
-        touch([reservation_id], now=self.now)
-        if step.leaves:
-            return self._leave(step)
-        return True
-
     def _lock_rooms(self, uuids: Collection[str], hosts: Collection[str]) -> None:
         """Lock the rooms of hosts, and of those where VMs have slots now."""
         slots = Reservation.objects.filter(
@@ -381,19 +378,6 @@ class _Work:
         ids = set(slots.values_list("target_host_id", flat=True))
         ids.update(Host.objects.filter(name__in=hosts).values_list("pk", flat=True))
         lock_rooms(key for key in ids if key is not None)
-
-    def _reservation(self, step: RebalanceStep, target: dict[str, Any]) -> int | None:
-        """Return the key of the slot to join, made if there is none yet."""
-        known = self.keys.get(step.target)
-        if step.joins:
-            known = int(self.snapshot.slots.ids[self.snapshot.slots.names.index(step.joins)])
-        if known is not None:
-            size = {"memory_bytes__gte": target["memory_bytes"], "vcpus__gte": target["vcpus"]}
-            return known if _usable([known], **size) else None
-        made = self._made([target])
-        if made:
-            self.keys[step.target] = made[0]
-        return made[0] if made else None
 
     def _made(self, targets: Sequence[dict[str, Any]]) -> list[int]:
         """Take room for slots and write them; nothing if one has no room."""
@@ -425,21 +409,6 @@ class _Work:
         )
         return [key for key, _ in written]
 
-    def _leave(self, step: RebalanceStep) -> bool:
-        old = ReservationAllocation.objects.filter(
-            vm_uuid=step.vm,
-            reservation__failover__name=step.leaves,
-            reservation__kind=ReservationKind.FAILOVER,
-            reservation__failover__state="active",
-        ).values_list("pk", "reservation_id")
-        rows = list(old)
-        if not rows:
-            return False
-        if len(delete_users([key for key, _ in rows], now=self.now)) != len(rows):
-            return False
-        delete_unused([reservation_id for _, reservation_id in rows])
-        return True
-
     def _swap(self) -> bool:
         """Make all slots of the plan, put its users in, and remove the old ones."""
         old = set(
@@ -455,36 +424,25 @@ class _Work:
         self._lock_rooms(uuids, places)
         if len(lock_slots(old)) != len(old):
             return False
-        vms = _located(uuids)
-        has_moved = any(
-            vm.host is None
-            or uuid not in self.state.vms
-            or vm.host.name != self.state.vms[uuid].host
-            for uuid, vm in vms.items()
-        )
         users = ReservationAllocation.objects.filter(reservation_id__in=old)
-        covered = set(users.values_list("vm_uuid", flat=True))
-        if has_moved or len(vms) != len(uuids) or not covered <= set(uuids):
-            return False
         may_stand = all(
-            self.may_use(uuid, target.host) and _size(vms[uuid]).fits_into(target.size)
+            uuid in self.state.vms and self.may_use(uuid, target.host)
             for target in self.targets
             for uuid in target.users
         )
-        if len(self.targets) != len(self.row.slots) or not may_stand:
+        if (
+            not may_stand
+            or len(self.targets) != len(self.row.slots)
+            or not set(users.values_list("vm_uuid", flat=True)) <= set(uuids)
+        ):
             return False
-        keys = self._made(self.row.slots)
-        if not keys:
+        numbers: dict[str, list[int]] = {}
+        for target in self.targets:
+            for uuid in target.users:
+                numbers.setdefault(uuid, []).append(target.number)
+        changes = [VmExchange(vm=uuid, targets=tuple(of_vm)) for uuid, of_vm in numbers.items()]
+        if not self._exchange_now(changes, {}):
             return False
-        delete_users(list(users.values_list("pk", flat=True)), now=self.now)
-        write_users(
-            (
-                _user(key, vms[uuid])
-                for key, slot in zip(keys, self.row.slots, strict=True)
-                for uuid in slot["vms"]
-            ),
-            now=self.now,
-        )
         delete_unused(sorted(old))
         return True
 
@@ -526,10 +484,10 @@ def _size(row: Instance | Reservation) -> ResourceVector:
     return ResourceVector(memory_bytes=row.memory_bytes, vcpus=row.vcpus)
 
 
-def _usable(keys: Collection[int], **size: int) -> dict[int, ResourceVector]:
+def _usable(keys: Collection[int]) -> dict[int, ResourceVector]:
     """Lock reservations that can be joined and that no other is changing; return their sizes."""
     rows = Reservation.objects.filter(
-        pk__in=lock_slots(keys), is_ready=True, failover__state="active", **size
+        pk__in=lock_slots(keys), is_ready=True, failover__state="active"
     )
     locked = rows.order_by("pk").select_for_update(of=("self",), no_key=True)
     return {row.pk: _size(row) for row in locked}
