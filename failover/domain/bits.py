@@ -10,6 +10,9 @@ BitRows = NDArray[np.uint8]
 """uint8[rows, bytes], bit ``n`` of a row is bit ``n % 8`` of byte ``n // 8``."""
 
 
+BYTES_AT_ONCE = 32
+
+
 def bit_rows(rows: int, bits: int, row: Int64Column, bit: Int64Column) -> BitRows:
     """Return rows with the given bits set.
 
@@ -56,17 +59,22 @@ def transposed_bits(rows: BitRows, bits: int) -> BitRows:
         bits: How many bits of each row count.
     """
     turned = np.zeros((bits, (rows.shape[0] + 7) >> 3), dtype=np.uint8)
-    for byte in range(rows.shape[1]):
-        eight = np.unpackbits(rows[:, byte : byte + 1], axis=1, bitorder="little")
-        packed = np.packbits(eight, axis=0, bitorder="little").T
+    for byte in range(0, rows.shape[1], BYTES_AT_ONCE):
+        part = rows[:, byte : byte + BYTES_AT_ONCE]
+        packed = np.packbits(
+            np.unpackbits(part, axis=1, bitorder="little"), axis=0, bitorder="little"
+        ).T
         low = byte * 8
-        turned[low : low + 8] = packed[: min(8, bits - low)]
+        turned[low : low + len(packed)] = packed[: bits - low]
     return turned
 
 
 def rows_as_ints(rows: BitRows) -> list[int]:
     """Return each row as one integer."""
-    return [int.from_bytes(row.tobytes(), "little") for row in rows]
+    found = [0] * len(rows)
+    for row in np.flatnonzero(rows.any(axis=1)).tolist():
+        found[row] = int.from_bytes(rows[row].tobytes(), "little")
+    return found
 
 
 def bits_as_rows(bits: int) -> Int64Column:

@@ -7,23 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
 
+from failover.domain.broken import repetitions
 from failover.domain.graph import DependencyGraph
 from failover.domain.rules import rule_breakers
 from failover.domain.slots import FailoverSlot, SlotUser
 
 Membership = tuple[str, str]
 """(name of the reservation, VM uuid)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """One element of ``L(v)`` and the memberships without which it would not be there."""
-
-    host: str
-    causes: frozenset[Membership]
 
 
 def memberships_to_remove(
@@ -96,29 +87,13 @@ def _conflicts(slots: Sequence[FailoverSlot]) -> list[frozenset[Membership]]:
         for user in slot.users:
             by_vm.setdefault(user.vm_uuid, []).append(slot)
             hosts[user.vm_uuid] = user.host
-    conflicts = []
-    for vm_uuid in sorted(breakers):
-        entries = _entries(vm_uuid, hosts, by_vm[vm_uuid])
-        repeated = {host for host, n in Counter(one.host for one in entries).items() if n > 1}
-        conflicts += [
-            one.causes | other.causes
-            for one, other in combinations([e for e in entries if e.host in repeated], 2)
-            if one.host == other.host
-        ]
-    return conflicts
-
-
-def _entries(vm_uuid: str, hosts: Mapping[str, str], slots: Iterable[FailoverSlot]) -> list[_Entry]:
-    entries = [_Entry(host=hosts[vm_uuid], causes=frozenset())]
-    for slot in slots:
-        own = (slot.name, vm_uuid)
-        entries.append(_Entry(host=slot.host, causes=frozenset({own})))
-        entries += [
-            _Entry(host=hosts[user.vm_uuid], causes=frozenset({own, (slot.name, user.vm_uuid)}))
-            for user in slot.users
-            if user.vm_uuid != vm_uuid
-        ]
-    return entries
+    return [
+        frozenset(
+            (entry.slot, uuid) for entry in pair if entry.slot for uuid in (vm_uuid, entry.user)
+        )
+        for vm_uuid in sorted(breakers)
+        for pair in repetitions(vm_uuid, hosts, by_vm[vm_uuid])
+    ]
 
 
 def _needed(slots: Sequence[FailoverSlot], removed: Sequence[Membership]) -> list[Membership]:
@@ -131,8 +106,6 @@ def _needed(slots: Sequence[FailoverSlot], removed: Sequence[Membership]) -> lis
     kept_out = []
     for membership in reversed(removed):
         name, vm_uuid = membership
-        graph.add(vm_uuid, hosts[membership], name, slot_hosts[name])
-        if not graph.is_slot_fine(name):
-            graph.remove(vm_uuid, name, slot_hosts[name])
+        if not graph.joined(vm_uuid, hosts[membership], name, slot_hosts[name]):
             kept_out.append(membership)
     return kept_out[::-1]

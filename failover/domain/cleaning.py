@@ -129,7 +129,7 @@ def _rule_breakers(snapshot: ZoneSnapshot, left: BoolColumn) -> list[int]:
     near = _slots_of(snapshot, breaks, left)
     wide = _slots_of(snapshot, _users_of(snapshot, near, left), left)
     rows = np.flatnonzero(left & wide[members.slot])
-    slots = _as_slots(snapshot, rows)
+    slots = plain_slots(snapshot, rows.tolist())
     names = snapshot.hosts.names
     vm_hosts = {
         snapshot.vms.uuids[vm]: names[members.joined_host[row]]
@@ -155,12 +155,9 @@ def _users_of(snapshot: ZoneSnapshot, slots: BoolColumn, left: BoolColumn) -> Bo
     return chosen
 
 
-def _host_name(names: tuple[str, ...], row: int) -> str:
-    return names[row] if row >= 0 else ""
-
-
-def _as_slots(snapshot: ZoneSnapshot, rows: Iterable[int]) -> list[FailoverSlot]:
-    members, slots, names = snapshot.members, snapshot.slots, snapshot.hosts.names
+def plain_slots(snapshot: ZoneSnapshot, rows: Iterable[int]) -> list[FailoverSlot]:
+    """Return the reservations of some memberships, with those as their users, by row."""
+    members, slots, names = snapshot.members, snapshot.slots, (*snapshot.hosts.names, "")
     users: dict[int, list[SlotUser]] = {}
     for row in rows:
         users.setdefault(int(members.slot[row]), []).append(
@@ -171,11 +168,7 @@ def _as_slots(snapshot: ZoneSnapshot, rows: Iterable[int]) -> list[FailoverSlot]
             )
         )
     return [
-        FailoverSlot(
-            name=slots.names[slot],
-            host=_host_name(names, int(slots.host[slot])),
-            users=tuple(listed),
-        )
+        FailoverSlot(name=slots.names[slot], host=names[slots.host[slot]], users=tuple(listed))
         for slot, listed in sorted(users.items())
     ]
 

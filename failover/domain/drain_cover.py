@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -45,56 +44,22 @@ def cover_after(
     Returns:
         VMs in order of uuid.
     """
-    world = _World(state, gone, recreated)
-    for uuid in sorted(destinations):
-        if uuid in state.vms:
-            world.move(uuid, destinations[uuid])
+    slot_hosts = {
+        name: recreated.get(name, slot.host)
+        for name, slot in state.slots.items()
+        if slot.host not in gone or name in recreated
+    }
+    graph = state.sharing(slot_hosts)
+    for uuid in sorted(state.vms.keys() & destinations):
+        names = sorted(graph.vm_slots.get(uuid, ()))
+        for name in names:
+            graph.remove(uuid, name, slot_hosts[name])
+        for name in names:
+            graph.joined(uuid, destinations[uuid], name, slot_hosts[name])
     lost = []
     for uuid, vm in state.vms.items():
         before = len(state.slots_of.get(uuid, ()))
-        after = len(world.slots_of.get(uuid, ()))
+        after = len(graph.vm_slots.get(uuid, ()))
         if after < min(before, vm.required_count):
             lost.append(CoverAfter(vm=uuid, required=vm.required_count, before=before, after=after))
     return tuple(lost)
-
-
-class _World:
-    """Slots, users and hosts while VMs move one after the other."""
-
-    def __init__(
-        self, state: DrillState, gone: Collection[str], recreated: Mapping[str, str]
-    ) -> None:
-        self._host_of = {uuid: vm.host for uuid, vm in state.vms.items()}
-        self._slot_host = {
-            name: recreated.get(name, slot.host)
-            for name, slot in state.slots.items()
-            if slot.host not in gone or name in recreated
-        }
-        self._users = {
-            name: {user for user in state.slots[name].users if user in state.vms}
-            for name in self._slot_host
-        }
-        self.slots_of: dict[str, set[str]] = {}
-        for name, users in self._users.items():
-            for user in users:
-                self.slots_of.setdefault(user, set()).add(name)
-
-    def move(self, uuid: str, host: str) -> None:
-        """Move a VM; it rejoins its slots, in order of name, where the rules still hold."""
-        slots = sorted(self.slots_of.pop(uuid, ()))
-        for name in slots:
-            self._users[name].discard(uuid)
-        self._host_of[uuid] = host
-        for name in slots:
-            self._users[name].add(uuid)
-            self.slots_of.setdefault(uuid, set()).add(name)
-            if not all(self._keeps_rules(user) for user in self._users[name]):
-                self._users[name].discard(uuid)
-                self.slots_of[uuid].discard(name)
-
-    def _keeps_rules(self, uuid: str) -> bool:
-        roles = Counter((self._host_of[uuid],))
-        for name in self.slots_of.get(uuid, ()):
-            roles[self._slot_host[name]] += 1
-            roles.update(self._host_of[user] for user in self._users[name] if user != uuid)
-        return max(roles.values()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from failover.domain.graph import DependencyGraph
 from scheduling.resources import ZERO, ResourceVector
 
 
@@ -189,6 +190,16 @@ class DrillState:
         """Return whether a VM's roles are all on different hosts (spec failover, 7.3)."""
         roles = self.role_hosts(uuid)
         return len(set(roles)) == len(roles)
+
+    def sharing(self, slot_hosts: Mapping[str, str]) -> DependencyGraph:
+        """Return who shares what with whom, to be changed; slots are on the given hosts."""
+        graph = DependencyGraph()
+        for name, host in slot_hosts.items():
+            graph.slot_hosts[name], graph.slot_vms[name] = host, set()
+            for user in self.slots[name].users:
+                if user in self.vms:
+                    graph.add(user, self.vms[user].host, name, host)
+        return graph
 
     def zone_is_lost(self, uuid: str, failed: Collection[str]) -> bool:
         """Return whether every host of the VM's zone is among the failed."""

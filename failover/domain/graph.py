@@ -69,6 +69,14 @@ class DependencyGraph:
         if not slots:
             del self.vm_slots[vm_uuid], self.vm_slot_hosts[vm_uuid], self.vm_hosts[vm_uuid]
 
+    def joined(self, vm_uuid: str, vm_host: str, slot_name: str, slot_host: str) -> bool:
+        """Let a VM join a reservation if the rules then hold for all its users; say whether."""
+        self.add(vm_uuid, vm_host, slot_name, slot_host)
+        if self.is_slot_fine(slot_name):
+            return True
+        self.remove(vm_uuid, slot_name, slot_host)
+        return False
+
     def partners(self, vm_uuid: str) -> Counter[str]:
         """Return ``N(v)``: everybody the VM shares with -> how many reservations they share."""
         shared = Counter(

@@ -7,7 +7,6 @@ ever has fewer than before.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -107,16 +106,9 @@ class _Rebalancing:
         self._targets = sorted(
             targets, key=lambda target: (-target.size.memory_bytes, target.number)
         )
-        self._host = {name: slot.host for name, slot in state.slots.items()}
+        self._graph = state.sharing({name: slot.host for name, slot in state.slots.items()})
+        self._users = self._graph.slot_vms
         self._size = {name: slot.size for name, slot in state.slots.items()}
-        self._users = {
-            name: {user for user in slot.users if user in state.vms}
-            for name, slot in state.slots.items()
-        }
-        self._slots_of: dict[str, set[str]] = {}
-        for name, users in self._users.items():
-            for user in users:
-                self._slots_of.setdefault(user, set()).add(name)
         self._free = {name: host.free for name, host in state.hosts.items()}
         self._name_of = self._matched()
         self._wanted = self._wanted_slots()
@@ -176,7 +168,7 @@ class _Rebalancing:
         if vm is None or user in self._users.get(name, ()) or not vm.size.fits_into(target.size):
             return
         old = self._old_slot(user, target)
-        lacks = len(self._slots_of.get(user, ())) < vm.required_count
+        lacks = len(self._graph.vm_slots.get(user, ())) < vm.required_count
         if (not old and not lacks) or not self._may_use(user, target.host):
             return
         is_new = name not in self._users
@@ -184,7 +176,7 @@ class _Rebalancing:
             return
         if is_new:
             self._add(name, target)
-        if not self._joined(user, name):
+        if not self._graph.joined(user, vm.host, name, target.host):
             if is_new:
                 self._drop(name)
             return
@@ -206,7 +198,7 @@ class _Rebalancing:
         partners, since two VMs may share one slot only; then the one with fewest users.
         """
         partners = set(target.users)
-        old = self._slots_of.get(user, set()) - self._wanted[user]
+        old = self._graph.vm_slots.get(user, set()) - self._wanted[user]
         return min(
             old,
             key=lambda name: (
@@ -217,36 +209,18 @@ class _Rebalancing:
             default="",
         )
 
-    def _joined(self, user: str, name: str) -> bool:
-        """Let a VM join if the rules then hold for it and everybody in the slot."""
-        self._users[name].add(user)
-        self._slots_of.setdefault(user, set()).add(name)
-        if all(self._keeps_rules(one) for one in self._users[name]):
-            return True
-        self._users[name].discard(user)
-        self._slots_of[user].discard(name)
-        return False
-
     def _left(self, user: str, name: str) -> bool:
-        self._users[name].discard(user)
-        self._slots_of[user].discard(name)
+        self._graph.remove(user, name, self._graph.slot_hosts[name])
         if self._users[name]:
             return False
         self._drop(name)
         return True
 
     def _add(self, name: str, target: TargetSlot) -> None:
-        self._host[name], self._size[name] = target.host, target.size
+        self._graph.slot_hosts[name], self._size[name] = target.host, target.size
         self._users[name] = set()
         self._free[target.host] -= target.size
 
     def _drop(self, name: str) -> None:
-        self._free[self._host[name]] += self._size[name]
-        del self._host[name], self._size[name], self._users[name]
-
-    def _keeps_rules(self, uuid: str) -> bool:
-        roles = Counter((self._state.vms[uuid].host,))
-        for name in self._slots_of.get(uuid, ()):
-            roles[self._host[name]] += 1
-            roles.update(self._state.vms[one].host for one in self._users[name] if one != uuid)
-        return max(roles.values()) == 1
+        self._free[self._graph.slot_hosts[name]] += self._size[name]
+        del self._graph.slot_hosts[name], self._size[name], self._users[name]

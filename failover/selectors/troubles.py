@@ -11,9 +11,8 @@ from django.conf import settings
 
 from capacity.models import ReservationAllocation
 from failover.domain.broken import BrokenRule, broken_rules
-from failover.domain.cleaning import plan_cleaning, rule_breaking_vms, stale_members
+from failover.domain.cleaning import plain_slots, plan_cleaning, rule_breaking_vms, stale_members
 from failover.domain.plan import Brake, CleaningPlan, PlanOptions, RemovalReason
-from failover.domain.slots import FailoverSlot, SlotUser
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import FailoverReservation, FailoverZone
 from failover.selectors.drills import zone_snapshot
@@ -202,26 +201,11 @@ def _broken(snapshot: ZoneSnapshot) -> tuple[int, tuple[BrokenRule, ...]]:
     members, slots = snapshot.members, snapshot.slots
     is_inside = (members.joined_host >= 0) & (slots.host[members.slot] >= 0)
     breaking = np.flatnonzero(rule_breaking_vms(snapshot, is_inside)).tolist()
-    starts, rows = snapshot.members_of_slot
     found: list[BrokenRule] = []
     for vm in breaking[:MOST_SHOWN]:
-        own = np.unique(members.slot[is_inside & (members.vm == vm)]).tolist()
-        listed = [
-            FailoverSlot(
-                name=slots.names[slot],
-                host=_host(snapshot, int(slots.host[slot])),
-                users=tuple(
-                    SlotUser(
-                        vm_uuid=snapshot.vms.uuids[members.vm[row]],
-                        host=_host(snapshot, int(members.joined_host[row])),
-                    )
-                    for row in rows[starts[slot] : starts[slot + 1]].tolist()
-                    if is_inside[row]
-                ),
-            )
-            for slot in own
-        ]
-        found += broken_rules(snapshot.vms.uuids[vm], listed)
+        own = members.slot[is_inside & (members.vm == vm)]
+        rows = np.flatnonzero(is_inside & np.isin(members.slot, own)).tolist()
+        found += broken_rules(snapshot.vms.uuids[vm], plain_slots(snapshot, rows))
     return len(breaking), tuple(found[:MOST_SHOWN])
 
 

@@ -41,7 +41,7 @@ from journal.tracing import with_global_request_id
 log = structlog.get_logger(__name__)
 
 PLANS_PER_VM = 3
-NEAREST = 32
+NEAREST = 8
 MOST_PER_ZONE = 200
 MOST_PER_PASS = 2000
 LOST = "the VM has fewer failover reservations than it needs"
@@ -202,7 +202,7 @@ def _planned(work: _Work, seen: Vicinity) -> tuple[Vicinity, ZonePlan]:
         cover = plan_cover(near.snapshot, cleaning, chooser, options, barred=barred)
         if len(keys) < most or cover.reused == cover.needed:
             return near, ZonePlan(cleaning=cleaning, cover=cover)
-        chooser, most = _chooser(work, seen), most * 8
+        chooser, most = _chooser(work, seen), most * 4
 
 
 def _chooser(work: _Work, seen: Vicinity) -> HostChooser:
