@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
+from failover.domain.plan import PlanOptions, ReuseOrder
 from journal.durations import duration_seconds
 
 
@@ -131,6 +132,21 @@ class FailoverConfig:
                 else given
             )
         return cls(**values)
+
+
+def plan_options() -> PlanOptions:
+    """Return what plans of this deployment may do."""
+    chosen = settings.HEADROOM.failover
+    return PlanOptions(
+        reuse_order=ReuseOrder(chosen.reuse_order),
+        max_users=chosen.max_users_per_reservation,
+        consolidate=chosen.consolidate,
+        shrinks=chosen.shrink_reservations,
+        trims=chosen.trim_surplus,
+        max_removal_ratio=chosen.max_removal_ratio,
+        max_shrink_ratio=chosen.max_vm_list_shrink_ratio,
+        brake_floor=chosen.brake_floor,
+    )
 
 
 def _published_name(name: str) -> str:

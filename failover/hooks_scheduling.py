@@ -34,7 +34,10 @@ class PlannedEvacuations:
         try:
             planned = start_move(vm_uuid, now=now)
             unplanned = None if planned else is_unplanned(vm_uuid)
-            if unplanned is None or not self._has_slots(vm_uuid):
+            slots = ReservationAllocation.objects.filter(
+                vm_uuid=vm_uuid, reservation__kind="failover"
+            )
+            if unplanned is None or not slots.exists():
                 return planned
             zone, host = unplanned
             request_id = str(structlog.contextvars.get_contextvars().get("greq", ""))
@@ -49,12 +52,6 @@ class PlannedEvacuations:
     def arrived(self, reservation_ids: Collection[int]) -> None:
         """End slots whose VM arrived; the claim that brought it holds their rooms."""
         retire_slots("", reservation_ids, database_now())
-
-    @staticmethod
-    def _has_slots(vm_uuid: str) -> bool:
-        return ReservationAllocation.objects.filter(
-            vm_uuid=vm_uuid, reservation__kind="failover"
-        ).exists()
 
 
 def register() -> None:

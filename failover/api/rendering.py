@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from failover.domain.drain import DrainReport, Stuck
-from failover.domain.drain_window import SafeWindow
 from failover.domain.drill import DrillResult
 from failover.domain.drill_state import DrillState
 from failover.drill_models import FailureDrill, ShadowPlan
@@ -77,13 +75,29 @@ def explanation_document(state: DrillState, result: DrillResult) -> list[Documen
 
 def drain_document(answer: DrainAnswer) -> Document:
     """Return a drain check as API and command answer it."""
-    report = answer.report
+    report, window = answer.report, answer.window
     return {
         "hosts": list(report.hosts),
         "safe": report.is_safe,
         "blockers": [blocker.value for blocker in report.blockers],
-        "stranded_commitments": _stranded(report),
-        "stuck": [_stuck(row) for row in report.stuck],
+        "stranded_commitments": [
+            {
+                "commitment": uuid,
+                "slots": len(slots),
+                "memory_bytes": sum(slot.memory_bytes for slot in slots),
+            }
+            for uuid, slots in report.stranded_commitments.items()
+        ],
+        "stuck": [
+            {
+                "kind": row.kind.value,
+                "key": row.key,
+                "host": row.from_host,
+                "memory_bytes": row.memory_bytes,
+                "reason": row.reason,
+            }
+            for row in report.stuck
+        ],
         "weakened_vms": [
             {
                 "vm": row.vm,
@@ -102,37 +116,11 @@ def drain_document(answer: DrainAnswer) -> Document:
             }
             for move in report.moves
         ],
-        "next_safe_window": _window(answer.window),
-    }
-
-
-def _stranded(report: DrainReport) -> list[Document]:
-    return [
-        {
-            "commitment": uuid,
-            "slots": len(slots),
-            "memory_bytes": sum(slot.memory_bytes for slot in slots),
-        }
-        for uuid, slots in report.stranded_commitments.items()
-    ]
-
-
-def _stuck(row: Stuck) -> Document:
-    return {
-        "kind": row.kind.value,
-        "key": row.key,
-        "host": row.from_host,
-        "memory_bytes": row.memory_bytes,
-        "reason": row.reason,
-    }
-
-
-def _window(window: SafeWindow | None) -> Document | None:
-    if window is None:
-        return None
-    return {
-        "starts_at": window.starts_at.isoformat(),
-        "ends_at": window.ends_at.isoformat() if window.ends_at else None,
+        "next_safe_window": window
+        and {
+            "starts_at": window.starts_at.isoformat(),
+            "ends_at": window.ends_at.isoformat() if window.ends_at else None,
+        },
     }
 
 

@@ -28,7 +28,6 @@ NO_COMPATIBLE_HOST = "no_compatible_host"
 NO_ROOM = "no_room"
 NO_ELIGIBLE_HOST = "no_eligible_host"
 WAITING = "waiting"
-SCHEDULER_FAILED = "scheduler_failed"
 
 
 def plan_cover(

@@ -7,7 +7,7 @@ error, and a join touches only those who share the reservation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,11 +202,3 @@ def _sharing_rows(
         left += [one, other]
         right += [other, one]
     return bit_rows(slots, slots, np.concatenate(left), np.concatenate(right))
-
-
-def set_bits(bits: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set, ascending."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 
 from failover.domain.bits import bits_as_rows
-from failover.domain.engine import EligibilityEngine, set_bits
+from failover.domain.engine import EligibilityEngine
 from failover.domain.plan import BoolColumn, ReuseOrder
 from failover.domain.zone_columns import Int64Column
 
@@ -124,7 +124,7 @@ class SlotShelf:
         return known
 
     def _without_hosts(self, candidates: int, barred: int) -> int:
-        for slot in set_bits(candidates):
+        for slot in bits_as_rows(candidates).tolist():
             if barred >> self._engine.slot_host[slot] & 1:
                 candidates ^= 1 << slot
         return candidates

@@ -205,7 +205,7 @@ class SchedulerHosts:
             except PipelineRunError as problem:
                 self.failures[class_code] = str(problem)
                 passing = np.zeros(len(self.table), dtype=np.bool_)
-            mask = self._of_zone(passing, missing=False)
+            mask = (self._rows >= 0) & passing[np.maximum(self._rows, 0)]
             self._masks[class_code] = mask
         return mask
 
@@ -255,7 +255,3 @@ class SchedulerHosts:
         shared = self._representative.setdefault(key, facts.request)
         # No VM: what was placed for one must not count as a member of its server group.
         return replace(shared, request_key=SLOT_KEY, memory_bytes=memory_bytes, vcpus=vcpus)
-
-    def _of_zone(self, mask: BoolColumn, *, missing: bool) -> BoolColumn:
-        found: BoolColumn = np.where(self._rows < 0, missing, mask[np.maximum(self._rows, 0)])
-        return found

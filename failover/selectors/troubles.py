@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
-from django.conf import settings
 
 from capacity.models import ReservationAllocation
+from failover.conf import plan_options
 from failover.domain.broken import BrokenRule, broken_rules
 from failover.domain.cleaning import plain_slots, plan_cleaning, rule_breaking_vms, stale_members
-from failover.domain.plan import Brake, CleaningPlan, PlanOptions, RemovalReason
+from failover.domain.plan import Brake, CleaningPlan, RemovalReason
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import FailoverReservation, FailoverZone
 from failover.selectors.drills import zone_snapshot
@@ -90,7 +90,8 @@ def zone_troubles(zone: str, *, now: datetime) -> ZoneTroubles:
     """Return what is wrong in a zone now; reads the whole zone and writes nothing."""
     snapshot = zone_snapshot(zone, now=now)
     state = FailoverZone.objects.filter(zone=zone).first()
-    options = _options(state)
+    before = 0 if state is None else state.vm_count
+    options = replace(plan_options(), shrinks=False, previous_vm_count=before)
     cleaning = plan_cleaning(snapshot, options)
     brake = cleaning.brake
     if brake is not None:
@@ -108,18 +109,6 @@ def zone_troubles(zone: str, *, now: datetime) -> ZoneTroubles:
         members=_dated(members[:MOST_SHOWN]),
         slots=_acknowledged(slots[:MOST_SHOWN]),
         hidden=max(0, len(members) - MOST_SHOWN) + max(0, len(slots) - MOST_SHOWN),
-    )
-
-
-def _options(state: FailoverZone | None) -> PlanOptions:
-    chosen = settings.HEADROOM.failover
-    return PlanOptions(
-        shrinks=False,
-        trims=chosen.trim_surplus,
-        max_removal_ratio=chosen.max_removal_ratio,
-        max_shrink_ratio=chosen.max_vm_list_shrink_ratio,
-        brake_floor=chosen.brake_floor,
-        previous_vm_count=0 if state is None else state.vm_count,
     )
 
 

@@ -7,11 +7,10 @@ planner works on that as it does on a zone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import orjson
@@ -25,7 +24,7 @@ from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
 from failover.selectors.due_times import latest_cooldown
 from failover.selectors.scheduler import ClassRows, class_rows
 from failover.selectors.zone import READY_WORDS, ZoneReading, ZoneReports, snapshot_of
-from hosts.domain.vm_list import ReportedVM, ReportingHost, active_hosts
+from hosts.domain.vm_list import ReportedVM, ReportingHost
 from journal.statements import fetch_rows
 from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
@@ -129,7 +128,19 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
         slots=around["slots"],
         members=around["members"],
         groups={vm_uuid: around["group"]} if around["group"] else {},
-        reports=_reports(vm_uuid, around["reports"]),
+        reports=ZoneReports.of(
+            [
+                ReportingHost(
+                    name=name,
+                    vms=tuple(
+                        ReportedVM(vm_uuid=vm_uuid, is_active=bool(one.get("active")))
+                        for one in listed
+                        if one.get("id") == vm_uuid
+                    ),
+                )
+                for name, listed in around["reports"]
+            ]
+        ),
     )
     table = current_host_table()
     hosts = _zone_hosts(table, reading.zone)
@@ -140,35 +151,9 @@ def load_vicinity(vm_uuid: str, config: FailoverConfig, *, now: datetime) -> Vic
         snapshot=replace(_snapshot(reading, hosts, vm_uuid), slots_held=_slots_held(table, hosts)),
         barred=sum(1 << row_of[key] for key in around["barred"] if key in row_of),
         table=table,
-        class_rows=_class_rows(around),
+        class_rows=class_rows([(columns[0], around["specs"])], [(columns[6], around["domain"])]),
         is_halted=around["is_halted"],
         is_known_short=around["is_known_short"],
-    )
-
-
-def _class_rows(around: Mapping[str, Any]) -> ClassRows:  # Any: a document
-    key, project = around["vm"][0], around["vm"][6]
-    return class_rows([(key, around["specs"])], [(project, around["domain"])])
-
-
-def _reports(vm_uuid: str, reports: Iterable[Sequence[Any]]) -> ZoneReports:  # Any: a document
-    hosts = [
-        ReportingHost(
-            name=name,
-            vms=tuple(
-                ReportedVM(vm_uuid=vm_uuid, is_active=bool(one.get("active")))
-                for one in listed
-                if one.get("id") == vm_uuid
-            ),
-        )
-        for name, listed in reports
-    ]
-    return ZoneReports(
-        lists={
-            host.name: frozenset(vm.vm_uuid for vm in host.vms if vm.is_active) for host in hosts
-        },
-        known=frozenset(vm.vm_uuid for host in hosts for vm in host.vms),
-        active_host=active_hosts(hosts),
     )
 
 

@@ -17,11 +17,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from numpy.typing import NDArray
 
+from capacity.groups.flavor_groups import FlavorSpec
 from capacity.groups.reading import load_group_definitions
 from failover.choices import SlotState
 from failover.conf import FailoverConfig
 from failover.domain.patterns import required_counts
-from failover.domain.sizing import MIB, GroupFlavor
 from failover.domain.zone_columns import (
     HostColumns,
     MemberColumns,
@@ -30,12 +30,13 @@ from failover.domain.zone_columns import (
     ZoneSnapshot,
 )
 from failover.models import FailoverPolicy
-from hosts.domain.vm_list import active_hosts
+from hosts.domain.vm_list import ReportingHost, active_hosts
 from hosts.models import HostState, HostStatus, Maintenance
 from hosts.vm_source import reporting_hosts
 from journal.errors import NotReady
 from journal.statements import Row as _Row
 from journal.statements import execute, fetch_rows
+from scheduling.resources import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +53,17 @@ class ZoneReports:
     known: frozenset[str] = frozenset()
     active_host: Mapping[str, str] = field(default_factory=dict)
 
-
-def read_reports(zone: str) -> ZoneReports:
-    """Return what the hosts of a zone report."""
-    hosts = reporting_hosts(zone)
-    return ZoneReports(
-        lists={
-            host.name: frozenset(vm.vm_uuid for vm in host.vms if vm.is_active) for host in hosts
-        },
-        known=frozenset(vm.vm_uuid for host in hosts for vm in host.vms),
-        active_host=active_hosts(hosts),
-    )
+    @classmethod
+    def of(cls, hosts: Sequence[ReportingHost]) -> ZoneReports:
+        """Return what some hosts report."""
+        return cls(
+            lists={
+                host.name: frozenset(vm.vm_uuid for vm in host.vms if vm.is_active)
+                for host in hosts
+            },
+            known=frozenset(vm.vm_uuid for host in hosts for vm in host.vms),
+            active_host=active_hosts(hosts),
+        )
 
 
 _Key = TypeVar("_Key")
@@ -227,7 +228,7 @@ def _read(reading: ZoneReading) -> None:
     if elsewhere:
         reading.vms += fetch_rows(SELECT_VMS_BY_UUID, {"uuids": elsewhere})
     reading.groups = dict(fetch_rows(SELECT_GROUPS, {}))
-    reading.reports = read_reports(reading.zone)
+    reading.reports = ZoneReports.of(reporting_hosts(reading.zone))
 
 
 def snapshot_of(reading: ZoneReading, hosts: HostColumns | None = None) -> ZoneSnapshot:
@@ -372,7 +373,8 @@ def _rows_of_vms(
     required_of = required_counts(
         reading.config.flavor_failover_requirements or {}, {row[5] for row in reading.vms}
     )
-    reading.notes["vms_listed"] = _on_hosts(reading)
+    here = {row[0] for row in reading.hosts}
+    reading.notes["vms_listed"] = sum(row[2] in here for row in reading.vms)
     rows = [row for row in reading.vms if required_of[row[5]] or row[1] in known]
     vanished = known - {row[1] for row in rows}
     if vanished:
@@ -380,12 +382,6 @@ def _rows_of_vms(
         rows += [(-1, uuid, None, *sizes[uuid], "", "", 0, "", None) for uuid in vanished]
     rows.sort(key=itemgetter(1))
     return rows, required_of
-
-
-def _on_hosts(reading: ZoneReading) -> int:
-    """Return how many VMs the list has on hosts of the zone."""
-    here = {row[0] for row in reading.hosts}
-    return sum(row[2] in here for row in reading.vms)
 
 
 def _coded(keys: Iterable[_Key]) -> tuple[Sequence[_Key], _Int32Column]:
@@ -492,11 +488,11 @@ def _sizes(
     largest_of = largest_flavors() if by_group else {}
     labels = []
     for code, flavor in enumerate(flavors):
-        largest = largest_of.get(flavor)
-        if largest is None:
+        if flavor not in largest_of:
             labels.append((flavor, flavor))
             continue
-        labels.append((largest.flavor_name, largest.group))
+        group, largest = largest_of[flavor]
+        labels.append((largest.name, group))
         memory_bytes = np.where(codes == code, largest.memory_bytes, memory_bytes)
         vcpus = np.where(codes == code, largest.vcpus, vcpus)
     return tuple(labels), memory_bytes, vcpus
@@ -517,22 +513,16 @@ def _bools(values: Sequence[bool]) -> _BoolColumn:
 log = structlog.get_logger(__name__)
 
 
-def largest_flavors() -> dict[str, GroupFlavor]:
-    """Return flavor name -> largest flavor of its group; empty while groups are not known."""
+def largest_flavors() -> dict[str, tuple[str, FlavorSpec]]:
+    """Return flavor name -> its group and that one's largest flavor; empty while none is known."""
     try:
         definitions = load_group_definitions()
     except NotReady as not_ready:
         log.warning("failover_groups_not_ready", message=not_ready.message)
         return {}
-    largest_of: dict[str, GroupFlavor] = {}
+    largest_of: dict[str, tuple[str, FlavorSpec]] = {}
     for name, group in definitions.items():
         largest = max(group.flavors, key=lambda flavor: (flavor.memory_bytes, flavor.vcpus))
-        chosen = GroupFlavor(
-            group=name,
-            flavor_name=largest.name,
-            memory_bytes=largest.memory_bytes,
-            vcpus=largest.vcpus,
-        )
         for flavor in group.flavors:
-            largest_of.setdefault(flavor.name, chosen)
+            largest_of.setdefault(flavor.name, (name, largest))
     return largest_of

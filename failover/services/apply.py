@@ -79,17 +79,6 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """Users of some reservations.
-
-    Attributes:
-        joins: (VM row, reservation number), by number.
-    """
-
-    joins: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     """What a step wrote.
 
@@ -104,6 +93,10 @@ class _Written:
     names: Mapping[int, str]
     joins: tuple[tuple[int, int], ...]
     lost: frozenset[int]
+
+
+_Step = tuple[tuple[int, int], ...]
+"""(VM row, reservation number) of some reservations, by number."""
 
 
 class _Vm(NamedTuple):
@@ -127,6 +120,7 @@ class PlanWriter:
         now: datetime,
         trusts_hosts: bool = False,
         events: EventWriter = record_events,
+        done: Applied | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._trusts_hosts = trusts_hosts
@@ -139,7 +133,7 @@ class PlanWriter:
         self._created: Mapping[int, NewSlot] = {}
         self._have: list[int] = []
         self._vms: Mapping[int, _Vm] = {}
-        self.done = Applied()
+        self.done = done or Applied()
 
     def write(self, plan: ZonePlan) -> Applied:
         """Carry out a plan.
@@ -154,7 +148,7 @@ class PlanWriter:
         self._have = self._counted(plan)
         for step in _steps(plan.cover.joins):
             self._note(self._retried(partial(self._join, step)))
-            if len(step.joins) >= MANY_JOINS:
+            if len(step) >= MANY_JOINS:
                 analyze_grown_tables()
         return self.done
 
@@ -176,9 +170,10 @@ class PlanWriter:
     def _clean(self, plan: ZonePlan) -> None:
         cleaning = plan.cleaning
         updated: set[tuple[int, bool]] = set()
+        before = self.done.updated
         for chunk in in_chunks(cleaning.removals, ROWS_PER_STEP):
             updated |= self._retried(partial(self._remove, chunk))
-            self.done.updated = len(updated)
+            self.done.updated = before + len(updated)
         for rows in in_chunks(cleaning.emptied, ROWS_PER_STEP):
             self.done.deleted += self._retried(partial(self._delete, rows))
         for resized in in_chunks(cleaning.resized, ROWS_PER_STEP):
@@ -250,7 +245,7 @@ class PlanWriter:
         slots, vms = self._locked(step)
         joins = [
             (vm, number)
-            for vm, number in step.joins
+            for vm, number in step
             if vm in vms and self._may_hold(slots.get(number), vm)
         ]
         wanted = [self._created[number] for number in _numbers(joins) if number in self._created]
@@ -290,7 +285,7 @@ class PlanWriter:
             keys=fresh,
             names=names,
             joins=tuple(joins),
-            lost=frozenset(vm for vm, _ in set(step.joins) - set(joins)),
+            lost=frozenset(vm for vm, _ in set(step) - set(joins)),
         )
 
     def _note(self, written: _Written) -> None:
@@ -312,13 +307,13 @@ class PlanWriter:
             Number -> size of the reservations that can be joined or may be made, and the rows of
             the VMs that are where the plan saw them and have as many reservations as it knew.
         """
-        snapshot, numbers = self._snapshot, _numbers(step.joins)
+        snapshot, numbers = self._snapshot, _numbers(step)
         fresh = [number for number in numbers if number not in self._slot_keys]
         made = {number: self._created[number] for number in fresh if number in self._created}
         if made:
             lock_rooms(int(snapshot.hosts.ids[slot.host]) for slot in made.values())
         known = {self._slot_keys[number]: number for number in numbers if number in self._slot_keys}
-        row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step.joins}
+        row_of = {snapshot.vms.uuids[vm]: vm for vm, _ in step}
         uuids = text_array(row_of)
         joined, found = fetch_together(
             (LOCK_SLOTS, LOCK_VMS), {"keys": number_array(known), "uuids": uuids}
@@ -404,7 +399,7 @@ def _steps(joins: Sequence[tuple[int, int]]) -> Iterator[_Step]:
     for number in sorted(by_slot):
         step += by_slot[number]
         if len(step) >= USERS_PER_STEP:
-            yield _Step(joins=tuple(step))
+            yield tuple(step)
             step = []
     if step:
-        yield _Step(joins=tuple(step))
+        yield tuple(step)

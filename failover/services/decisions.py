@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from datetime import datetime
 
 import numpy as np
 
@@ -15,32 +16,35 @@ from failover.services.events import EventWriter, Happening, record_events
 
 
 def keep_decisions(
-    snapshot: ZoneSnapshot | None,
+    snapshot: ZoneSnapshot,
     plan: ZonePlan,
-    run: FailoverRun,
     *,
-    spoiled: Collection[int],
+    known: Iterable[str],
+    run: FailoverRun | None,
+    request_id: str,
+    now: datetime,
+    spoiled: Collection[int] = (),
     events: EventWriter = record_events,
 ) -> None:
-    """Make the decisions of a zone agree with what a run could not do.
+    """Make decisions agree with what a plan could not do.
 
     A VM that had all its reservations before and lacks some now has lost coverage; one whose
     decision goes because it has all of them again, has it restored.
 
     Args:
-        snapshot: The zone as the run saw it.
-        plan: What the run planned.
-        run: Row of the run.
+        snapshot: What was planned on.
+        plan: The plan.
+        known: VMs of it that there are decisions about.
+        run: Row of the run; None where a single VM was planned.
+        request_id: Correlation id.
         spoiled: VMs that others got in the way of.
         events: Writes events.
     """
-    if snapshot is None:
-        return
     wanted = {one.vm: (one.current, one.reason, dict(one.facts)) for one in plan.cover.shortfalls}
     for vm in spoiled:
         wanted.setdefault(vm, (0, Uncovered.SPOILED.value, {}))
     uuids = snapshot.vms.uuids
-    known = {row.vm_uuid: row for row in FailoverDecision.objects.filter(zone=snapshot.zone)}
+    before = set(known)
     rows = [
         FailoverDecision(
             vm_uuid=uuids[vm],
@@ -50,8 +54,8 @@ def keep_decisions(
             current_count=current,
             reason=reason,
             facts=facts,
-            since=run.started_at,
-            tried_at=run.started_at,
+            since=now,
+            tried_at=now,
         )
         for vm, (current, reason, facts) in sorted(wanted.items())
     ]
@@ -60,8 +64,8 @@ def keep_decisions(
         update_conflicts=True,
         unique_fields=["vm_uuid"],
         update_fields=[
+            *(() if run is None else ("run",)),
             "zone",
-            "run",
             "required_count",
             "current_count",
             "reason",
@@ -71,10 +75,10 @@ def keep_decisions(
         batch_size=2000,
     )
     short = {uuids[vm] for vm in wanted}
-    over = [uuid for uuid in known if uuid not in short]
+    over = before - short
     FailoverDecision.objects.filter(vm_uuid__in=over).delete()
-    told = _happenings(snapshot, plan, lost=short - set(known), restored=over)
-    events(told, request_id=run.request_id, now=run.started_at)
+    told = _happenings(snapshot, plan, lost=short - before, restored=over)
+    events(told, request_id=request_id, now=now)
 
 
 def _happenings(

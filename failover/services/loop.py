@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -19,15 +19,15 @@ from django.db import transaction
 
 from core.jobs import tried
 from failover.choices import EventReason, RunOutcome
-from failover.conf import FailoverConfig, current_config
+from failover.conf import FailoverConfig, current_config, plan_options
 from failover.domain.cleaning import plan_cleaning
 from failover.domain.covering import plan_zone
 from failover.domain.figures import RunFigures
-from failover.domain.plan import HostChooser, PlanOptions, ReuseOrder, ZonePlan
+from failover.domain.plan import HostChooser, PlanOptions, ZonePlan
 from failover.domain.rhythm import RunResult, next_interval_seconds
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.metrics import observe_run
-from failover.models import FailoverCooldown, FailoverRun, FailoverZone
+from failover.models import FailoverCooldown, FailoverDecision, FailoverRun, FailoverZone
 from failover.selectors.due_times import latest_cooldown, waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.zone import failover_requirements, failover_zones, load_zone
@@ -202,6 +202,7 @@ def _attempt(run: _Run) -> None:
     run.plan = _planned(run, run.snapshot)
     if run.is_dry_run or run.plan.cleaning.brake is not None:
         return
+    run.applied.spoiled = set()
     writer = PlanWriter(
         run.snapshot,
         creator=run.config.creator or settings.HEADROOM.failover.creator,
@@ -209,22 +210,9 @@ def _attempt(run: _Run) -> None:
         now=run.now,
         trusts_hosts=bool(run.config.trust_hypervisor_location),
         events=run.events,
+        done=run.applied,
     )
-    try:
-        writer.write(run.plan)
-    finally:
-        run.applied = _added(run.applied, writer.done)
-
-
-def _added(before: Applied, now: Applied) -> Applied:
-    return Applied(
-        created=before.created + now.created,
-        joined=before.joined + now.joined,
-        updated=before.updated + now.updated,
-        deleted=before.deleted + now.deleted,
-        resized=before.resized + now.resized,
-        spoiled=now.spoiled,
-    )
+    writer.write(run.plan)
 
 
 def _planned(run: _Run, snapshot: ZoneSnapshot) -> ZonePlan:
@@ -236,22 +224,15 @@ def _planned(run: _Run, snapshot: ZoneSnapshot) -> ZonePlan:
 
 
 def _options(run: _Run) -> PlanOptions:
-    chosen, config = settings.HEADROOM.failover, run.config
-    by_group = bool(config.use_flavor_group_resources)
-    return PlanOptions(
-        reuse_order=ReuseOrder(chosen.reuse_order),
-        max_users=chosen.max_users_per_reservation,
+    config, options = run.config, plan_options()
+    return replace(
+        options,
         limit=config.max_vms_to_process or 0,
         run_number=run.state.run_count,
         rotation_interval=config.vm_selection_rotation_interval or 0,
         draw=run.draw,
         one_new_per_host=bool(config.limit_one_new_reservation_per_hypervisor),
-        consolidate=chosen.consolidate,
-        shrinks=chosen.shrink_reservations and not by_group,
-        trims=chosen.trim_surplus,
-        max_removal_ratio=chosen.max_removal_ratio,
-        max_shrink_ratio=chosen.max_vm_list_shrink_ratio,
-        brake_floor=chosen.brake_floor,
+        shrinks=options.shrinks and not config.use_flavor_group_resources,
         previous_vm_count=run.state.vm_count,
         is_confirmed=run.state.confirmed_at is not None,
     )
@@ -322,7 +303,8 @@ def _figures(run: _Run) -> RunFigures:
 
 def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
     figures = _figures(run)
-    assert run.plan is not None  # noqa: S101 - a finished run has one
+    assert run.snapshot is not None  # noqa: S101 - a finished run has both
+    assert run.plan is not None  # noqa: S101
     brake, cover = run.plan.cleaning.brake, run.plan.cover
     result = RunResult(
         hit_limit=cover.hit_limit or bool(run.applied.spoiled),
@@ -336,8 +318,16 @@ def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
         if not run.is_dry_run:
             _note_state(run, next_run_at)
             if brake is None:
+                known = FailoverDecision.objects.filter(zone=run.zone)
                 keep_decisions(
-                    run.snapshot, run.plan, row, spoiled=run.applied.spoiled, events=run.events
+                    run.snapshot,
+                    run.plan,
+                    known=known.values_list("vm_uuid", flat=True),
+                    run=row,
+                    request_id=run.request_id,
+                    now=run.now,
+                    spoiled=run.applied.spoiled,
+                    events=run.events,
                 )
         row.outcome, row.finished_at = outcome, ended
         row.error_code = "" if brake is None else brake.code

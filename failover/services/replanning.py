@@ -18,19 +18,19 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import transaction
 
-from failover.choices import EventReason, Uncovered
-from failover.conf import FailoverConfig, current_config
+from failover.conf import FailoverConfig, current_config, plan_options
 from failover.domain.cleaning import plan_cleaning
 from failover.domain.covering import left_after, missing_counts, plan_cover
-from failover.domain.plan import CoverPlan, HostChooser, PlanOptions, ReuseOrder, ZonePlan
+from failover.domain.plan import CoverPlan, HostChooser, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
-from failover.models import DueVM, FailoverDecision, FailoverZone
+from failover.models import DueVM, FailoverZone
 from failover.selectors.due_times import waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.vicinity import Vicinity, load_vicinity, open_slots, zone_of_vm
 from failover.selectors.zone import failover_requirements
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
-from failover.services.events import EventWriter, Happening, record_events
+from failover.services.decisions import keep_decisions
+from failover.services.events import EventWriter, record_events
 from failover.services.loop import TASK_LOCK, ChooserFactory
 from journal.clock import database_now
 from journal.errors import Busy
@@ -44,8 +44,6 @@ PLANS_PER_VM = 3
 NEAREST = 8
 MOST_PER_ZONE = 200
 MOST_PER_PASS = 2000
-LOST = "the VM has fewer failover reservations than it needs"
-RESTORED = "the VM has all its failover reservations"
 
 SELECT_DUE = """
 SELECT due.id, due.vm_uuid, host.zone
@@ -185,8 +183,9 @@ def _replan(work: _Work) -> Replan:
 
 def _planned(work: _Work, seen: Vicinity) -> tuple[Vicinity, ZonePlan]:
     """Plan the VM as a zone is planned, on what it may join; more is read if that is too little."""
-    options = _options(work)
-    cleaning = replace(plan_cleaning(seen.snapshot, options), resized=(), brake=None)
+    most_required = max((work.config.flavor_failover_requirements or {}).values(), default=0)
+    options = replace(plan_options(), most_required=most_required, shrinks=False, is_confirmed=True)
+    cleaning = plan_cleaning(seen.snapshot, options)
     stays = left_after(seen.snapshot, cleaning)
     if not missing_counts(seen.snapshot, stays)[seen.vm]:
         return seen, ZonePlan(cleaning=cleaning, cover=CoverPlan())
@@ -211,19 +210,6 @@ def _chooser(work: _Work, seen: Vicinity) -> HostChooser:
     return SchedulerHosts(seen.snapshot, table=seen.table, rows=seen.class_rows)
 
 
-def _options(work: _Work) -> PlanOptions:
-    chosen = settings.HEADROOM.failover
-    requirements = work.config.flavor_failover_requirements or {}
-    return PlanOptions(
-        reuse_order=ReuseOrder(chosen.reuse_order),
-        max_users=chosen.max_users_per_reservation,
-        most_required=max(requirements.values(), default=0),
-        consolidate=chosen.consolidate,
-        shrinks=False,
-        trims=chosen.trim_surplus,
-    )
-
-
 def _written(work: _Work, seen: Vicinity, plan: ZonePlan) -> Replan:
     shortfall = next(iter(plan.cover.shortfalls), None)
     reason = "" if shortfall is None else shortfall.reason
@@ -237,7 +223,17 @@ def _written(work: _Work, seen: Vicinity, plan: ZonePlan) -> Replan:
         joined, created = done.joined, done.created
         if done.spoiled:
             return _result(work, ReplanOutcome.SPOILED, joined=joined, created=created)
-        _decide(work, seen, plan)
+        if reason or seen.is_known_short:  # only the loop and re-plans write it, one at a time
+            with transaction.atomic(durable=True):
+                keep_decisions(
+                    seen.snapshot,
+                    plan,
+                    known=[work.vm_uuid] if seen.is_known_short else [],
+                    run=None,
+                    request_id=work.request_id,
+                    now=work.now,
+                    events=work.events,
+                )
     return _result(work, outcome, joined=joined, created=created, reason=reason)
 
 
@@ -250,39 +246,6 @@ def _writer(work: _Work, snapshot: ZoneSnapshot) -> PlanWriter:
         trusts_hosts=bool(work.config.trust_hypervisor_location),
         events=work.events,
     )
-
-
-def _decide(work: _Work, seen: Vicinity, plan: ZonePlan) -> None:
-    """Keep why the VM lacks reservations, or forget it."""
-    shortfall = next(iter(plan.cover.shortfalls), None)
-    if shortfall is None and not seen.is_known_short:
-        return  # only the loop and re-plans write it, and the zone has one of them at a time
-    with transaction.atomic(durable=True):
-        if shortfall is not None:
-            tried = {
-                "zone": work.zone,
-                "required_count": int(seen.snapshot.vms.required[seen.vm]),
-                "current_count": shortfall.current,
-                "reason": Uncovered(shortfall.reason),
-                "facts": dict(shortfall.facts),
-                "tried_at": work.now,
-            }
-            _, is_new = FailoverDecision.objects.update_or_create(
-                vm_uuid=work.vm_uuid,
-                defaults=tried,
-                create_defaults={**tried, "since": work.now},
-            )
-            if is_new and work.removed:
-                _tell(work, EventReason.COVERAGE_LOST, LOST)
-            return
-        gone, _ = FailoverDecision.objects.filter(vm_uuid=work.vm_uuid).delete()
-        if gone and plan.cover.joins:
-            _tell(work, EventReason.COVERAGE_RESTORED, RESTORED)
-
-
-def _tell(work: _Work, reason: EventReason, message: str) -> None:
-    event = Happening(reason=reason, zone=work.zone, vm_uuid=work.vm_uuid, message=message)
-    work.events([event], request_id=work.request_id, now=work.now)
 
 
 def _result(

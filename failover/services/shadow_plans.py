@@ -13,9 +13,10 @@ from django.db import transaction
 
 from capacity.host_table import current_host_table
 from capacity.locks import zone_lock
+from failover.conf import plan_options
 from failover.domain.covering import plan_cover
 from failover.domain.drill_columns import best_bound, coverage_costs
-from failover.domain.plan import CleaningPlan, HostChooser, PlanOptions, ReuseOrder
+from failover.domain.plan import CleaningPlan, HostChooser
 from failover.domain.shadow import bare_zone, zone_after
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import ShadowPlan, ShadowState
@@ -82,12 +83,7 @@ def compute_shadow_plan(
 def _planned_row(snapshot: ZoneSnapshot, bare: ZoneSnapshot, chooser: HostChooser) -> ShadowPlan:
     """Return the plan of a zone from scratch, not stored; neither database nor clock is asked."""
     chosen = settings.HEADROOM.failover
-    options = PlanOptions(
-        reuse_order=ReuseOrder(chosen.reuse_order),
-        max_users=chosen.max_users_per_reservation,
-        consolidate=chosen.consolidate,
-    )
-    shadow = zone_after(bare, plan_cover(bare, CleaningPlan(), chooser, options))
+    shadow = zone_after(bare, plan_cover(bare, CleaningPlan(), chooser, plan_options()))
     cost, costs = coverage_costs(shadow)[0], coverage_costs(snapshot)
     before = int(snapshot.slots.memory_bytes.sum())
     after = cost.reserved_memory_bytes or 0

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from capacity.host_table import reset_host_table
 from failover.conf import current_config
-from failover.domain.engine import EligibilityEngine, set_bits
+from failover.domain.bits import bits_as_rows
+from failover.domain.engine import EligibilityEngine
 from failover.domain.plan import PlanOptions, ReuseOrder
 from failover.domain.shelf import share_limit
 from failover.domain.zone_columns import ZoneSnapshot
@@ -84,7 +85,7 @@ def test_what_a_vm_may_join_is_what_the_engine_of_its_zone_allows(
         limit = share_limit(most, len(whole.hosts), 2)
         allowed = [
             slot
-            for slot in set_bits(engine.eligible_slots(vm))
+            for slot in bits_as_rows(engine.eligible_slots(vm)).tolist()
             if slots.memory_bytes[slot] >= least and len(engine.slot_users[slot]) < limit
         ]
         rank: dict[ReuseOrder, Callable[[int], tuple[int, ...]]] = {
@@ -111,7 +112,7 @@ def test_engine_of_what_is_around_a_vm_allows_what_that_of_the_zone_does(
     whole, seen = zone(), seen_vm()
     allowed = {
         int(whole.slots.ids[slot])
-        for slot in set_bits(engine_of(whole).eligible_slots(whole.vm_row["vm-0"]))
+        for slot in bits_as_rows(engine_of(whole).eligible_slots(whole.vm_row["vm-0"])).tolist()
     }
     keys = opened(seen, PlanOptions(), is_wide=is_wide)
     near = seen.with_slots(keys, is_wide=is_wide)
@@ -120,7 +121,7 @@ def test_engine_of_what_is_around_a_vm_allows_what_that_of_the_zone_does(
     assert snapshot.slots.ids.tolist()[:rows] == seen.snapshot.slots.ids.tolist()
     members = len(seen.snapshot.members)
     assert snapshot.members.ids.tolist()[:members] == seen.snapshot.members.ids.tolist()
-    for slot in set_bits(engine_of_members(snapshot).eligible_slots(near.vm)):
+    for slot in bits_as_rows(engine_of_members(snapshot).eligible_slots(near.vm)).tolist():
         key = int(snapshot.slots.ids[slot])
         assert key in allowed or not snapshot.slots.is_usable[slot]
     usable = snapshot.slots.ids[snapshot.slots.is_usable].tolist()

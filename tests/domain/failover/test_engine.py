@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from failover.domain.engine import EligibilityEngine, set_bits
+from failover.domain.bits import bits_as_rows
+from failover.domain.engine import EligibilityEngine
 from failover.domain.slots import FailoverSlot, SlotUser
 from hosts.domain.vm import VM
 from tests.domain.failover.oracle import five_rules_hold, may_join
@@ -33,7 +34,7 @@ def plain(engine: EligibilityEngine) -> list[FailoverSlot]:
                 for vm in engine.slot_users[slot]
             ),
         )
-        for slot in set_bits(engine.alive)
+        for slot in bits_as_rows(engine.alive).tolist()
     ]
 
 
@@ -66,7 +67,7 @@ def walked(moves: list[tuple[str, int, int]]) -> EligibilityEngine:
         elif kind == "slot":
             engine.add_slot(one % HOSTS)
         elif kind == "join":
-            eligible = list(set_bits(engine.eligible_slots(vm)))
+            eligible = bits_as_rows(engine.eligible_slots(vm)).tolist()
             if eligible:
                 engine.join(vm, eligible[other % len(eligible)])
     return engine
@@ -81,8 +82,8 @@ def test_engine_answers_as_the_rules_do_after_any_sequence(
 
     assert five_rules_hold(plain(engine))
     for vm in range(len(engine.vm_host)):
-        assert set(set_bits(engine.eligible_slots(vm))) == by_oracle(engine, vm)
-        closed = set(set_bits(engine.closed_hosts(vm)))
+        assert set(bits_as_rows(engine.eligible_slots(vm)).tolist()) == by_oracle(engine, vm)
+        closed = set(bits_as_rows(engine.closed_hosts(vm)).tolist())
         assert set(range(HOSTS)) - closed == new_hosts_by_oracle(engine, vm)
 
 
@@ -90,7 +91,7 @@ def test_engine_answers_as_the_rules_do_after_any_sequence(
 @given(steps)
 def test_engine_built_at_once_equals_the_one_that_grew(moves: list[tuple[str, int, int]]) -> None:
     grown = walked(moves)
-    kept = list(set_bits(grown.alive))
+    kept = bits_as_rows(grown.alive).tolist()
     members = [(kept.index(slot), vm) for slot in kept for vm in grown.slot_users[slot]]
     built = EligibilityEngine.from_columns(
         HOSTS,
@@ -101,8 +102,8 @@ def test_engine_built_at_once_equals_the_one_that_grew(moves: list[tuple[str, in
     )
 
     for vm in range(len(grown.vm_host)):
-        expected = {kept.index(slot) for slot in set_bits(grown.eligible_slots(vm))}
-        assert set(set_bits(built.eligible_slots(vm))) == expected
+        expected = {kept.index(slot) for slot in bits_as_rows(grown.eligible_slots(vm)).tolist()}
+        assert set(bits_as_rows(built.eligible_slots(vm)).tolist()) == expected
         assert built.closed_hosts(vm) == grown.closed_hosts(vm)
     rows = np.arange(len(kept))
     blocked = grown.block_counts(np.array(kept, dtype=np.int64))

@@ -12,11 +12,7 @@ from failover.conf import FailoverConfig, parse_duration
 from failover.domain.names import SUFFIX_ALPHABET, reservation_name, zone_segment
 from failover.domain.patterns import MalformedPatternError, compiled_pattern, required_count
 from failover.domain.rhythm import RunResult, next_interval_seconds, selected, start_offset
-from failover.domain.sizing import GroupFlavor
 from failover.validation import InvalidResourceKey, validate_resources
-
-GIB = 1 << 30
-MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -89,17 +85,6 @@ def test_zone_segment_follows_the_table(zone: str, segment: str) -> None:
 def test_suffixes_have_no_vowels_and_no_look_alikes() -> None:
     assert not set(SUFFIX_ALPHABET) & set("aeiou013")
     assert len(set(SUFFIX_ALPHABET)) == 27
-
-
-HANA = {
-    name: GroupFlavor(
-        group="hana_v2",
-        flavor_name="hana_c120_m1920",
-        memory_bytes=1966080 * MIB,
-        vcpus=120,
-    )
-    for name in ("hana_c120_m1920", "hana_c60_m960", "hana_c30_m480")
-}
 
 
 @pytest.mark.parametrize(
