@@ -14,7 +14,7 @@ from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from failover.domain.figures import RunFigures
+from failover.domain.plan import RunFigures
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import metric_name
 from journal.readings import Reading, Scraped, gauge, total

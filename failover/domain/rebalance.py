@@ -41,14 +41,12 @@ class RebalanceStep:
         target: Number of the planned slot that it joins.
         joins: Name of the slot that stands for it; empty if the step makes it, or an earlier one.
         leaves: Name of the slot that it leaves; empty if it had too few.
-        ends: Whether nobody is left in the slot that it leaves.
     """
 
     vm: str
     target: int
     joins: str
     leaves: str
-    ends: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,14 +178,14 @@ class _Rebalancing:
             if is_new:
                 self._drop(name)
             return
-        ends = bool(old) and self._left(user, old)
+        if old:
+            self._leave(user, old)
         self.steps.append(
             RebalanceStep(
                 vm=user,
                 target=target.number,
                 joins="" if name not in self._state.slots else name,
                 leaves=old,
-                ends=ends,
             )
         )
 
@@ -209,12 +207,10 @@ class _Rebalancing:
             default="",
         )
 
-    def _left(self, user: str, name: str) -> bool:
+    def _leave(self, user: str, name: str) -> None:
         self._graph.remove(user, name, self._graph.slot_hosts[name])
-        if self._users[name]:
-            return False
-        self._drop(name)
-        return True
+        if not self._users[name]:
+            self._drop(name)
 
     def _add(self, name: str, target: TargetSlot) -> None:
         self._graph.slot_hosts[name], self._size[name] = target.host, target.size

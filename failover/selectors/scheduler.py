@@ -169,7 +169,8 @@ class SchedulerHosts:
         return current_host_table() if self._given_table is None else self._given_table
 
     @cached_property
-    def _facts(self) -> Sequence[ClassFacts]:
+    def facts(self) -> Sequence[ClassFacts]:
+        """What the requests of each class have in common."""
         return class_facts(self.snapshot, self.table, self.intent, self._rows_of_classes)
 
     @cached_property
@@ -181,12 +182,8 @@ class SchedulerHosts:
 
     def read(self) -> None:
         """Read all that questions may need, so that they need no database from now on."""
-        for facts in self._facts:
+        for facts in self.facts:
             self.pipeline(facts.pipeline_name)
-
-    def facts(self, class_code: int) -> ClassFacts:
-        """Return what the requests of a class have in common."""
-        return self._facts[class_code]
 
     def pipeline(self, name: str) -> Pipeline:
         """Return a pipeline as it was at the first question."""
@@ -198,7 +195,7 @@ class SchedulerHosts:
         """Return bool[H], hosts that VMs of a class may run on, whatever room they have."""
         mask = self._masks.get(class_code)
         if mask is None:
-            facts = self._facts[class_code]
+            facts = self.facts[class_code]
             pipeline = without_room(self.pipeline(facts.pipeline_name))
             try:
                 passing = passing_hosts(self.table, facts.request, pipeline)
@@ -231,7 +228,7 @@ class SchedulerHosts:
             batch.place(row, request)
 
     def _batch(self, class_code: int) -> Batch:
-        name = self._facts[class_code].pipeline_name
+        name = self.facts[class_code].pipeline_name
         batch = self._batches.get(name)
         if batch is None:
             batch = self._batches[name] = Batch(self.table, self.pipeline(name))
@@ -250,7 +247,7 @@ class SchedulerHosts:
         return known
 
     def _new_request(self, class_code: int, memory_bytes: int, vcpus: int) -> PlacementRequest:
-        facts = self._facts[class_code]
+        facts = self.facts[class_code]
         key = facts.pipeline_name, self.compatible(class_code).tobytes()
         shared = self._representative.setdefault(key, facts.request)
         # No VM: what was placed for one must not count as a member of its server group.

@@ -10,7 +10,7 @@ import numpy as np
 
 from capacity.models import ReservationAllocation
 from failover.conf import plan_options
-from failover.domain.broken import BrokenRule, broken_rules
+from failover.domain.blame import BrokenRule, broken_rules
 from failover.domain.cleaning import plain_slots, plan_cleaning, rule_breaking_vms, stale_members
 from failover.domain.plan import Brake, CleaningPlan, RemovalReason
 from failover.domain.zone_columns import ZoneSnapshot

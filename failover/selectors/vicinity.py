@@ -21,9 +21,14 @@ from failover.conf import FailoverConfig
 from failover.domain.plan import BoolColumn, PlanOptions, ReuseOrder
 from failover.domain.shelf import share_limit
 from failover.domain.zone_columns import HostColumns, Int64Column, ZoneSnapshot
-from failover.selectors.due_times import latest_cooldown
 from failover.selectors.scheduler import ClassRows, class_rows
-from failover.selectors.zone import READY_WORDS, ZoneReading, ZoneReports, snapshot_of
+from failover.selectors.zone import (
+    READY_WORDS,
+    ZoneReading,
+    ZoneReports,
+    latest_cooldown,
+    snapshot_of,
+)
 from hosts.domain.vm_list import ReportedVM, ReportingHost
 from journal.statements import fetch_rows
 from scheduling.rows import ReservationRow
@@ -241,7 +246,9 @@ def open_slots(
         if size[0] == snapshot.zone and size[1] >= least[0] and size[2] >= least[1]
     )
     groups: Iterable[Iterable[ReservationRow]] = (slots_of[size] for size in sizes)
-    for slots in [chain.from_iterable(groups)] if order is ReuseOrder.MOST_USERS else groups:
+    if order is ReuseOrder.MOST_USERS:
+        groups = (chain.from_iterable(groups),)
+    for slots in groups:
         joinable = (
             slot
             for slot in slots
@@ -270,8 +277,8 @@ def _closed(seen: Vicinity, stays: BoolColumn) -> set[int]:
 
 def _near(seen: Vicinity, hosts: Iterable[int]) -> dict[int, ReservationRow]:
     """Return the reservations on some hosts, or with a user there."""
-    table, found = seen.table, {}
-    index = table.reservations
+    table, index = seen.table, seen.table.reservations
+    found: dict[int, ReservationRow] = {}
     for name in map(seen.snapshot.hosts.names.__getitem__, hosts):
         near = [index.failover_on.get(name, ())]
         near += [index.failover_of_vm.get(vm, ()) for vm in table.instances[table.row_of[name]]]

@@ -15,12 +15,13 @@ import numpy as np
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from capacity.groups.flavor_groups import FlavorSpec
 from capacity.groups.reading import load_group_definitions
 from failover.choices import SlotState
-from failover.conf import FailoverConfig
+from failover.conf import FailoverConfig, current_config
 from failover.domain.patterns import required_counts
 from failover.domain.zone_columns import (
     HostColumns,
@@ -29,10 +30,11 @@ from failover.domain.zone_columns import (
     VmColumns,
     ZoneSnapshot,
 )
-from failover.models import FailoverPolicy
+from failover.models import FailoverPolicy, FailoverZone
 from hosts.domain.vm_list import ReportingHost, active_hosts
 from hosts.models import HostState, HostStatus, Maintenance
 from hosts.vm_source import reporting_hosts
+from journal.clock import TOLERANCE
 from journal.errors import NotReady
 from journal.statements import Row as _Row
 from journal.statements import execute, fetch_rows
@@ -238,7 +240,7 @@ def snapshot_of(reading: ZoneReading, hosts: HostColumns | None = None) -> ZoneS
         reading: Rows.
         hosts: All hosts of the zone; those that were read if left out.
     """
-    hosts = hosts or _host_columns(reading)
+    hosts = _host_columns(reading) if hosts is None else hosts
     host_row = {key: number for number, key in enumerate(hosts.ids.tolist())}
     keys, slot_keys, uuids, vm_hosts, validated = _columns(reading.members, 7)[:5]
     vms = _vm_columns(reading, hosts, host_row, frozenset(uuids))
@@ -526,3 +528,33 @@ def largest_flavors() -> dict[str, tuple[str, FlavorSpec]]:
         for flavor in group.flavors:
             largest_of.setdefault(flavor.name, (name, largest))
     return largest_of
+
+
+# How far ahead a moment of the loop can be: one further ahead is a wrong clock's, and is due.
+
+
+def waiting_zones(now: datetime) -> QuerySet[FailoverZone]:
+    """Return the zones whose next run is not due."""
+    config, chosen = current_config(failover_requirements()), settings.HEADROOM.failover
+    longest = max(
+        config.reconcile_interval or timedelta(),
+        config.short_reconcile_interval or timedelta(),
+        timedelta(seconds=chosen.reconcile_interval_seconds),
+        timedelta(seconds=chosen.short_reconcile_interval_seconds),
+    )
+    latest = now + longest + TOLERANCE
+    return FailoverZone.objects.filter(next_run_at__gt=now, next_run_at__lte=latest)
+
+
+def latest_validation(now: datetime) -> datetime:
+    """Return the last moment at which the next validation of a reservation can be."""
+    chosen = settings.HEADROOM.failover
+    most = chosen.revalidation_interval_seconds * (1 + chosen.revalidation_jitter_ratio)
+    return now + timedelta(seconds=most) + TOLERANCE
+
+
+def latest_cooldown(now: datetime) -> datetime:
+    """Return the last moment at which a refused host is looked at again."""
+    chosen = settings.HEADROOM.failover
+    most = max(chosen.retry_cooldown_seconds, chosen.max_retry_cooldown_seconds)
+    return now + timedelta(seconds=most) + TOLERANCE

@@ -22,15 +22,19 @@ from failover.choices import EventReason, RunOutcome
 from failover.conf import FailoverConfig, current_config, plan_options
 from failover.domain.cleaning import plan_cleaning
 from failover.domain.covering import plan_zone
-from failover.domain.figures import RunFigures
-from failover.domain.plan import HostChooser, PlanOptions, ZonePlan
+from failover.domain.plan import HostChooser, PlanOptions, RunFigures, ZonePlan
 from failover.domain.rhythm import RunResult, next_interval_seconds
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.metrics import observe_run
 from failover.models import FailoverCooldown, FailoverDecision, FailoverRun, FailoverZone
-from failover.selectors.due_times import latest_cooldown, waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
-from failover.selectors.zone import failover_requirements, failover_zones, load_zone
+from failover.selectors.zone import (
+    failover_requirements,
+    failover_zones,
+    latest_cooldown,
+    load_zone,
+    waiting_zones,
+)
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
 from failover.services.events import EventWriter, Happening, record_events

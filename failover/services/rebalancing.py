@@ -137,7 +137,7 @@ def _planned(work: _Work, most: int) -> Rebalancing:
     memberships = sum(len(target.users) for target in work.targets)
     if memberships > MOST_SWAPPED:
         return _exchanged_in_parts(work, most)
-    plan = work.steps(most)
+    plan = plan_rebalance(work.state, work.targets, most_steps=most, may_use=work.may_use)
     return _exchanged(work, plan, memberships) or Rebalancing(
         zone=work.row.zone,
         reserved_before=plan.reserved_before,
@@ -205,10 +205,6 @@ class _Work:
             for number, slot in enumerate(self.row.slots)
             if slot["host"] in self.state.hosts
         )
-
-    def steps(self, most: int) -> RebalancePlan:
-        """Return the single steps."""
-        return plan_rebalance(self.state, self.targets, most_steps=most, may_use=self.may_use)
 
     def may_use(self, uuid: str, host: str) -> bool:
         """Ask the scheduler whether a VM may run on a host: the validation of a step."""
@@ -280,7 +276,7 @@ class _Work:
         wanted = sorted({number for one in exchanges for number in one.targets})
         known = {self.keys[number] for number in wanted if number in self.keys}
         fresh = [number for number in wanted if number not in self.keys]
-        self._lock_rooms(uuids, [self.slot_of[number]["host"] for number in fresh])
+        self._lock_rooms(uuids, [self.row.slots[number]["host"] for number in fresh])
         sizes = _usable(known)
         if set(sizes) != known:
             return False
@@ -300,7 +296,7 @@ class _Work:
             for number in one.targets
         ):
             return False
-        written = self._made([self.slot_of[number] for number in fresh]) if fresh else []
+        written = self._made([self.row.slots[number] for number in fresh]) if fresh else []
         if len(written) != len(fresh):
             return False
         made.update(zip(fresh, written, strict=True))
@@ -340,14 +336,9 @@ class _Work:
         delete_unused(sorted({key for _, key in leaving}))
         return True
 
-    @cached_property
-    def slot_of(self) -> Mapping[int, dict[str, Any]]:
-        """Return number of a planned slot -> the slot as stored."""
-        return dict(enumerate(self.row.slots))
-
     def size_of(self, number: int) -> ResourceVector:
         """Return the size of a planned slot."""
-        slot = self.slot_of[number]
+        slot = self.row.slots[number]
         return ResourceVector(memory_bytes=slot["memory_bytes"], vcpus=slot["vcpus"])
 
     @cached_property

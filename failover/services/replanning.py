@@ -24,10 +24,9 @@ from failover.domain.covering import left_after, missing_counts, plan_cover
 from failover.domain.plan import CoverPlan, HostChooser, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import DueVM, FailoverZone
-from failover.selectors.due_times import waiting_zones
 from failover.selectors.scheduler import SchedulerHosts
 from failover.selectors.vicinity import Vicinity, load_vicinity, open_slots, zone_of_vm
-from failover.selectors.zone import failover_requirements
+from failover.selectors.zone import failover_requirements, waiting_zones
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
 from failover.services.events import EventWriter, record_events

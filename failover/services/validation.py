@@ -20,14 +20,13 @@ from django.conf import settings
 from capacity.ledger.bulk import note_invalid, note_valid
 from core.chunks import in_chunks
 from failover.choices import EventReason, SlotState
-from failover.conf import current_config
 from failover.constants import RESERVATION_ACTIVE
 from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
 from failover.metrics import VALIDATION_FAILURES, VALIDATION_SECONDS
 from failover.models import FailoverReservation
-from failover.selectors.due_times import latest_validation
+from failover.selectors.drills import zone_snapshot
 from failover.selectors.scheduler import SchedulerHosts
-from failover.selectors.zone import failover_requirements, load_zone
+from failover.selectors.zone import latest_validation
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.replanning import note_due
 from failover.services.writing import (
@@ -182,7 +181,7 @@ def validate_zone(
                 reservation_id__in=ids, state=SlotState.ACTIVE
             ).values_list("reservation_id", "version")
         )
-        snapshot = load_zone(zone, current_config(failover_requirements()), now=moment)
+        snapshot = zone_snapshot(zone, now=moment)
         work = _Validation(snapshot, versions, request_id=request_id, now=moment, events=events)
         report = work.run()
         VALIDATION_SECONDS.observe((time.monotonic() - started) / max(1, len(ids)))
@@ -321,7 +320,7 @@ class _Validation:
         memory_bytes, vcpus = int(snapshot.vms.memory_bytes[vm]), int(snapshot.vms.vcpus[vm])
         if not (memory_bytes and vcpus):
             return
-        facts = self._hosts.facts(int(snapshot.vms.class_code[vm]))
+        facts = self._hosts.facts[int(snapshot.vms.class_code[vm])]
         request = replace(
             facts.request,
             request_key=snapshot.vms.uuids[vm],

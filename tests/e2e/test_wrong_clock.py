@@ -16,7 +16,7 @@ from config.celery_app import app
 from config.launcher.processes import wait_until
 from config.queues import QUEUES
 from failover.models import FailoverZone
-from failover.selectors.due_times import waiting_zones
+from failover.selectors.zone import waiting_zones
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.models import Heartbeat, ProcessClock

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,6 +143,15 @@ def test_reservation_that_is_not_usable_any_more_is_not_joined() -> None:
     FailoverReservation.objects.filter(reservation_id=key).update(state="consuming")
     snapshot = seen.with_slots([key], is_wide=False).snapshot
     assert not snapshot.slots.is_usable[snapshot.slots.ids == key].any()
+
+
+def test_hosts_that_hold_most_are_known_where_new_reservations_go_there(settings: Any) -> None:
+    chosen = settings.HEADROOM.failover.model_copy(update={"consolidate": True})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"failover": chosen})
+    grown_zone(1)
+    whole, held = zone(), seen_vm().snapshot.slots_held
+    assert held is not None
+    assert held.tolist() == np.bincount(whole.slots.host, minlength=len(whole.hosts)).tolist()
 
 
 def test_vm_without_a_host_has_no_vicinity() -> None:

@@ -168,7 +168,7 @@ def test_planned_hosts_open_the_window() -> None:
 def test_window_ends_where_planned_changes_are_not_read_any_more(
     monkeypatch: pytest.MonkeyPatch, read: int
 ) -> None:
-    monkeypatch.setattr("failover.selectors.drain_future.MOST_PLANNED", read)
+    monkeypatch.setattr("failover.selectors.drain.MOST_PLANNED", read)
     make_vm("a", make_host("h1"), memory_gib=8)
     for name in ("h2", "h3", "h4"):
         make_host(name)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import REGISTRY
 
-from failover.domain.figures import RunFigures
+from failover.domain.plan import RunFigures
 from failover.metrics import observe_run
 from journal.metrics import metric_name
 

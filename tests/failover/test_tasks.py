@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from failover import tasks
 from failover.choices import RunOutcome
-from failover.domain.figures import RunFigures
+from failover.domain.plan import RunFigures
 from failover.log import bound_logger, new_global_request_id
 from failover.models import (
     FailoverCooldown,

@@ -103,7 +103,7 @@ def test_vms_that_could_not_be_read_stay(monkeypatch: pytest.MonkeyPatch) -> Non
     slots(A)
     FailoverReservation.objects.update(next_validation_at=timezone.now() - timedelta(seconds=1))
     before = state()
-    monkeypatch.setattr("failover.services.validation.load_zone", fail)
+    monkeypatch.setattr("failover.services.validation.zone_snapshot", fail)
     with pytest.raises(OSError, match="no answer"):
         validate_zone("az-a", request_id="r")
     assert state() == before

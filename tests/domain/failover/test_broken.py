@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from failover.domain.broken import broken_rules
+from failover.domain.blame import broken_rules
 from failover.domain.slots import FailoverSlot, SlotUser
 from tests.domain.failover.oracle import five_rules_hold, slots_of
 

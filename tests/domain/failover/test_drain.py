@@ -17,9 +17,9 @@ from failover.domain.drain import (
     DrainVm,
     MoveKind,
     blockers_for,
+    cover_after,
     plan_drain,
 )
-from failover.domain.drain_cover import cover_after
 from failover.domain.drain_window import MOST_STRETCHES, SafeWindow, next_safe_window
 from failover.domain.drill_state import DrillState, DrillVm
 from scheduling.resources import GIB
