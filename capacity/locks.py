@@ -36,7 +36,6 @@ class LockSpace(IntEnum):
     SERVICE_INFO = 5
     TASK = 6
     QUOTA = 7
-    IMPORT = 8
     PLACED_VM = 9
     PIPELINE = 10
     PROVIDER_TREES = 40

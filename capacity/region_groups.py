@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, Final
 
 from capacity.groups.editing import (
@@ -16,15 +17,17 @@ from capacity.groups.editing import (
 )
 from capacity.groups.refreshing import overruled_rules, refresh_flavor_groups
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.locks import LockSpace, take_lock, zone_lock
-from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings, Reservation
+from capacity.locks import zone_lock
+from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings
 from capacity.nova.in_flight import after_vm_changes
+from core.chunks import in_chunks
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
+from hosts.region.writing import ROWS_PER_PART, Ledger, set_ledger, write_part
 
 RULES: Final = "headroom.flavor_group_rules"
 GROUPS: Final = "headroom.flavor_groups"
@@ -38,19 +41,27 @@ def register() -> None:
     registry.add(
         Section(path=RULES, reader=_read_rules, dumper=_dump_rules),
         Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
-        Step(phase=Phase.WRITE, order=1, name="locks", run=_lock),
         Step(phase=Phase.WRITE, order=60, name="flavor groups", run=_write),
-        Step(phase=Phase.FINISH, order=10, name="rooms of hosts", run=_rebuild_rooms),
-        Step(phase=Phase.FINISH, order=20, name="in-flight reservations", run=_end_in_flight),
+        Step(
+            phase=Phase.FINISH,
+            order=10,
+            name="rooms of hosts",
+            run=_rebuild_rooms,
+            is_divided=True,
+        ),
+        Step(
+            phase=Phase.FINISH,
+            order=20,
+            name="in-flight reservations",
+            run=_end_in_flight,
+            is_divided=True,
+        ),
     )
+    set_ledger(Ledger(lock_zones=zone_lock, settle=_settle))
 
 
-def _lock(_: ImportRun) -> None:
-    # Rooms are recomputed from reservations below: nobody may place meanwhile.
-    take_lock(LockSpace.IMPORT, ["region"])
-    zones = Host.objects.exclude(zone="").values_list("zone", flat=True).distinct()
-    held = Reservation.objects.exclude(zone="").values_list("zone", flat=True).distinct()
-    zone_lock({*zones, *held})
+def _settle(host_ids: Collection[int]) -> None:
+    rebuild_host_capacity(sorted(host_ids))
 
 
 def _read_rules(run: ImportRun) -> Callable[[Node], None]:
@@ -174,8 +185,11 @@ def _columns_of(row: FlavorGroupSettings) -> dict[str, Any]:
     return {name: getattr(row, name) for name in SETTINGS_FIELDS}
 
 
-def _rebuild_rooms(_: ImportRun) -> None:
-    rebuild_host_capacity()
+def _rebuild_rooms(run: ImportRun) -> None:
+    """Look at every room, also those that the import did not change."""
+    host_ids = list(Host.objects.order_by("pk").values_list("pk", flat=True))
+    for part in in_chunks(host_ids, ROWS_PER_PART):
+        write_part(run, partial(_settle, part))
 
 
 def _end_in_flight(run: ImportRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -43,6 +44,7 @@ from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_ho
 from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
+from hosts.region.writing import write_part
 from journal.clock import database_now
 from journal.errors import NotReady
 from journal.models import Outbox
@@ -61,12 +63,30 @@ def register() -> None:
         Section(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),
         Section(path=QUOTAS, reader=_read_quotas, dumper=_dump_quotas),
         Step(phase=Phase.WRITE, order=80, name="quotas", run=_write_quotas),
-        Step(phase=Phase.WRITE, order=90, name="commitments", run=_write_commitments),
+        Step(
+            phase=Phase.WRITE,
+            order=90,
+            name="commitments",
+            run=_write_commitments,
+            is_divided=True,
+        ),
         # Before flavor groups are refreshed: a group that only these refer to goes with them.
-        Step(phase=Phase.WRITE, order=58, name="prune commitments", run=_prune_commitments),
+        Step(
+            phase=Phase.WRITE,
+            order=58,
+            name="prune commitments",
+            run=_prune_commitments,
+            is_divided=True,
+        ),
         Step(phase=Phase.FINISH, order=90, name="accepted VM lists", run=_accept_vm_lists),
-        Step(phase=Phase.FOLLOW_UP, order=50, name="slots", run=_place),
-        Step(phase=Phase.FOLLOW_UP, order=60, name="VMs in slots", run=_verify_slots),
+        Step(phase=Phase.FOLLOW_UP, order=50, name="slots", run=_place, is_divided=True),
+        Step(
+            phase=Phase.FOLLOW_UP,
+            order=60,
+            name="VMs in slots",
+            run=_verify_slots,
+            is_divided=True,
+        ),
     )
     registry.witnesses["commitments"] = recorded_import
 
@@ -134,13 +154,18 @@ def _write_commitments(run: ImportRun) -> None:
         now=run.now,
         with_ended=run.options.with_ended,
     )
-    result = take_in_commitments(converted, intake)
+    by_zone: defaultdict[str, list[tuple[Converted, Mapping[str, Any]]]] = defaultdict(list)
+    for one in converted:
+        by_zone[one[0].state.zone].append(one)
     counts = run.report.of(COMMITMENTS)
-    counts.created += result.created
-    counts.updated += result.updated + result.described
-    counts.unchanged += result.unchanged
-    for uuid, reason, detail in result.skipped:
-        run.report.skip(COMMITMENTS, uuid, reason, detail)
+    for zone, part in sorted(by_zone.items()):
+        taken_in = partial(take_in_commitments, part, intake)
+        result = write_part(run, taken_in, zones={zone})
+        counts.created += result.created
+        counts.updated += result.updated + result.described
+        counts.unchanged += result.unchanged
+        for uuid, reason, detail in result.skipped:
+            run.report.skip(COMMITMENTS, uuid, reason, detail)
 
 
 def _prune_commitments(run: ImportRun) -> None:
@@ -150,22 +175,30 @@ def _prune_commitments(run: ImportRun) -> None:
     if not _is_limes_believed(run, listed):
         return
     left_out = _zones_left_out(run, listed)
-    doomed = []
-    rows = Commitment.objects.annotate(
-        has_slots=Exists(Reservation.objects.filter(commitment=OuterRef("pk")))
-    )
-    for row in rows.order_by("pk").select_for_update(of=("self",)):
-        if row.commitment_uuid in listed or row.zone in left_out:
-            continue
-        if row.has_slots:
+    unlisted: defaultdict[str, list[int]] = defaultdict(list)
+    stored = Commitment.objects.exclude(zone__in=left_out).order_by("pk")
+    for pk, uuid, zone in stored.values_list("pk", "commitment_uuid", "zone"):
+        if uuid not in listed:
+            unlisted[zone].append(pk)
+    for zone, pks in sorted(unlisted.items()):
+        removed, kept = write_part(run, partial(_remove_commitments, run, pks), zones={zone})
+        run.report.of(COMMITMENTS).removed += removed
+        for uuid in kept:
             run.report.skip(
                 COMMITMENTS,
-                row.commitment_uuid,
+                uuid,
                 "has_reservations",
                 "not in the files, but it holds capacity: only its end releases it",
             )
-        else:
-            doomed.append(row)
+
+
+def _remove_commitments(run: ImportRun, unlisted: Collection[int]) -> tuple[int, list[str]]:
+    """Remove commitments that hold nothing; return how many, and the uuids of the others."""
+    rows = Commitment.objects.filter(pk__in=unlisted).annotate(
+        has_slots=Exists(Reservation.objects.filter(commitment=OuterRef("pk")))
+    )
+    locked = list(rows.order_by("pk").select_for_update(of=("self",)))
+    doomed = [row for row in locked if not row.has_slots]
     pks = [row.pk for row in doomed]
     InstanceAssignment.objects.filter(commitment_id__in=pks).delete()
     Commitment.objects.filter(pk__in=pks).delete()
@@ -190,7 +223,7 @@ def _prune_commitments(run: ImportRun) -> None:
         ),
         batch_size=BATCH_ROWS,
     )
-    run.report.of(COMMITMENTS).removed += len(doomed)
+    return len(doomed), [row.commitment_uuid for row in locked if row.has_slots]
 
 
 def _is_limes_believed(run: ImportRun, listed: Collection[str]) -> bool:

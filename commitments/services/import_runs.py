@@ -9,10 +9,8 @@ from commitments.models import SyncOutcome, SyncRun
 from commitments.services.sync_runs import begin_run, finish_run
 from hosts.region.run import ImportReport, ImportRun
 from journal.errors import HeadroomError
-from journal.leases import held_lease
 
 SOURCE = "region_file"
-TASK = "hosts.import_region"
 COUNTED = ("created", "updated", "removed", "skipped")
 SHRANK = "list_shrank"
 
@@ -21,24 +19,22 @@ SHRANK = "list_shrank"
 def recorded_import(run: ImportRun) -> Iterator[None]:
     """Write the row of an import when it begins and how it ended when it ends.
 
-    A dry run leaves no row. Imports wait for each other while they write; one that begins while
-    no other is on calls runs without an end abandoned.
+    A dry run leaves no row. An import runs alone, so what has no end was abandoned.
     """
     if run.options.is_dry_run:
         yield
         return
-    with held_lease(TASK) as is_alone:
-        row = begin_run(run.now, source=SOURCE, is_alone=is_alone)
-        try:
-            yield
-        except BaseException as error:
-            code = error.code if isinstance(error, HeadroomError) else "internal"
-            message = str(error) or type(error).__name__
-            _finish(row, run.report, SyncOutcome.FAILED, code, message)
-            raise
-        refusals = "\n".join(run.report.refusals[key] for key in sorted(run.report.refusals))
-        outcome = SyncOutcome.GUARDED if refusals else SyncOutcome.SUCCESS
-        _finish(row, run.report, outcome, SHRANK if refusals else "", refusals)
+    row = begin_run(run.now, source=SOURCE, is_alone=True)
+    try:
+        yield
+    except BaseException as error:
+        code = error.code if isinstance(error, HeadroomError) else "internal"
+        message = str(error) or type(error).__name__
+        _finish(row, run.report, SyncOutcome.FAILED, code, message)
+        raise
+    refusals = "\n".join(run.report.refusals[key] for key in sorted(run.report.refusals))
+    outcome = SyncOutcome.GUARDED if refusals else SyncOutcome.SUCCESS
+    _finish(row, run.report, outcome, SHRANK if refusals else "", refusals)
 
 
 def last_import() -> SyncRun | None:

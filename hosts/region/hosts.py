@@ -23,11 +23,12 @@ from hosts.region.inventory import (
     read_providers,
     read_services,
 )
+from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, Json, Node
 from hosts.region.prune import prune_rows
 from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun
-from hosts.region.staging import Merge, StagingTable, as_json, merge
+from hosts.region.staging import StagingTable, as_json
 from hosts.region.tables import TableSection
 
 MIB: Final = 1 << 20
@@ -140,14 +141,17 @@ def _write_hosts(run: ImportRun) -> None:
         stage.add(_host_row(run, hypervisor, root, tree.nested_in(root), membership.of(hypervisor)))
     stage.finish()
     merge(
+        run,
         Merge(
             table="hosts_host",
             key="name",
             columns=HOST_COLUMNS,
             on_insert={"maintenance": "''", "generation": "1"},
             has_generation=True,
+            host="id",
+            zone="zone",
         ),
-        run.report.of(HYPERVISORS),
+        section=HYPERVISORS,
     )
     for aggregate_name, host_name in membership.unmatched:
         run.report.keep(
@@ -262,7 +266,7 @@ def _stored_child(child: Provider) -> Json:
 
 def _prune_hosts(run: ImportRun) -> None:
     if run.prunes(HYPERVISORS):
-        prune_rows(run, section=HYPERVISORS, model=Host, key="name")
+        prune_rows(run, section=HYPERVISORS, model=Host, key="name", zone_field="zone")
 
 
 def _dump_hypervisors(_: DumpOptions) -> Iterator[Json]:
@@ -329,6 +333,6 @@ def register() -> None:
         Section(path=HYPERVISORS, reader=read_hypervisors, dumper=_dump_hypervisors),
         Section(path=SERVICES, reader=read_services, dumper=_dump_services),
         Section(path=PROVIDERS, reader=read_providers, dumper=_dump_providers),
-        Step(phase=Phase.WRITE, order=45, name="hosts", run=_write_hosts),
-        Step(phase=Phase.PRUNE, order=45, name="hosts", run=_prune_hosts),
+        Step(phase=Phase.WRITE, order=45, name="hosts", run=_write_hosts, is_divided=True),
+        Step(phase=Phase.PRUNE, order=45, name="hosts", run=_prune_hosts, is_divided=True),
     )

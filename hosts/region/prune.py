@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +14,7 @@ from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
 from hosts.models import Host
 from hosts.region.inventory import HYPERVISORS
 from hosts.region.run import ImportRun
+from hosts.region.writing import ROWS_PER_PART, settle, write_part
 from journal.statements import fetch_rows, fetch_value
 
 
@@ -114,6 +116,8 @@ def prune_rows(
     model: type[models.Model],
     key: str,
     spared: models.Q | None = None,
+    host_field: str = "",
+    zone_field: str = "",
 ) -> None:
     """Delete rows whose key was not staged; rows that others refer to stay and are listed.
 
@@ -125,6 +129,8 @@ def prune_rows(
         model: Model of the rows.
         key: Its identifying column.
         spared: Rows that stay whatever the files say; none when left out.
+        host_field: Names the host whose room a row takes; empty for none.
+        zone_field: Names the zone whose planners have to wait; empty for none.
     """
     if not is_list_believed(run, section=section, model=model):
         return
@@ -134,26 +140,36 @@ def prune_rows(
     doomed = judged.extra(  # noqa: S610 - names from code
         where=[f"NOT EXISTS (SELECT 1 FROM {staged_of(model)} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
     )
-    doomed_ids = dict(doomed.order_by("pk").values_list("pk", key))
-    if not doomed_ids:
-        return
-    for field in protecting_fields(model):
-        users = dict.fromkeys(
-            field.model._default_manager.filter(**{f"{field.attname}__in": list(doomed_ids)})  # noqa: SLF001
-            .order_by(field.attname)
-            .values_list(field.attname, flat=True)
-            .distinct()
+    fields = [name for name in ("pk", key, host_field, zone_field) if name]
+    for rows in in_chunks(list(doomed.order_by("pk").values(*fields)), ROWS_PER_PART):
+        removal = partial(
+            _remove,
+            run,
+            model,
+            {row["pk"]: str(row[key]) for row in rows},
+            host_ids={row[host_field] for row in rows if host_field} - {None},
         )
-        reason = f"has_{field.model._meta.verbose_name_plural}".replace(" ", "_")  # noqa: SLF001
-        for pk in users:
-            if pk in doomed_ids:
-                run.report.skip(
-                    section,
-                    str(doomed_ids.pop(pk)),
-                    reason.lower(),
-                    "not in the files, but still referred to",
-                )
-    removed = list(doomed_ids)
-    for part in in_chunks(removed, 5000):
-        manager.filter(pk__in=part).delete()
-    run.report.of(section).removed += len(removed)
+        zones = {row[zone_field] for row in rows if zone_field} - {""}
+        removed, kept = write_part(run, removal, zones=zones)
+        run.report.of(section).removed += removed
+        for name, reason in kept:
+            run.report.skip(section, name, reason, "not in the files, but still referred to")
+
+
+def _remove(
+    run: ImportRun,
+    model: type[models.Model],
+    unlisted: Mapping[int, str],
+    *,
+    host_ids: Collection[int],
+) -> tuple[int, list[tuple[str, str]]]:
+    """Delete rows by key; return how many, and those that others refer to with the reason."""
+    doomed, kept = dict(unlisted), []
+    for field in protecting_fields(model):
+        users = field.model._default_manager.filter(**{f"{field.attname}__in": list(doomed)})  # noqa: SLF001 - Django's public name for it
+        reason = f"has_{field.model._meta.verbose_name_plural}".replace(" ", "_").lower()  # noqa: SLF001
+        used = users.order_by(field.attname).values_list(field.attname, flat=True).distinct()
+        kept += [(doomed.pop(pk), reason) for pk in list(used)]
+    model._default_manager.filter(pk__in=list(doomed)).delete()  # noqa: SLF001
+    settle(run, host_ids)
+    return len(doomed), kept

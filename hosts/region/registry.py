@@ -26,13 +26,13 @@ class Shape(Enum):
 
 
 class Phase(Enum):
-    """When a step of the import runs; all but the last are one transaction.
+    """When a step of the import runs.
 
     Attributes:
         WRITE: Turns what was read into rows.
         PRUNE: Removes what the files do not hold, in reverse order.
         FINISH: Recomputes what depends on the rows.
-        FOLLOW_UP: After the commit, in transactions of its own.
+        FOLLOW_UP: Works on what was imported, such as placing slots; never in a dry run.
     """
 
     WRITE = "write"
@@ -76,12 +76,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A named step of a phase; lower ``order`` runs first."""
+    """A named step of a phase; lower ``order`` runs first.
+
+    Attributes:
+        is_divided: It opens its transactions itself; any other is one part of the import.
+    """
 
     phase: Phase
     order: int
     name: str
     run: Callable[[ImportRun], None]
+    is_divided: bool = False
 
 
 class Registry:

@@ -133,6 +133,8 @@ class ImportRun(Run):
         report: The result so far.
         sections_seen: Paths of the sections that the files hold.
         stash: What readers collected, by section path.
+        closers: Called when the run ends, however it does.
+        is_in_part: Whether a transaction of :mod:`hosts.region.writing` is open.
     """
 
     options: ImportOptions
@@ -141,6 +143,7 @@ class ImportRun(Run):
     sections_seen: set[str] = field(default_factory=set)
     stash: dict[str, Any] = field(default_factory=dict)  # each section knows its own type
     closers: list[Callable[[], None]] = field(default_factory=list)
+    is_in_part: bool = False
 
     def prunes(self, section: str) -> bool:
         """Whether rows of this section that the files do not hold are to go."""

@@ -12,11 +12,12 @@ from core.sql import load_sql
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
 from hosts.models import Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
+from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
 from hosts.region.prune import prune_rows, zones_left_out, zones_of_reported_hosts
 from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import Merge, StagingTable, as_json, merge
+from hosts.region.staging import StagingTable, as_json
 from journal.statements import execute, fetch_rows
 
 SERVERS: Final = "compute.servers"
@@ -75,8 +76,8 @@ def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
         Section(path=SERVERS, reader=_read_servers, dumper=_dump_servers),
-        Step(phase=Phase.WRITE, order=50, name="servers", run=_write_servers),
-        Step(phase=Phase.PRUNE, order=50, name="servers", run=_prune_servers),
+        Step(phase=Phase.WRITE, order=50, name="servers", run=_write_servers, is_divided=True),
+        Step(phase=Phase.PRUNE, order=50, name="servers", run=_prune_servers, is_divided=True),
     )
 
 
@@ -156,17 +157,20 @@ def _write_servers(run: ImportRun) -> None:
     missing_image = IMAGE_DELETED if Image.objects.exists() else UNKNOWN
     execute("DROP TABLE IF EXISTS pg_temp.stage_resolved_instance")
     execute(_RESOLVE, {"unknown": UNKNOWN, "missing_image": missing_image})
-    execute("ANALYZE stage_resolved_instance")
     _list_unsized(run)
-    columns = ", ".join(WRITTEN_COLUMNS)
+    execute("DELETE FROM stage_resolved_instance WHERE vcpus IS NULL")
+    execute("CREATE UNIQUE INDEX ON stage_resolved_instance (openstack_id)")
+    execute("ANALYZE stage_resolved_instance")
     merge(
+        run,
         Merge(
             table="hosts_instance",
             key="openstack_id",
             columns=WRITTEN_COLUMNS,
-            source=f"SELECT {columns} FROM stage_resolved_instance WHERE vcpus IS NOT NULL",  # noqa: S608 - names from code
+            staged="stage_resolved_instance",
+            host="host_id",
         ),
-        run.report.of(SERVERS),
+        section=SERVERS,
     )
     _list_unplaced(run)
     execute("DROP TABLE stage_resolved_instance")
@@ -183,7 +187,7 @@ def _list_unsized(run: ImportRun) -> None:
 def _list_unplaced(run: ImportRun) -> None:
     for server_id, name, status, host_name in fetch_rows(
         "SELECT openstack_id, name, status, host_name FROM stage_resolved_instance "
-        "WHERE vcpus IS NOT NULL AND host_id IS NULL ORDER BY openstack_id"
+        "WHERE host_id IS NULL ORDER BY openstack_id"
     ):
         reason = "unknown_host" if host_name else "no_host"
         detail = f"{name}: {status}" + (f", host {host_name} is not known" if host_name else "")
@@ -203,6 +207,7 @@ def _prune_servers(run: ImportRun) -> None:
         model=Instance,
         key="openstack_id",
         spared=Q(host__zone__in=left_out) if left_out else None,
+        host_field="host_id",
     )
 
 

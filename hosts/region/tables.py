@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import models
 
+from hosts.region.merging import Merge, merge
 from hosts.region.node import Json, Node
 from hosts.region.prune import prune_rows
 from hosts.region.registry import DumpOptions, Phase, Section, Step
 from hosts.region.run import ImportRun, Unique
-from hosts.region.staging import Merge, StagingTable, merge
+from hosts.region.staging import StagingTable
+from hosts.region.writing import write_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,7 @@ class TableSection:
         unique: Members that no two elements share -> what errors call them.
         row: Values of the columns of an element, JSON as text.
         element: What a dump holds of a row.
-        before_write: Done before the rows are merged.
+        before_write: Done before the rows are merged, in one transaction with that.
     """
 
     path: str
@@ -37,15 +40,15 @@ class TableSection:
     unique: Mapping[str, str]
     row: Callable[[Node], tuple[object, ...]]
     element: Callable[[Any], Json]  # Any: a row of the model
-    before_write: Callable[[], object] = lambda: None
+    before_write: Callable[[], object] | None = None
 
     def parts(self) -> tuple[Section | Step, ...]:
         """Return the section and its steps, to be registered."""
         name = self.path.partition(".")[2]
         return (
             Section(path=self.path, reader=self._read, dumper=self._dump),
-            Step(phase=Phase.WRITE, order=self.order, name=name, run=self._write),
-            Step(phase=Phase.PRUNE, order=self.order, name=name, run=self._prune),
+            Step(phase=Phase.WRITE, order=self.order, name=name, run=self._write, is_divided=True),
+            Step(phase=Phase.PRUNE, order=self.order, name=name, run=self._prune, is_divided=True),
         )
 
     def _read(self, run: ImportRun) -> Callable[[Node], None]:
@@ -61,11 +64,20 @@ class TableSection:
         return read
 
     def _write(self, run: ImportRun) -> None:
-        if self.path in run.sections_seen:
-            self.before_write()
-            table = self.model._meta.db_table  # noqa: SLF001 - Django's public name for it
-            rows = Merge(table=table, key=self.columns[0], columns=self.columns)
-            merge(rows, run.report.of(self.path))
+        if self.path not in run.sections_seen:
+            return
+        if self.before_write is None:
+            self._merge(run)
+        else:
+            write_part(run, partial(self._prepare_and_merge, run, self.before_write))
+
+    def _prepare_and_merge(self, run: ImportRun, prepare: Callable[[], object]) -> None:
+        prepare()
+        self._merge(run)
+
+    def _merge(self, run: ImportRun) -> None:
+        table = self.model._meta.db_table  # noqa: SLF001 - Django's public name for it
+        merge(run, Merge(table=table, key=self.columns[0], columns=self.columns), section=self.path)
 
     def _prune(self, run: ImportRun) -> None:
         if run.prunes(self.path):

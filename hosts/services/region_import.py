@@ -1,27 +1,35 @@
-"""Importing region files in one transaction (spec region-file, rules)."""
+"""Importing region files (spec region-file, rules)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from django.conf import settings
 from django.db import transaction
 
 from hosts.region.parse import RegionFileParser
 from hosts.region.registry import Phase, Shape, Step, registry
 from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
+from hosts.region.writing import write_part
 from journal.actors import Actor
 from journal.clock import database_now
+from journal.errors import Busy
+from journal.leases import held_lease
 from journal.services import Change, record_changes
-from journal.statements import execute
 from journal.statistics import analyze_grown_tables
 
 Sink = Callable[..., None]
 NO_OPTIONS: Final = ImportOptions()
+LEASE: Final = "hosts.import_region"
+WAIT_SECONDS: Final = 0.2
 
 
 def import_region(
@@ -32,10 +40,10 @@ def import_region(
     options: ImportOptions = NO_OPTIONS,
     progress: ImportProgress = SILENT,
 ) -> ImportReport:
-    """Load region files: parse into staging tables, then write everything in one transaction.
+    """Load region files: parse into staging tables, then write in small transactions.
 
-    Two imports at once wait for each other (lock on ``hosts_region``). Rows that do not differ are
-    not written. A dry run does the same and rolls back.
+    Two imports at once wait for each other. Rows that do not differ are not written. One that dies
+    leaves whole parts; the next one writes the rest. A dry run writes the same and rolls back.
 
     Args:
         files: The files; their sections are joined.
@@ -49,6 +57,7 @@ def import_region(
 
     Raises:
         RegionFileError: A file is malformed; nothing was written.
+        Busy: Another import is running, or what a part needs was not free.
     """
     run = ImportRun(
         actor=actor,
@@ -58,6 +67,7 @@ def import_region(
         progress=progress,
     )
     with ExitStack() as stack:
+        stack.enter_context(_alone(options))
         for name in sorted(registry.witnesses):
             stack.enter_context(registry.witnesses[name](run))
         _import(run, files)
@@ -67,23 +77,38 @@ def import_region(
 def _import(run: ImportRun, files: Sequence[Path]) -> None:
     try:
         _parse(run, files)
-        with transaction.atomic(durable=True):
-            _write(run)
-            if run.options.is_dry_run:
+        if run.options.is_dry_run:
+            with transaction.atomic(durable=True):
+                _write(run)
                 transaction.set_rollback(True)
+            return
+        _write(run)
+        for step in (*registry.steps(Phase.FINISH), *registry.steps(Phase.FOLLOW_UP)):
+            _run_step(run, step)
+        write_part(run, partial(_record, run))
     finally:
         for close in run.closers:
             close()
-    if not run.options.is_dry_run:
-        for step in registry.steps(Phase.FOLLOW_UP):
-            _run_step(run, step)
 
 
 def _run_step(run: ImportRun, step: Step) -> None:
     """Do a step; what it filled is looked at before the next one reads it."""
     run.progress.step_begun(step.name)
-    step.run(run)
+    if step.is_divided:
+        step.run(run)
+    else:
+        write_part(run, partial(_whole_step, run, step))
     analyze_grown_tables()
+
+
+def _whole_step(run: ImportRun, step: Step) -> None:
+    """Do a step that is one part; what it told counts only if it is not tried again."""
+    before = deepcopy(run.report)
+    try:
+        step.run(run)
+    except BaseException:
+        run.report = before
+        raise
 
 
 def _parse(run: ImportRun, files: Sequence[Path]) -> None:
@@ -100,13 +125,13 @@ def _parse(run: ImportRun, files: Sequence[Path]) -> None:
 
 
 def _write(run: ImportRun) -> None:
-    execute("LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE")
     for step in registry.steps(Phase.WRITE):
         _run_step(run, step)
     for step in registry.steps(Phase.PRUNE):
         _run_step(run, replace(step, name=f"prune {step.name}"))
-    for step in registry.steps(Phase.FINISH):
-        _run_step(run, step)
+
+
+def _record(run: ImportRun) -> None:
     record_changes(
         [
             Change(
@@ -121,3 +146,24 @@ def _write(run: ImportRun) -> None:
         actor=run.actor,
         request_id=run.request_id,
     )
+
+
+@contextmanager
+def _alone(options: ImportOptions) -> Iterator[None]:
+    """Wait until no other import is on; a dry run waits for nobody.
+
+    Raises:
+        Busy: another was on all the time.
+    """
+    if options.is_dry_run:
+        yield
+        return
+    waited_until = time.monotonic() + 2 * settings.HEADROOM.lease_seconds
+    while True:
+        with held_lease(LEASE) as is_alone:
+            if is_alone:
+                yield
+                return
+        if time.monotonic() > waited_until:
+            raise Busy("another import is running", lease=LEASE)
+        time.sleep(WAIT_SECONDS)
