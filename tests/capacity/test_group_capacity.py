@@ -271,7 +271,14 @@ def test_running_vms_count_at_their_host_whatever_zone_they_name() -> None:
     assert (done.misplaced_vms, done.ungrouped_vms) == (1, 1)
 
 
-@pytest.mark.parametrize("source", ["current_host_table", "reserved_unused", "committed_slots"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "capacity.figures.group_capacity.current_host_table",
+        "capacity.figures.group_capacity.reserved_unused",
+        "capacity.hooks.hooks.commitment_figures.committed_slots",
+    ],
+)
 def test_a_read_that_fails_fails_the_cycle_and_keeps_every_number(
     monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
@@ -286,7 +293,7 @@ def test_a_read_that_fails_fails_the_cycle_and_keeps_every_number(
         raise DatabaseError
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"capacity.figures.group_capacity.{source}", fail)
+        patched.setattr(source, fail)
         with pytest.raises(DatabaseError):
             refresh_group_capacity()
     assert GroupCapacity.objects.values().get() == before
