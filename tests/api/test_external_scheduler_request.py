@@ -99,14 +99,14 @@ def test_the_limit_of_a_server_group_comes_from_its_rule(
         ({"_nova_check_type": "x"}, "create"),
         ({"_nova_check_type": "reserve_for_failover"}, "reserve_for_failover"),
         ({"_nova_check_type": "capacity_probe"}, "capacity_probe"),
-        (None, "Unknown"),
-        ({}, "Unknown"),
-        ({"_nova_check_type": 123}, "Unknown"),
-        ({"_nova_check_type": []}, "Unknown"),
-        ({"_nova_check_type": [123]}, "Unknown"),
+        (None, "create"),
+        ({}, "create"),
+        ({"_nova_check_type": 123}, "create"),
+        ({"_nova_check_type": []}, "create"),
+        ({"_nova_check_type": [123]}, "create"),
     ],
 )
-def test_the_intent_is_told_from_the_hints(
+def test_the_intent_is_told_from_the_hints_or_that_nobody_knows_the_vm(
     nova: NovaClient, hints: dict[str, Any] | None, recorded: str
 ) -> None:
     make_hosts(3)
