@@ -24,10 +24,10 @@ from core.chunks import in_chunks
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
+from hosts.region.registry import DumpOptions, Ledger, Phase, Section, Shape, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
-from hosts.region.writing import ROWS_PER_PART, Ledger, set_ledger, write_part
+from hosts.region.writing import ROWS_PER_PART, write_part
 
 RULES: Final = "headroom.flavor_group_rules"
 GROUPS: Final = "headroom.flavor_groups"
@@ -57,7 +57,7 @@ def register() -> None:
             is_divided=True,
         ),
     )
-    set_ledger(Ledger(lock_zones=zone_lock, settle=_settle))
+    registry.ledger = Ledger(lock_zones=zone_lock, settle=_settle)
 
 
 def _settle(host_ids: Collection[int]) -> None:

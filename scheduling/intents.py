@@ -86,7 +86,7 @@ def hint_text(hints: Mapping[str, object] | None, key: str) -> str | None:
 
 
 def intent_from_hints(hints: Mapping[str, object] | None) -> Intent | None:
-    """Return what a request is for; None if the hints do not say, which is recorded as unknown.
+    """Return what a request is for; None if the hints do not say.
 
     Source: spec scheduling, 2.7.
     """

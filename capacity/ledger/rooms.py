@@ -121,12 +121,16 @@ WITH wanted AS (
                    {sums}
               FROM (
                     SELECT target_host_id AS host_id, kind, blocked_memory_bytes, blocked_vcpus
-                      FROM capacity_reservation WHERE target_host_id IS NOT NULL
+                      FROM capacity_reservation
+                     WHERE target_host_id IS NOT NULL
+                       AND (%(host_ids)s::bigint[] IS NULL OR target_host_id = ANY(%(host_ids)s))
                      UNION ALL
                     SELECT confirmed_host_id, kind, blocked_memory_bytes, blocked_vcpus
                       FROM capacity_reservation
                      WHERE confirmed_host_id IS NOT NULL
                        AND confirmed_host_id IS DISTINCT FROM target_host_id
+                       AND (%(host_ids)s::bigint[] IS NULL
+                            OR confirmed_host_id = ANY(%(host_ids)s))
                    ) AS holds
              GROUP BY host_id
            ) AS held ON held.host_id = host.id

@@ -1,7 +1,7 @@
 -- What slots and VMs in flight into them block together on a host: a VM may be placed into the slots
 -- of its project and group, an evacuated one into its failover slot, and until it lands both rows
 -- block the same room. What is promised on the host is the sum of all blocks less this
--- (capacity.ledger.in_flight_end.blocked_twice, one row after the other).
+-- (spec commitments, 10.1: each blocks in full; scheduling, 16.3).
 CREATE OR REPLACE FUNCTION capacity_blocked_twice(
     p_host bigint, OUT memory_bytes bigint, OUT vcpus bigint
 ) LANGUAGE plpgsql STABLE

@@ -6,7 +6,7 @@ starts; a *witness* surrounds the whole run, whether it ends well or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -89,12 +89,28 @@ class Step:
     is_divided: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What the writers of hosts and VMs ask of the ledger, which lies above them.
+
+    Attributes:
+        lock_zones: Takes the planners' locks of zones; called first in a transaction.
+        settle: Makes the rooms of hosts, by key, agree with what was written; called last in it.
+    """
+
+    lock_zones: Callable[[Iterable[str]], None]
+    settle: Callable[[Collection[int]], object]
+
+
 class Registry:
     """The sections and steps that the apps registered.
 
     Attributes:
         witnesses: What surrounds a run, by name.
+        ledger: Filled when Django starts.
     """
+
+    ledger: Ledger
 
     def __init__(self) -> None:
         self._sections: dict[str, Section] = {}

@@ -7,14 +7,14 @@ other, so that what a part finds stored stays until it has written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from django.conf import settings
 from django.db import transaction
 
 from core.jobs import tried
+from hosts.region.registry import registry
 from hosts.region.run import ImportRun
 from journal.errors import Busy
 from journal.leases import check_leases
@@ -30,32 +30,10 @@ LOCK TABLE hosts_region IN SHARE ROW EXCLUSIVE MODE;
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
-    """What the writers of hosts and VMs ask of the ledger, which lies above them.
-
-    Attributes:
-        lock_zones: Takes the planners' locks of zones; called first in a transaction.
-        settle: Makes the rooms of hosts agree with what was written; called last in it.
-    """
-
-    lock_zones: Callable[[Iterable[str]], None]
-    settle: Callable[[Collection[int]], object]
-
-
-_ledgers: list[Ledger] = []
-
-
-def set_ledger(ledger: Ledger) -> None:
-    """Register the ledger; the last one counts."""
-    _ledgers[:] = [ledger]
-
-
 def settle(run: ImportRun, host_ids: Collection[int]) -> None:
     """Make the rooms of hosts agree with what the open transaction wrote; a dry run takes none."""
     if host_ids and not run.options.is_dry_run:
-        for ledger in _ledgers:
-            ledger.settle(host_ids)
+        registry.ledger.settle(host_ids)
 
 
 def write_part(
@@ -77,8 +55,7 @@ def write_part(
     def attempt() -> Result:
         with transaction.atomic(durable=not run.options.is_dry_run):
             if zones and not run.options.is_dry_run:
-                for ledger in _ledgers:
-                    ledger.lock_zones(zones)
+                registry.ledger.lock_zones(zones)
             execute(ALONE, [f"{int(settings.HEADROOM.lock_timeout_seconds * 1000)}ms"])
             check_leases()
             run.is_in_part = True
