@@ -50,7 +50,7 @@ CONNECTIONS = (
         "REDIS_URL",
         "URL",
         "`redis://127.0.0.1:6379/0`",
-        "The broker: `redis://`, `rediss://`, or `unix:///path` for a socket.",
+        "The broker: `redis://`, `rediss://`, or `unix:///path?db=0` for a socket.",
     ),
     (
         "PROMETHEUS_MULTIPROC_DIR",

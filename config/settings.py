@@ -14,7 +14,7 @@ from kombu import Queue
 
 from config.environment import ConfigurationError, load_environment
 from config.logging import logging_tree
-from config.queues import QUEUES, STEADY
+from config.queues import QUEUES, STEADY, broker_url
 from config.sections import OidcSettings
 from console.theme import UNFOLD  # noqa: F401 - a setting
 
@@ -227,7 +227,7 @@ PROMETHEUS_EXPORT_MIGRATIONS = False
 PROMETHEUS_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, float("inf"))
 
 CELERY: dict[str, Any] = {
-    "broker_url": REDIS_URL.replace("unix://", "redis+socket://", 1),
+    "broker_url": broker_url(REDIS_URL),
     "broker_connection_retry_on_startup": True,
     "broker_transport_options": {
         "socket_connect_timeout": 2,

@@ -8,12 +8,18 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import pytest
+from django.conf import settings
+from kombu import Connection
+from redis import Redis
+
 from config.celery_app import app
 from config.launcher.places import Checkout
 from config.launcher.production import serve_command
 from config.launcher.workers import names_queues, worker_commands
-from config.queues import LONG, QUEUES, SOON, STEADY
+from config.queues import LONG, QUEUES, SOON, STEADY, broker_url
 from core.jobs import QUEUE_OF, Queue, route
+from tests.own_broker import own_database
 from tests.schedule import beat_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -90,3 +96,20 @@ def test_worker_without_queues_is_one_for_each() -> None:
         assert line.count("--queues") == extra.count("--queues")
     alone = serve_command(checkout, "worker", [])
     assert alone[alone.index("--queues") + 1] == "soon,steady,long"
+
+
+def test_messages_go_to_the_database_of_redis_that_the_address_names() -> None:
+    address = own_database(settings.REDIS_URL, "gw14")
+    with Connection(broker_url(address)) as connection, Redis.from_url(address) as database:
+        with connection.SimpleQueue("named-database") as queue:
+            queue.put({})
+            assert database.llen("named-database") == 1
+            queue.clear()
+        assert database.llen("named-database") == 0
+
+
+@pytest.mark.parametrize(
+    "address", ["redis://:secret@10.0.0.1:6379/4", "rediss://10.0.0.1/0?ssl_cert_reqs=required"]
+)
+def test_addresses_that_are_no_socket_are_given_as_they_are(address: str) -> None:
+    assert broker_url(address) == address
