@@ -13,7 +13,7 @@ from typing import overload
 
 import numpy as np
 
-from scheduling.columns import BoolColumn, FloatColumn, Int64Column, UInt64Column
+from scheduling.columns import FloatColumn, Int64Column, UInt64Column
 
 MOST_NAME_BYTES = 256
 """Of a name in columns: one that is longer would make those of all others wide."""
@@ -22,7 +22,7 @@ _NO_HOST = b"\xff"  # in no text of ASCII
 _MASKS: UInt64Column = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-_SLOTS_PER_NAME_BITS = 4  # of a hundred names two are looked up one by one
+_SLOTS_PER_NAME_BITS = 4  # of a hundred names two are looked up a second time
 
 
 class WordsOfText:
@@ -133,7 +133,10 @@ class HostWeights(Mapping[str, float]):
 
 
 class NameIndex:
-    """Rows by the words of names: each word of 64 bits is compared, so that nothing is guessed."""
+    """Rows by the words of names: each word of 64 bits is compared, so that nothing is guessed.
+
+    A name whose slot another one has taken is looked up in a second, smaller set of slots.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         encoded = [name.encode("utf-8", "surrogatepass") for name in names]
@@ -142,22 +145,38 @@ class NameIndex:
         ]
         places = np.array([0, *accumulate(map(len, encoded))], dtype=np.int64)
         self._words = WordsOfText(b"".join(encoded)).between(places[:-1], places[1:])
-        bits = len(names).bit_length() + _SLOTS_PER_NAME_BITS
-        self._shift = np.uint64(64 - bits)
-        self._slots = np.zeros(1 << bits, dtype=np.int32)
-        self._slots[self._hashes(self._words)] = np.arange(len(names), dtype=np.int32)
+        rows = np.arange(len(names), dtype=np.int32)
+        first = _Slots(self._words, rows)
+        self._slots = [first, _Slots(self._words, rows[first.rows_of(self._words) != rows])]
 
     def rows_of(self, names: HostNames) -> Int64Column:
-        """Return int64[K], the row of each name, -1 if it has none or another has its slot."""
-        width, words = len(self._words), names.words
-        is_found: BoolColumn = np.full(len(names), bool(self._words.shape[1]), dtype=np.bool_)
-        rows = self._slots[self._hashes(words[:width])].astype(np.int64)
-        if is_found.any():
-            for number in range(max(width, len(words))):
-                known = self._words[number][rows] if number < width else np.uint64(0)
-                is_found &= known == (words[number] if number < len(words) else np.uint64(0))
-        rows[~is_found] = -1
+        """Return int64[K], the row of each name, -1 if it has none or others have its slots."""
+        rows: Int64Column = np.full(len(names), -1, dtype=np.int64)
+        width, longer = len(self._words), names.words[len(self._words) :]
+        left = np.flatnonzero(~longer.any(axis=0))  # what is longer than any is none of them
+        words = names.words[:width, left]
+        if len(words) < width:
+            words = np.pad(words, ((0, width - len(words)), (0, 0)))
+        for slots in self._slots if self._words.shape[1] else ():
+            found = slots.rows_of(words)
+            is_found = (self._words[:, found] == words).all(axis=0)
+            rows[left[is_found]] = found[is_found]
+            left, words = left[~is_found], words[:, ~is_found]
         return rows
+
+
+class _Slots:
+    """A row for each hash of words; of rows with the same hash the last."""
+
+    def __init__(self, words: UInt64Column, rows: Int64Column) -> None:
+        bits = len(rows).bit_length() + _SLOTS_PER_NAME_BITS
+        self._shift = np.uint64(64 - bits)
+        self._rows = np.zeros(1 << bits, dtype=np.int32)
+        self._rows[self._hashes(words[:, rows])] = rows
+
+    def rows_of(self, words: UInt64Column) -> Int64Column:
+        """Return int64[K], the row in the slot of each; any row where a slot is empty."""
+        return self._rows[self._hashes(words)].astype(np.int64)
 
     def _hashes(self, words: UInt64Column) -> UInt64Column:
         mixed = np.zeros(words.shape[1], dtype=np.uint64)

@@ -76,7 +76,7 @@ class Reservation(FollowedModel):
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     kind = models.CharField(max_length=16, choices=ReservationKind.choices)
     scheduling_domain = models.CharField(max_length=16, default="nova")
-    zone = models.CharField(max_length=255, blank=True, db_index=True)
+    zone = models.CharField(max_length=255, blank=True)
     flavor_group_name = models.CharField(max_length=255, blank=True)
     resource_name = models.CharField(
         max_length=255, blank=True, help_text="flavor the slot is placed as"
@@ -99,6 +99,7 @@ class Reservation(FollowedModel):
         blank=True,
         on_delete=models.PROTECT,
         related_name="slots",
+        db_index=False,  # slot_unique begins with it
     )
     slot_index = models.PositiveIntegerField(null=True, blank=True)
     is_divided = models.BooleanField(
@@ -120,9 +121,7 @@ class Reservation(FollowedModel):
     decision = models.JSONField(
         null=True, blank=True, help_text="why this host: candidates, removals, runners-up"
     )
-    vm_uuid = models.CharField(
-        max_length=64, blank=True, db_index=True, help_text="VM of an in-flight placement"
-    )
+    vm_uuid = models.CharField(max_length=64, blank=True, help_text="VM of an in-flight placement")
     user_id = models.CharField(max_length=64, blank=True)
     intent = models.CharField(max_length=64, blank=True)
     source_host = models.ForeignKey(
@@ -135,6 +134,7 @@ class Reservation(FollowedModel):
     class Meta:
         ordering = ("commitment_id", "slot_index", "id")
         indexes = [
+            models.Index(fields=["vm_uuid"], name="capacity_reserv_vm_idx"),
             models.Index(
                 fields=["zone", "kind", "flavor_group_name"], name="capacity_reserv_zone_idx"
             ),

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -158,3 +161,33 @@ def test_every_registered_rule_says_what_it_protects() -> None:
         rule.name for rule in rules
     }
     assert all(rule.description.endswith(".") for rule in rules)
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Answers a check of the policy file, another way each time."""
+
+    answers: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        body = self.answers.pop(0)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_judge_outside_is_asked_each_time(tmp_path: Path) -> None:
+    Judge.answers = [b"True", b"False"]
+    server = HTTPServer(("127.0.0.1", 0), Judge)
+    Thread(target=server.serve_forever, daemon=True).start()
+    path = tmp_path / "policy.yaml"
+    path.write_text(f'"do:read": "http://127.0.0.1:{server.server_port}/judge"')
+    policy_in_force = Policy(RULES, path)
+    try:
+        assert [policy_in_force.allows(VIEWER, "do:read", {}) for _ in range(2)] == [True, False]
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -37,7 +37,12 @@ def test_name_with_a_zero_byte_is_not_that_without() -> None:
 def test_most_names_are_found_at_once() -> None:
     names = [f"node{number:05d}-bb{number % 97}.zone-{number % 3}" for number in range(10_000)]
     rows = NameIndex(names).rows_of(in_columns(names[::-1]))
-    assert np.count_nonzero(rows == np.arange(10_000)[::-1]) > 9500
+    assert np.count_nonzero(rows == np.arange(10_000)[::-1]) > 9980
+
+
+def test_a_long_name_in_the_table_hides_no_short_one() -> None:
+    rows = NameIndex(["node-1", "node-2", "n" * 60]).rows_of(in_columns(["node-2", "node-1"]))
+    assert rows.tolist() == [1, 0]
 
 
 @given(names=st.lists(ASKED, max_size=8), other=st.lists(ASKED, max_size=8))
