@@ -1,4 +1,4 @@
-"""Progress bars of management commands: on standard error, and only where somebody watches."""
+"""What management commands show: tables, and progress bars on standard error for who watches."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django.core.management.base import OutputWrapper
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 Advance = Callable[[int], None]
 """Called with how much was done since the last call."""
+
+
+OUTPUT_COLUMNS = 200
+
+
+def printing_to(output: OutputWrapper) -> Console:
+    """Return what prints tables of a command; wide ones where no terminal says how wide it is."""
+    is_watched = output.isatty()
+    return Console(
+        file=output,  # type: ignore[arg-type]  # OutputWrapper writes like a text file
+        force_terminal=is_watched,
+        width=None if is_watched else OUTPUT_COLUMNS,
+        highlight=False,
+        markup=False,
+    )
 
 
 def unwatched(_: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
 from rich.table import Table
 
 from capacity.figures.group_capacity import (
@@ -20,10 +19,9 @@ from capacity.figures.group_capacity import (
 )
 from capacity.models import GroupCapacity
 from journal.errors import NotReady
-from journal.progress import progress_bar
+from journal.progress import printing_to, progress_bar
 from scheduling.resources import GIB
 
-OUTPUT_COLUMNS = 200
 EXIT_NOT_READY = 1
 EXIT_USAGE = 2
 
@@ -74,13 +72,7 @@ class Command(BaseCommand):
             }
             self.stdout.write(orjson.dumps(answer).decode())
             return
-        console = Console(
-            file=self.stdout,  # type: ignore[arg-type]  # OutputWrapper writes like a text file
-            force_terminal=self.stdout.isatty(),
-            width=None if self.stdout.isatty() else OUTPUT_COLUMNS,
-            highlight=False,
-            markup=False,
-        )
+        console = printing_to(self.stdout)
         console.print(_groups_table(rows))
         console.print(_zones_table(refreshed))
 

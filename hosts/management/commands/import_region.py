@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
@@ -20,10 +19,9 @@ from hosts.region.run import ImportOptions, ImportProgress, ImportReport
 from hosts.services.region_import import import_region
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import progress_bars
+from journal.progress import printing_to, progress_bars
 
 EXIT_MALFORMED = 2
-OUTPUT_COLUMNS = 200
 
 
 class Command(BaseCommand):
@@ -97,13 +95,7 @@ class Command(BaseCommand):
             )
 
     def _print(self, report: ImportReport, options: ImportOptions) -> None:
-        console = Console(
-            file=self.stdout,  # type: ignore[arg-type]  # OutputWrapper writes like a text file
-            force_terminal=self.stdout.isatty(),
-            width=None if self.stdout.isatty() else OUTPUT_COLUMNS,
-            highlight=False,
-            markup=False,
-        )
+        console = printing_to(self.stdout)
         console.print(_counts_table(report, options))
         if report.remarks:
             console.print(_remarks_table(report))

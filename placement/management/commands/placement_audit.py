@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
 from rich.table import Table
 
 from journal.actors import command_actor
 from journal.errors import HeadroomError
+from journal.progress import printing_to
 from placement.services.audit import (
     REPAIRS,
     AuditLimits,
@@ -26,7 +26,6 @@ from placement.services.audit import (
 )
 
 EXIT_FOUND = 1
-OUTPUT_COLUMNS = 200
 
 
 class Command(BaseCommand):
@@ -82,13 +81,7 @@ class Command(BaseCommand):
             raise CommandError(f"{len(left)} problems are left", returncode=EXIT_FOUND)
 
     def _print(self, found: Sequence[Finding], repaired: Mapping[Kind, int]) -> None:
-        console = Console(
-            file=self.stdout,  # type: ignore[arg-type]  # OutputWrapper writes like a text file
-            force_terminal=self.stdout.isatty(),
-            width=None if self.stdout.isatty() else OUTPUT_COLUMNS,
-            highlight=False,
-            markup=False,
-        )
+        console = printing_to(self.stdout)
         if not found:
             console.print("nothing is wrong")
             return
