@@ -9,10 +9,16 @@ from journal.clock import database_now
 from journal.health import CheckResult, status_checks
 
 LATE_INTERVALS = 3
+SHRANK = "docs/operations.md, A VM list that shrank"
+LOOK = "./run manage sync_commitments --dry-run says why (docs/limes.md)"
 
 
 def check_feed() -> CheckResult:
     """Tell the age of the last good region import; how old it may be only an operator knows."""
+    last = import_runs.last_import()
+    if last is not None and last.error_code:
+        detail = f"the last import: {last.error_code}, {last.message}"
+        return CheckResult(name="feed", is_ok=False, detail=detail, todo=SHRANK)
     imported_at = sync_runs.last_success_at(import_runs.SOURCE)
     if imported_at is None:
         return CheckResult(name="feed", is_ok=True, detail="no region was imported yet")
@@ -27,11 +33,11 @@ def check_limes() -> CheckResult:
         return CheckResult(name="limes", is_ok=True, detail="not synced periodically")
     synced_at = sync_runs.last_success_at(sync_runs.SOURCE)
     if synced_at is None:
-        return CheckResult(name="limes", is_ok=False, detail="no sync was good yet")
+        return CheckResult(name="limes", is_ok=False, detail="no sync was good yet", todo=LOOK)
     seconds = int((database_now() - synced_at).total_seconds())
     limit = LATE_INTERVALS * sync.interval_seconds
     detail = f"last good sync {seconds} s ago, limit {limit} s"
-    return CheckResult(name="limes", is_ok=seconds <= limit, detail=detail)
+    return CheckResult(name="limes", is_ok=seconds <= limit, detail=detail, todo=LOOK)
 
 
 def register() -> None:

@@ -128,6 +128,7 @@ UNFOLD = {
                     _page("Slot checks", "fact_check", "commitments_slotcheck"),
                     _page("Compaction runs", "compress", "commitments_compactionrun"),
                     _page("Usage checks", "checklist", "commitments_usagecheck"),
+                    _page("Doctor", "stethoscope", "journal_checkfinding"),
                     _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
                     _page("Process clocks", "schedule", "journal_processclock"),
                     _page("Leases", "key", "journal_lease"),

@@ -17,6 +17,8 @@ class CoreConfig(AppConfig):
 
     def ready(self) -> None:
         """Apply them before any app fills its tables: ``journal`` is the lowest with models."""
+        from core.doctor.findings import offers  # noqa: PLC0415 - apps first
+        from core.doctor.own import own_checks  # noqa: PLC0415 - apps first
         from core.sql import unapplied_sql  # noqa: PLC0415 - apps first
         from journal.health import unapplied  # noqa: PLC0415 - apps first
 
@@ -24,6 +26,7 @@ class CoreConfig(AppConfig):
             _apply_sql, sender=apps.get_app_config("journal"), dispatch_uid="core.sql"
         )
         unapplied.append(unapplied_sql)
+        offers.append(own_checks)
 
 
 def _apply_sql(**_: Any) -> None:  # Any: of the signal

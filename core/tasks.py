@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from core.doctor.findings import offered_checks, run_checks
+from core.doctor.kept import keep_findings
 from core.jobs import Run, every, job
 from journal.health import BEAT
 from journal.kept_sums import keep_sums
+from journal.leases import held_lease
 from journal.logins import forget_failed_logins
 from journal.pruning import FORGET_AUDIT, prune_append_only, prune_logs, prune_over
 from journal.services import queue_heartbeat, record_heartbeat
 
 PRUNE = "journal.prune"
 KEEP_SUMS = "journal.keep_sums"
+DOCTOR = "core.doctor"
+CHECK_SECONDS = 10.0
 
 
 @job("journal.beat", every(15, "heartbeat"), limits=(20, 30), queue="soon")
@@ -49,3 +54,13 @@ def prune(run: Run) -> dict[str, int]:
     logins = forget_failed_logins(now=run.now)
     forgotten = {**prune_logs(now=run.now), **prune_over(now=run.now)}
     return {**forgotten, "audit": audit, "failed_logins": logins}
+
+
+@job(DOCTOR, every(300, "doctor"), limits=(280, 300))
+def doctor(_: Run) -> dict[str, int]:
+    """Run all checks, and keep what they find for the admin and for scrapes."""
+    with held_lease(DOCTOR) as is_alone:
+        if not is_alone:
+            return {"skipped": 1}
+        found = list(run_checks(offered_checks(), deadline_seconds=CHECK_SECONDS))
+        return {"findings": keep_findings(found)}

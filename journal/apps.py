@@ -15,7 +15,7 @@ class JournalConfig(AppConfig):
         """Carry request ids across the broker, and register the rules that others build on."""
         from journal import checks  # noqa: F401, PLC0415 - apps first
         from journal.auth import BASE_RULES  # noqa: PLC0415 - apps first
-        from journal.gauges import CLOCKS, KEPT_SUMS, WORK  # noqa: PLC0415 - apps first
+        from journal.gauges import CLOCKS, DOCTOR, KEPT_SUMS, WORK  # noqa: PLC0415 - apps first
         from journal.history import watch_connections  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.migrating import connect_migrating  # noqa: PLC0415 - apps first
@@ -29,5 +29,5 @@ class JournalConfig(AppConfig):
         watch_connections()
         connect_migrating(self)
         post_migrate.connect(keep_roles, dispatch_uid="journal.roles")
-        for group in (CLOCKS, WORK, KEPT_SUMS):
+        for group in (CLOCKS, WORK, KEPT_SUMS, DOCTOR):
             at_scrape(group)

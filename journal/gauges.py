@@ -33,6 +33,15 @@ SELECT coalesce(max(abs(deviation_seconds)), 0),
  WHERE looked_at > now() - make_interval(secs => %(recent)s)
 """
 
+FINDINGS = """
+SELECT check_name, count(*) FILTER (WHERE severity = 'warning'),
+       count(*) FILTER (WHERE severity = 'error')
+  FROM journal_checkfinding GROUP BY check_name ORDER BY check_name
+"""
+FINDINGS_AGE = """
+SELECT extract(epoch FROM clock_timestamp() - max(looked_at))::float8 FROM journal_checkfinding
+"""
+
 CLOCKS = Scraped(
     "clocks",
     Reading(
@@ -94,5 +103,21 @@ KEPT_SUMS = Scraped(
             ),
         ),
         lambda _: {"names": known_sums()},
+    ),
+)
+DOCTOR = Scraped(
+    "doctor",
+    Reading(
+        FINDINGS,
+        ("check",),
+        (
+            gauge("doctor_warnings", "What a check found that somebody should look at."),
+            gauge("doctor_errors", "What a check found that does not work."),
+        ),
+    ),
+    Reading(
+        FINDINGS_AGE,
+        (),
+        (gauge("doctor_age_seconds", "Time since a worker last ran the checks of the doctor."),),
     ),
 )

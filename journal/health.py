@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 BROKER_TIMEOUT_SECONDS = 1.0
 BEAT = "beat"
+MIGRATE = "./run manage migrate"
+START_BEAT = "start ./run serve beat and ./run serve worker"
 UNKNOWN_DATABASE_DOWN = "unknown, the database does not answer"
 
 _migrations_applied = threading.Event()
@@ -37,11 +39,13 @@ class CheckResult:
         name: Stable name in the answer.
         is_ok: Whether it works now.
         detail: What was found, without addresses or credentials.
+        todo: What to do when it does not work.
     """
 
     name: str
     is_ok: bool
     detail: str = "ok"
+    todo: str = ""
 
 
 #: What else ``migrate`` gives to the database: each says what is missing, or nothing.
@@ -93,7 +97,7 @@ def check_database() -> CheckResult:
             cursor.execute("SELECT 1")
             cursor.fetchone()
     except DatabaseError as error:
-        return _failed("database", error)
+        return _failed("database", error, "see to DATABASE_URL, and that PostgreSQL runs")
     return CheckResult(name="database", is_ok=True)
 
 
@@ -102,8 +106,19 @@ def check_broker() -> CheckResult:
     try:
         _broker(settings.REDIS_URL).ping()
     except (redis.RedisError, OSError, ValueError) as error:
-        return _failed("broker", error)
+        return _failed("broker", error, "see to REDIS_URL, and that Redis runs")
     return CheckResult(name="broker", is_ok=True)
+
+
+def broker_now() -> datetime:
+    """Return the broker's time.
+
+    Raises:
+        redis.RedisError: it does not answer.
+    """
+    told: Any = _broker(settings.REDIS_URL).time()  # Any: the client is sync or async by its types
+    seconds, microseconds = told
+    return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=microseconds)
 
 
 def check_migrations() -> CheckResult:
@@ -118,7 +133,7 @@ def check_migrations() -> CheckResult:
     except DatabaseError as error:
         return _failed("migrations", error)
     if found:
-        return CheckResult(name="migrations", is_ok=False, detail=found[0])
+        return CheckResult(name="migrations", is_ok=False, detail=found[0], todo=MIGRATE)
     _migrations_applied.set()
     return CheckResult(name="migrations", is_ok=True)
 
@@ -131,12 +146,12 @@ def check_beat() -> CheckResult:
     except DatabaseError as error:
         return _failed(BEAT, error)
     if beaten_at is None:
-        return CheckResult(name=BEAT, is_ok=False, detail="no beat was ever seen")
+        return CheckResult(name=BEAT, is_ok=False, detail="no beat was ever seen", todo=START_BEAT)
     age = database_now() - beaten_at
     seconds = int(age.total_seconds())
     is_ok = -TOLERANCE <= age <= limit  # one ahead was written by a wrong clock
     detail = f"last beat {seconds} s ago, limit {int(limit.total_seconds())} s"
-    return CheckResult(name=BEAT, is_ok=is_ok, detail=detail)
+    return CheckResult(name=BEAT, is_ok=is_ok, detail=detail, todo=START_BEAT)
 
 
 @lru_cache(maxsize=4)
@@ -149,6 +164,6 @@ def _broker(url: str) -> redis.Redis:
     )
 
 
-def _failed(name: str, error: Exception) -> CheckResult:
+def _failed(name: str, error: Exception, todo: str = "") -> CheckResult:
     log.warning("readiness_check_failed", check=name, error=str(error))
-    return CheckResult(name=name, is_ok=False, detail=type(error).__name__)
+    return CheckResult(name=name, is_ok=False, detail=type(error).__name__, todo=todo)

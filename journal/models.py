@@ -257,3 +257,22 @@ class KeptSums(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CheckFinding(models.Model):
+    """What a check found when all were run last (``manage.py doctor``).
+
+    Writer: :mod:`core.doctor.kept`, which writes all rows anew.
+    """
+
+    check_name = models.CharField(max_length=64)
+    severity = models.CharField(max_length=16)
+    found = models.TextField()
+    todo = models.TextField(blank=True)
+    looked_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.check_name}: {self.found}"

@@ -14,12 +14,14 @@ class PlacementConfig(AppConfig):
     def ready(self) -> None:
         """Register system checks, gauges, and what runs after migrations."""
         from capacity.hooks import AllocationSource, add_allocation_source  # noqa: PLC0415 - apps first
+        from core.doctor.findings import offers  # noqa: PLC0415 - apps first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from placement import (  # noqa: PLC0415 - checks register themselves; policy needs the apps
             checks,  # noqa: F401
             metrics,
             region_providers,
         )
+        from placement.doctor import placement_checks  # noqa: PLC0415 - models first
         from placement.selectors import allocated  # noqa: PLC0415 - models first
         from placement.services.standards import (  # noqa: PLC0415 - models first
             sync_standards_after_migrate,
@@ -32,6 +34,7 @@ class PlacementConfig(AppConfig):
             ),
         )
         region_providers.register()
+        offers.append(placement_checks)
         at_scrape(metrics.INVENTORIES)
         post_migrate.connect(
             sync_standards_after_migrate, sender=self, dispatch_uid="placement.standards"

@@ -32,12 +32,27 @@ from console.base import (
     shown,
     time_tag,
 )
+from core.doctor.findings import Severity
 from journal.accounts import account_change, account_facts
 from journal.clock import database_now, is_doubtful, is_off
 from journal.gauges import QUEUE_LIMITS_SECONDS
 from journal.middleware import request_id_of
-from journal.models import AuditEntry, BeatEntry, Heartbeat, Lease, Outbox, ProcessClock
+from journal.models import (
+    AuditEntry,
+    BeatEntry,
+    CheckFinding,
+    Heartbeat,
+    Lease,
+    Outbox,
+    ProcessClock,
+)
 from journal.services import Change, record_changes
+
+SEVERITY_TONES: dict[str, str] = {
+    Severity.OK: "ok",
+    Severity.WARNING: "warn",
+    Severity.ERROR: "bad",
+}
 
 register_findable("User", User, "username")
 register_findable("Group", Group, "name")
@@ -181,6 +196,31 @@ class ProcessClockAdmin(SystemOwnedAdmin[ProcessClock]):
         if is_off(deviation):
             return badge("bad", "refuses periodic work")
         return badge("warn", "off") if is_doubtful(deviation) else badge("ok", "right")
+
+
+@admin.register(CheckFinding)
+class CheckFindingAdmin(SystemOwnedAdmin[CheckFinding]):
+    """What is wrong with this installation, and what to do about it."""
+
+    owner_note = (
+        "A worker runs all checks every five minutes and writes here what they find; "
+        "./run manage doctor runs them now."
+    )
+    list_display = (
+        "check_name",
+        "verdict",
+        column("found"),
+        column("todo", "what to do"),
+        column("looked_at", "last look"),
+    )
+    list_filter = ("severity", "check_name")
+    search_fields = ("check_name", "found", "todo")
+    page_columns = ("check_name", "verdict", "found", "todo", "looked_at")
+
+    @admin.display(description="verdict")
+    def verdict(self, row: CheckFinding) -> SafeString:
+        """Show how bad it is."""
+        return badge(SEVERITY_TONES.get(row.severity, "idle"), row.severity)
 
 
 @admin.register(Lease)

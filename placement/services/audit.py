@@ -48,6 +48,8 @@ class Kind(StrEnum):
     UNKNOWN_TRAIT = "unknown_trait"
 
 
+#: What makes answers wrong.
+BREAKS_ANSWERS: Final = (Kind.DRIFT, Kind.WRONG_ROOT, Kind.LOOP, Kind.EMPTY_CONSUMER)
 REPAIRS: Mapping[Kind, str] = {
     Kind.DRIFT: "used amount is set to the sum of the allocations",
     Kind.PROJECT_USAGE: "usage of all projects is summed up anew",

@@ -37,7 +37,7 @@ from failover.models import (
 )
 from hosts.models import Aggregate, Host, Image, Instance, PlannedHostChange, Region, ServerGroup
 from journal.actors import Actor
-from journal.models import BeatEntry, Heartbeat, Lease, ProcessClock
+from journal.models import BeatEntry, CheckFinding, Heartbeat, Lease, ProcessClock
 from journal.services import Change, record_changes
 from tests import factories
 from tests.capacity.decision_records import store_decision
@@ -175,6 +175,13 @@ def region(db: None) -> None:
     SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")
     UsageCheck.objects.create(snapshot="1:1:", group_fingerprint="x", checked_at=timezone.now())
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
+    CheckFinding.objects.create(
+        check_name="broker",
+        severity="error",
+        found="ConnectionError",
+        todo="see to REDIS_URL",
+        looked_at=timezone.now(),
+    )
     ProcessClock.objects.create(
         process="celery@worker", deviation_seconds=0.25, looked_at=timezone.now()
     )

@@ -40,11 +40,21 @@ def served_cloud(
             self.send(status, body, {"Retry-After": "0"} if status == BUSY else None)
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send(201, fake.token(), {"X-Subject-Token": "secret"})
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self.path.endswith("/auth/tokens"):
+                return self.send(*fake.change(self.path, body))  # type: ignore[attr-defined]
+            if getattr(fake, "refuses_login", False):
+                return self.send(401, {"error": {"code": 401, "message": "no", "title": "no"}})
+            return self.send(201, fake.token(), {"X-Subject-Token": "secret"})
+
+        def do_PUT(self) -> None:
+            self.send(fake.put(self.path), None)  # type: ignore[attr-defined]
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return getattr(fake, "date", "") or super().date_time_string(timestamp)
 
         def send(self, status: int, body: Json, headers: Mapping[str, str] | None = None) -> None:
-            raw = json.dumps(body).encode()
+            raw = b"" if body is None else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(raw)))

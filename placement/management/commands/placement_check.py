@@ -14,9 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from capacity.figures.group_capacity import largest_group
 from placement.checks import TAG
 from placement.models import ResourceClass, Trait
-from placement.services.audit import Kind, find_problems
-
-BREAKS_ANSWERS = (Kind.DRIFT, Kind.WRONG_ROOT, Kind.LOOP, Kind.EMPTY_CONSUMER)
+from placement.services.audit import BREAKS_ANSWERS, find_problems
 
 
 class Command(BaseCommand):
