@@ -8,6 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Info, Tags, Warning, register  # noqa: A004 - its name
 from django.db import DatabaseError
 
+from capacity.groups.group_settings import CATCH_ALL, SHIPPED
 from capacity.groups.reading import load_group_definitions, load_group_settings
 from commitments.domain.service_info import ram_unit_warning
 from journal.errors import NotReady
@@ -28,8 +29,8 @@ def check_ram_units(
         groups, chosen = load_group_definitions(), load_group_settings()
     except (DatabaseError, NotReady):
         return []
-    if not chosen:
-        message = "no flavor group has settings: none handles commitments, every unit is 1 GiB"
+    if chosen.get(CATCH_ALL) is SHIPPED[CATCH_ALL]:
+        message = "no flavor group has settings: as shipped, memory of each is committed in GiB"
         return [Info(message, id="commitments.I001")]
     problems = {name: ram_unit_warning(groups[name], chosen) for name in sorted(groups)}
     return [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 
@@ -23,6 +23,10 @@ def parse_duration(text: str) -> timedelta:
     if text == "0":
         return timedelta()
     return timedelta(seconds=float(duration_seconds(text)))
+
+
+#: Reservations that VMs need while there is no policy.
+SHIPPED_REQUIREMENTS: Final[Mapping[str, int]] = MappingProxyType({"*": 2})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class FailoverConfig:
     def defaults(cls) -> FailoverConfig:
         """Return the published defaults."""
         return cls(
-            flavor_failover_requirements=MappingProxyType({"*": 2}),
+            flavor_failover_requirements=SHIPPED_REQUIREMENTS,
             reconcile_interval=timedelta(seconds=30),
             short_reconcile_interval=timedelta(milliseconds=100),
             min_success_for_short_interval=1,

@@ -53,6 +53,17 @@ class GroupSettings:
         return units.ram_unit_mib(self.ram_unit_gib)
 
 
+#: What holds while no group has settings, as the reference's chart ships it; its memory is handled
+#: (decisions: no group settings).
+SHIPPED = {
+    CATCH_ALL: GroupSettings(
+        ram=ResourceFlags(handles_commitments=True, handles_dry_run=True, has_capacity=True),
+        cores=ResourceFlags(handles_dry_run=True, has_capacity=True),
+        instances=ResourceFlags(has_capacity=True),
+    )
+}
+
+
 def settings_for_group(configured: Mapping[str, GroupSettings], group: str) -> GroupSettings:
     """Return the settings of a group: its own, else those of ``*``, else everything off.
 

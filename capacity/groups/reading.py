@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
-from capacity.groups.group_settings import GroupSettings, ResourceFlags
+from capacity.groups.group_settings import SHIPPED, GroupSettings, ResourceFlags
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
 from core.changes import ROWS_MARK
 from core.process_cache import (
@@ -59,6 +59,8 @@ def load_group_definitions(
 
 def load_group_settings() -> Mapping[str, GroupSettings]:
     """Return the operator's settings by group name; ``*`` is the catch-all.
+
+    While there are none, those that are shipped.
 
     Use :func:`capacity.groups.group_settings.settings_for_group` to look a group up.
     """
@@ -122,6 +124,7 @@ def _load_settings() -> Mapping[str, GroupSettings]:
             )
             for row in FlavorGroupSettings.objects.order_by("group_name")
         }
+        or SHIPPED
     )
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from capacity.groups.flavor_groups import FlavorSpec
 from capacity.groups.reading import load_group_definitions
 from failover.choices import SlotState
-from failover.conf import FailoverConfig, current_config
+from failover.conf import SHIPPED_REQUIREMENTS, FailoverConfig, current_config
 from failover.domain.patterns import required_counts
 from failover.domain.zone_columns import (
     HostColumns,
@@ -187,8 +187,9 @@ class ZoneReading:
 
 
 def failover_requirements() -> dict[str, int]:
-    """Return flavor pattern -> required count, as the policies say."""
-    return dict(FailoverPolicy.objects.values_list("flavor_pattern", "required_count"))
+    """Return flavor pattern -> required count: as the policies say, as shipped without any."""
+    policies = FailoverPolicy.objects.values_list("flavor_pattern", "required_count")
+    return dict(policies) or dict(SHIPPED_REQUIREMENTS)
 
 
 def failover_zones() -> list[str]:

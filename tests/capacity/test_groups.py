@@ -82,3 +82,13 @@ def test_unprobed_cores_differ_from_no_cores() -> None:
     row.total_vcpus = 0
     row.save()
     assert total_vcpus("g", "az-a") == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_any_settings_memory_is_committed_as_shipped() -> None:
+    shipped = settings_for_group(load_group_settings(), "any")
+    assert (shipped.ram.handles_commitments, shipped.ram.has_capacity) == (True, True)
+    assert (shipped.cores.handles_commitments, shipped.cores.has_capacity) == (False, True)
+    assert (shipped.instances.handles_commitments, shipped.ram_unit_gib) == (False, 1)
+    FlavorGroupSettings.objects.create(group_name="g")
+    assert not settings_for_group(load_group_settings(), "any").ram.has_capacity

@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from failover.models import FailoverPolicy, FailoverZone
+from failover.selectors.zone import failover_requirements
 from failover.services.policies import InvalidPattern, preview_pattern, remove_policy, save_policy
 from journal.actors import Actor
 from journal.models import AuditEntry
@@ -99,3 +100,14 @@ def test_viewer_cannot_confirm_a_brake(client: Client) -> None:
     client.post(url, {"action": "confirm_brakes", "_selected_action": [row.pk]})
     row.refresh_from_db()
     assert row.confirmed_at is None
+
+
+def test_without_any_policy_every_vm_needs_what_is_shipped() -> None:
+    assert failover_requirements() == {"*": 2}
+    save("hana_*", 1)
+    assert failover_requirements() == {"hana_*": 1}
+
+
+def test_a_policy_of_none_switches_failover_off() -> None:
+    save("*", 0)
+    assert failover_requirements() == {"*": 0}
