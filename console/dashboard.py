@@ -204,6 +204,11 @@ def _states() -> tuple[tuple[PageData, ...], int]:
 
 
 def _zones() -> tuple[PageData, ...]:
+    return tuple(_zone_summary(zone) for zone in zone_sums())
+
+
+def zone_sums() -> models.QuerySet[HostCapacity, dict[str, Any]]:
+    """Return each zone's sums over its hosts: memory in bytes by who takes it, what is free."""
     used_memory = (
         F("allocated_memory_bytes")
         + F("committed_memory_bytes")
@@ -213,7 +218,7 @@ def _zones() -> tuple[PageData, ...]:
     used_vcpus = (
         F("allocated_vcpus") + F("committed_vcpus") + F("failover_vcpus") + F("in_flight_vcpus")
     )
-    zones = (
+    return (
         HostCapacity.objects.order_by("zone")
         .values("zone")
         .annotate(
@@ -229,7 +234,6 @@ def _zones() -> tuple[PageData, ...]:
             cores=Sum("effective_vcpus"),
         )
     )
-    return tuple(_zone_summary(zone) for zone in zones)
 
 
 def _zone_summary(zone: dict[str, Any]) -> PageData:

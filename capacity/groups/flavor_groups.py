@@ -180,7 +180,7 @@ def build_flavor_groups(
     skipped: set[tuple[str, str]] = set()
     for flavor in ordered:
         group_name = group_name_of(flavor, rules)
-        if not _is_served(flavor):
+        if not is_served(flavor):
             skipped.add((flavor.name, SKIPPED_HYPERVISOR_TYPE))
         elif group_name is None:
             skipped.add((flavor.name, SKIPPED_NO_GROUP))
@@ -198,7 +198,8 @@ def build_flavor_groups(
     return FlavorGroupBuild(groups=tuple(groups), skipped=tuple(sorted(skipped)))
 
 
-def _is_served(flavor: FlavorSpec) -> bool:
+def is_served(flavor: FlavorSpec) -> bool:
+    """Return whether a flavor is of a hypervisor that is served, or says nothing about it."""
     declared = flavor.extra_specs.get(HYPERVISOR_TYPE_EXTRA_SPEC)
     if declared is None:
         return not flavor.extra_specs.get(GROUP_EXTRA_SPEC)

@@ -32,11 +32,15 @@ class Step:
 
 
 def tour_steps(readme: str) -> tuple[Step, ...]:
-    """Return the steps of the tour; a step that starts the demo is left to the reader."""
+    """Return the steps of the tour; without those that start servers."""
     start = readme.index("## A ten-minute tour")
-    tour = readme[start : readme.index("\n## ", start + 1)]
+    return page_steps(readme[start : readme.index("\n## ", start + 1)])
+
+
+def page_steps(page: str) -> tuple[Step, ...]:
+    """Return the steps of a page; those that start servers are left to the reader."""
     steps: list[Step] = []
-    for language, text, search in FENCE_OR_SEARCH.findall(tour):
+    for language, text, search in FENCE_OR_SEARCH.findall(page):
         if search:
             steps.append(Step(search_command(search), FOUND))
         elif language == "bash":
@@ -45,7 +49,8 @@ def tour_steps(readme: str) -> tuple[Step, ...]:
             steps[-1] = Step(steps[-1].commands, text)
         else:
             raise ValueError(f"a block of the tour is {language!r}, not bash followed by text")
-    return tuple(step for step in steps if not step.commands.startswith("./run demo"))
+    servers = ("./run demo", "./run serve")
+    return tuple(step for step in steps if not step.commands.startswith(servers))
 
 
 def search_command(url: str) -> str:

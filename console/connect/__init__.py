@@ -1,0 +1,1 @@
+"""The first day with a cloud: what ``manage.py connect`` proposes and writes."""
