@@ -15,7 +15,12 @@ from config.launcher.processes import run_in_foreground
 from config.launcher.terminal import LauncherError, step
 
 #: Requirements that are installed into one environment: a lock agrees with those before it.
-TOGETHER = ("requirements.txt", "requirements-tracing.txt", "requirements-dev.txt")
+TOGETHER = (
+    "requirements.txt",
+    "requirements-tracing.txt",
+    "requirements-listener.txt",
+    "requirements-dev.txt",
+)
 #: Requirements by place in the checkout.
 REQUIREMENTS = (
     *TOGETHER,
