@@ -10,7 +10,7 @@ import http.client
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +24,8 @@ from commitments.models import CompactionRun, SlotCheck, SyncOutcome, SyncRun
 from commitments.services import import_runs, sync_runs
 from config.launcher.demo import ADDRESS, choose_port
 from config.launcher.processes import wait_until
+from core.doctor.findings import fine
+from core.doctor.kept import keep_findings
 from failover.choices import RunOutcome
 from failover.drill_models import CoverageAccount, EvacuationMove, EvacuationPlan, FailureDrill
 from failover.models import FailoverReservation, FailoverRun
@@ -130,6 +132,7 @@ def fill_region() -> None:
     CoverageAccount.objects.create(zone="az-a", accounted_at=now)
     for name in ("beat", "queue:steady", "queue:long"):
         Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": now})
+    keep_findings([replace(fine("all is well"), check="broker")])
     FailureDrill.objects.create(
         zone="az-a",
         scope="host",
