@@ -31,6 +31,8 @@ from placement.domain.errors import (
     PlacementError,
 )
 from placement.services.rooms import (
+    Resources,
+    TakesHeldRoom,
     held_for_others,
     held_on_hosts,
     rooms_follow_allocations,
@@ -59,8 +61,6 @@ USES_FAILOVER: Final = "HRA08"
 IMPOSSIBLE_GENERATION: Final = -1
 #: Above every ``max_unit``; what a client asks beyond is refused just the same.
 AMOUNT_CAP: Final = MAX_INTEGER + 1
-
-Resources = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,11 @@ class AllocationRequest:
     consumers: Sequence[ConsumerWrite]
     checks_generations: bool
     who: str = ""
+
+    @property
+    def asked(self) -> dict[str, Resources]:
+        """What each consumer is to hold, by its UUID."""
+        return {consumer.uuid: consumer.resources for consumer in self.consumers}
 
 
 def replace_allocations(
@@ -212,35 +217,26 @@ class _Write:
     consumers: Sequence[str]
 
 
-class _TakesHeldRoom(Exception):  # noqa: N818 - private: says what is the case
-    """A claim takes room that is held, as far as it was looked at.
-
-    Attributes:
-        eaten: Whose room, if it is held for others.
-    """
-
-    def __init__(self, eaten: Eaten | None = None) -> None:
-        super().__init__()
-        self.eaten = eaten
+class _NeedsTransaction(Exception):  # noqa: N818 - private: says what is the case
+    """One statement that commits cannot do it: the caller's is open, or failover room is used."""
 
 
 def _write(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
-    follows = rooms_follow_allocations()
-    if not connection.in_atomic_block:
-        try:
-            row = _attempted(write, lambda: _alone(write, settles=follows))
-        except _TakesHeldRoom as error:
-            if error.eaten is not None:
-                if not _may_have_held(write.request):
-                    raise held_for_others(error.eaten) from None
-                return _attempted(write, lambda: _settled(write, compares=True))
-        else:
-            if follows:
-                metrics.SETTLED_CLAIMS.inc()
-            return row
     try:
-        return _attempted(write, lambda: _settled(write))
-    except _TakesHeldRoom:
+        return _granted(write)
+    except TakesHeldRoom as error:
+        raise held_for_others(error.eaten, write.request.asked) from None
+
+
+def _granted(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
+    try:
+        try:
+            return _attempted(write, lambda: _alone(write))
+        except _NeedsTransaction:
+            return _attempted(write, lambda: _settled(write))
+    except TakesHeldRoom:
+        if not _may_have_held(write.request):
+            raise
         return _attempted(write, lambda: _settled(write, compares=True))
 
 
@@ -254,9 +250,11 @@ def _attempted(
         raise _told(error, write.request) from error
 
 
-def _alone(write: _Write, *, settles: bool) -> tuple[Any, ...] | None:  # Any: columns
+def _alone(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
     """Write, and settle where that is asked for, in one statement that commits."""
-    if not settles:
+    if connection.in_atomic_block:
+        raise _NeedsTransaction
+    if not rooms_follow_allocations():
         rows = fetch_prepared(write.sql, write.parameters)
     else:
         settled = [text_array(write.consumers), headroom().placement.enforce_held]
@@ -265,10 +263,11 @@ def _alone(write: _Write, *, settles: bool) -> tuple[Any, ...] | None:  # Any: c
         except Error as error:
             state = sqlstate_of(error)
             if state == HELD:
-                raise _TakesHeldRoom(Eaten(*_facts_of(error))) from None
+                raise TakesHeldRoom(Eaten(*_facts_of(error))) from None
             if state == USES_FAILOVER:
-                raise _TakesHeldRoom from None
+                raise _NeedsTransaction from None
             raise
+        metrics.SETTLED_CLAIMS.inc()
     return rows[0] if rows else None
 
 
@@ -289,10 +288,8 @@ def _settled(write: _Write, *, compares: bool = False) -> tuple[Any, ...] | None
         row = run(write.sql, write.parameters).fetchone()
         if follows:
             eaten = settle_claims(write.consumers, held_before=before)
-            if eaten and not compares and _may_have_held(write.request):
-                raise _TakesHeldRoom
             if eaten:
-                raise held_for_others(eaten[0])
+                raise TakesHeldRoom(eaten[0])
     if follows:
         metrics.SETTLED_CLAIMS.inc()
     return row
@@ -368,33 +365,44 @@ def _unknown_class(facts: Sequence[Any], request: AllocationRequest) -> Placemen
     return BadRequest(f"Unable to allocate inventory{for_whom}: No such resource class {facts[0]}.")
 
 
-def _no_inventory(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+def _no_inventory(facts: Sequence[Any], request: AllocationRequest) -> PlacementError:
     provider, name = facts
     return Conflict(
         f"Unable to allocate inventory: Inventory for '{name}' on resource provider "
-        f"'{provider}' invalid.",
+        f"'{provider}' invalid.{_by_whom(provider, name, request)}",
         reason="no_inventory",
     )
 
 
-def _constraint(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+def _constraint(facts: Sequence[Any], request: AllocationRequest) -> PlacementError:
     provider, name, amount, min_unit, max_unit, step_size = facts
     return Conflict(
         f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
         f"provider '{provider}'. The requested amount would violate inventory constraints: asked "
-        f"{amount}, min_unit {min_unit}, max_unit {max_unit}, step_size {step_size}.",
+        f"{amount}, min_unit {min_unit}, max_unit {max_unit}, step_size {step_size}."
+        f"{_by_whom(provider, name, request)}",
         reason="constraint",
     )
 
 
-def _capacity(facts: Sequence[Any], _: AllocationRequest) -> PlacementError:
+def _capacity(facts: Sequence[Any], request: AllocationRequest) -> PlacementError:
     provider, name, wanted, used, capacity = facts
     return Conflict(
         f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
         f"provider '{provider}'. The requested amount would exceed the capacity: asked {wanted}, "
-        f"used by others {used}, capacity {capacity:g}.",
+        f"used by others {used}, capacity {capacity:g}.{_by_whom(provider, name, request)}",
         reason="capacity",
     )
+
+
+def _by_whom(provider: str, name: str, request: AllocationRequest) -> str:
+    """Return which of several consumers ask for a class of a provider, as a sentence."""
+    if len(request.consumers) < 2:  # noqa: PLR2004 - several
+        return ""
+    asking = sorted(
+        uuid for uuid, resources in request.asked.items() if name in resources.get(provider, ())
+    )
+    return f" Asked for by consumers {', '.join(asking)}."
 
 
 def _consumer_generation(facts: Sequence[Any], request: AllocationRequest) -> PlacementError:

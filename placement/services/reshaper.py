@@ -32,6 +32,7 @@ from placement.services.inventories import (
 )
 from placement.services.locking import LockedProvider, lock_provider
 from placement.services.rooms import (
+    TakesHeldRoom,
     held_for_others,
     held_on_hosts,
     rooms_follow_allocations,
@@ -105,9 +106,15 @@ def reshape(
         if rooms_follow_allocations():
             eaten = settle_claims(consumers, held_before=before)
             if eaten:
-                raise held_for_others(eaten[0])
+                raise TakesHeldRoom(eaten[0])
 
-    observed_write("reshape", lambda: in_transaction(write))
+    def told() -> None:
+        try:
+            in_transaction(write)
+        except TakesHeldRoom as error:
+            raise held_for_others(error.eaten, allocations.asked) from None
+
+    observed_write("reshape", told)
 
 
 def _lock_providers(uuids: Iterable[str], allocations: AllocationRequest) -> None:

@@ -7,7 +7,7 @@ after providers here, and nothing that holds a room locks a provider.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Final
 
 import structlog
@@ -28,16 +28,36 @@ SELECT host, sum(memory_bytes)::bigint, sum(vcpus)::bigint
   FROM placement_claimed(%(consumers)s::text[]) GROUP BY host
 """
 HELD_ON: Final = f"""
-SELECT root.uuid::text, host.name, room.committed_memory_bytes, room.failover_memory_bytes,
+SELECT root.uuid::text, host.name,
+       ARRAY(SELECT part.uuid::text FROM placement_provider AS part WHERE part.root_id = root.id),
+       room.committed_memory_bytes, room.failover_memory_bytes,
        room.in_flight_memory_bytes, room.committed_vcpus, room.failover_vcpus, room.in_flight_vcpus
   FROM hosts_host AS host
   JOIN placement_provider AS root ON {HOST_ROOT}
   JOIN capacity_hostcapacity AS room ON room.host_id = host.id
  WHERE host.id = %(host_id)s
 """  # noqa: S608 - constants only
-CLASS_OF: Final = {"memory_bytes": "MEMORY_MB", "vcpus": "VCPU"}
+HELD_BY: Final = """
+SELECT vm, memory_bytes, vcpus FROM placement_claimed(%(consumers)s::text[])
+ WHERE host = %(host_id)s
+"""
+CLASSES_OF: Final = {"memory_bytes": ("MEMORY_MB",), "vcpus": ("VCPU", "PCPU")}
 
 Amounts = Mapping[int, tuple[int, int]]
+#: Amount by class, by canonical UUID of the provider.
+Resources = Mapping[str, Mapping[str, int]]
+
+
+class TakesHeldRoom(Exception):  # noqa: N818 - says what is the case
+    """A write takes room that is held for others: roll back, and tell it by ``held_for_others``.
+
+    Attributes:
+        eaten: Whose room.
+    """
+
+    def __init__(self, eaten: Eaten) -> None:
+        super().__init__()
+        self.eaten = eaten
 
 
 def rooms_follow_allocations() -> bool:
@@ -78,7 +98,7 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
     if not eaten or held_before is None:
         return eaten
     held_now = held_on_hosts(chosen)
-    position = {resource: place for place, resource in enumerate(CLASS_OF)}
+    position = {resource: place for place, resource in enumerate(CLASSES_OF)}
     none = (0, 0)
     return [
         one
@@ -88,22 +108,28 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
     ]
 
 
-def held_for_others(eaten: Eaten) -> Conflict:
+def held_for_others(eaten: Eaten, asked: Mapping[str, Resources]) -> Conflict:
     """Return the refusal of a claim, worded so that Nova goes to its next host; and log it.
 
-    What is told to be held is what is held without the claim.
+    What is told to be held is what is held without the claim, which was rolled back.
+
+    Args:
+        eaten: Whose room it would take.
+        asked: What each consumer of the write was to hold, by its UUID.
     """
-    ((provider, host, *held),) = run(HELD_ON, {"host_id": eaten.host_id}).fetchall()
+    ((provider, host, tree, *held),) = run(HELD_ON, {"host_id": eaten.host_id}).fetchall()
     in_memory = eaten.resource == "memory_bytes"
     unit = MIB if in_memory else 1
     committed, failover, in_flight = (
         amount // unit for amount in (held[:3] if in_memory else held[3:])
     )
-    name = CLASS_OF[eaten.resource]
+    name = CLASSES_OF[eaten.resource][0]
+    consumers = _who_grows(eaten, asked, frozenset(tree))
     log.info(
         "claim_of_held_room",
         host=host,
         facts={
+            "consumers": consumers,
             "resource_class": name,
             "taken": eaten.taken // unit,
             "effective": eaten.effective // unit,
@@ -114,8 +140,30 @@ def held_for_others(eaten: Eaten) -> Conflict:
     )
     return Conflict(
         f"Unable to allocate inventory: Unable to create allocation for '{name}' on resource "
-        f"provider '{provider}'. The requested amount would take room that is held for others: "
+        f"provider '{provider}' (host '{host}') for consumer {', '.join(consumers)}. "
+        f"The requested amount would take room that is held for others: "
         f"{eaten.taken // unit} would be taken or held of {eaten.effective // unit}; commitments "
         f"hold {committed}, failover {failover}, VMs in flight {in_flight}.",
         reason="held",
     )
+
+
+def _who_grows(eaten: Eaten, asked: Mapping[str, Resources], tree: Set[str]) -> list[str]:
+    """Return the consumers that would hold more of a host than they do; all if none would."""
+    if len(asked) == 1:
+        return list(asked)
+    rows = run(HELD_BY, {"consumers": sorted(asked), "host_id": eaten.host_id}).fetchall()
+    place = list(CLASSES_OF).index(eaten.resource)
+    holds = {vm: amounts[place] for vm, *amounts in rows}
+    unit = MIB if eaten.resource == "memory_bytes" else 1
+    wanted = {
+        vm: unit
+        * sum(
+            resources[provider].get(name, 0)
+            for provider in tree & resources.keys()
+            for name in CLASSES_OF[eaten.resource]
+        )
+        for vm, resources in asked.items()
+    }
+    growing = [vm for vm in sorted(asked) if wanted[vm] > holds.get(vm, 0)]
+    return growing or sorted(asked)

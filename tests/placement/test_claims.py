@@ -154,11 +154,11 @@ def test_a_refusal_lets_nova_go_to_its_next_host(cloud: Cloud) -> None:
 
 
 def test_a_refusal_says_who_holds_how_much(cloud: Cloud) -> None:
-    vm = uuid()
+    vm, stranger = uuid(), uuid()
     assert cloud.claim(vm, cloud.held) == 204
     with capture_logs() as said:
         answer = cloud.client.put(
-            f"/allocations/{uuid()}",
+            f"/allocations/{stranger}",
             consumer_body({cloud.held.openstack_id: SMALL}, project_id=STRANGER),
             version="1.36",
         )
@@ -170,6 +170,7 @@ def test_a_refusal_says_who_holds_how_much(cloud: Cloud) -> None:
     assert (line["host"], line["facts"]) == (
         "held",
         {
+            "consumers": [stranger],
             "resource_class": "MEMORY_MB",
             "taken": 24576,
             "effective": 16384,
@@ -304,10 +305,58 @@ def test_vms_that_trade_hosts_are_judged_by_what_each_host_gets(cloud: Cloud) ->
     assert cloud.claim(large, cloud.free, project=STRANGER, asks=LARGE) == 204
     refused = trade(small, large, LARGE)
     assert (refused.status, refused.error["code"]) == (409, "placement.undefined_code")
-    assert half.openstack_id in refused.error["detail"]
+    detail = refused.error["detail"]
+    assert f"provider '{half.openstack_id}' (host 'half') for consumer {large}." in detail
+    assert "consumer generation conflict" not in detail
     assert cloud.delete(large) == 204
     assert cloud.claim(alike, cloud.free, project=STRANGER) == 204
     assert trade(small, alike, SMALL).status == 204
+
+
+def test_a_refusal_of_several_names_those_who_ask_for_held_room(cloud: Cloud) -> None:
+    """Not who boots elsewhere in the same write, nor who keeps what it has there."""
+    kept, grown, one, other = sorted(uuid() for _ in range(4))
+    wide = make_host("wide", memory_gib=32, vcpus=8)
+    make_slot(cloud.commitment, wide, flavor_name="large", memory_gib=16, vcpus=4)
+    rebuild_host_capacity()
+    reconcile_hosts()
+    assert cloud.claim(kept, wide, project=STRANGER) == 204
+    assert cloud.claim(grown, wide, project=STRANGER) == 204
+
+    def refused(asks: dict[str, tuple[Host, dict[str, int], int | None]]) -> str:
+        body = {
+            vm: consumer_body({host.openstack_id: size}, generation=known, project_id=STRANGER)
+            for vm, (host, size, known) in asks.items()
+        }
+        answer = cloud.client.post("/allocations", body, version="1.28")
+        assert (answer.status, answer.error["code"]) == (409, "placement.undefined_code")
+        (line,) = [line for line in said if line["event"] == "claim_of_held_room"]
+        said.clear()
+        assert f" for consumer {', '.join(line['facts']['consumers'])}." in answer.error["detail"]
+        return " ".join(line["facts"]["consumers"])
+
+    with capture_logs() as said:
+        new = {one: (cloud.free, SMALL, None), other: (wide, SMALL, None)}
+        assert refused(new) == other
+        both = {one: (wide, SMALL, None), other: (wide, SMALL, None)}
+        assert refused(both) == f"{one} {other}"
+        mixed = {kept: (wide, SMALL, 1), grown: (wide, LARGE, 1)}
+        assert refused(mixed) == grown
+
+
+def test_a_full_provider_names_those_of_several_who_ask_for_it(cloud: Cloud) -> None:
+    one, other, elsewhere = sorted(uuid() for _ in range(3))
+    asks = {one: cloud.free, other: cloud.free, elsewhere: cloud.held}
+    body = {
+        vm: consumer_body(
+            {host.openstack_id: LARGE if host is cloud.free else SMALL}, project_id=OWNER
+        )
+        for vm, host in asks.items()
+    }
+    answer = cloud.client.post("/allocations", body, version="1.28")
+    assert answer.status == 409
+    assert answer.error["detail"].endswith(f" Asked for by consumers {one}, {other}.")
+    assert "consumer generation conflict" not in answer.error["detail"]
 
 
 def test_an_evacuation_holds_both_hosts_until_nova_removes_one(cloud: Cloud) -> None:
