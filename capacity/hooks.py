@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from journal.errors import Busy
 from scheduling.quota import QuotaFacts
 from scheduling.resources import ResourceVector
 
@@ -20,8 +21,9 @@ class AllocationSource:
     Attributes:
         taken: SQL of ``host_id``, ``memory_bytes`` and ``vcpus``, a row for each host with VMs;
             its parameter ``host_ids`` is null for every host.
-        claims: SQL of ``host_id`` and ``vm_uuid``, a row for each host on which one of ``vm_uuids``
-            holds something, and one without a VM for each of ``host_ids`` that the source knows.
+        claims: SQL of ``host_id``, ``vm_uuid`` and the time of its last claim, a row for each host
+            on which one of ``vm_uuids`` holds something, and one without a VM for each of
+            ``host_ids`` that the source knows.
         listed: SQL like ``taken`` of what the VM list says, but for VMs that were claimed since
             ``claimed_since`` (null: none), of which the list cannot know.
     """
@@ -138,6 +140,21 @@ class CommitmentTracker(Protocol):
         """
 
 
+class BeingChanged(Busy):
+    """Another transaction is changing what this one must lock at once or not at all.
+
+    Attributes:
+        wait: Waits until that one is over. To be called in a transaction that holds no locks and
+            bounds its waits; raises ``Busy`` if it waited too long.
+    """
+
+    code = "being_changed"
+
+    def __init__(self, message: str, *, wait: Callable[[], object]) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
 class EvacuationGuide(Protocol):
     """Who knows where the VMs of a dead host are planned to go (spec failover, 17.2)."""
 
@@ -152,6 +169,9 @@ class EvacuationGuide(Protocol):
         """End reservations whose evacuated VM is on their host now, and give their room back.
 
         Runs inside the transaction of the VM's claim, which holds the rooms of their hosts.
+
+        Raises:
+            BeingChanged: Another is changing one of them; it is not waited for with rooms locked.
         """
         ...
 

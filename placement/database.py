@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 from django.db import OperationalError, connection, transaction
 
+from capacity.hooks import BeingChanged
 from core.conf import headroom
 from core.prepared import drop_dead_connection, run
 from journal.errors import Busy
@@ -42,16 +43,16 @@ def in_transaction(work: Callable[[], Result]) -> Result:
 
 
 def retried(attempt: Callable[[], Result]) -> Result:
-    """Run one transaction, again when it lost a deadlock.
+    """Run one transaction, again when it lost a deadlock or came upon what another is changing.
 
     Raises:
-        Busy: a lock was not free in time.
+        Busy: a lock was not free in time, or something was being changed all the time.
         Conflict: it lost every time.
     """
     retries = headroom().placement.allocation_conflict_retry_count
     for number in range(retries + 1):
         try:
-            return attempt()
+            return _unless_changed(attempt)
         except OperationalError as error:
             state = sqlstate_of(error)
             if state == LOCK_NOT_AVAILABLE:
@@ -65,3 +66,24 @@ def retried(attempt: Callable[[], Result]) -> Result:
         wire_code=CONCURRENT_UPDATE,
         reason="retry_exhausted",
     )
+
+
+def _unless_changed(attempt: Callable[[], Result]) -> Result:
+    """Run one transaction, again after each that was changing what it must not wait for.
+
+    Raises:
+        Busy: the time for a lock was over.
+    """
+    ends_at = time.monotonic() + headroom().lock_timeout_seconds
+    while True:
+        try:
+            return attempt()
+        except BeingChanged as error:
+            milliseconds_left = int((ends_at - time.monotonic()) * 1000)
+            if connection.in_atomic_block:
+                raise
+            if milliseconds_left <= 0:
+                raise Busy(error.message) from error
+            with transaction.atomic():
+                run(LOCK_TIMEOUT_SQL, [f"{milliseconds_left}ms"])
+                error.wait()

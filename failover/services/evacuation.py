@@ -17,6 +17,7 @@ import structlog
 from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import F, Q
 
+from capacity.hooks import BeingChanged
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation
 from core.sql import load_sql
@@ -290,7 +291,7 @@ def _lock_slots(zone: str, reservation_ids: Iterable[int], *, attempts: int = 1)
     moves VMs locks in the order of the VMs, so waiting with some could end in a deadlock.
 
     Raises:
-        Busy: others are changing one of them all the same.
+        BeingChanged: others are changing one of them all the same.
     """
     wanted = set(reservation_ids)
     for attempt in range(1, attempts + 1):
@@ -301,7 +302,8 @@ def _lock_slots(zone: str, reservation_ids: Iterable[int], *, attempts: int = 1)
             transaction.set_rollback(True)
         if attempt < attempts:
             _wait_for(zone, min(taken))
-    raise Busy(f"zone {zone}: VMs are moving", zone=zone)
+    wait = partial(_wait_for, zone, min(taken))
+    raise BeingChanged(f"zone {zone}: VMs are moving", wait=wait)
 
 
 def _wait_for(zone: str, reservation_id: int) -> None:

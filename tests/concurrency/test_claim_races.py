@@ -11,18 +11,21 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from capacity.nova.in_flight import InFlightAsk, hold_alone
+from failover.models import FailoverReservation
 from hosts.models import Host
 from placement.models import Consumer
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.claims import assert_claims_are_the_ledger
 from tests.concurrency.test_change_races import on_own_connection
-from tests.factories import make_commitment, make_group, make_hosts, make_slot
+from tests.concurrency.test_provider_races import wait_for_a_blocked_session
+from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
+from tests.failover.drill_rows import make_failover_slot
 from tests.killing import in_children, run_in_child
 from tests.placement.client import PlacementClient, placement_settings, uuid
 
@@ -174,3 +177,53 @@ def test_claims_go_on_beside_workers_that_are_killed() -> None:
     delete_all()
     assert_claims_are_the_ledger()
     assert not ReservationAllocation.objects.exists()
+
+
+def make_evacuation() -> tuple[str, Host, Reservation]:
+    """Make a VM whose host died, the only host that has room for it, and what is held there."""
+    home, target = make_hosts(2, memory_gib=1, vcpus=1)
+    rebuild_host_capacity()
+    reconcile_hosts()
+    vm = uuid()
+    assert claim(vm, home, STRANGER) == 204
+    user = make_vm(host=home, openstack_id=vm, memory_gib=1, vcpus=1, project_id=STRANGER)
+    spare = make_failover_slot("spare", target, [user], memory_gib=1)
+    Reservation.objects.filter(pk=spare.pk).update(vcpus=1, blocked_vcpus=1)
+    rebuild_host_capacity()
+    Host.objects.filter(pk=home.pk).update(state="down")
+    return vm, target, spare
+
+
+def evacuate(vm: str, target: Host) -> int:
+    """Claim a second host for a VM, on a connection of its own."""
+
+    def work() -> int:
+        held = {host.openstack_id: ASKED for host in Host.objects.filter(state="down")}
+        held |= {target.openstack_id: ASKED}
+        client = PlacementClient(X_Roles="admin,service")
+        return client.allocate(vm, held, project_id=STRANGER, generation=1).status
+
+    return int(on_own_connection(work))
+
+
+def test_an_evacuated_vm_waits_for_who_is_changing_its_failover_slot() -> None:
+    vm, target, spare = make_evacuation()
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            FailoverReservation.objects.filter(reservation=spare).update(version=7)
+            answer = pool.submit(evacuate, vm, target)
+            wait_for_a_blocked_session()
+            with connection.cursor() as cursor:  # it waits with nothing locked
+                cursor.execute("SELECT FROM capacity_hostcapacity FOR UPDATE NOWAIT")
+        assert answer.result() == 204
+    assert not Reservation.objects.filter(pk=spare.pk).exists()
+    assert_claims_are_the_ledger()
+
+
+def test_a_slot_that_is_being_changed_for_too_long_is_told_as_busy(settings: Any) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lock_timeout_seconds": 0.2})
+    vm, target, spare = make_evacuation()
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        FailoverReservation.objects.filter(reservation=spare).update(version=7)
+        assert pool.submit(evacuate, vm, target).result() == 503
+    assert evacuate(vm, target) == 204

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -323,7 +324,7 @@ def test_a_refusal_of_several_names_those_who_ask_for_held_room(cloud: Cloud) ->
     assert cloud.claim(kept, wide, project=STRANGER) == 204
     assert cloud.claim(grown, wide, project=STRANGER) == 204
 
-    def refused(asks: dict[str, tuple[Host, dict[str, int], int | None]]) -> str:
+    def refused(asks: Mapping[str, tuple[Host, dict[str, int], int | None]]) -> str:
         body = {
             vm: consumer_body({host.openstack_id: size}, generation=known, project_id=STRANGER)
             for vm, (host, size, known) in asks.items()
