@@ -27,6 +27,7 @@ DECLARE
     v_before_memory_bytes bigint[];
     v_before_vcpus bigint[];
     v_own bigint[];
+    v_flights bigint[];
     v_flown jsonb;
     v_ended bigint[] := '{}';
     v_ended_memory_bytes bigint[];
@@ -69,6 +70,18 @@ BEGIN
     END IF;
     PERFORM FROM capacity_hostcapacity AS room
       WHERE room.host_id = ANY(v_hosts) ORDER BY room.id FOR NO KEY UPDATE;
+    -- What was held in flight while the rooms were waited for has no more to wait for either.
+    SELECT array_agg(flight.target_host_id),
+           array_agg(DISTINCT flight.target_host_id)
+               FILTER (WHERE flight.target_host_id <> ALL(v_hosts))
+      INTO v_flights, v_more
+      FROM capacity_reservation AS flight
+     WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers);
+    IF v_more IS NOT NULL THEN
+        PERFORM FROM capacity_hostcapacity AS room
+          WHERE room.host_id = ANY(v_more) ORDER BY room.id FOR NO KEY UPDATE;
+        v_hosts := v_hosts || v_more;
+    END IF;
     SELECT array_agg(room.host_id),
            array_agg(taken.memory_bytes - coalesce(twice.memory_bytes, 0)),
            array_agg(taken.vcpus - coalesce(twice.vcpus, 0))
@@ -86,10 +99,7 @@ BEGIN
      WHERE room.host_id = ANY(v_hosts);
 
     -- In-flight rows have done their work, on all hosts; the flavor that they knew is kept.
-    IF EXISTS (
-        SELECT FROM capacity_reservation AS flight
-         WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers))
-    THEN
+    IF v_flights IS NOT NULL THEN
         WITH gone AS (
             DELETE FROM capacity_reservation AS flight
              WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)

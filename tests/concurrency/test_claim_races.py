@@ -179,6 +179,32 @@ def test_claims_go_on_beside_workers_that_are_killed() -> None:
     assert not ReservationAllocation.objects.exists()
 
 
+def test_a_flight_that_came_while_a_claim_waited_ends_with_it() -> None:
+    here, there = make_cloud(2, 4)
+    vm = uuid()
+
+    def hold() -> None:
+        ask = InFlightAsk(
+            vm_uuid=vm,
+            resources=ResourceVector(memory_bytes=GIB, vcpus=1),
+            intent="create",
+            project_id=STRANGER,
+            flavor_group_name="general",
+        )
+        assert hold_alone(ask, candidates=[there.name], request_id="boot", max_held=1)
+
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            HostCapacity.objects.select_for_update().get(host=here)
+            answer = pool.submit(on_own_connection, partial(claim, vm, here, STRANGER))
+            wait_for_a_blocked_session()
+            pool.submit(on_own_connection, hold).result()
+            assert rows_in_flight() == 1
+        assert answer.result() == 204
+    assert rows_in_flight() == 0
+    assert_claims_are_the_ledger()
+
+
 def make_evacuation() -> tuple[str, Host, Reservation]:
     """Make a VM whose host died, the only host that has room for it, and what is held there."""
     home, target = make_hosts(2, memory_gib=1, vcpus=1)
