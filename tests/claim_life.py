@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 from uuid import UUID, uuid5
 
 from django.db import connection, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -32,7 +33,7 @@ from commitments.services.verification import verify_slots
 from failover.models import FailoverZone
 from failover.services.evacuation import settle_evacuations
 from failover.services.loop import reconcile_zone
-from hosts.models import Host
+from hosts.models import Host, Region
 from hosts.region.run import ImportOptions
 from hosts.services.region_import import import_region
 from journal.actors import Actor
@@ -93,14 +94,14 @@ class Cloud:
     Attributes:
         folder: Where lists of VMs are written.
         flavors: VM to the flavor that it was asked for last.
-        lists: Lists of VMs as they were taken, the newest last.
+        lists: Lists of VMs as they were taken, the newest last, with the time.
         is_alone: Whether no other client makes moves meanwhile.
     """
 
     folder: Path
     is_alone: bool = True
     flavors: dict[str, str] = field(default_factory=dict)
-    lists: list[Listed] = field(default_factory=list)
+    lists: list[tuple[datetime, Listed]] = field(default_factory=list)
     uuids: dict[str, str] = field(default_factory=dict)
 
     def build(self, *, failover: bool) -> None:
@@ -288,12 +289,21 @@ class Cloud:
 
     def note_list(self) -> None:
         """Take a list of VMs as Nova has it now."""
-        listed = {}
+        listed, now = {}, timezone.now()
         for vm in VMS:
             held = self.held(vm)
             if held and vm in self.flavors:
                 listed[vm] = (min(held), self.flavors[vm])
-        self.lists.append(listed)
+        self.lists.append((now, listed))
+
+    def pass_an_hour(self) -> None:
+        """Let all that was claimed and listed be an hour older, so that newer lists know of it."""
+        hour = timedelta(hours=1)
+        Consumer.objects.update(updated_at=F("updated_at") - hour)
+        self.lists = [(taken_at - hour, listed) for taken_at, listed in self.lists]
+        for region in Region.objects.exclude(taken_at=""):
+            region.taken_at = (datetime.fromisoformat(region.taken_at) - hour).isoformat()
+            region.save()
 
     def import_list(self, age: int) -> None:
         """Import the list of VMs that was taken some lists ago; 0 is now."""
@@ -301,16 +311,17 @@ class Cloud:
             self.note_list()
         if not self.lists:
             return
-        listed = self.lists[-1 - min(age, len(self.lists) - 1)]
+        taken_at, listed = self.lists[-1 - min(age, len(self.lists) - 1)]
         path = self.folder / f"servers-{get_ident()}.json"
         path.write_text(
             json.dumps(
                 {
+                    "about": {"taken_at": taken_at.isoformat()},
                     "compute": {
                         "servers": [
                             _server(vm, host, flavor) for vm, (host, flavor) in listed.items()
                         ]
-                    }
+                    },
                 }
             )
         )

@@ -7,7 +7,7 @@ stays in the host rooms; only where their ``allocated_*`` comes from differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from django.conf import settings
 
 from capacity.hooks import allocation_sources
 from core.conf import headroom
-from hosts.models import Region
+from hosts.listing import vms_listed_at
 from journal.statements import execute, fetch_rows
 
 LISTED: Final = "instances"
@@ -125,12 +125,17 @@ def drift_from(source: str) -> list[Drift]:
 
 
 def drift_parameters() -> dict[str, str | None]:
-    """Return the parameters of queries of all hosts: since when a VM list cannot know of claims.
-
-    A VM may take the grace of slots from its claim until the list shows it on its host.
-    """
-    region = Region.objects.first() if chosen_source() != LISTED else None
-    since = region.listed_at if region else None
-    if since is not None:
-        since -= timedelta(seconds=headroom().slots.allocation_grace_seconds)
+    """Return the parameters of queries of all hosts."""
+    since = claims_unlisted_since() if chosen_source() != LISTED else None
     return {"host_ids": None, "claimed_since": since.isoformat() if since else None}
+
+
+def claims_unlisted_since() -> datetime | None:
+    """Return since when the VM list cannot know of claims; None where it is of no known time.
+
+    A VM may take the grace of slots from its claim until a list shows it on its host.
+    """
+    listed_at = vms_listed_at()
+    if listed_at is None:
+        return None
+    return listed_at - timedelta(seconds=headroom().slots.allocation_grace_seconds)

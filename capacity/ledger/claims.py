@@ -8,17 +8,24 @@ locked by primary key, then slots.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from django.db import connection
+from django.db import connection, transaction
 
 from capacity.hooks import allocation_sources
-from capacity.ledger.allocated import chosen_source
-from capacity.models import HostCapacity, ReservationKind
+from capacity.ledger.allocated import chosen_source, claims_unlisted_since
+from capacity.ledger.rooms import lock_reservations, refresh_blocks
+from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
+JOIN_SLOTS: Final = """
+SELECT capacity_join_slots(%(vm)s, %(host)s, %(project)s, %(memory_bytes)s, %(vcpus)s,
+                           %(left)s::bigint[], %(groups)s::text[], %(slots)s::bigint[])
+"""
 BLOCKED_TWICE: Final = """
 SELECT one.host_id, twice.memory_bytes, twice.vcpus
   FROM unnest(%s::bigint[]) AS one (host_id), capacity_blocked_twice(one.host_id) AS twice
@@ -44,19 +51,26 @@ class Eaten(NamedTuple):
 
 
 class KnownClaims(NamedTuple):
-    """Who holds what where, for readers of the VM list, which is older.
+    """Who holds what where, for readers of the VM list, which may be older.
 
     Attributes:
-        places: (VM uuid, host key) of those that hold something there.
+        claimed_on: Keys of the hosts on which VMs hold something, by VM uuid.
         hosts: Hosts of which all claims are known; on others the VM list alone counts.
+        listed: VMs whose last claim is so much older than the VM list that this must show where
+            they are: where it says otherwise, it is right.
     """
 
-    places: frozenset[tuple[str, int]] = frozenset()
+    claimed_on: Mapping[str, frozenset[int]] = MappingProxyType({})
     hosts: frozenset[int] = frozenset()
+    listed: frozenset[str] = frozenset()
+
+    def hosts_of(self, vm_uuid: str) -> frozenset[int]:
+        """Return the keys of the hosts on which a VM holds something."""
+        return self.claimed_on.get(vm_uuid, frozenset())
 
     def deny(self, vm_uuid: str, host_id: int | None) -> bool:
         """Return whether a VM is not on a host, whatever the VM list says."""
-        return host_id in self.hosts and (vm_uuid, host_id) not in self.places
+        return host_id in self.hosts and host_id not in self.hosts_of(vm_uuid)
 
 
 def known_claims(vm_uuids: Collection[str], host_ids: Collection[int]) -> KnownClaims:
@@ -67,10 +81,56 @@ def known_claims(vm_uuids: Collection[str], host_ids: Collection[int]) -> KnownC
     with connection.cursor() as cursor:
         cursor.execute(source.claims, {"vm_uuids": sorted(vm_uuids), "host_ids": sorted(host_ids)})
         rows = cursor.fetchall()
+    since = claims_unlisted_since()
+    claimed = [row for row in rows if row[1] is not None]
+    claimed_on: defaultdict[str, set[int]] = defaultdict(set)
+    for host_id, vm_uuid, _ in claimed:
+        claimed_on[vm_uuid].add(host_id)
     return KnownClaims(
-        places=frozenset((vm_uuid, host_id) for host_id, vm_uuid in rows if vm_uuid is not None),
-        hosts=frozenset(host_id for host_id, vm_uuid in rows if vm_uuid is None),
+        claimed_on={vm_uuid: frozenset(ids) for vm_uuid, ids in claimed_on.items()},
+        hosts=frozenset(host_id for host_id, vm_uuid, _ in rows if vm_uuid is None),
+        listed=frozenset(vm_uuid for _, vm_uuid, at in claimed if since and at < since),
     )
+
+
+def regroup_claim(parts: Sequence[ReservationAllocation], host_id: int, *, group: str) -> bool:
+    """Let a claimed VM leave slots that are not of its flavor group, for slots that are.
+
+    A claim says no flavor, so it may have joined a slot of another group. What the slots that it
+    leaves ask for again has to fit beside what the slots that it joins give up.
+
+    Args:
+        parts: The VM in slots of one project on the host, whose room is locked.
+        host_id: Key of the host.
+        group: The VM's flavor group; empty for none, then it joins no slot.
+
+    Returns:
+        Whether there was room; else the VM stays where it is.
+    """
+    left = [part.reservation_id for part in parts]
+    size = sum((part.size for part in parts), ZERO)
+    project_id = parts[0].reservation.project_id
+    slots = Reservation.objects.filter(
+        kind=ReservationKind.COMMITTED, target_host=host_id, project_id=project_id
+    )
+    own = lock_reservations(slots.filter(flavor_group_name=group).values_list("pk", flat=True))
+    with transaction.atomic():
+        ((touched,),) = fetch_rows(
+            JOIN_SLOTS,
+            {
+                "vm": parts[0].vm_uuid,
+                "host": host_id,
+                "project": project_id,
+                "memory_bytes": size.memory_bytes,
+                "vcpus": size.vcpus,
+                "left": left,
+                "groups": [group],
+                "slots": sorted(own),
+            },
+        )
+        refused = refresh_blocks(touched, must_fit=True)
+        transaction.set_rollback(bool(refused))
+    return not refused
 
 
 def still_eaten(eaten: Iterable[Eaten]) -> list[Eaten]:

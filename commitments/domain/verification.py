@@ -22,6 +22,7 @@ class Fate(StrEnum):
     GONE = "gone"
     OTHER_GROUP = "other_group"
     HELD_BACK = "held_back"
+    MISGROUPED = "misgrouped"
 
     @property
     def leaves(self) -> bool:
@@ -59,8 +60,10 @@ class ListedVm:
         resources: What it took at the last look, in all slots of the host together.
         missing_since: When a VM that had been seen was first listed nowhere.
         is_in_flight: Whether an in-flight reservation still waits for it.
-        is_claimed: Whether it holds room of the slot's host in Placement, which is newer than the
-            VM list and exact.
+        claimed_on: Keys of the hosts of which it holds room in Placement.
+        is_claim_listed: Whether the VM list is so much newer than its last claim that it must show
+            what became of it; else the claim is newer and exact.
+        is_deleted: Whether Nova said that it is deleted; not being listed does not say so.
     """
 
     vm_uuid: str
@@ -69,7 +72,9 @@ class ListedVm:
     resources: ResourceVector
     missing_since: datetime | None = None
     is_in_flight: bool = False
-    is_claimed: bool = False
+    claimed_on: frozenset[int] = frozenset()
+    is_claim_listed: bool = False
+    is_deleted: bool = False
 
     @property
     def was_seen(self) -> bool:
@@ -172,8 +177,10 @@ def verify_slot(
     another host leaves, or takes the slot along if it is alone in it and there is room. One that is
     listed nowhere leaves once that has lasted. One whose flavor is of another group now uses room
     that was not promised to it: it leaves once Nova is done with it, and where it is awaited it has
-    not arrived before its flavor changes. One that holds its room in Placement stays, whatever the
-    list says: it leaves with its allocation.
+    not arrived before its flavor changes. One that holds its room in Placement stays, whatever an
+    older list says, and for not being listed: it leaves with its allocation. A list that is so much
+    newer than the claim that it must know of it is believed all the same: where it shows the VM at
+    rest on another host, of which it holds nothing, or deleted, or of another group.
 
     Args:
         slot: The slot, placed.
@@ -216,8 +223,8 @@ def _fate(
     vm: ListedVm, sighting: Sighting | None, slot: SlotVms, now: datetime, patience: Patience
 ) -> Fate:
     host_id = sighting.host_id if sighting is not None else None
-    if vm.is_claimed and (vm.is_confirmed or host_id != slot.host_id):
-        return Fate.KEPT
+    if slot.host_id in vm.claimed_on and (vm.is_confirmed or host_id != slot.host_id):
+        return _fate_of_claimed(vm, sighting, slot)
     if sighting is not None and host_id == slot.host_id:
         if not slot.is_for(sighting):
             return _fate_of_foreign(vm, sighting, now, patience)
@@ -229,6 +236,17 @@ def _fate(
         return Fate.MOVED_AWAY
     is_moving = sighting is not None and sighting.is_moving
     return Fate.KEPT if is_moving else _fate_of_absent(vm, now, patience)
+
+
+def _fate_of_claimed(vm: ListedVm, sighting: Sighting | None, slot: SlotVms) -> Fate:
+    if vm.is_claim_listed and vm.is_deleted:
+        return Fate.GONE
+    if not vm.is_claim_listed or sighting is None or sighting.is_moving:
+        return Fate.KEPT
+    if sighting.host_id == slot.host_id:
+        return Fate.KEPT if slot.is_for(sighting) else Fate.MISGROUPED
+    is_known_there = sighting.host_id is None or sighting.host_id in vm.claimed_on
+    return Fate.KEPT if is_known_there else Fate.MOVED_AWAY
 
 
 def _fate_of_foreign(vm: ListedVm, sighting: Sighting, now: datetime, patience: Patience) -> Fate:

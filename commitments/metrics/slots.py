@@ -20,6 +20,7 @@ VM_EVENTS = (
     "gone",
     "other_group",
     "held_back",
+    "misgrouped",
 )
 
 SLOT_LIMIT_REJECTIONS = Counter(

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.ledger.apply import join_slots, leave_slots, move_slots, write_slots, write_vms
 from capacity.ledger.blocking import blocked_resources
-from capacity.ledger.claims import KnownClaims, known_claims
+from capacity.ledger.claims import KnownClaims, known_claims, regroup_claim
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations, refresh_blocks
 from capacity.ledger.sharing import share_vm
@@ -39,6 +39,7 @@ from commitments.domain.verification import (
 from commitments.selectors.slot_suspects import arrivals_at
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import SlotNews, record_slot_news
+from hosts.listing import deleted_vms
 from hosts.models import Flavor, Host, Instance
 from journal.actors import Actor
 from journal.clock import trusted
@@ -85,6 +86,7 @@ class _Chunk:
     in_flight: frozenset[str]
     known_groups: frozenset[str]
     claims: KnownClaims
+    deleted: frozenset[str]
     events: Counter[str] = field(default_factory=Counter)
     news: dict[int, SlotNews] = field(default_factory=dict)
     confirmed: list[ReservationAllocation] = field(default_factory=list)
@@ -98,6 +100,7 @@ class _Chunk:
         default_factory=lambda: defaultdict(list)
     )
     shared: frozenset[int] = frozenset()
+    misgrouped: set[tuple[str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Note which slots list a VM, and which VMs are in several slots of a host."""
@@ -168,6 +171,7 @@ def settle_chunk(slot_ids: Sequence[int], context: ChunkContext) -> Counter[str]
     if context.adopts:
         _adopt_arrivals(chunk, [slot.pk for slot in placed])
     _write(chunk)
+    _regroup(chunk)
     nudge_owners([slot.pk for slot in revoked if slot.pk in chunk.news], context.now)
     record_slot_news(list(chunk.news.values()), actor=context.actor, request_id=context.request_id)
     return chunk.events
@@ -208,6 +212,7 @@ def _read(slot_ids: Sequence[int], context: ChunkContext) -> _Chunk:
         in_flight=frozenset(in_flight.values_list("vm_uuid", flat=True)),
         known_groups=_known_groups(slot.flavor_group_name for slot in slots.values()),
         claims=known_claims(uuids, wanted | host_ids),
+        deleted=deleted_vms(uuids),
     )
 
 
@@ -311,7 +316,9 @@ def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> Lis
         resources=sum((part.size for part in parts), ZERO),
         missing_since=(trusted(row.missing_since, now) or LONG_AGO) if row.missing_since else None,
         is_in_flight=row.vm_uuid in chunk.in_flight,
-        is_claimed=(row.vm_uuid, slot.target_host_id) in chunk.claims.places,
+        claimed_on=chunk.claims.hosts_of(row.vm_uuid),
+        is_claim_listed=row.vm_uuid in chunk.claims.listed,
+        is_deleted=row.vm_uuid in chunk.deleted,
     )
 
 
@@ -320,12 +327,13 @@ def _take_room(chunk: _Chunk, slot: Reservation, vm_uuid: str, host_id: int) -> 
 
     Asked once per slot, for its only VM; the room of the old host is given back. A slot does not
     follow where another one waits for the VM. Filters are not asked: the VM is there already, so
-    who moved it decided that (spec commitments, 9.3 and 10.3).
+    who moved it decided that (spec commitments, 9.3 and 10.3). Where claims are known and it has
+    none on the new host, its own room is not taken there either, and the slot stays.
     """
     host = chunk.hosts.get(host_id)
     if host is None or host.zone != slot.zone or slot.target_host_id is None:
         return False
-    if chunk.is_awaited_at(vm_uuid, host_id):
+    if chunk.is_awaited_at(vm_uuid, host_id) or chunk.claims.deny(vm_uuid, host_id):
         return False
     part = _part_that_moves(chunk, chunk.inside(slot)[0])
     block = blocked_resources(slot=slot.size, confirmed=part)
@@ -355,6 +363,10 @@ def _apply_fate(
 ) -> None:
     fate, now = verdict.fate, chunk.context.now
     if fate is Fate.KEPT:
+        return
+    if fate is Fate.MISGROUPED:
+        assert slot.target_host_id is not None  # noqa: S101 - only placed slots are judged
+        chunk.misgrouped.add((row.vm_uuid, slot.target_host_id))
         return
     chunk.events[fate.value] += 1
     if fate is Fate.FOLLOWED:
@@ -478,12 +490,25 @@ def _write(chunk: _Chunk) -> None:
         refresh_blocks(chunk.slots)
 
 
+def _regroup(chunk: _Chunk) -> None:
+    """Let claimed VMs of other groups go where they belong, as far as that takes no more room."""
+    for vm_uuid, host_id in sorted(chunk.misgrouped):
+        rows = chunk.parts_at(vm_uuid, host_id)
+        group = chunk.sightings[vm_uuid].group
+        if not rows or not regroup_claim(rows, host_id, group=group or ""):
+            continue
+        chunk.events[Fate.MISGROUPED.value] += 1
+        for row in rows:
+            slot = chunk.slots[row.reservation_id]
+            chunk.tell(slot, f"VM {vm_uuid} is of another group: it left, or is in slots of that")
+
+
 def _seen_elsewhere(chunk: _Chunk) -> Iterator[int]:
     """Yield the rows of VMs seen in this run in slots of other hosts (spec commitments, 9.4)."""
     for vm_uuid, host_id in sorted(chunk.seen_at.items()):
         for row in chunk.rows_of[vm_uuid]:
             slot = chunk.slots[row.reservation_id]
-            is_claimed = (vm_uuid, slot.target_host_id) in chunk.claims.places
+            is_claimed = slot.target_host_id in chunk.claims.hosts_of(vm_uuid)
             if slot.target_host_id != host_id and row.pk not in chunk.left and not is_claimed:
                 chunk.tell(slot, f"VM {vm_uuid} was seen in another slot")
                 yield row.pk

@@ -69,11 +69,11 @@ SELECT consumer.uuid::text, coalesce(kind.name, ''), payer.external_id, consumer
 """  # noqa: S608 - constants only
 
 CLAIMS: Final = f"""
-SELECT host.id, NULL
+SELECT host.id, NULL, NULL::timestamptz
   FROM hosts_host AS host JOIN placement_provider AS root ON {HOST_ROOT}
  WHERE host.id = ANY(%(host_ids)s::bigint[])
  UNION ALL
-SELECT DISTINCT host.id, consumer.uuid::text
+SELECT DISTINCT host.id, consumer.uuid::text, consumer.updated_at
   FROM (SELECT one::uuid AS uuid FROM unnest(%(vm_uuids)s::text[]) AS one
          WHERE one ~* '^[0-9a-f]{{8}}-?([0-9a-f]{{4}}-?){{3}}[0-9a-f]{{12}}$' OFFSET 0) AS asked
   JOIN placement_consumer AS consumer ON consumer.uuid = asked.uuid

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -18,7 +17,7 @@ from django.db import transaction
 from capacity.locks import LockSpace, take_lock
 from core.chunks import in_chunks
 from core.prepared import fetch, run
-from hosts.models import Region
+from hosts.listing import vms_listed_at
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange
@@ -289,19 +288,13 @@ def flavors_with_unknown_traits() -> tuple[Finding, ...]:
     )
 
 
-def list_taken_at() -> datetime | None:
-    """Return when the VM list was taken; None where it does not say so."""
-    region = Region.objects.first()
-    return region.listed_at if region else None
-
-
 def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
     """Return everything that is wrong, kind by kind, in order of rows."""
     known = limits or AuditLimits()
     parameters: dict[str, Any] = {  # Any: SQL parameters
         "orphan_hours": known.orphan_hours,
         "aggregate_days": known.aggregate_days,
-        "listed_at": list_taken_at(),
+        "listed_at": vms_listed_at(),
     }
     return tuple(
         Finding(kind=kind, subject=row[0], name=row[1], detail=row[2], row_id=row[3])

@@ -110,6 +110,10 @@ def life_in(  # noqa: C901 - a rule for each move
         def note_list(self) -> None:
             self.cloud.note_list()
 
+        @rule()
+        def pass_an_hour(self) -> None:
+            self.cloud.pass_an_hour()
+
         @rule(age=st.integers(0, 3))
         def import_list(self, age: int) -> None:
             self.cloud.import_list(age)
