@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -19,12 +19,13 @@ from capacity.figures.zone_capacity import zone_figures
 from capacity.groups.reading import load_group_definitions
 from capacity.host_table import current_host_table, reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
-from capacity.models import Reservation
+from capacity.models import HostCapacity, Reservation
 from hosts.models import Host
 from placement.selectors.snapshot import reset_snapshot
 from placement.tasks import reconcile_hosts
-from scheduling.resources import GIB
+from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.api.scheduler_client import DATA, READ_ONLY, NovaClient
+from tests.blocked_twice import blocked_twice_by_row
 from tests.commitments.change_requests import change, decide
 from tests.factories import (
     make_commitment,
@@ -36,6 +37,7 @@ from tests.factories import (
     make_vm,
 )
 from tests.failover.drill_rows import make_failover_slot
+from tests.ledger import KINDS
 from tests.placement.client import PlacementClient, placement_settings, uuid
 
 pytestmark = pytest.mark.django_db
@@ -61,9 +63,9 @@ class Room(NamedTuple):
     """A host: what is on it, what is free, and by how much it is over-subscribed then."""
 
     holds: list[Hold]
-    free_gib: int
-    free_vcpus: int
-    lost_gib: int
+    free_gib: int = 0
+    free_vcpus: int = 0
+    lost_gib: int = 0
 
 
 holds = st.builds(
@@ -249,3 +251,57 @@ def test_a_host_that_capacity_counts_takes_a_claim(
                 taken += answer.status == 204
                 transaction.savepoint_rollback(attempt)
             assert flavor.placeable_hosts <= taken, flavor
+
+
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    world=st.lists(rooms.map(lambda room: room._replace(lost_gib=0)), min_size=1, max_size=3),
+    flavor=st.sampled_from(sorted(FLAVORS)),
+)
+@example(
+    world=[
+        Room([Hold("slot", "owner", "general", 2, 2), Hold("flight", "owner", "general", 2, 2)])
+    ],
+    flavor="wide",
+)
+def test_engines_differ_by_what_slots_and_vms_in_flight_block_together(
+    placement: PlacementClient, world: list[Room], flavor: str
+) -> None:
+    """Who owns nothing is offered, and capacity counts, what is free by the sums.
+
+    A claim may take besides what a slot and a VM in flight into it block both, since that is
+    promised once. A change request takes room by the sums, and what is published it must grant.
+    """
+    with as_in_a_test_case():
+        hosts = make_hosts(placement, world)
+        gib, vcpus = FLAVORS[flavor]
+        asked = ResourceVector(memory_bytes=gib * GIB, vcpus=vcpus)
+        free = {room.host_id: free_by_sums(room) for room in HostCapacity.objects.all()}
+        shared = blocked_twice_by_row(list(free))
+        fitting = {host.name for host in hosts if asked.fits_into(free[host.pk])}
+        names = offered(uuid(), hosts, flavor, "nobody", holds_room=False)
+        assert set(names) == fitting
+        groups = [load_group_definitions()["general"]]
+        figures = zone_figures(current_host_table(), "az-a", groups, current_probes())
+        counted = {one.flavor_name: one for one in figures.groups["general"].flavors}
+        assert counted[flavor].placeable_hosts == len(fitting)
+        for host in hosts:
+            attempt = transaction.savepoint()
+            answer = placement.allocate(
+                uuid(),
+                {host.openstack_id: {"MEMORY_MB": gib * 1024, "VCPU": vcpus}},
+                project_id="nobody",
+            )
+            transaction.savepoint_rollback(attempt)
+            room = free[host.pk] + shared.get(host.pk, ZERO)
+            assert (answer.status == 204) is asked.fits_into(room), answer.content
+
+
+def free_by_sums(room: HostCapacity) -> ResourceVector:
+    """Return what a host has beside what VMs and holds take, each in full."""
+    kinds = ("allocated", *KINDS)
+    return ResourceVector(
+        memory_bytes=room.effective_memory_bytes
+        - sum(getattr(room, f"{kind}_memory_bytes") for kind in kinds),
+        vcpus=room.effective_vcpus - sum(getattr(room, f"{kind}_vcpus") for kind in kinds),
+    )
