@@ -23,11 +23,18 @@ from benchmarks.placement_servers import (
     served_reference,
     warm,
 )
-from benchmarks.placement_worlds import fill_ours, fill_reference, make_world, with_hot_provider
+from benchmarks.placement_worlds import (
+    CLAIMS,
+    fill_hosts,
+    fill_ours,
+    fill_reference,
+    make_world,
+    with_hot_provider,
+)
 from config.launcher.peers import ensure_peer
 from config.launcher.places import this_checkout
 
-SHAPES = ("flat", "nested", "sharing")
+SHAPES = ("flat", "nested", "sharing", CLAIMS)
 SIZES = (1000, 10_000)
 WARM_ROUNDS = 6
 QUICK = Scale(
@@ -83,9 +90,11 @@ def run(*, is_quick: bool, only: str = "") -> list[Measure]:
                     continue
                 world, hot = with_hot_provider(make_world(shape, size))
                 Console().print(label)
-                fill_ours(world)
+                settles = {"ALLOCATION_SOURCE": "placement"} if shape == CLAIMS else {}
+                fill = fill_hosts if shape == CLAIMS else fill_ours
+                fill(world)
                 fill_reference(reference.conninfo, world)
-                with served_headroom() as ours:
+                with served_headroom(**settles) as ours:
                     pair = Pair(ours=ours, reference=reference)
                     rows += _measured(
                         Bench(pair=pair, world=world, hot=hot, label=label, scale=scale), chosen

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.measures import Measure, measure, percentile
 from benchmarks.placement_loads import Load, Round, interleaved, reads_after_writes, run_load
 from benchmarks.placement_servers import THREADS, WORKERS, Connection, Target, encode
-from benchmarks.placement_worlds import PROJECT, USER, World, uuid_of
+from benchmarks.placement_worlds import CLAIMS, MOST_HOSTS, PROJECT, USER, World, uuid_of
 
 LIMITS = (1, 1000, 0)
 CLIENTS = (1, 4, 16)
@@ -114,6 +114,15 @@ Cell = Callable[[Bench], list[Measure]]
 
 def cells_of(shape: str, size: int) -> Mapping[str, Cell]:
     """Return by name what is measured on providers of a shape."""
+    writes: dict[str, Cell] = {
+        f"allocation writes, {kind}, {clients} clients": partial(
+            _writes, kind=kind, clients=clients
+        )
+        for kind in ("spread", "one hot provider")
+        for clients in CLIENTS
+    }
+    if shape == CLAIMS:
+        return writes if size <= MOST_HOSTS else {}
     floor = CANDIDATES_RATIOS.get(size, NEVER_SLOWER)
     cells: dict[str, Cell] = {
         f"candidates, limit {limit or 'none'}": partial(_candidates, limit=limit, floor=floor)
@@ -126,12 +135,7 @@ def cells_of(shape: str, size: int) -> Mapping[str, Cell]:
         cells[name] = partial(_small_read, name=name)
     for name, path in _LISTS.items():
         cells[name] = partial(_list, name=name, path=path)
-    for kind in ("spread", "one hot provider"):
-        for clients in CLIENTS:
-            cells[f"allocation writes, {kind}, {clients} clients"] = partial(
-                _writes, kind=kind, clients=clients
-            )
-    return cells
+    return {**cells, **writes}
 
 
 def _candidates(bench: Bench, *, limit: int, floor: float) -> list[Measure]:
@@ -180,7 +184,7 @@ def _searches(
         link.send_bytes(read)
 
     def run(number: int) -> Load:
-        writes = _new_writes(target, draw, world.hosts, requests)
+        writes = _new_writes(target, draw, world.hosts, requests, world.asked)
         return reads_after_writes(links, read, writes, first=number)
 
     yield run
@@ -233,7 +237,7 @@ def _fresh_reads(target: Target, world: World, host: str) -> Round:
     def run(_: int) -> Load:
         first = Connection(target)
         used = _used(first, host) + 1
-        status, answer = first.send_bytes(_new_write(target, host))
+        status, answer = first.send_bytes(_new_write(target, host, world.asked))
         if status != 204:  # noqa: PLR2004 - HTTP
             raise RuntimeError(answer[:300])
         first.close()
@@ -294,24 +298,28 @@ _LISTS: Mapping[str, str] = {
 }
 
 
-def _allocation(host: str, vcpus: int) -> dict[str, Any]:
+def _allocation(host: str, asked: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "allocations": {host: {"resources": {"VCPU": vcpus}}},
+        "allocations": {host: {"resources": asked}},
         "project_id": PROJECT,
         "user_id": USER,
         "consumer_generation": None,
     }
 
 
-def _new_write(target: Target, host: str) -> bytes:
+def _new_write(target: Target, host: str, asked: Mapping[str, int]) -> bytes:
     path = f"/allocations/{uuid_of(next(_consumers))}"
-    return encode(target, "PUT", path, _allocation(host, 1), minor=28)
+    return encode(target, "PUT", path, _allocation(host, asked), minor=28)
 
 
 def _new_writes(
-    target: Target, draw: random.Random, hosts: Sequence[str], number: int
+    target: Target,
+    draw: random.Random,
+    hosts: Sequence[str],
+    number: int,
+    asked: Mapping[str, int],
 ) -> list[bytes]:
-    return [_new_write(target, draw.choice(hosts)) for _ in range(number)]
+    return [_new_write(target, draw.choice(hosts), asked) for _ in range(number)]
 
 
 def _writes(bench: Bench, *, kind: str, clients: int) -> list[Measure]:
@@ -319,8 +327,8 @@ def _writes(bench: Bench, *, kind: str, clients: int) -> list[Measure]:
     hosts = bench.world.hosts if kind == "spread" else (bench.hot,)
     ours, theirs = interleaved(
         amount.rounds,
-        _write_rounds(pair.ours, hosts, clients, amount.ours),
-        _write_rounds(pair.reference, hosts, clients, amount.reference),
+        _write_rounds(pair.ours, hosts, clients, amount.ours, bench.world.asked),
+        _write_rounds(pair.reference, hosts, clients, amount.reference, bench.world.asked),
     )
     if ours.done != sum(ours.statuses.values()):
         message = f"allocations were refused: {ours.statuses}"
@@ -342,13 +350,16 @@ def _writes(bench: Bench, *, kind: str, clients: int) -> list[Measure]:
     return rows
 
 
-def _write_rounds(target: Target, hosts: Sequence[str], clients: int, requests: int) -> Round:
+def _write_rounds(
+    target: Target, hosts: Sequence[str], clients: int, requests: int, asked: Mapping[str, int]
+) -> Round:
     """Return rounds of new consumers for each client, on hosts drawn alike for both servers."""
+    each = requests // clients
     draw = random.Random(SEED)  # noqa: S311 - the same load for both
 
     def run(_: int) -> Load:
         return run_load(
-            target, [_new_writes(target, draw, hosts, requests // clients) for _ in range(clients)]
+            target, [_new_writes(target, draw, hosts, each, asked) for _ in range(clients)]
         )
 
     return run

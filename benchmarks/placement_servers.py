@@ -200,8 +200,12 @@ def served_reference(peer: Peer) -> Iterator[Target]:
 
 
 @contextmanager
-def served_headroom() -> Iterator[Target]:
-    """Serve Headroom from our database until the end of the block."""
+def served_headroom(**more: str) -> Iterator[Target]:
+    """Serve Headroom from our database until the end of the block.
+
+    Args:
+        more: Further settings, by name without their prefix.
+    """
     with ExitStack() as held:
         directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="headroom-")))
         port = choose_port(0)
@@ -216,6 +220,7 @@ def served_headroom() -> Iterator[Target]:
             "GRANIAN_WORKERS": str(WORKERS),
             "GRANIAN_BLOCKING_THREADS": str(THREADS),
             "PROMETHEUS_MULTIPROC_DIR": str(directory),
+            **{f"HEADROOM_{name}": value for name, value in more.items()},
         }
         child = start_child(
             "headroom",

@@ -10,10 +10,14 @@ from uuid import UUID
 import psycopg
 from django.db import connection
 
+from benchmarks.bench_region import empty_database
+from capacity.ledger.rooms import rebuild_host_capacity
 from journal.actors import Actor
 from placement.domain.capacity import InventoryAmounts
 from placement.domain.transfer import ConsumerRecord, Contents, ProviderRecord
+from placement.models import Origin, ResourceProvider
 from placement.services.transfer import import_contents
+from tests.factories import make_commitment, make_group, make_host, make_slot
 
 SHARING = "MISC_SHARES_VIA_AGGREGATE"
 FIRST_UUID = 1 << 100
@@ -22,6 +26,12 @@ HOSTS_PER_POOL = 49
 CHILDREN_PER_HOST = 4
 BUSY_SHARE = 3  # every third host has a VM
 HOT_CAPACITY = 1_000_000
+#: Claims that settle in the ledger, of a flavor of slots on every second host.
+CLAIMS = "claims"
+MOST_HOSTS = 1000
+CLAIMED = {"VCPU": 1, "MEMORY_MB": 512}
+HOST_GIB, HOST_VCPUS = 256, 1024
+SLOT_GIB, SLOT_VCPUS = 64, 128
 OWN_TABLES = (
     "placement_allocation_event",
     "placement_project_usage",
@@ -55,7 +65,8 @@ class World:
     """Providers of one shape, and the candidates query that suits them.
 
     Attributes:
-        shape: ``flat``, ``nested`` or ``sharing``.
+        shape: ``flat``, ``nested``, ``sharing`` or ``claims``: flat, and the providers are hosts of
+            ours, with slots on every second one.
         contents: The providers, a third of the hosts in use.
         query: Query of ``/allocation_candidates`` at 1.36, without limit.
         hosts: Uuids of the roots that have VCPU.
@@ -66,6 +77,11 @@ class World:
     query: str
     hosts: tuple[str, ...]
 
+    @property
+    def asked(self) -> dict[str, int]:
+        """What a write takes of a host."""
+        return CLAIMED if self.shape == CLAIMS else {"VCPU": 1}
+
 
 def uuid_of(number: int) -> str:
     """Return the uuid that stands for a number."""
@@ -74,12 +90,13 @@ def uuid_of(number: int) -> str:
 
 def make_world(shape: str, size: int) -> World:
     """Return about ``size`` providers of a shape."""
-    makers = {"flat": _flat, "nested": _nested, "sharing": _sharing}
+    makers = {"flat": _flat, "nested": _nested, "sharing": _sharing, CLAIMS: _flat}
     queries = {
         "flat": "resources=VCPU:2,MEMORY_MB:4096,DISK_GB:20",
         "nested": "resources=DISK_GB:20&resources_CPU=VCPU:2,MEMORY_MB:4096"
         "&resources_NET=SRIOV_NET_VF:1&group_policy=none",
         "sharing": "resources=VCPU:2,MEMORY_MB:4096,DISK_GB:20",
+        CLAIMS: "resources=VCPU:2,MEMORY_MB:4096,DISK_GB:20",
     }
     providers = {record.uuid: record for record in makers[shape](size)}
     hosts = tuple(
@@ -168,7 +185,8 @@ def _sharing(size: int) -> Iterator[ProviderRecord]:
 def with_hot_provider(world: World) -> tuple[World, str]:
     """Return the world with one more provider that has room for every write, and its uuid."""
     uuid = uuid_of(1 << 45)
-    record = ProviderRecord(uuid=uuid, name="hot", inventories=_amounts(VCPU=HOT_CAPACITY))
+    room = _amounts(VCPU=HOT_CAPACITY, MEMORY_MB=HOT_CAPACITY * CLAIMED["MEMORY_MB"])
+    record = ProviderRecord(uuid=uuid, name="hot", inventories=room)
     providers = {**world.contents.providers, uuid: record}
     contents = Contents(providers=providers, consumers=world.contents.consumers)
     return (
@@ -182,6 +200,28 @@ def fill_ours(world: World) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {', '.join(OWN_TABLES)} RESTART IDENTITY CASCADE")
     import_contents(world.contents, actor=Actor(name="bench"), request_id="bench")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+
+
+def fill_hosts(world: World) -> None:
+    """Make the providers hosts of ours, every second with a slot of the project that writes."""
+    empty_database()
+    make_group("bench", flavors=[("claimed", CLAIMED["MEMORY_MB"], CLAIMED["VCPU"])])
+    commitment = make_commitment(group="bench", project_id=PROJECT, amount_gib=SLOT_GIB)
+    for number, record in enumerate(world.contents.providers.values()):
+        is_hot = record.uuid not in world.hosts
+        host = make_host(
+            record.name,
+            openstack_id=record.uuid,
+            memory_gib=HOT_CAPACITY if is_hot else HOST_GIB,
+            vcpus=HOT_CAPACITY if is_hot else HOST_VCPUS,
+        )
+        if not is_hot and number % 2:
+            make_slot(commitment, host, index=number, memory_gib=SLOT_GIB, vcpus=SLOT_VCPUS)
+    fill_ours(world)
+    ResourceProvider.objects.update(origin=Origin.HOST)
+    rebuild_host_capacity()
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
 
