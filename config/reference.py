@@ -43,14 +43,18 @@ CONNECTIONS = (
         (
             "PostgreSQL 15 or newer: `postgresql://user:password@host:port/name`. A socket "
             "directory goes into the query, `postgresql://user@/name?host=/run/postgresql`; other "
-            "parameters of the query (`sslmode`, ...) are passed to the driver."
+            "parameters of the query (`sslmode`, ...) are passed to the driver. Or the name of a "
+            "file with it, in `DATABASE_URL_FILE`."
         ),
     ),
     (
         "REDIS_URL",
         "URL",
         "`redis://127.0.0.1:6379/0`",
-        "The broker: `redis://`, `rediss://`, or `unix:///path?db=0` for a socket.",
+        (
+            "The broker: `redis://`, `rediss://`, or `unix:///path?db=0` for a socket. Or the name "
+            "of a file with it, in `REDIS_URL_FILE`."
+        ),
     ),
     (
         "PROMETHEUS_MULTIPROC_DIR",

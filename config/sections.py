@@ -428,6 +428,19 @@ class DeadlineSettings(Section):
     worker_idle_transaction_seconds: float = Field(
         900.0, gt=0, le=3600, description="How long a task may compute in an open transaction."
     )
+    migration_lock_seconds: float = Field(
+        1.0,
+        gt=0,
+        le=60,
+        description="Longest wait of a migration for a lock, since others wait behind it; below "
+        "HEADROOM_LOCK_TIMEOUT_SECONDS none of them fails.",
+    )
+    migration_patience_seconds: float = Field(
+        600.0,
+        ge=0,
+        le=86400,
+        description="How long `migrate` tries again while a lock that it needs is not free.",
+    )
     client_check_seconds: float = Field(
         5.0,
         ge=0,

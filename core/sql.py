@@ -16,11 +16,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Self
 
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import Error, ProgrammingError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
-from journal.outages import sqlstate_of
+from core.releases import newer_version, record_version
+from journal.deadlines import in_milliseconds
+from journal.outages import is_retryable, sqlstate_of
 
 ROOT = Path(__file__).parents[1]
 MARK = "headroom "
@@ -37,6 +40,8 @@ ALONE = """
 SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
 SELECT pg_advisory_xact_lock(hashtextextended('headroom sql', 0))
 """
+#: Beyond it nobody is kept waiting behind us: those who write a table wait for who waits for it.
+SHORTLY = "SELECT set_config('lock_timeout', %s, true)"
 PRESENT = """
 SELECT 'FUNCTION ' || proname, obj_description(oid, 'pg_proc'), 'FUNCTION ' || oid::regprocedure
   FROM pg_proc
@@ -131,14 +136,20 @@ def apply_sql(files: Iterable[SqlFile] | None = None) -> list[str]:
     """Give the database the current functions and triggers; return the places of those it lacked.
 
     One transaction under a lock: who comes second finds nothing to do. What an earlier text created
-    and no file creates now is dropped.
+    and no file creates now is dropped. What a newer release brought is left as it is.
 
     Raises:
         CommandError: the server refuses a file; names it, and the line.
+        OperationalError: somebody holds a lock for too long; nothing was applied.
     """
     known = created_files() if files is None else list(files)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ALONE)
+        if newer_version():
+            return []
+        cursor.execute(
+            SHORTLY, [in_milliseconds(settings.HEADROOM.deadlines.migration_lock_seconds)]
+        )
         present = _present(cursor)
         lacking = _lacking(known, present)
         for file in lacking:
@@ -147,11 +158,14 @@ def apply_sql(files: Iterable[SqlFile] | None = None) -> list[str]:
         gone = [identity for (one, _), identity in present.items() if one not in current]
         for identity in sorted(gone, reverse=True):  # triggers before functions
             cursor.execute(f"DROP {identity}")
+        record_version()
     return [file.place for file in lacking]
 
 
 def unapplied_sql() -> str:
-    """Return how many files the database lacks, in words; nothing when it has all."""
+    """Return how many files the database lacks, in words; nothing when it has all or newer ones."""
+    if newer_version():
+        return ""
     with connection.cursor() as cursor:
         lacking = _lacking(created_files(), _present(cursor))
     return f"{len(lacking)} SQL files are not applied" if lacking else ""
@@ -186,6 +200,8 @@ def _apply(cursor: CursorWrapper, file: SqlFile) -> None:
         for one in file.created:
             cursor.execute(f"COMMENT ON {one} IS '{file.mark}'")
     except Error as error:
+        if is_retryable(error):
+            raise
         raise CommandError(_explained(file, error)) from error
 
 

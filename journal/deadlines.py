@@ -23,10 +23,10 @@ def user_defaults() -> Mapping[str, str]:
     """Return the parameters of the database user, as the database writes them."""
     chosen = settings.HEADROOM.deadlines
     return {
-        STATEMENT: _milliseconds(chosen.web_statement_seconds),
-        LOCK: _milliseconds(chosen.web_lock_seconds),
-        IDLE: _milliseconds(chosen.web_idle_transaction_seconds),
-        "client_connection_check_interval": _milliseconds(chosen.client_check_seconds),
+        STATEMENT: in_milliseconds(chosen.web_statement_seconds),
+        LOCK: in_milliseconds(chosen.web_lock_seconds),
+        IDLE: in_milliseconds(chosen.web_idle_transaction_seconds),
+        "client_connection_check_interval": in_milliseconds(chosen.client_check_seconds),
         "tcp_keepalives_idle": str(chosen.keepalive_idle_seconds),
         "tcp_keepalives_interval": str(chosen.keepalive_interval_seconds),
         "tcp_keepalives_count": str(chosen.keepalive_count),
@@ -43,9 +43,9 @@ def transaction_limits() -> Mapping[str, str]:
             return {}
         case "worker":
             return {
-                STATEMENT: _milliseconds(chosen.worker_statement_seconds),
-                LOCK: _milliseconds(chosen.worker_lock_seconds),
-                IDLE: _milliseconds(chosen.worker_idle_transaction_seconds),
+                STATEMENT: in_milliseconds(chosen.worker_statement_seconds),
+                LOCK: in_milliseconds(chosen.worker_lock_seconds),
+                IDLE: in_milliseconds(chosen.worker_idle_transaction_seconds),
             }
         case _:  # a person waits for a command, and can end it
             return {STATEMENT: "0", LOCK: "0", IDLE: "0"}
@@ -101,5 +101,6 @@ def differing_defaults(user: str = "") -> Mapping[str, tuple[str, str]]:
     }
 
 
-def _milliseconds(seconds: float) -> str:
+def in_milliseconds(seconds: float) -> str:
+    """Return a duration as the database reads it without a unit."""
     return str(int(seconds * 1000))

@@ -9,8 +9,8 @@ outlives it belongs to a server session, which a pooler gives to others.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -21,7 +21,7 @@ from psycopg import IsolationLevel, generators
 from psycopg.abc import PQGen
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from journal.deadlines import transaction_limits
+from journal.deadlines import LOCK, in_milliseconds, transaction_limits
 
 log = structlog.get_logger(__name__)
 
@@ -89,21 +89,41 @@ class _LimitedWrapper(base.DatabaseWrapper):
         limits: Query that sets the deadlines of a statement in its own message.
         is_pooled: Whether a pooler stands before the server, which may give each transaction
             another session; set when a connection is opened.
+        lock_seconds: Longest wait of a transaction for a lock; that of the process when left out.
     """
 
     limits: str = ""
+    lock_seconds: float | None = None
     is_pooled: bool = False
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> LimitedConnection:
         self.isolation_level = IsolationLevel.READ_COMMITTED
         opened = LimitedConnection.connect(**conn_params)
         limits = transaction_limits()
-        opened.first = "; ".join(
-            f"SET LOCAL {name} = {text}" for name, text in limits.items()
-        ).encode()
         parts = [f"set_config('{name}', '{text}', true)" for name, text in limits.items()]
         self.limits = f"SELECT {', '.join(parts)}" if parts else ""
+        self._limit(opened)
         return opened
+
+    @contextmanager
+    def lock_limit(self, seconds: float) -> Iterator[None]:
+        """Let each transaction that begins meanwhile wait so long for a lock, and no longer."""
+        self.lock_seconds = seconds
+        self._limit(self.connection)
+        try:
+            yield
+        finally:
+            self.lock_seconds = None
+            self._limit(self.connection)
+
+    def _limit(self, opened: LimitedConnection | None) -> None:
+        limits = dict(transaction_limits())
+        if self.lock_seconds is not None:
+            limits[LOCK] = in_milliseconds(self.lock_seconds)
+        if opened is not None:
+            opened.first = "; ".join(
+                f"SET LOCAL {name} = {text}" for name, text in limits.items()
+            ).encode()
 
     def is_usable(self) -> bool:
         """Return whether the connection works, by asking the server only where that is in doubt.
