@@ -13,6 +13,8 @@ from django.urls import reverse_lazy
 from kombu import Queue
 
 from config.environment import ConfigurationError, load_environment
+from config.launcher.addresses import NAMES, address
+from config.launcher.terminal import LauncherError
 from config.logging import logging_tree
 from config.queues import QUEUES, STEADY, broker_url
 from config.sections import OidcSettings
@@ -20,7 +22,8 @@ from console.theme import UNFOLD  # noqa: F401 - a setting
 
 try:
     HEADROOM = load_environment()
-except ConfigurationError as error:
+    DATABASE_URL, REDIS_URL = (address(os.environ, name) for name in NAMES)
+except (ConfigurationError, LauncherError) as error:
     raise SystemExit(f"headroom: configuration error: {error}") from None
 
 if HEADROOM.tracing.endpoint:
@@ -96,9 +99,9 @@ def oidc_client(oidc: OidcSettings) -> dict[str, Any]:
 
 
 DATABASES = {
-    "default": _database(os.environ.get("DATABASE_URL", "postgresql:///headroom")),
+    "default": _database(DATABASE_URL or "postgresql:///headroom"),
 }
-REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+REDIS_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
 
 INSTALLED_APPS = [
     "unfold",

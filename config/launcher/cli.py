@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from config.launcher.addresses import missing_addresses
 from config.launcher.checks import run_lint
 from config.launcher.cloud import run_cloud
 from config.launcher.conformance import run_conformance
@@ -107,7 +108,7 @@ def _manage(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]
     ensure_environment(checkout, "runtime")
     command = [str(checkout.python), str(checkout.root / "manage.py"), *arguments]
     here = Path.cwd()  # file names among the arguments are relative to it
-    if environ.get("DATABASE_URL") and environ.get("REDIS_URL"):
+    if not missing_addresses(environ):
         return run_in_foreground(command, env=environ, cwd=here)
     with start_services(checkout, "demo", environ) as services:
         env = demo_environment(checkout, environ, services.variables)

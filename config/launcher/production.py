@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from config.launcher.addresses import missing_addresses
 from config.launcher.places import Checkout
 from config.launcher.state import counters_directory
 from config.launcher.terminal import LauncherError
@@ -52,8 +53,7 @@ def serve_environment(environ: Mapping[str, str], extra: Sequence[str] = ()) -> 
     Raises:
         LauncherError: the database or the broker is not given.
     """
-    missing = [name for name in ("DATABASE_URL", "REDIS_URL") if not environ.get(name)]
-    if missing:
+    if missing := missing_addresses(environ):
         raise LauncherError(f"./run serve needs {' and '.join(missing)} (./run demo does not)")
     ours = environ.get("HEADROOM_LISTEN_ADDRESS", "")
     address = ours or environ.get("GRANIAN_HOST", "") or "127.0.0.1"
