@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,13 +22,11 @@ CASES: dict[str, tuple[str, ...]] = {
 
 
 def fingerprint() -> str:
-    """Return a digest of everything that is rendered: chart, rules, dashboards, values."""
+    """Return a digest of chart and values; alerts and dashboards are not in what is kept."""
     digest = hashlib.sha256((RENDERED / "full.values.yaml").read_bytes())
-    for directory, _, names in sorted(os.walk(CHART, followlinks=True)):
-        for name in sorted(names):
-            path = Path(directory) / name
-            if not name.endswith((".test.yaml", "scrape.yaml")):
-                digest.update(str(path.relative_to(CHART)).encode() + path.read_bytes())
+    for path in sorted(CHART.rglob("*")):
+        if path.is_file() and "files" not in path.relative_to(CHART).parts:
+            digest.update(str(path.relative_to(CHART)).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
