@@ -145,7 +145,7 @@ class NameIndex:
         ]
         places = np.array([0, *accumulate(map(len, encoded))], dtype=np.int64)
         self._words = WordsOfText(b"".join(encoded)).between(places[:-1], places[1:])
-        rows = np.arange(len(names), dtype=np.int32)
+        rows = np.arange(len(names), dtype=np.int64)
         first = _Slots(self._words, rows)
         self._slots = [first, _Slots(self._words, rows[first.rows_of(self._words) != rows])]
 
