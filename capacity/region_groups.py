@@ -103,6 +103,8 @@ def _read_groups(run: ImportRun) -> Callable[[Node], None]:
 
 
 def _write(run: ImportRun) -> None:
+    if run.live is not None and FLAVORS not in run.sections_seen:
+        return
     if RULES in run.sections_seen:
         _write_rules(run)
     if GROUPS in run.sections_seen:
@@ -187,6 +189,8 @@ def _columns_of(row: FlavorGroupSettings) -> dict[str, Any]:
 
 def _rebuild_rooms(run: ImportRun) -> None:
     """Look at every room, also those that the import did not change."""
+    if run.live is not None and not run.prunes(SERVERS):
+        return
     host_ids = list(Host.objects.order_by("pk").values_list("pk", flat=True))
     for part in in_chunks(host_ids, ROWS_PER_PART):
         write_part(run, partial(_settle, part))

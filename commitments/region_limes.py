@@ -62,12 +62,19 @@ def register() -> None:
     registry.add(
         Section(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),
         Section(path=QUOTAS, reader=_read_quotas, dumper=_dump_quotas),
-        Step(phase=Phase.WRITE, order=80, name="quotas", run=_write_quotas),
+        Step(
+            phase=Phase.WRITE,
+            order=80,
+            name="quotas",
+            run=_write_quotas,
+            after=frozenset({QUOTAS}),
+        ),
         Step(
             phase=Phase.WRITE,
             order=90,
             name="commitments",
             run=_write_commitments,
+            after=frozenset({COMMITMENTS}),
             is_divided=True,
         ),
         # Before flavor groups are refreshed: a group that only these refer to goes with them.
@@ -79,7 +86,14 @@ def register() -> None:
             is_divided=True,
         ),
         Step(phase=Phase.FINISH, order=90, name="accepted VM lists", run=_accept_vm_lists),
-        Step(phase=Phase.FOLLOW_UP, order=50, name="slots", run=_place, is_divided=True),
+        Step(
+            phase=Phase.FOLLOW_UP,
+            order=50,
+            name="slots",
+            run=_place,
+            after=frozenset({COMMITMENTS}),
+            is_divided=True,
+        ),
         Step(
             phase=Phase.FOLLOW_UP,
             order=60,
@@ -136,8 +150,6 @@ def _record_of(node: Node) -> LimesRecord:
 
 
 def _write_commitments(run: ImportRun) -> None:
-    if COMMITMENTS not in run.sections_seen:
-        return
     records: list[tuple[LimesRecord, dict[str, Json]]] = run.stash[COMMITMENTS]
     known = ram_units_of_known_groups()
     converted: list[tuple[Converted, Mapping[str, Any]]] = []
@@ -315,8 +327,6 @@ def _read_quotas(run: ImportRun) -> Callable[[Node], None]:
 
 def _write_quotas(run: ImportRun) -> None:
     quotas: dict[tuple[str, str], dict[str, int]] = run.stash[QUOTAS]
-    if QUOTAS not in run.sections_seen:
-        return
     known = ram_units_of_known_groups()
     domains = dict(Domain.objects.values_list("openstack_id", "name"))
     projects = {
@@ -408,7 +418,7 @@ def _dump_quotas(_: DumpOptions) -> Iterator[Json]:
 
 
 def _place(run: ImportRun) -> None:
-    if not run.options.place or COMMITMENTS not in run.sections_seen:
+    if not run.options.place:
         return
     run.progress.step_sized(count_due_commitments())
     report = repair_due_commitments(
@@ -429,14 +439,14 @@ def _accept_vm_lists(run: ImportRun) -> None:
 
 def _verify_slots(run: ImportRun) -> None:
     """See where VMs and hosts of slots are now, at once instead of with the next beat."""
-    if not run.options.place:
+    if not run.options.place or run.is_still:
         return
-    # At every slot: whether the lists are believed is to be known here, whatever changed.
+    # At every slot, after files: whether their lists are believed is to be known here.
     run.progress.step_sized(len(zones_with_slots()))
     report = verify_slots(
         actor=run.actor,
         request_id=run.request_id,
-        is_full=True,
+        is_full=run.live is None,
         progress=run.progress.step_grown,
     )
     run.report.placement |= {f"slot VMs {name}": count for name, count in report.events.items()}

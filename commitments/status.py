@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from commitments.services import import_runs, sync_runs
+from hosts.feed.state import is_fed, late_kinds
 from journal.clock import database_now
 from journal.health import CheckResult, status_checks
 
@@ -14,7 +15,17 @@ LOOK = "./run manage sync_commitments --dry-run says why (docs/limes.md)"
 
 
 def check_feed() -> CheckResult:
-    """Tell the age of the last good region import; how old it may be only an operator knows."""
+    """Tell how late the lists of the live cloud are, or the age of the last good region import.
+
+    How old an import may be only an operator knows.
+    """
+    if is_fed():
+        late = late_kinds(database_now())
+        told = [
+            f"{kind} never read" if seconds is None else f"{kind} {seconds} s old"
+            for kind, seconds in late.items()
+        ]
+        return CheckResult(name="feed", is_ok=not late, detail=", ".join(told) or "up to date")
     last = import_runs.last_import()
     if last is not None and last.error_code:
         detail = f"the last import: {last.error_code}, {last.message}"

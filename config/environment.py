@@ -33,6 +33,7 @@ from config.sections import (
     CapacitySettings,
     DeadlineSettings,
     DecisionSettings,
+    FeedSettings,
     HeavySettings,
     InFlightSettings,
     JournalSettings,
@@ -173,6 +174,7 @@ class Environment(BaseSettings):
     quota: QuotaSettings = Field(default_factory=QuotaSettings)
     slots: SlotSettings = Field(default_factory=SlotSettings)
     in_flight: InFlightSettings = Field(default_factory=InFlightSettings)
+    feed: FeedSettings = Field(default_factory=FeedSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     decisions: DecisionSettings = Field(default_factory=DecisionSettings)
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)

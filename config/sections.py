@@ -352,6 +352,55 @@ class OversubscriptionSettings(Section):
         return self
 
 
+class FeedSettings(Section):
+    """What is read of a live cloud, and how often (docs/feed.md)."""
+
+    cloud: str = Field(
+        "",
+        description="Cloud of clouds.yaml that is read all the time, `envvars` for the `OS_*` "
+        "variables; empty means that only region files are imported.",
+    )
+    changes_interval_seconds: float = Field(
+        5, ge=1, le=3600, description="Between two looks at the VMs that changed."
+    )
+    overlap_seconds: int = Field(
+        60,
+        ge=1,
+        le=86_400,
+        description="How far each of them looks back beyond the last: more than Nova's clock is "
+        "off and than a change takes to be listed.",
+    )
+    hosts_interval_seconds: int = Field(
+        60,
+        ge=5,
+        description="Between two full passes over hypervisors, services, aggregates, providers.",
+    )
+    servers_interval_seconds: int = Field(
+        600, ge=5, description="Between two full passes over all VMs."
+    )
+    server_groups_interval_seconds: int = Field(
+        120, ge=5, description="Between two full passes over server groups."
+    )
+    flavors_interval_seconds: int = Field(
+        300, ge=5, description="Between two full passes over flavors."
+    )
+    images_interval_seconds: int = Field(
+        900, ge=5, description="Between two full passes over images."
+    )
+    identity_interval_seconds: int = Field(
+        600, ge=5, description="Between two full passes over domains and projects."
+    )
+    timeout_seconds: float = Field(
+        60.0, gt=0, le=600, description="Longest silence of a service before a pass is given up."
+    )
+    most_asked: int = Field(
+        500,
+        ge=1,
+        description="Most objects of a kind, absent from its list, that the cloud is asked for "
+        "one by one in a pass; the others wait for the next.",
+    )
+
+
 class InFlightSettings(Section):
     """Room held for VMs between the answer to Nova and their arrival (spec scheduling, 16.3)."""
 

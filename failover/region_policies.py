@@ -22,7 +22,13 @@ def register() -> None:
     """Register the section and its writer."""
     registry.add(
         Section(path=POLICIES, reader=_read, dumper=_dump),
-        Step(phase=Phase.WRITE, order=70, name="failover policies", run=_write),
+        Step(
+            phase=Phase.WRITE,
+            order=70,
+            name="failover policies",
+            run=_write,
+            after=frozenset({POLICIES}),
+        ),
         Step(phase=Phase.FINISH, order=90, name="failover runs", run=_run_soon),
     )
 
@@ -44,8 +50,6 @@ def _read(run: ImportRun) -> Callable[[Node], None]:
 
 
 def _write(run: ImportRun) -> None:
-    if POLICIES not in run.sections_seen:
-        return
     policies: dict[str, int] = run.stash[POLICIES]
     counts = run.report.of(POLICIES)
     known = {row.flavor_pattern: row for row in FailoverPolicy.objects.select_for_update()}
@@ -67,8 +71,10 @@ def _write(run: ImportRun) -> None:
         counts.removed += len(known)
 
 
-def _run_soon(_: ImportRun) -> None:
+def _run_soon(run: ImportRun) -> None:
     """Let the loop look at what was imported at once, not after its interval."""
+    if run.is_still:
+        return
     transaction.on_commit(run_soon, robust=True)
 
 

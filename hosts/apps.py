@@ -7,15 +7,18 @@ from typing import Any
 
 from django.apps import AppConfig
 
+from journal.metrics import at_scrape
+
 
 class HostsConfig(AppConfig):
-    """Register ``hosts`` with Django and its sections of region files."""
+    """Register ``hosts`` with Django, its sections of region files and its metrics."""
 
     name = "hosts"
 
     def ready(self) -> None:
-        """Register the sections of region files that this app reads and writes, and checks."""
+        """Register sections of region files, metrics and checks."""
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
+        from hosts.metrics import FEED  # noqa: PLC0415 - models first
         from hosts.region import (  # noqa: PLC0415 - models first
             flavors,
             host_facts,
@@ -27,6 +30,7 @@ class HostsConfig(AppConfig):
         for module in (identity, flavors, hosts, host_facts, servers):
             module.register()
         offers.append(_cloud_checks)
+        at_scrape(FEED)
 
 
 def _cloud_checks() -> Mapping[str, Callable[[], Iterable[Any]]]:  # Any: findings

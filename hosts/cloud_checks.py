@@ -14,8 +14,9 @@ from django.conf import settings
 
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
 from core.doctor.own import compared
-from hosts.clients.cloud import COMPUTE, IDENTITY, IMAGE, LIMES, MICROVERSIONS, PLACEMENT, VERSIONS
+from hosts.clients.cloud import MICROVERSIONS, VERSIONS
 from hosts.clients.cloud_probe import CloudProbe, Look, configured_cloud
+from hosts.clients.listing import COMPUTE, IDENTITY, IMAGE, LIMES, PLACEMENT
 from journal.clock import followed_clock
 
 OK: Final = 200

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
-from hosts.models import Instance, Region
+from hosts.models import DeletedVM, Instance, Region
 
 DELETED: Final = "DELETED"
 
@@ -22,5 +22,10 @@ def vms_listed_at() -> datetime | None:
 
 def deleted_vms(vm_uuids: Collection[str]) -> frozenset[str]:
     """Return those VMs of which Nova said that they are deleted."""
-    rows = Instance.objects.filter(openstack_id__in=vm_uuids, status=DELETED)
-    return frozenset(rows.values_list("openstack_id", flat=True))
+    listed = Instance.objects.filter(openstack_id__in=vm_uuids, status=DELETED)
+    seen = DeletedVM.objects.filter(openstack_id__in=vm_uuids)
+    return frozenset(
+        listed.values_list("openstack_id", flat=True).union(
+            seen.values_list("openstack_id", flat=True)
+        )
+    )

@@ -61,3 +61,24 @@ def progress_bar(title: str, total: int | None = None, *, done: int = 0) -> Iter
     with progress_bars() as bars:
         task = bars.add_task(title, total=total, completed=done)
         yield lambda count: bars.advance(task, count)
+
+
+class StepBar:
+    """The bar of the step under way; it moves to and fro until the step says how much there is."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._shown = bars.add_task("writing", total=None, start=False)
+
+    def begin(self, name: str) -> None:
+        """Show the next step in place of the last."""
+        self._bars.remove_task(self._shown)
+        self._shown = self._bars.add_task(name, total=None)
+
+    def size(self, total: int) -> None:
+        """Say how much there is to do."""
+        self._bars.update(self._shown, total=total)
+
+    def grow(self, count: int) -> None:
+        """Say how much more was done."""
+        self._bars.advance(self._shown, count)

@@ -18,5 +18,7 @@ def register() -> None:
     registry.add(Step(phase=Phase.FINISH, order=90, name=STEP, run=_reconcile_soon))
 
 
-def _reconcile_soon(_: ImportRun) -> None:
+def _reconcile_soon(run: ImportRun) -> None:
+    if run.is_still:
+        return
     transaction.on_commit(reconcile_soon, robust=True)

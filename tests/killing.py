@@ -29,7 +29,7 @@ def die_at_statement(number: int) -> Callable[..., Any]:
     return wrapper
 
 
-def run_in_child(work: Callable[[], None], die_at: int) -> bool:
+def run_in_child(work: Callable[[], object], die_at: int) -> bool:
     """Run ``work`` in a forked process that dies at a statement; return whether it finished."""
     connections.close_all()
     child = os.fork()

@@ -45,6 +45,7 @@ from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from core.chunks import in_chunks
 from core.prepared import fetch_prepared
+from hosts.feed.state import known_until
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
 from journal.outages import sqlstate_of
@@ -348,7 +349,7 @@ def end_failed_vms(vm_uuids: Collection[str] | None = None, *, now: datetime | N
             vm.placement,
             is_listed=vm.is_listed,
             placed_at=vm.placed_at,
-            now=now,
+            now=known_until(now),
             gone_seconds=settings.HEADROOM.in_flight.gone_seconds,
         ):
             if is_list_known is None:
@@ -377,7 +378,8 @@ def end_expired(now: datetime | None = None) -> int:
     expired = (
         Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
         .filter(
-            models.Q(end_time__lte=moment) | models.Q(end_time__gt=moment + longest + TOLERANCE)
+            models.Q(end_time__lte=known_until(moment))
+            | models.Q(end_time__gt=moment + longest + TOLERANCE)
         )
         .order_by("vm_uuid", "pk")
     )

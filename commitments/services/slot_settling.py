@@ -60,6 +60,7 @@ class ChunkContext:
 
     Attributes:
         zone: Their zone.
+        known_until: Until when is known where VMs are; what is waited for may have come later.
         patience: How long to wait for VMs that are not seen.
         adopts: Whether VMs that nobody booked may enter.
         actor: Who looks.
@@ -68,6 +69,7 @@ class ChunkContext:
 
     zone: str
     now: datetime
+    known_until: datetime
     patience: Patience
     adopts: bool
     actor: Actor
@@ -301,7 +303,7 @@ def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
             group=slot.flavor_group_name if slot.flavor_group_name in chunk.known_groups else "",
         ),
         chunk.sightings,
-        now=chunk.context.now,
+        now=chunk.context.known_until,
         patience=chunk.context.patience,
         can_follow=lambda host_id: _take_room(chunk, slot, vms[0].vm_uuid, host_id),
     )

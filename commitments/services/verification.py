@@ -33,6 +33,7 @@ from commitments.services.slot_settling import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from core.chunks import in_chunks
 from core.jobs import Run
+from hosts.feed.state import known_until
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import TOLERANCE, database_now, is_ahead
@@ -189,9 +190,10 @@ def _suspects(
     chosen = settings.HEADROOM.slots
     grace = timedelta(seconds=chosen.allocation_grace_seconds)
     settle = timedelta(seconds=chosen.migration_settle_seconds)
+    known = known_until(run.now)
     deadlines = Deadlines(
-        overdue=run.now - grace if may_drop else None,
-        settled=run.now - settle if may_drop else None,
+        overdue=known - grace if may_drop else None,
+        settled=known - settle if may_drop else None,
         latest=run.now + TOLERANCE,
     )
     return suspect_slots(zone, since, changed, deadlines, adopts=chosen.adopt_arrivals)
@@ -202,6 +204,7 @@ def _verify_chunk(zone: str, slot_ids: list[int], run: _Run, *, may_drop: bool) 
     context = ChunkContext(
         zone=zone,
         now=run.now,
+        known_until=known_until(run.now),
         patience=Patience(
             grace=timedelta(seconds=chosen.allocation_grace_seconds),
             settle=timedelta(seconds=chosen.migration_settle_seconds),

@@ -32,6 +32,7 @@ from failover.domain.zone_columns import (
 )
 from failover.models import FailoverPolicy, FailoverZone
 from hosts.domain.vm_list import ReportingHost, active_hosts
+from hosts.feed.state import known_until
 from hosts.models import HostState, HostStatus, Maintenance
 from hosts.vm_source import reporting_hosts
 from journal.clock import TOLERANCE
@@ -453,7 +454,7 @@ def _requirements(
         since: When Nova changed it last.
     """
     chosen = settings.HEADROOM.failover
-    oldest = reading.now - timedelta(seconds=chosen.stopped_grace_seconds)
+    oldest = known_until(reading.now) - timedelta(seconds=chosen.stopped_grace_seconds)
     required, is_owed = _codes(counts), np.ones(len(counts), dtype=np.bool_)
     without_ha = set() if chosen.cover_non_ha_hosts else {r[0] for r in reading.hosts if r[13]}
     if without_ha:

@@ -13,13 +13,8 @@ from keystoneauth1.exceptions import ClientException
 from openstack.connection import Connection
 from openstack.exceptions import SDKException
 
-from hosts.clients.cloud import (
-    IDENTITY,
-    LIMES,
-    MICROVERSIONS,
-    CloudUnreachable,
-    endpoint_root,
-)
+from hosts.clients.cloud import MICROVERSIONS, endpoint_root
+from hosts.clients.listing import IDENTITY, LIMES, CloudUnreachable
 from journal.keystone import login_options
 
 Json = Any  # bodies keep the APIs' own shapes

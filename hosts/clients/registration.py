@@ -14,7 +14,7 @@ from keystoneauth1.exceptions import ClientException
 from openstack.connection import Connection
 from openstack.exceptions import SDKException
 
-from hosts.clients.cloud import IDENTITY, CloudUnreachable
+from hosts.clients.listing import IDENTITY, CloudUnreachable
 
 SERVICE_NAME: Final = "headroom"
 INTERFACES: Final = ("public", "internal")

@@ -18,6 +18,8 @@ from journal.statements import execute, fetch_rows
 MIB: Final = 1 << 20
 MAX_MEMORY_MIB: Final = INT64_MAX // MIB
 FLAVORS: Final = "compute.flavors"
+IMAGES: Final = "image.images"
+SERVER_GROUPS: Final = "compute.server_groups"
 EPHEMERAL: Final = "OS-FLV-EXT-DATA:ephemeral"
 IS_PUBLIC: Final = "os-flavor-access:is_public"
 _OS_PROPERTIES: Final = ("vmware_ostype", "os_distro")
@@ -29,10 +31,11 @@ def doomed_flavor_ids(run: ImportRun) -> list[int]:
     if not run.prunes(FLAVORS) or not is_list_believed(run, section=FLAVORS, model=Flavor):
         return []
     found = fetch_rows(
-        "SELECT id FROM hosts_flavor t WHERE NOT EXISTS (SELECT 1 FROM stage_hosts_flavor s "
-        "WHERE s.openstack_id = t.openstack_id) ORDER BY id"
+        "SELECT openstack_id, id FROM hosts_flavor t WHERE NOT EXISTS (SELECT 1 FROM "
+        "stage_hosts_flavor s WHERE s.openstack_id = t.openstack_id) ORDER BY id"
     )
-    return [row[0] for row in found]
+    ids: dict[str, int] = dict(found)
+    return [ids[flavor] for flavor in run.gone(FLAVORS, list(ids))]
 
 
 def _flavor_row(node: Node) -> tuple[object, ...]:
@@ -145,7 +148,7 @@ FLAVOR_TABLE: Final = TableSection(
     before_write=_make_way_for_flavors,
 )
 IMAGE_TABLE: Final = TableSection(
-    path="image.images",
+    path=IMAGES,
     order=30,
     model=Image,
     columns=("openstack_id", "name", "os_type", "properties"),
@@ -154,7 +157,7 @@ IMAGE_TABLE: Final = TableSection(
     element=_image_element,
 )
 SERVER_GROUP_TABLE: Final = TableSection(
-    path="compute.server_groups",
+    path=SERVER_GROUPS,
     order=55,
     model=ServerGroup,
     columns=("openstack_id", "name", "policy", "rules", "members", "project_id"),

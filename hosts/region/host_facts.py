@@ -54,7 +54,13 @@ def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
         Section(path=HOST_FACTS, reader=_read, dumper=_dump_facts),
-        Step(phase=Phase.WRITE, order=46, name="facts of hosts", run=_write),
+        Step(
+            phase=Phase.WRITE,
+            order=46,
+            name="facts of hosts",
+            run=_write,
+            after=frozenset({HOST_FACTS}),
+        ),
         Step(phase=Phase.PRUNE, order=46, name="facts of hosts", run=_prune),
     )
 
@@ -99,8 +105,6 @@ def _capabilities(node: Node) -> dict[str, list[str]]:
 
 
 def _write(run: ImportRun) -> None:
-    if HOST_FACTS not in run.sections_seen:
-        return
     stage: StagingTable = run.stash[HOST_FACTS]
     stage.finish()
     unknown = [name for (name,) in fetch_rows(UNKNOWN_HOSTS)]

@@ -127,8 +127,6 @@ class _Membership:
 
 def _write_hosts(run: ImportRun) -> None:
     hypervisors: list[Hypervisor] = run.stash[HYPERVISORS]
-    if HYPERVISORS not in run.sections_seen:
-        return
     # Staged here: a host's row needs what four sections said.
     stage = StagingTable(run, table="hosts_host", columns=HOST_COLUMNS)
     tree: ProviderTree = run.stash[PROVIDERS]
@@ -333,6 +331,13 @@ def register() -> None:
         Section(path=HYPERVISORS, reader=read_hypervisors, dumper=_dump_hypervisors),
         Section(path=SERVICES, reader=read_services, dumper=_dump_services),
         Section(path=PROVIDERS, reader=read_providers, dumper=_dump_providers),
-        Step(phase=Phase.WRITE, order=45, name="hosts", run=_write_hosts, is_divided=True),
+        Step(
+            phase=Phase.WRITE,
+            order=45,
+            name="hosts",
+            run=_write_hosts,
+            after=frozenset({HYPERVISORS}),
+            is_divided=True,
+        ),
         Step(phase=Phase.PRUNE, order=45, name="hosts", run=_prune_hosts, is_divided=True),
     )

@@ -12,6 +12,8 @@ from hosts.region.run import ImportRun
 from hosts.region.tables import TableSection
 
 ABOUT: Final = "about"
+DOMAINS: Final = "identity.domains"
+PROJECTS: Final = "identity.projects"
 ABOUT_LENGTHS: Final = {"region": 255, "taken_at": 64, "source": 10_000}
 
 
@@ -34,7 +36,7 @@ def _read_about(run: ImportRun) -> Callable[[Node], None]:
 
 
 def _write_about(run: ImportRun) -> None:
-    about = run.stash[ABOUT]
+    about = run.stash.get(ABOUT)
     if not about:
         return
     wanted = {
@@ -97,7 +99,7 @@ def _project_element(project: Project) -> Json:
 
 
 DOMAIN_TABLE: Final = TableSection(
-    path="identity.domains",
+    path=DOMAINS,
     order=10,
     model=Domain,
     columns=("openstack_id", "name", "is_enabled"),
@@ -106,7 +108,7 @@ DOMAIN_TABLE: Final = TableSection(
     element=_domain_element,
 )
 PROJECT_TABLE: Final = TableSection(
-    path="identity.projects",
+    path=PROJECTS,
     order=11,
     model=Project,
     columns=("openstack_id", "name", "domain_id", "parent_id", "is_enabled"),

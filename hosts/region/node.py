@@ -26,6 +26,7 @@ _KINDS: Final = {
     bool: "true or false",
     int: "a whole number",
     Decimal: "a number",
+    float: "a number",
     type(None): "null",
 }
 
@@ -123,7 +124,7 @@ class Node:
             return default
         if found is _MISSING:
             raise self.error(key, "missing")
-        if isinstance(found, Decimal) and found == found.to_integral_value():
+        if isinstance(found, Decimal | float) and found == int(found):
             found = int(found)
         if isinstance(found, bool) or not isinstance(found, int):
             raise self._wrong_type(key, found, "a whole number")
@@ -137,9 +138,9 @@ class Node:
         found = self.fields.get(key)
         if found is None:
             return Decimal(1)
-        if isinstance(found, bool) or not isinstance(found, int | Decimal):
+        if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
             raise self._wrong_type(key, found, "a number")
-        ratio = Decimal(found)
+        ratio = Decimal(str(found))
         if not 0 < ratio < MAX_RATIO:
             raise self.error(key, f"{found} is not above 0 and below {MAX_RATIO}")
         return ratio

@@ -60,6 +60,7 @@ def is_list_believed(run: ImportRun, *, section: str, model: type[models.Model])
     """Return whether rows that a section lacks may be removed, before or after it was merged."""
     stored = model._default_manager.count()  # noqa: SLF001 - Django's public name for it
     listed = int(fetch_value(f"SELECT count(*) FROM {staged_of(model)}"))  # noqa: S608 - names from code
+    listed += len(run.live.frozen.get(section, ())) if run.live else 0
     before = stored - run.report.of(section).created
     return is_believed(run, section=section, before=before, now=listed)
 
@@ -140,16 +141,37 @@ def prune_rows(
     doomed = judged.extra(  # noqa: S610 - names from code
         where=[f"NOT EXISTS (SELECT 1 FROM {staged_of(model)} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
     )
+    absent = list(doomed.order_by("pk").values_list(key, flat=True))
+    remove_rows(
+        run,
+        section=section,
+        rows=manager.filter(**{f"{key}__in": run.gone(section, absent)}),
+        key=key,
+        host_field=host_field,
+        zone_field=zone_field,
+    )
+
+
+def remove_rows(
+    run: ImportRun,
+    *,
+    section: str,
+    rows: models.QuerySet[Any],
+    key: str,
+    host_field: str = "",
+    zone_field: str = "",
+) -> None:
+    """Delete rows in parts; see :func:`prune_rows`."""
     fields = [name for name in ("pk", key, host_field, zone_field) if name]
-    for rows in in_chunks(list(doomed.order_by("pk").values(*fields)), ROWS_PER_PART):
+    for part in in_chunks(list(rows.order_by("pk").values(*fields)), ROWS_PER_PART):
         removal = partial(
             _remove,
             run,
-            model,
-            {row["pk"]: str(row[key]) for row in rows},
-            host_ids={row[host_field] for row in rows if host_field} - {None},
+            rows.model,
+            {row["pk"]: str(row[key]) for row in part},
+            host_ids={row[host_field] for row in part if host_field} - {None},
         )
-        zones = {row[zone_field] for row in rows if zone_field} - {""}
+        zones = {row[zone_field] for row in part if zone_field} - {""}
         removed, kept = write_part(run, removal, zones=zones)
         run.report.of(section).removed += removed
         for name, reason in kept:

@@ -79,6 +79,7 @@ class Step:
     """A named step of a phase; lower ``order`` runs first.
 
     Attributes:
+        after: Sections of which one at least was read, or there is nothing to do; empty for always.
         is_divided: It opens its transactions itself; any other is one part of the import.
     """
 
@@ -86,6 +87,7 @@ class Step:
     order: int
     name: str
     run: Callable[[ImportRun], None]
+    after: frozenset[str] = frozenset()
     is_divided: bool = False
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from core.jobs import Run
@@ -85,6 +86,11 @@ class ImportReport:
     placement: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether any row was written or removed."""
+        return any(counts.changed for counts in self.counts.values())
+
     def of(self, section: str) -> SectionCounts:
         """Return the counts of a section, starting at zero."""
         return self.counts.setdefault(section, SectionCounts(section=section))
@@ -124,11 +130,30 @@ SILENT: Final = ImportProgress()
 
 
 @dataclass(slots=True, kw_only=True)
+class Live:
+    """What a run knows of a cloud that it reads, beside the elements of its lists.
+
+    Attributes:
+        began: When its reading began, by the database's time: what was written later is newer.
+        find_gone: Returns those of some keys of a section that the cloud says do not exist: only
+            what it names is removed.
+        deleted: VMs that the cloud lists as deleted.
+        frozen: Section to the keys of which the cloud knows nothing at the moment; they stay.
+    """
+
+    began: datetime
+    find_gone: Callable[[str, Sequence[str]], Collection[str]]
+    deleted: set[str] = field(default_factory=set)
+    frozen: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
 class ImportRun(Run):
     """Everything the steps of one run share.
 
     Attributes:
         options: What was asked for.
+        live: The cloud that is read; none for files.
         progress: Told how far the import is.
         report: The result so far.
         sections_seen: Paths of the sections that the files hold.
@@ -138,6 +163,7 @@ class ImportRun(Run):
     """
 
     options: ImportOptions
+    live: Live | None = None
     progress: ImportProgress = SILENT
     report: ImportReport = field(default_factory=ImportReport)
     sections_seen: set[str] = field(default_factory=set)
@@ -148,6 +174,18 @@ class ImportRun(Run):
     def prunes(self, section: str) -> bool:
         """Whether rows of this section that the files do not hold are to go."""
         return self.options.prune and section in self.sections_seen
+
+    @property
+    def is_still(self) -> bool:
+        """Whether a live cloud was read and nothing in it had changed."""
+        return self.live is not None and not self.report.has_changes
+
+    def gone(self, section: str, absent: Sequence[str]) -> Collection[str]:
+        """Return the keys, of those that a section lacks, whose rows may be removed."""
+        if self.live is None or not absent:
+            return absent
+        frozen = self.live.frozen.get(section, ())
+        return self.live.find_gone(section, [key for key in absent if key not in frozen])
 
 
 class Unique:

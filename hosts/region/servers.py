@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from django.db.models import Q
 
 from core.sql import load_sql
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
-from hosts.models import Image, Instance
+from hosts.models import DeletedVM, Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
 from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
-from hosts.region.prune import prune_rows, zones_left_out, zones_of_reported_hosts
+from hosts.region.prune import (
+    prune_rows,
+    remove_rows,
+    zones_left_out,
+    zones_of_reported_hosts,
+)
 from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
-from hosts.region.run import ImportRun, Unique
+from hosts.region.run import ImportRun, Live, Unique
 from hosts.region.staging import StagingTable, as_json
+from hosts.region.writing import write_part
 from journal.statements import execute, fetch_rows
 
 SERVERS: Final = "compute.servers"
@@ -62,6 +69,18 @@ WRITTEN_COLUMNS: Final = (
 )
 
 
+# A list of all VMs is read for minutes: what was written meanwhile is newer, and who was seen to be
+# deleted does not come back.
+LEAVE_NEWER = """
+DELETE FROM stage_resolved_instance AS listed USING hosts_instance AS vm
+ WHERE vm.openstack_id = listed.openstack_id
+   AND (listed.nova_updated_at < vm.nova_updated_at
+        OR (%(is_full)s AND vm.updated_at >= %(began)s))
+"""
+LEAVE_DELETED = """
+DELETE FROM stage_resolved_instance AS listed USING hosts_deletedvm AS vm
+ WHERE vm.openstack_id = listed.openstack_id AND %(is_full)s AND vm.seen_at >= %(began)s
+"""
 LISTED_BY_ZONE = """
 SELECT host.zone, count(*), count(listed.openstack_id)
   FROM hosts_instance AS vm
@@ -76,7 +95,22 @@ def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
         Section(path=SERVERS, reader=_read_servers, dumper=_dump_servers),
-        Step(phase=Phase.WRITE, order=50, name="servers", run=_write_servers, is_divided=True),
+        Step(
+            phase=Phase.WRITE,
+            order=50,
+            name="servers",
+            run=_write_servers,
+            after=frozenset({SERVERS}),
+            is_divided=True,
+        ),
+        Step(
+            phase=Phase.WRITE,
+            order=51,
+            name="deleted servers",
+            run=_remove_deleted,
+            after=frozenset({SERVERS}),
+            is_divided=True,
+        ),
         Step(phase=Phase.PRUNE, order=50, name="servers", run=_prune_servers, is_divided=True),
     )
 
@@ -152,13 +186,14 @@ def _image_id(node: Node) -> str:
 
 
 def _write_servers(run: ImportRun) -> None:
-    if SERVERS not in run.sections_seen:
-        return
     missing_image = IMAGE_DELETED if Image.objects.exists() else UNKNOWN
     execute("DROP TABLE IF EXISTS pg_temp.stage_resolved_instance")
     execute(_RESOLVE, {"unknown": UNKNOWN, "missing_image": missing_image})
     _list_unsized(run)
     execute("DELETE FROM stage_resolved_instance WHERE vcpus IS NULL")
+    if run.live is not None:
+        for leave in (LEAVE_NEWER, LEAVE_DELETED):
+            execute(leave, {"began": run.live.began, "is_full": run.prunes(SERVERS)})
     execute("CREATE UNIQUE INDEX ON stage_resolved_instance (openstack_id)")
     execute("ANALYZE stage_resolved_instance")
     merge(
@@ -174,6 +209,25 @@ def _write_servers(run: ImportRun) -> None:
     )
     _list_unplaced(run)
     execute("DROP TABLE stage_resolved_instance")
+
+
+def _remove_deleted(run: ImportRun) -> None:
+    if run.live is None or not run.live.deleted:
+        return
+    deleted = sorted(run.live.deleted)
+    write_part(run, partial(_remember_deleted, run.live, deleted))
+    remove_rows(
+        run,
+        section=SERVERS,
+        rows=Instance.objects.filter(openstack_id__in=deleted),
+        key="openstack_id",
+        host_field="host_id",
+    )
+
+
+def _remember_deleted(live: Live, vm_uuids: list[str]) -> None:
+    rows = [DeletedVM(openstack_id=vm_uuid, seen_at=live.began) for vm_uuid in vm_uuids]
+    DeletedVM.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def _list_unsized(run: ImportRun) -> None:

@@ -47,7 +47,14 @@ class TableSection:
         name = self.path.partition(".")[2]
         return (
             Section(path=self.path, reader=self._read, dumper=self._dump),
-            Step(phase=Phase.WRITE, order=self.order, name=name, run=self._write, is_divided=True),
+            Step(
+                phase=Phase.WRITE,
+                order=self.order,
+                name=name,
+                run=self._write,
+                after=frozenset({self.path}),
+                is_divided=True,
+            ),
             Step(phase=Phase.PRUNE, order=self.order, name=name, run=self._prune, is_divided=True),
         )
 
@@ -64,8 +71,6 @@ class TableSection:
         return read
 
     def _write(self, run: ImportRun) -> None:
-        if self.path not in run.sections_seen:
-            return
         if self.before_write is None:
             self._merge(run)
         else:

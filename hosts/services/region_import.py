@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from hosts.region.parse import RegionFileParser
-from hosts.region.registry import Phase, Shape, Step, registry
+from hosts.region.registry import Phase, Section, Shape, Step, registry
 from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from hosts.region.writing import write_part
@@ -26,7 +26,9 @@ from journal.leases import held_lease
 from journal.services import Change, record_changes
 from journal.statistics import analyze_grown_tables
 
-Sink = Callable[..., None]
+Sinks = Mapping[str, tuple[Shape, Callable[..., None]]]
+Source = Callable[[ImportRun, Sinks], None]
+"""Hands each element of what it reads to the sink of its section, and says which it saw."""
 NO_OPTIONS: Final = ImportOptions()
 LEASE: Final = "hosts.import_region"
 WAIT_SECONDS: Final = 0.2
@@ -67,28 +69,53 @@ def import_region(
         progress=progress,
     )
     with ExitStack() as stack:
-        stack.enter_context(_alone(options))
+        stack.enter_context(alone(options))
         for name in sorted(registry.witnesses):
             stack.enter_context(registry.witnesses[name](run))
-        _import(run, files)
+        take_in(run, partial(_read_files, files), sections=registry.sections())
     return run.report
 
 
-def _import(run: ImportRun, files: Sequence[Path]) -> None:
+def take_in(
+    run: ImportRun,
+    source: Source,
+    *,
+    sections: Iterable[Section],
+    writing: AbstractContextManager[None] | None = None,
+) -> None:
+    """Read what a region has, then write it: the way of files and of live clouds.
+
+    Args:
+        source: Reads it.
+        sections: What it may read.
+        writing: Held while there is writing, where the caller does not hold it anyway.
+    """
     try:
-        _parse(run, files)
-        if run.options.is_dry_run:
-            with transaction.atomic(durable=True):
-                _write(run)
-                transaction.set_rollback(True)
-            return
-        _write(run)
-        for step in (*registry.steps(Phase.FINISH), *registry.steps(Phase.FOLLOW_UP)):
-            _run_step(run, step)
-        write_part(run, partial(_record, run))
+        _stage(run, source, sections)
+        with writing or nullcontext():
+            _write_all(run)
     finally:
         for close in run.closers:
             close()
+
+
+def _write_all(run: ImportRun) -> None:
+    if run.options.is_dry_run:
+        with transaction.atomic(durable=True):
+            _write(run)
+            transaction.set_rollback(True)
+        return
+    _write(run)
+    for step in _steps(run, Phase.FINISH, Phase.FOLLOW_UP):
+        _run_step(run, step)
+    if run.live is None or run.options.prune:
+        write_part(run, partial(_record, run))
+
+
+def _steps(run: ImportRun, *phases: Phase) -> list[Step]:
+    """Return the steps of phases that have something to do after what was read."""
+    steps = [step for phase in phases for step in registry.steps(phase)]
+    return [step for step in steps if not step.after or step.after & run.sections_seen]
 
 
 def _run_step(run: ImportRun, step: Step) -> None:
@@ -111,23 +138,24 @@ def _whole_step(run: ImportRun, step: Step) -> None:
         raise
 
 
-def _parse(run: ImportRun, files: Sequence[Path]) -> None:
-    sinks: dict[str, tuple[Shape, Sink]] = {
-        section.path: (section.shape, section.reader(run)) for section in registry.sections()
-    }
-    for path in files:
-        parser = RegionFileParser(path, sinks, progress=run.progress.bytes_read)
-        parser.run()
-        run.sections_seen |= parser.sections_seen
+def _stage(run: ImportRun, source: Source, sections: Iterable[Section]) -> None:
+    source(run, {section.path: (section.shape, section.reader(run)) for section in sections})
     for staged in run.stash.values():
         if isinstance(staged, StagingTable):
             staged.finish()
 
 
+def _read_files(files: Sequence[Path], run: ImportRun, sinks: Sinks) -> None:
+    for path in files:
+        parser = RegionFileParser(path, sinks, progress=run.progress.bytes_read)
+        parser.run()
+        run.sections_seen |= parser.sections_seen
+
+
 def _write(run: ImportRun) -> None:
-    for step in registry.steps(Phase.WRITE):
+    for step in _steps(run, Phase.WRITE):
         _run_step(run, step)
-    for step in registry.steps(Phase.PRUNE):
+    for step in _steps(run, Phase.PRUNE):
         _run_step(run, replace(step, name=f"prune {step.name}"))
 
 
@@ -149,7 +177,7 @@ def _record(run: ImportRun) -> None:
 
 
 @contextmanager
-def _alone(options: ImportOptions) -> Iterator[None]:
+def alone(options: ImportOptions) -> Iterator[None]:
     """Wait until no other import is on; a dry run waits for nobody.
 
     Raises:

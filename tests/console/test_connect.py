@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from capacity.models import FlavorGroup, FlavorGroupRule, FlavorGroupSettings
 from failover.models import FailoverPolicy
-from hosts.clients.cloud import CloudUnreachable
+from hosts.clients.listing import CloudUnreachable
 from hosts.clients.registration import Registration, register
 from hosts.models import Host, Instance
 from journal.models import AuditEntry

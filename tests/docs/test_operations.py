@@ -12,8 +12,8 @@ from tests.docs.test_errors import APPS
 from tests.docs.tour import ROOT
 from tests.schedule import beat_schedule
 
-#: Started where Keystone is configured; tests have none.
-CONDITIONAL = {"commitments.sync"}
+#: Started where Keystone or a cloud is configured; tests have none.
+CONDITIONAL = {"commitments.sync", "hosts.feed_changes", "hosts.feed_pass"}
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 ROW = re.compile(r"^\| `(\w+\.\w+)` \| (.+?) \|", re.MULTILINE)
 DURATION = re.compile(r"(?<!\w)(\d+) (s|min|h)\b")

@@ -54,7 +54,7 @@ def test_a_cloud_that_can_be_read_is_fine_but_for_our_own_entry(cloud: MiniCloud
         f"the catalog has {cloud.url}/identity (without /v3, either will do)"
     )
     told = [one.found for one in findings("compute")]
-    assert "microversions 2.1 to 2.96, 2.64 is needed" in told
+    assert "microversions 2.1 to 2.96, 2.69 is needed" in told
     assert "/servers/detail: can be read" in told
     assert any(one.startswith("the machine of compute: ") for one in told)
 
@@ -121,10 +121,10 @@ def test_a_clock_that_is_off_is_told(cloud: MiniCloud) -> None:
     ("offered", "severity"),
     [
         (("2.1", "2.96"), Severity.OK),
-        (("2.1", "2.64"), Severity.OK),
-        (("2.1", "2.63"), Severity.ERROR),
-        (("2.65", "2.96"), Severity.ERROR),
-        (("2.1", "2.7"), Severity.ERROR),  # 7 is less than 64
+        (("2.1", "2.69"), Severity.OK),
+        (("2.1", "2.68"), Severity.ERROR),
+        (("2.70", "2.96"), Severity.ERROR),
+        (("2.1", "2.7"), Severity.ERROR),  # 7 is less than 69
         (("", ""), Severity.WARNING),
     ],
 )

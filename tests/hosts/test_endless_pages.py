@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hosts.clients.cloud import CloudUnreachable, pages, pages_by_offset
-from hosts.services.cloud_dump import _identity
+from hosts.clients.listing import CloudUnreachable, pages, pages_by_offset
+from hosts.feed.lists import _identity
 
 MANY = 50
 

@@ -200,7 +200,8 @@ def _password_of(file: str | None) -> Callable[[], str]:
 
 
 def _flavors(name: str | None) -> list[FlavorSpec]:
-    from hosts.clients.cloud import COMPUTE, OpenStackCloud, pages  # noqa: PLC0415 - as above
+    from hosts.clients.cloud import OpenStackCloud  # noqa: PLC0415 - as above
+    from hosts.clients.listing import COMPUTE, pages  # noqa: PLC0415
 
     listed = pages(OpenStackCloud(name), COMPUTE, "/flavors/detail?is_public=None", "flavors")
     return [

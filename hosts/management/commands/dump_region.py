@@ -11,8 +11,10 @@ from typing import Any, BinaryIO
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from hosts.clients.listing import CloudUnreachable
 from hosts.region.dump import dump_region
 from hosts.region.registry import DumpOptions
+from hosts.services.cloud_dump import dump_cloud
 
 EXIT_USAGE = 2
 
@@ -47,8 +49,7 @@ class Command(BaseCommand):
             self._to_output(options["output"], lambda stream: dump_region(stream, chosen))
             return
         # openstacksdk takes a second to import: only for those who need it.
-        from hosts.clients.cloud import CloudUnreachable, OpenStackCloud  # noqa: PLC0415
-        from hosts.services.cloud_dump import dump_cloud  # noqa: PLC0415
+        from hosts.clients.cloud import OpenStackCloud  # noqa: PLC0415
 
         try:
             cloud = OpenStackCloud(options["cloud"])

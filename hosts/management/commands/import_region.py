@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from rich.progress import Progress
 from rich.table import Table
 
 from hosts.region.node import RegionFileError
@@ -19,7 +18,7 @@ from hosts.region.run import ImportOptions, ImportProgress, ImportReport
 from hosts.services.region_import import import_region
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import printing_to, progress_bars
+from journal.progress import StepBar, printing_to, progress_bars
 
 EXIT_MALFORMED = 2
 
@@ -80,7 +79,7 @@ class Command(BaseCommand):
         with progress_bars() as bars:
             total_bytes = sum(path.stat().st_size for path in files if path.is_file())
             reading = bars.add_task("reading", total=max(1, total_bytes))
-            step = _StepBar(bars)
+            step = StepBar(bars)
             return import_region(
                 files=files,
                 actor=command_actor("import_region"),
@@ -108,27 +107,6 @@ class Command(BaseCommand):
             console.print(f"slots: {listed}", soft_wrap=True)
         if options.is_dry_run:
             console.print("dry run: nothing was changed")
-
-
-class _StepBar:
-    """The bar of the step under way; it moves to and fro until the step says how much there is."""
-
-    def __init__(self, bars: Progress) -> None:
-        self._bars = bars
-        self._shown = bars.add_task("writing", total=None, start=False)
-
-    def begin(self, name: str) -> None:
-        """Show the next step in place of the last."""
-        self._bars.remove_task(self._shown)
-        self._shown = self._bars.add_task(name, total=None)
-
-    def size(self, total: int) -> None:
-        """Say how much there is to do."""
-        self._bars.update(self._shown, total=total)
-
-    def grow(self, count: int) -> None:
-        """Say how much more was done."""
-        self._bars.advance(self._shown, count)
 
 
 def _counts_table(report: ImportReport, options: ImportOptions) -> Table:

@@ -1,0 +1,113 @@
+"""What is read of a cloud, whoever asks it: bodies by path, lists by page (spec region-file)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+from journal.errors import HeadroomError
+
+Json = Any  # bodies keep the APIs' own shapes
+
+IDENTITY: Final = "identity"
+COMPUTE: Final = "compute"
+IMAGE: Final = "image"
+PLACEMENT: Final = "placement"
+LIMES: Final = "resources"
+NOT_FOUND: Final = 404
+
+
+class CloudUnreachable(HeadroomError):  # noqa: N818 - says what happened
+    """The cloud could not be read; the message names service and path."""
+
+    code = "cloud_unreachable"
+
+
+class CloudReader(Protocol):
+    """Gets JSON bodies from the services of a cloud."""
+
+    def get(self, service: str, path: str) -> Json:
+        """Return the body of a GET, None for 404.
+
+        Raises:
+            CloudUnreachable: Another answer than success or 404, or none.
+        """
+
+    def has(self, service: str) -> bool:
+        """Return whether the catalog lists a service."""
+
+
+def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[Json], Json]:
+    """Return a list that every cloud has, and the body it came in.
+
+    Raises:
+        CloudUnreachable: It is not there, or it is no list: nothing may be concluded from that.
+    """
+    body = cloud.get(service, path)
+    if body is None:
+        raise CloudUnreachable(
+            f"{service} {path}: status {NOT_FOUND}, but every cloud has this list",
+            service=service,
+            path=path,
+        )
+    found = body.get(key) if isinstance(body, dict) else None
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise CloudUnreachable(
+            f"{service} {path}: the answer has no list {key!r} of objects",
+            service=service,
+            path=path,
+        )
+    return found, body
+
+
+def pages_by_offset(
+    cloud: CloudReader, service: str, path: str, key: str, *, limit: int = 1000
+) -> Iterator[Json]:
+    """Yield the elements of a list that is paged by offset, each once, until a page is empty.
+
+    Args:
+        cloud: The cloud.
+        service: Service type.
+        path: Path of the list.
+        key: Key of the list in the body.
+        limit: Elements to ask for at once; the service may give fewer.
+    """
+    offset = 0
+    seen: set[str] = set()
+    separator = "&" if "?" in path else "?"
+    while True:
+        at = f"{path}{separator}limit={limit}&offset={offset}"
+        page, _ = listed(cloud, service, at, key)
+        fresh = [item for item in page if str(item.get("id")) not in seen]
+        if not fresh:
+            return
+        yield from fresh
+        offset += len(page)
+        seen |= {str(item.get("id")) for item in fresh}
+
+
+def pages(
+    cloud: CloudReader, service: str, path: str, key: str, *, marker: str = "id", limit: int = 1000
+) -> Iterator[Json]:
+    """Yield the elements of a list that is paged by marker, until a page brings nothing new.
+
+    Args:
+        cloud: The cloud.
+        service: Service type.
+        path: Path of the list.
+        key: Key of the list in the body.
+        marker: Field of an element that the next page starts after.
+        limit: Elements to ask for at once.
+    """
+    separator = "&" if "?" in path else "?"
+    last = ""
+    seen: set[str] = set()
+    while True:
+        after = f"&marker={last}" if last else ""
+        page, _ = listed(cloud, service, f"{path}{separator}limit={limit}{after}", key)
+        found = [item for item in page if str(item.get(marker)) not in seen]
+        if not found:
+            return
+        yield from found
+        last = str(found[-1].get(marker))
+        seen |= {str(item.get(marker)) for item in found}

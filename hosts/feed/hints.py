@@ -1,0 +1,89 @@
+"""Hints that something changed: where the next pass looks, never what it believes.
+
+Whoever hears of a change (Nova's notifications) notes a hint; the look at changes asks the API for
+exactly these VMs, and passes over other kinds come at once. A hint that is lost, doubled, late or
+forged costs a question at the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from hosts.clients.listing import COMPUTE, CloudReader
+from hosts.feed.lists import Kind, in_parallel, lists_of
+from hosts.models import FeedHint, Instance
+from journal.clock import database_now
+from journal.nudges import hint_worker
+
+CHANGES_TASK: Final = "hosts.feed_changes"
+MOST_HINTS: Final = 1000
+"""More need not be kept: changed VMs are listed anyway."""
+MOST_LOOKED_AT: Final = 100
+
+Json = Any  # bodies keep the APIs' own shapes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """Something may have changed.
+
+    Attributes:
+        kind: The pass that reads it; ``servers`` for a VM.
+        object_id: UUID of the VM; empty for what is read as a whole.
+    """
+
+    kind: Kind
+    object_id: str = ""
+
+
+def note_hints(hints: Collection[Hint]) -> None:
+    """Keep hints for the next pass and ask a worker for it; many of the same are one."""
+    now = database_now()
+    with transaction.atomic():
+        if FeedHint.objects.count() < MOST_HINTS:
+            FeedHint.objects.bulk_create(
+                (
+                    FeedHint(kind=kind, object_id=object_id, seen_at=now)
+                    for kind, object_id in sorted({(hint.kind, hint.object_id) for hint in hints})
+                ),
+                update_conflicts=True,
+                unique_fields=["kind", "object_id"],
+                update_fields=["seen_at"],
+            )
+    hint_worker(CHANGES_TASK)
+
+
+def hinted_kinds() -> list[Kind]:
+    """Return the kinds, other than VMs, that hints ask for."""
+    hints = FeedHint.objects.exclude(kind=Kind.SERVERS).order_by("kind")
+    return [Kind(kind) for kind in hints.values_list("kind", flat=True).distinct()]
+
+
+def forget_hints(kind: Kind, until: datetime) -> None:
+    """Forget the hints that a pass has looked at.
+
+    Args:
+        until: When the pass began; what came later is looked at by the next.
+    """
+    FeedHint.objects.filter(kind=kind, seen_at__lte=until).delete()
+
+
+def hinted_servers(cloud: CloudReader) -> Iterator[Json]:
+    """Yield the VMs that hints name; one that we have and Nova does not is yielded as deleted."""
+    (servers,) = lists_of(Kind.SERVERS)
+    hints = FeedHint.objects.filter(kind=Kind.SERVERS).order_by("seen_at")
+    vm_uuids = list(hints.values_list("object_id", flat=True)[:MOST_LOOKED_AT])
+    ours = set(
+        Instance.objects.filter(openstack_id__in=vm_uuids).values_list("openstack_id", flat=True)
+    )
+    found = in_parallel(lambda vm: (vm, cloud.get(COMPUTE, servers.path_of(vm))), vm_uuids)
+    for vm_uuid, body in found:
+        if body is not None:
+            yield body["server"]
+        elif vm_uuid in ours:
+            yield {"id": vm_uuid, "status": "DELETED"}

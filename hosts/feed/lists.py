@@ -1,0 +1,212 @@
+"""The lists of a cloud that dumps and the feed read, each of them once here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from hosts.clients.listing import (
+    COMPUTE,
+    IDENTITY,
+    IMAGE,
+    LIMES,
+    PLACEMENT,
+    CloudReader,
+    CloudUnreachable,
+    listed,
+    pages,
+    pages_by_offset,
+)
+from hosts.region.flavors import FLAVORS, IMAGES, SERVER_GROUPS
+from hosts.region.identity import DOMAINS, PROJECTS
+from hosts.region.inventory import AGGREGATES, HYPERVISORS, PROVIDERS, SERVICES
+from hosts.region.servers import SERVERS
+
+WORKERS: Final = 8
+#: What hosts are made of; usages and allocations are for people and for what-if.
+PARTS_OF_HOSTS: Final = ("inventories", "traits", "aggregates")
+PARTS_OF_PROVIDERS: Final = (*PARTS_OF_HOSTS, "usages", "allocations")
+COMMITMENTS: Final = "limes.commitments"
+
+Json = Any  # bodies keep the APIs' own shapes
+Reader = Callable[[CloudReader], Iterator[Json]]
+
+
+class Kind(StrEnum):
+    """What is read in one pass, in the order in which a first day needs it."""
+
+    IDENTITY = "identity"
+    FLAVORS = "flavors"
+    IMAGES = "images"
+    HOSTS = "hosts"
+    SERVERS = "servers"
+    SERVER_GROUPS = "server_groups"
+    CHANGES = "changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudList:
+    """One list of a cloud.
+
+    Attributes:
+        section: Where its elements stand in a region file.
+        kind: The pass that reads it; None for what only dumps hold.
+        service: Service type.
+        read: Yields its elements, each once, all pages.
+        own: Path of one element, which answers 404 when there is none; empty where the list is one
+            answer, which is whole or none.
+    """
+
+    section: str
+    kind: Kind | None
+    service: str
+    read: Reader
+    own: str = ""
+
+    def path_of(self, element_id: str) -> str:
+        """Return the path of one element."""
+        return self.own.format(quote(element_id, safe=""))
+
+
+def in_parallel(read: Callable[[Json], Json], elements: Iterable[Json]) -> Iterator[Json]:
+    """Yield what is read for each element, in their order."""
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        yield from pool.map(read, elements)
+
+
+def bare_providers(cloud: CloudReader) -> list[Json]:
+    """Return resource providers as their list has them."""
+    return listed(cloud, PLACEMENT, "/resource_providers", "resource_providers")[0]
+
+
+def with_parts(
+    cloud: CloudReader, bare: Iterable[Json], parts: Iterable[str] = PARTS_OF_HOSTS
+) -> Iterator[Json]:
+    """Yield resource providers with some of their sub-resources."""
+
+    def complete(provider: Json) -> Json:
+        root = f"/resource_providers/{provider['uuid']}"
+        bodies = {part: cloud.get(PLACEMENT, f"{root}/{part}") for part in parts}
+        return {**provider, **{part: body for part, body in bodies.items() if body is not None}}
+
+    return in_parallel(complete, bare)
+
+
+def _providers(cloud: CloudReader) -> Iterator[Json]:
+    return with_parts(cloud, bare_providers(cloud))
+
+
+def changed_servers(cloud: CloudReader, since: str) -> Iterator[Json]:
+    """Yield the servers that changed since a time, also those that were deleted."""
+    path = f"/servers/detail?all_tenants=1&changes-since={quote(since)}"
+    return pages(cloud, COMPUTE, path, "servers")
+
+
+def _identity(cloud: CloudReader, kind: str) -> Iterator[Json]:
+    path = f"/{kind}"
+    asked: set[str] = set()
+    while path:
+        if path in asked:
+            raise CloudUnreachable(
+                f"{IDENTITY} {path}: this page is said to follow itself",
+                service=IDENTITY,
+                path=path,
+            )
+        asked.add(path)
+        found, body = listed(cloud, IDENTITY, path, kind)
+        yield from found
+        path = (body.get("links") or {}).get("next") or ""
+    if body.get("truncated"):
+        raise CloudUnreachable(
+            f"{IDENTITY} /{kind}: Keystone cut the list short (its setting list_limit)",
+            service=IDENTITY,
+            path=f"/{kind}",
+        )
+
+
+def _whole(service: str, path: str, key: str) -> Reader:
+    return lambda cloud: iter(listed(cloud, service, path, key)[0])
+
+
+def _paged(service: str, path: str, key: str) -> Reader:
+    return lambda cloud: pages(cloud, service, path, key)
+
+
+def _server_groups(cloud: CloudReader) -> Iterator[Json]:
+    path = "/os-server-groups?all_projects=True"
+    return pages_by_offset(cloud, COMPUTE, path, "server_groups")
+
+
+def _commitments(cloud: CloudReader) -> Iterator[Json]:
+    if not cloud.has(LIMES):
+        return
+
+    def read(project: Json) -> list[Json]:
+        path = f"/domains/{project['domain_id']}/projects/{project['id']}/commitments"
+        owner = {"project_id": project["id"], "domain_id": project["domain_id"]}
+        # 404: Limes has not discovered the project yet, so it has no commitments.
+        return [
+            {**found, **owner} for found in (cloud.get(LIMES, path) or {}).get("commitments", [])
+        ]
+
+    for found in in_parallel(read, _identity(cloud, "projects")):
+        yield from found
+
+
+LISTS: Final = tuple(
+    CloudList(section=section, kind=kind, service=service, read=read, own=own)
+    for section, kind, service, read, own in (
+        (
+            DOMAINS,
+            Kind.IDENTITY,
+            IDENTITY,
+            partial(_identity, kind="domains"),
+            "/domains/{}",
+        ),
+        (
+            PROJECTS,
+            Kind.IDENTITY,
+            IDENTITY,
+            partial(_identity, kind="projects"),
+            "/projects/{}",
+        ),
+        (
+            FLAVORS,
+            Kind.FLAVORS,
+            COMPUTE,
+            _paged(COMPUTE, "/flavors/detail?is_public=None", "flavors"),
+            "/flavors/{}",
+        ),
+        (
+            HYPERVISORS,
+            Kind.HOSTS,
+            COMPUTE,
+            _paged(COMPUTE, "/os-hypervisors/detail", "hypervisors"),
+            "/os-hypervisors/{}",
+        ),
+        (SERVICES, Kind.HOSTS, COMPUTE, _whole(COMPUTE, "/os-services", "services"), ""),
+        (AGGREGATES, Kind.HOSTS, COMPUTE, _whole(COMPUTE, "/os-aggregates", "aggregates"), ""),
+        (
+            SERVERS,
+            Kind.SERVERS,
+            COMPUTE,
+            _paged(COMPUTE, "/servers/detail?all_tenants=1", "servers"),
+            "/servers/{}",
+        ),
+        (SERVER_GROUPS, Kind.SERVER_GROUPS, COMPUTE, _server_groups, "/os-server-groups/{}"),
+        (IMAGES, Kind.IMAGES, IMAGE, _paged(IMAGE, "/images", "images"), "/images/{}"),
+        (PROVIDERS, Kind.HOSTS, PLACEMENT, _providers, ""),
+        (COMMITMENTS, None, LIMES, _commitments, ""),
+    )
+)
+"""In the order of region files."""
+
+
+def lists_of(kind: Kind) -> tuple[CloudList, ...]:
+    """Return the lists that a full pass of a kind reads."""
+    return tuple(each for each in LISTS if each.kind is kind)

@@ -1,0 +1,143 @@
+"""Handing the lists of a live cloud to the readers of region files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from hosts.clients.listing import CloudReader, CloudUnreachable
+from hosts.feed.lists import LISTS, CloudList, in_parallel
+from hosts.models import Host
+from hosts.region.inventory import HYPERVISORS, SERVICES
+from hosts.region.node import Node, RegionFileError
+from hosts.region.registry import Shape
+from hosts.region.run import ImportRun, Live
+from hosts.region.servers import SERVERS, VM_STATE
+
+log = structlog.get_logger(__name__)
+
+DELETED: Final = "DELETED"
+UNKNOWN: Final = "UNKNOWN"
+PROGRESS_EVERY: Final = 500
+#: Of the element of a list: what its row is found by.
+KEYS: Final = {HYPERVISORS: "hypervisor_hostname", SERVICES: "host"}
+
+Json = Any  # bodies keep the APIs' own shapes
+Sinks = Mapping[str, tuple[Shape, Callable[[Node], None]]]
+
+
+class CloudSource:
+    """What a pass reads of a cloud, and what it asks for afterwards."""
+
+    def __init__(self, cloud: CloudReader, lists: Sequence[CloudList], *, most_asked: int) -> None:
+        """Remember where to read.
+
+        Args:
+            lists: What a pass reads.
+            most_asked: Most elements of a list that are asked for one by one.
+        """
+        self._cloud = cloud
+        self._lists = lists
+        self._most_asked = most_asked
+        self._listed: dict[str, str] = {}
+        self._gone: dict[str, set[str]] = {}
+
+    def read(self, run: ImportRun, sinks: Sinks) -> None:
+        """Hand every element to its sink; one that is malformed is told and its row stays.
+
+        Raises:
+            CloudUnreachable: A list could not be read to its end: nothing follows from it.
+        """
+        live = run.live
+        if live is None:
+            raise ValueError("a run over a live cloud says what it knows of it")
+        for each in self._lists:
+            run.progress.step_begun(f"reading {each.section}")
+            run.sections_seen.add(each.section)
+            for number, element in enumerate(each.read(self._cloud)):
+                if number % PROGRESS_EVERY == 0:
+                    run.progress.step_grown(PROGRESS_EVERY)
+                if is_known(live, each.section, element):
+                    node = Node(element, each.service, each.section, f"[{number}]")
+                    if not _is_taken(run, live, node, sinks[each.section][1]):
+                        continue
+                    self._listed.setdefault(each.section, str(element.get("id")))
+        _freeze_hosts(live)
+
+    def find_gone(self, section: str, absent: Sequence[str]) -> Collection[str]:
+        """Return which rows that a list lacks the cloud says do not exist, each asked for itself.
+
+        Where even what was listed is answered with 404, nothing is believed. What could not be
+        asked, or is more than may be asked in a pass, stays for the next one.
+        """
+        found = self._gone.setdefault(section, set())
+        (each,) = [one for one in LISTS if one.section == section]
+        if not each.own:
+            return absent
+        asked = _own_ids(section, absent[: self._most_asked])
+        if not asked or not self._is_credible(each):
+            return found
+        answers = in_parallel(lambda key: (key, self._is_missing(each, asked[key])), asked)
+        found.update(key for key, is_missing in answers if is_missing)
+        return found
+
+    def _is_credible(self, each: CloudList) -> bool:
+        listed = self._listed.get(each.section)
+        return listed is None or not self._is_missing(each, listed)
+
+    def _is_missing(self, each: CloudList, element_id: str) -> bool:
+        try:
+            return self._cloud.get(each.service, each.path_of(element_id)) is None
+        except CloudUnreachable as error:
+            log.info("feed_absence_unknown", section=each.section, error=error.message)
+            return False
+
+
+def is_known(live: Live, section: str, element: Json) -> bool:
+    """Return whether an element says what it is; remember what is deleted or out of sight.
+
+    Nova lists what it knows of the cells that are down, as partial records.
+
+    Args:
+        live: What is remembered of the cloud.
+    """
+    if section == SERVERS and element.get("status") == DELETED:
+        live.deleted.add(str(element.get("id")))
+        return False
+    sign = {SERVERS: VM_STATE, SERVICES: "zone"}.get(section)
+    is_partial = sign is not None and element.get("status") == UNKNOWN and sign not in element
+    if is_partial:
+        key = str(element.get(KEYS.get(section, "id")))
+        live.frozen.setdefault(section, set()).add(key)
+    return not is_partial
+
+
+def _is_taken(run: ImportRun, live: Live, node: Node, sink: Callable[[Node], None]) -> bool:
+    """Hand an element to its sink; one that is malformed keeps the row that it has."""
+    try:
+        sink(node)
+    except RegionFileError as error:
+        key = str(node.fields.get(KEYS.get(node.section, "id")))
+        live.frozen.setdefault(node.section, set()).add(key)
+        run.report.skip(node.section, key, "malformed", error.message)
+        return False
+    return True
+
+
+def _freeze_hosts(live: Live) -> None:
+    """Keep the hosts of services of which only the name is known."""
+    if services := live.frozen.get(SERVICES):
+        names = Host.objects.filter(service_host__in=services).values_list("name", flat=True)
+        live.frozen.setdefault(HYPERVISORS, set()).update(names)
+
+
+def _own_ids(section: str, keys: Sequence[str]) -> dict[str, str]:
+    """Return the id by which the cloud knows each row."""
+    if section != HYPERVISORS:
+        return {key: key for key in keys}
+    hosts: Iterator[tuple[str, str]] = iter(
+        Host.objects.filter(name__in=keys).order_by("name").values_list("name", "openstack_id")
+    )
+    return dict(hosts)

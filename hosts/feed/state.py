@@ -1,0 +1,103 @@
+"""How far the feed is: the one writer of :class:`hosts.models.FeedPass`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from django.conf import settings
+from django.db.models import F
+from django.db.models.functions import Greatest
+
+from hosts.feed.lists import Kind
+from hosts.models import DeletedVM, FeedPass, Region
+from journal.clock import database_now
+
+if TYPE_CHECKING:
+    from hosts.region.run import ImportReport
+
+LATE_INTERVALS: Final = 3
+LEAST_LATE_SECONDS: Final = 60
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+def is_fed() -> bool:
+    """Whether a live cloud is read all the time."""
+    return bool(settings.HEADROOM.feed.cloud)
+
+
+def begin_pass(kind: Kind) -> datetime:
+    """Note that a pass begins; return when, by the database's time."""
+    began = database_now()
+    FeedPass.objects.update_or_create(kind=kind, defaults={"began_at": began})
+    return began
+
+
+def fail_pass(kind: Kind, error: str) -> None:
+    """Note why a pass was not completed."""
+    FeedPass.objects.filter(kind=kind).update(error=error, failures=F("failures") + 1)
+
+
+def finish_pass(kind: Kind, began: datetime, report: ImportReport) -> None:
+    """Note that a pass was completed, and what is known from it."""
+    counts = {counted.section: asdict(counted) for counted in report.counts.values()}
+    FeedPass.objects.filter(kind=kind).update(
+        passes=F("passes") + 1,
+        finished_at=database_now(),
+        listed_at=Greatest("listed_at", began),
+        counts=counts,
+        refusal="\n".join(report.refusals[name] for name in sorted(report.refusals)),
+        error="",
+        failures=0,
+    )
+    if kind is Kind.SERVERS:
+        # What changed before all VMs were read need not be asked for again.
+        FeedPass.objects.get_or_create(kind=Kind.CHANGES)
+        FeedPass.objects.filter(kind=Kind.CHANGES).update(listed_at=Greatest("listed_at", began))
+        DeletedVM.objects.filter(seen_at__lt=began).delete()
+    if kind in {Kind.SERVERS, Kind.CHANGES}:
+        _tell_when_listed(began)
+
+
+def listed_at(kind: Kind) -> datetime | None:
+    """Return when the last completed pass of a kind began to read; None before the first."""
+    return FeedPass.objects.filter(kind=kind).values_list("listed_at", flat=True).first()
+
+
+def known_until(now: datetime, kind: Kind = Kind.CHANGES) -> datetime:
+    """Return the time until which is known what the cloud lists: graces are over only by then.
+
+    What happened later no completed pass can have seen. Without a feed it is the present, as
+    nobody knows when the next file comes.
+
+    Args:
+        now: The present.
+        kind: What has to be known; where VMs are when left out.
+    """
+    if not is_fed():
+        return now
+    since = listed_at(kind)
+    return EPOCH if since is None else min(now, since)
+
+
+def late_kinds(now: datetime) -> dict[str, int | None]:
+    """Return the kinds whose lists are older than three intervals, with their age in seconds.
+
+    None for a kind that was never read. Looks at changes are told by their own interval.
+    """
+    listed = dict(FeedPass.objects.values_list("kind", "listed_at"))
+    late: dict[str, int | None] = {}
+    for kind in Kind:
+        since = listed.get(kind.value)
+        seconds = None if since is None else int((now - since).total_seconds())
+        interval = getattr(settings.HEADROOM.feed, f"{kind}_interval_seconds")
+        if seconds is None or seconds > max(LATE_INTERVALS * interval, LEAST_LATE_SECONDS):
+            late[kind.value] = seconds
+    return late
+
+
+def _tell_when_listed(began: datetime) -> None:
+    taken_at = began.isoformat()
+    if not Region.objects.update(taken_at=taken_at):
+        Region.objects.create(name=settings.HEADROOM.feed.cloud, source="feed", taken_at=taken_at)

@@ -1,0 +1,34 @@
+"""Celery entry points of the feed (docs/feed.md)."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from core.jobs import Run, every, job
+from hosts.feed.hints import CHANGES_TASK
+from hosts.feed.jobs import FULL_TASK, follow_changes, full_pass
+from hosts.feed.lists import Kind
+
+CHOSEN = settings.HEADROOM.feed
+BEATS = (
+    [
+        every(getattr(CHOSEN, f"{kind}_interval_seconds"), f"feed-{kind}", kind.value)
+        for kind in Kind
+        if kind is not Kind.CHANGES
+    ]
+    if CHOSEN.cloud
+    else []
+)
+CHANGES_BEATS = [every(CHOSEN.changes_interval_seconds, "feed-changes")] if CHOSEN.cloud else []
+
+
+@job(CHANGES_TASK, *CHANGES_BEATS, limits=(110, 120), queue="soon")
+def feed_changes(run: Run) -> dict[str, object]:
+    """Look at the VMs that changed since the last look."""
+    return follow_changes(run)
+
+
+@job(FULL_TASK, *BEATS, limits=(1700, 1800), queue="long")
+def feed_pass(run: Run, kind: str) -> dict[str, object]:
+    """Read all that the cloud lists of a kind."""
+    return full_pass(run, Kind(kind))

@@ -1,0 +1,428 @@
+"""The feed: a live cloud read again and again ends in the rows that it has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection, models
+
+from capacity.models import HostCapacity
+from hosts.clients.listing import CloudUnreachable
+from hosts.feed import hints, passes, reading
+from hosts.feed.hints import Hint, hinted_kinds, note_hints
+from hosts.feed.lists import Kind
+from hosts.feed.passes import NothingReadYet
+from hosts.feed.state import known_until
+from hosts.models import (
+    Aggregate,
+    DeletedVM,
+    FeedHint,
+    FeedPass,
+    Flavor,
+    Host,
+    Image,
+    Instance,
+    Project,
+    Region,
+    ServerGroup,
+)
+from journal.clock import database_now
+from journal.errors import Busy
+from journal.leases import take_lease
+from scheduling.resources import GIB
+from tests.hosts.feed_cloud import LISTS, LiveCloud, pass_time, read_cloud
+from tests.hosts.region_files import dump, empty_database, load, small_region, write_file
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+VM_BYTES = 8 * GIB
+
+
+def places() -> dict[str, str | None]:
+    return dict(Instance.objects.values_list("openstack_id", "host__name"))
+
+
+def taken() -> dict[str, int]:
+    rooms = HostCapacity.objects.values_list("host__name", "allocated_memory_bytes")
+    return {name: count // VM_BYTES for name, count in rooms}
+
+
+def without_about(content: bytes) -> bytes:
+    return content.partition(b'"identity"')[2]
+
+
+def in_a_thread(work: Callable[[], object]) -> Callable[[], None]:
+    """Return what does the work on another connection, to its end."""
+
+    def run() -> None:
+        def alone() -> None:
+            try:
+                work()
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=alone)
+        thread.start()
+        thread.join()
+
+    return run
+
+
+@pytest.fixture
+def cloud() -> LiveCloud:
+    made = LiveCloud()
+    for number in range(1, 6):
+        made.boot(f"v{number}", 1 + number % 2)
+    return made
+
+
+def test_the_first_passes_end_in_the_rows_of_an_import_of_the_same_cloud(
+    cloud: LiveCloud, tmp_path: Path
+) -> None:
+    read_cloud(cloud)
+    fed = without_about(dump())
+    assert taken() == {"node1": 2, "node2": 3}
+
+    empty_database()
+    region = {part: cloud.region[part] for part in ("identity", "compute", "image", "placement")}
+    load(write_file(tmp_path, region))
+    assert without_about(dump()) == fed
+
+
+def test_a_pass_over_what_did_not_change_writes_nothing(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    before = list(Instance.objects.order_by("pk").values_list("pk", "updated_at"))
+    for kind in Kind:
+        report = read_cloud(cloud, kind)
+        assert not report.has_changes, kind
+    assert list(Instance.objects.order_by("pk").values_list("pk", "updated_at")) == before
+    assert set(FeedPass.objects.values_list("kind", "passes")) == {
+        (kind.value, 1 if kind is Kind.CHANGES else 2) for kind in Kind
+    }
+
+
+def test_boots_moves_and_deletions_are_seen_by_one_look_at_changes(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.asked.clear()
+    cloud.boot("v6", 1)
+    cloud.put("v1", 1)
+    cloud.delete("v2")
+    cloud.put("v3", None, status="SHELVED_OFFLOADED")
+
+    read_cloud(cloud, Kind.CHANGES)
+
+    assert places() == {"v1": "node1", "v3": None, "v4": "node1", "v5": "node2", "v6": "node1"}
+    assert taken() == {"node1": 3, "node2": 1}
+    assert all(path.startswith("/servers/detail") for path in cloud.asked)
+
+
+def test_changes_are_told_from_the_last_look_on_with_some_overlap(
+    cloud: LiveCloud, settings: Any
+) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"overlap_seconds": 3000})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    pass_time(cloud, hours=-1)
+    for server in cloud.servers:
+        cloud.touch(server)
+    with pytest.raises(NothingReadYet):
+        read_cloud(cloud, Kind.CHANGES)
+    read_cloud(cloud)
+    cloud.asked.clear()
+    report = read_cloud(cloud, Kind.CHANGES)
+    (counts,) = report.counts.values()
+    assert (counts.unchanged, counts.changed) == (0, 0)
+    pass_time(cloud, minutes=20)  # Nova's clock is slow, or the change was listed late
+    cloud.put("v1", 1)
+    read_cloud(cloud, Kind.CHANGES)
+    assert places()["v1"] == "node1"
+
+
+def test_a_deleted_vm_does_not_come_back_with_an_older_list(cloud: LiveCloud) -> None:
+    """The full pass has read the VM when it is deleted and the look at changes sees that."""
+    read_cloud(cloud)
+
+    def delete_and_see() -> None:
+        cloud.delete("v5")
+        cloud.put("v4", 2)
+        read_cloud(cloud, Kind.CHANGES)
+
+    cloud.meanwhile["/servers/detail?all_tenants=1&limit=1000&marker=v5"] = in_a_thread(
+        delete_and_see
+    )
+    read_cloud(cloud, Kind.SERVERS)
+
+    assert not cloud.meanwhile
+    assert places() == {"v1": "node2", "v2": "node1", "v3": "node2", "v4": "node2"}
+    assert DeletedVM.objects.exists()
+    read_cloud(cloud, Kind.SERVERS)
+    assert not DeletedVM.objects.exists()
+    assert taken() == {"node1": 1, "node2": 3}
+
+
+def test_a_vm_goes_only_when_the_cloud_says_so_of_itself(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.cut = {"/servers/detail": 4}
+    read_cloud(cloud, Kind.SERVERS)
+    assert len(places()) == 5
+
+    cloud.broken = {"/servers/v"}
+    cloud.delete("v5")
+    read_cloud(cloud, Kind.SERVERS)
+    assert len(places()) == 5
+
+    cloud.broken, cloud.lost = set(), {"/servers/v"}  # even of what was listed
+    read_cloud(cloud, Kind.SERVERS)
+    assert len(places()) == 5
+
+    cloud.lost = set()
+    report = read_cloud(cloud, Kind.SERVERS)
+    assert report.counts["compute.servers"].removed == 1
+    assert len(places()) == 4
+
+
+def test_only_so_many_absent_vms_are_asked_for_in_a_pass(cloud: LiveCloud, settings: Any) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"most_asked": 2})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    read_cloud(cloud)
+    for vm in ("v1", "v2", "v3"):
+        cloud.delete(vm)
+    read_cloud(cloud, Kind.SERVERS)
+    assert set(places()) == {"v3", "v4", "v5"}
+    read_cloud(cloud, Kind.SERVERS)
+    assert set(places()) == {"v4", "v5"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "model"),
+    [
+        (Kind.IDENTITY, "/projects", Project),
+        (Kind.FLAVORS, "/flavors/detail", Flavor),
+        (Kind.IMAGES, "/images", Image),
+        (Kind.HOSTS, "/os-hypervisors/detail", Host),
+        (Kind.SERVERS, "/servers/detail", Instance),
+        (Kind.SERVER_GROUPS, "/os-server-groups", ServerGroup),
+    ],
+)
+def test_a_list_that_is_cut_short_removes_nothing_and_one_that_is_true_does(
+    cloud: LiveCloud, kind: Kind, path: str, model: type[models.Model]
+) -> None:
+    if kind is Kind.HOSTS:
+        cloud.servers.clear()  # a host with VMs stays anyway
+    read_cloud(cloud)
+    stored = model._default_manager.count()
+    cloud.cut = {path: 0}
+    read_cloud(cloud, kind)
+    assert model._default_manager.count() == stored
+
+    cloud.cut = {}
+    service, key = LISTS[path]
+    cloud.region[service][key].pop()
+    read_cloud(cloud, kind)
+    assert model._default_manager.count() == stored - 1
+
+
+def test_a_list_that_shrank_too_much_is_refused_until_an_operator_accepts(
+    cloud: LiveCloud,
+) -> None:
+    for number in range(6, 11):
+        cloud.boot(f"v{number}", 1)
+    read_cloud(cloud)
+    for number in range(1, 10):
+        cloud.delete(f"v{number}")
+    cloud.deleted.clear()  # archived: changes tell nothing of them
+
+    report = read_cloud(cloud, Kind.SERVERS)
+    assert "compute.servers" in report.refusals
+    assert len(places()) == 10
+    assert "shrank" in FeedPass.objects.get(kind=Kind.SERVERS).refusal
+
+    read_cloud(cloud, Kind.SERVERS, accepts_shrink=True)
+    assert set(places()) == {"v10"}
+    assert FeedPass.objects.get(kind=Kind.SERVERS).refusal == ""
+
+
+def test_a_cell_that_is_down_freezes_its_hosts_and_vms(cloud: LiveCloud) -> None:
+    """As a real Nova lists it from 2.69 on: only what the API database knows."""
+    read_cloud(cloud)
+    before = places()
+    compute = cloud.region["compute"]
+    whole = {key: list(compute[key]) for key in ("hypervisors", "services", "servers")}
+    compute["hypervisors"] = compute["hypervisors"][:1]
+    compute["services"][1] = {"binary": "nova-compute", "host": "svc2", "status": "UNKNOWN"}
+    compute["servers"] = [
+        server
+        if server["OS-EXT-SRV-ATTR:host"] == "svc1"
+        else {
+            "id": server["id"],
+            "status": "UNKNOWN",
+            "tenant_id": "p1",
+            "created": server["created"],
+            "links": [],
+        }
+        for server in compute["servers"]
+    ]
+    for kind in (Kind.HOSTS, Kind.SERVERS, Kind.CHANGES, Kind.HOSTS):
+        report = read_cloud(cloud, kind)
+        assert not report.has_changes
+    assert places() == before
+    assert taken() == {"node1": 2, "node2": 3}
+
+    compute |= whole
+    cloud.delete("v1")
+    read_cloud(cloud)
+    assert taken() == {"node1": 2, "node2": 2}
+
+
+def test_what_is_malformed_is_told_and_keeps_its_row(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.put("v1", 1)
+    cloud.put("v2", 2, flavor={})
+    report = read_cloud(cloud, Kind.SERVERS)
+    (remark,) = report.remarks
+    assert (remark.object_id, remark.reason) == ("v2", "malformed")
+    assert (places()["v1"], places()["v2"]) == ("node1", "node1")
+
+
+def test_a_cloud_that_does_not_answer_changes_nothing_and_is_read_again(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.put("v1", 1)
+    cloud.broken = {"/servers/detail?all_tenants=1&limit=1000&marker=v4"}
+    with pytest.raises(CloudUnreachable):
+        read_cloud(cloud, Kind.SERVERS)
+    assert places()["v1"] == "node2"
+    row = FeedPass.objects.get(kind=Kind.SERVERS)
+    assert (row.passes, row.failures) == (1, 1)
+    assert "status 500" in row.error
+
+    cloud.broken = set()
+    read_cloud(cloud, Kind.SERVERS)
+    assert places()["v1"] == "node1"
+    row.refresh_from_db()
+    assert (row.passes, row.failures, row.error) == (2, 0, "")
+
+
+def test_a_pass_of_a_kind_is_alone_and_another_kind_goes_on(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    lease = take_lease(f"{passes.LEASE}.{Kind.SERVERS}")
+    assert lease is not None
+    with pytest.raises(Busy, match="servers"):
+        read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, Kind.CHANGES)
+    lease.give_back()
+    read_cloud(cloud, Kind.SERVERS)
+
+
+def test_hosts_flavors_and_aggregates_follow(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    compute = cloud.region["compute"]
+    compute["hypervisors"][0] |= {"state": "down", "status": "disabled"}
+    compute["aggregates"].append(
+        {
+            "uuid": "a2",
+            "name": "mine",
+            "hosts": ["svc2"],
+            "metadata": {"filter_tenant_id": "p1"},
+        }
+    )
+    compute["flavors"][0]["ram"] = 4096
+    read_cloud(cloud, Kind.HOSTS)
+    read_cloud(cloud, Kind.FLAVORS)
+    down, other = Host.objects.order_by("name")
+    assert (down.state, down.status, down.down_since is None) == ("down", "disabled", False)
+    assert other.allowed_projects == ["p1"]
+    assert Aggregate.objects.count() == 2
+    assert Flavor.objects.get().memory_bytes == 4 * GIB
+
+
+def test_graces_end_only_by_what_was_read(cloud: LiveCloud, settings: Any) -> None:
+    now = database_now()
+    assert known_until(now) == now
+    feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    assert known_until(now).year == 1970
+    read_cloud(cloud)
+    listed_at = FeedPass.objects.get(kind=Kind.SERVERS).listed_at
+    assert known_until(database_now()) == listed_at
+    read_cloud(cloud, Kind.CHANGES)
+    assert known_until(database_now()) > listed_at
+    region = Region.objects.get()
+    assert region.listed_at == FeedPass.objects.get(kind=Kind.CHANGES).listed_at
+
+
+def test_partial_records_of_servers_are_told_from_vms_of_unknown_state(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.put("v1", 1, status="UNKNOWN")
+    read_cloud(cloud, Kind.CHANGES)
+    assert places()["v1"] == "node1"
+    assert Instance.objects.get(openstack_id="v1").status == reading.UNKNOWN
+
+
+def test_hints_make_the_next_look_ask_for_exactly_these_vms(cloud: LiveCloud) -> None:
+    pass_time(cloud, hours=-1)
+    for server in cloud.servers:
+        cloud.touch(server)
+    read_cloud(cloud)
+    cloud.put("v1", 1)
+    cloud.delete("v2")
+    read_cloud(cloud, Kind.CHANGES)
+    assert places()["v1"] == "node2", "a hint was not needed"
+
+    stranger = "no-such-vm"
+    for _ in range(2):
+        note_hints([Hint(kind=Kind.SERVERS, object_id=vm) for vm in ("v1", "v2", stranger)])
+    cloud.asked.clear()
+    read_cloud(cloud, Kind.CHANGES)
+    assert places() == {"v1": "node1", "v3": "node2", "v4": "node1", "v5": "node2"}
+    assert set(cloud.asked[:3]) == {"/servers/v1", "/servers/v2", f"/servers/{stranger}"}
+    assert not FeedHint.objects.exists()
+    assert set(DeletedVM.objects.values_list("openstack_id", flat=True)) == {"v2"}
+
+
+def test_a_hint_that_comes_while_it_is_looked_at_is_looked_at_again(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    hint = Hint(kind=Kind.SERVERS, object_id="v1")
+    note_hints([hint])
+    cloud.meanwhile["/servers/v1"] = in_a_thread(lambda: note_hints([hint]))
+    read_cloud(cloud, Kind.CHANGES)
+    assert FeedHint.objects.count() == 1
+
+
+def test_hints_of_other_kinds_wait_for_a_pass_over_them(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    note_hints([Hint(kind=Kind.HOSTS), Hint(kind=Kind.FLAVORS)])
+    read_cloud(cloud, Kind.CHANGES)
+    assert hinted_kinds() == [Kind.FLAVORS, Kind.HOSTS]
+    read_cloud(cloud, Kind.HOSTS)
+    assert hinted_kinds() == [Kind.FLAVORS]
+
+
+def test_hints_are_bounded(cloud: LiveCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hints, "MOST_HINTS", 3)
+    for number in range(9):
+        note_hints([Hint(kind=Kind.SERVERS, object_id=f"v{number}")])
+    assert FeedHint.objects.count() == 3
+
+
+def test_providers_are_read_again_when_their_generation_changed(cloud: LiveCloud) -> None:
+    for number in (1, 2):
+        (provider,) = small_region()["placement"]["resource_providers"]
+        name = f"node{number}"
+        provider |= {"uuid": f"h{number}", "name": name, "root_provider_uuid": f"h{number}"}
+        cloud.region["placement"]["resource_providers"].append(provider | {"generation": 1})
+    read_cloud(cloud)
+    cloud.asked.clear()
+    assert not read_cloud(cloud, Kind.HOSTS).has_changes
+    assert not [path for path in cloud.asked if path.startswith("/resource_providers/")]
+
+    (first, _) = cloud.region["placement"]["resource_providers"]
+    first["inventories"]["inventories"]["VCPU"]["total"] = 10
+    first["generation"] = 2
+    cloud.asked.clear()
+    read_cloud(cloud, Kind.HOSTS)
+    parts = [path.split("/") for path in cloud.asked if path.startswith("/resource_providers/")]
+    assert {part[2] for part in parts} == {"h1"}
+    assert dict(Host.objects.values_list("name", "total_vcpus")) == {"node1": 10, "node2": 64}
