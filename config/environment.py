@@ -49,6 +49,7 @@ from config.sections import (
     WebSettings,
 )
 from config.sections_failover import FailoverSettings
+from config.sections_listener import ListenerSettings
 from config.sections_placement import PlacementSettings
 from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
 
@@ -180,6 +181,7 @@ class Environment(BaseSettings):
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
+    listener: ListenerSettings = Field(default_factory=ListenerSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)

@@ -18,6 +18,7 @@ class HostsConfig(AppConfig):
     def ready(self) -> None:
         """Register sections of region files, metrics and checks."""
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
+        from hosts.doctor import host_checks  # noqa: PLC0415 - models first
         from hosts.metrics import FEED  # noqa: PLC0415 - models first
         from hosts.region import (  # noqa: PLC0415 - models first
             flavors,
@@ -29,8 +30,8 @@ class HostsConfig(AppConfig):
 
         for module in (identity, flavors, hosts, host_facts, servers):
             module.register()
-        offers.append(_cloud_checks)
         at_scrape(FEED)
+        offers.extend((host_checks, _cloud_checks))
 
 
 def _cloud_checks() -> Mapping[str, Callable[[], Iterable[Any]]]:  # Any: findings

@@ -1,4 +1,4 @@
-"""``./run serve``: web, worker or beat against a given database and broker, nothing embedded."""
+"""``./run serve``: a server of ours against a given database and broker, nothing embedded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from config.launcher.terminal import LauncherError
 from config.launcher.workers import names_queues, run_workers
 from config.queues import QUEUES
 
-ROLES = ("web", "worker", "beat")
+ROLES = ("web", "worker", "beat", "listener")
 APPLICATION = "config.wsgi:application"
 _WEB_DEFAULTS = {
     "GRANIAN_PORT": "8000",
@@ -38,6 +38,8 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     python = str(checkout.python)
     if role == "web":
         return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
+    if role == "listener":
+        return [python, "manage.py", "listen", *extra]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
     if role == "worker" and not names_queues(extra):
         extra = ["--queues", ",".join(QUEUES), *extra]

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 
 DATA: Final = "nova_object.data"
 UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-SERVER, HOSTS, FLAVORS, SERVER_GROUPS = "server", "hosts", "flavors", "server_groups"
+SERVERS, HOSTS, FLAVORS, SERVER_GROUPS = "servers", "hosts", "flavors", "server_groups"
 
 
 class Hint(NamedTuple):
     """Something to look at.
 
     Attributes:
-        kind: ``server`` is one VM, by its id; the others are lists that are read whole.
+        kind: ``servers`` is one VM, by its id; the others are lists that are read whole.
         object_id: Id of the VM; empty for lists.
     """
 
@@ -31,10 +31,10 @@ class Hint(NamedTuple):
 #: Event type (a glob) to the kind it hints at and, of a VM, where its id stands; first match wins.
 EVENTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("instance.exists", "", ""),  # an hourly count of all VMs
-    ("instance.*.end", SERVER, "uuid"),
-    ("instance.*.error", SERVER, "uuid"),
-    ("instance.evacuate", SERVER, "uuid"),
-    ("compute_task.*.error", SERVER, "instance_uuid"),
+    ("instance.*.end", SERVERS, "uuid"),
+    ("instance.*.error", SERVERS, "uuid"),
+    ("instance.evacuate", SERVERS, "uuid"),
+    ("compute_task.*.error", SERVERS, "instance_uuid"),
     ("compute.exception", HOSTS, ""),
     ("service.create", HOSTS, ""),
     ("service.update", HOSTS, ""),

@@ -130,7 +130,7 @@ def fill_region() -> None:
     held = make_reservation(host, kind=ReservationKind.FAILOVER)
     FailoverReservation.objects.create(reservation=held, name="f1")
     CoverageAccount.objects.create(zone="az-a", accounted_at=now)
-    for name in ("beat", "queue:steady", "queue:long"):
+    for name in ("beat", "queue:steady", "queue:long", "listener"):
         Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": now})
     keep_findings([replace(fine("all is well"), check="broker")])
     FailureDrill.objects.create(

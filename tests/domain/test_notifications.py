@@ -16,7 +16,7 @@ SAMPLES: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "nova-notifications.json").read_text(encoding="utf-8")
 )
 VM = "178b0921-8f85-4257-88b6-2e743b5a975c"
-OF_THE_VM = Hint("server", VM)
+OF_THE_VM = Hint("servers", VM)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_samples_of_nova(name: str, expected: Hint | None) -> None:
 def test_a_task_of_the_conductor_that_failed_names_its_vm() -> None:
     sample = SAMPLES["samples"]["compute_task-build_instances-error"]
     instance_uuid = sample["payload"][DATA]["instance_uuid"]
-    assert hint_of(sample["event_type"], sample["payload"]) == Hint("server", instance_uuid)
+    assert hint_of(sample["event_type"], sample["payload"]) == Hint("servers", instance_uuid)
 
 
 @pytest.mark.parametrize(
