@@ -17,7 +17,7 @@ from journal.services import queue_heartbeat, record_heartbeat
 PRUNE = "journal.prune"
 KEEP_SUMS = "journal.keep_sums"
 DOCTOR = "core.doctor"
-CHECK_SECONDS = 10.0
+CHECK_SECONDS = 30.0
 
 
 @job("journal.beat", every(15, "heartbeat"), limits=(20, 30), queue="soon")
@@ -56,7 +56,7 @@ def prune(run: Run) -> dict[str, int]:
     return {**forgotten, "audit": audit, "failed_logins": logins}
 
 
-@job(DOCTOR, every(300, "doctor"), limits=(280, 300))
+@job(DOCTOR, every(300, "doctor"), limits=(560, 600))
 def doctor(_: Run) -> dict[str, int]:
     """Run all checks, and keep what they find for the admin and for scrapes."""
     with held_lease(DOCTOR) as is_alone:
