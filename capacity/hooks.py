@@ -21,9 +21,9 @@ class AllocationSource:
     Attributes:
         taken: SQL of ``host_id``, ``memory_bytes`` and ``vcpus``, a row for each host with VMs;
             its parameter ``host_ids`` is null for every host.
-        claims: SQL of ``host_id``, ``vm_uuid`` and the time of its last claim, a row for each host
-            on which one of ``vm_uuids`` holds something, and one without a VM for each of
-            ``host_ids`` that the source knows.
+        claims: SQL of ``host_id``, ``vm_uuid``, the time of its last claim, ``memory_bytes`` and
+            ``vcpus``, a row for each host on which one of ``vm_uuids`` holds something, and one
+            without a VM for each of ``host_ids`` that the source knows.
         listed: SQL like ``taken`` of what the VM list says, but for VMs that were claimed since
             ``claimed_since`` (null: none), of which the list cannot know.
     """

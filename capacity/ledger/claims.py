@@ -54,19 +54,23 @@ class KnownClaims(NamedTuple):
     """Who holds what where, for readers of the VM list, which may be older.
 
     Attributes:
-        claimed_on: Keys of the hosts on which VMs hold something, by VM uuid.
+        claimed_on: What VMs hold on hosts, by VM uuid and key of the host.
         hosts: Hosts of which all claims are known; on others the VM list alone counts.
         listed: VMs whose last claim is so much older than the VM list that this must show where
             they are: where it says otherwise, it is right.
     """
 
-    claimed_on: Mapping[str, frozenset[int]] = MappingProxyType({})
+    claimed_on: Mapping[str, Mapping[int, ResourceVector]] = MappingProxyType({})
     hosts: frozenset[int] = frozenset()
     listed: frozenset[str] = frozenset()
 
     def hosts_of(self, vm_uuid: str) -> frozenset[int]:
         """Return the keys of the hosts on which a VM holds something."""
-        return self.claimed_on.get(vm_uuid, frozenset())
+        return frozenset(self.claimed_on.get(vm_uuid, ()))
+
+    def held_on(self, vm_uuid: str, host_id: int | None) -> ResourceVector | None:
+        """Return what a VM holds on a host, None for nothing."""
+        return None if host_id is None else self.claimed_on.get(vm_uuid, {}).get(host_id)
 
     def deny(self, vm_uuid: str, host_id: int | None) -> bool:
         """Return whether a VM is not on a host, whatever the VM list says."""
@@ -83,13 +87,13 @@ def known_claims(vm_uuids: Collection[str], host_ids: Collection[int]) -> KnownC
         rows = cursor.fetchall()
     since = claims_unlisted_since()
     claimed = [row for row in rows if row[1] is not None]
-    claimed_on: defaultdict[str, set[int]] = defaultdict(set)
-    for host_id, vm_uuid, _ in claimed:
-        claimed_on[vm_uuid].add(host_id)
+    claimed_on: defaultdict[str, dict[int, ResourceVector]] = defaultdict(dict)
+    for host_id, vm_uuid, _, memory_bytes, vcpus in claimed:
+        claimed_on[vm_uuid][host_id] = ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
     return KnownClaims(
-        claimed_on={vm_uuid: frozenset(ids) for vm_uuid, ids in claimed_on.items()},
-        hosts=frozenset(host_id for host_id, vm_uuid, _ in rows if vm_uuid is None),
-        listed=frozenset(vm_uuid for _, vm_uuid, at in claimed if since and at < since),
+        claimed_on=dict(claimed_on),
+        hosts=frozenset(row[0] for row in rows if row[1] is None),
+        listed=frozenset(row[1] for row in claimed if since and row[2] < since),
     )
 
 

@@ -61,6 +61,7 @@ class ListedVm:
         missing_since: When a VM that had been seen was first listed nowhere.
         is_in_flight: Whether an in-flight reservation still waits for it.
         claimed_on: Keys of the hosts of which it holds room in Placement.
+        is_denied: Whether it is known to hold nothing of the slot's host, whatever the list says.
         is_claim_listed: Whether the VM list is so much newer than its last claim that it must show
             what became of it; else the claim is newer and exact.
         is_deleted: Whether Nova said that it is deleted; not being listed does not say so.
@@ -73,6 +74,7 @@ class ListedVm:
     missing_since: datetime | None = None
     is_in_flight: bool = False
     claimed_on: frozenset[int] = frozenset()
+    is_denied: bool = False
     is_claim_listed: bool = False
     is_deleted: bool = False
 
@@ -180,7 +182,9 @@ def verify_slot(
     not arrived before its flavor changes. One that holds its room in Placement stays, whatever an
     older list says, and for not being listed: it leaves with its allocation. A list that is so much
     newer than the claim that it must know of it is believed all the same: where it shows the VM at
-    rest on another host, of which it holds nothing, or deleted, or of another group.
+    rest on another host, of which it holds nothing, or deleted, or of another group. One that is
+    awaited and holds nothing of the host of which all claims are known is not there, though an old
+    list has it: its room would be given away before it comes.
 
     Args:
         slot: The slot, placed.
@@ -225,7 +229,8 @@ def _fate(
     host_id = sighting.host_id if sighting is not None else None
     if slot.host_id in vm.claimed_on and (vm.is_confirmed or host_id != slot.host_id):
         return _fate_of_claimed(vm, sighting, slot)
-    if sighting is not None and host_id == slot.host_id:
+    is_believed = vm.was_seen or not vm.is_denied
+    if sighting is not None and host_id == slot.host_id and is_believed:
         if not slot.is_for(sighting):
             return _fate_of_foreign(vm, sighting, now, patience)
         is_known = vm.is_confirmed and vm.resources == sighting.resources

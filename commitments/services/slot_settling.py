@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from capacity.figures.zone_sums import ABSENT_STATUSES
@@ -205,15 +205,16 @@ def _read(slot_ids: Sequence[int], context: ChunkContext) -> _Chunk:
     sightings, host_ids = _sightings(uuids)
     in_flight = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT, vm_uuid__in=uuids)
     hosts = Host.objects.in_bulk(wanted | host_ids)
+    claims = known_claims(uuids, wanted | host_ids)
     return _Chunk(
         context=context,
         slots=slots,
         vms=dict(vms),
-        sightings=sightings,
+        sightings={uuid: _as_claimed(uuid, seen, claims) for uuid, seen in sightings.items()},
         hosts=hosts,
         in_flight=frozenset(in_flight.values_list("vm_uuid", flat=True)),
         known_groups=_known_groups(slot.flavor_group_name for slot in slots.values()),
-        claims=known_claims(uuids, wanted | host_ids),
+        claims=claims,
         deleted=deleted_vms(uuids),
     )
 
@@ -250,6 +251,12 @@ def _sightings(uuids: Collection[str]) -> tuple[dict[str, Sighting], set[int]]:
         for uuid, host_id, memory_bytes, vcpus, task_state, status, flavor in rows
     }
     return sightings, {s.host_id for s in sightings.values() if s.host_id is not None}
+
+
+def _as_claimed(vm_uuid: str, seen: Sighting, claims: KnownClaims) -> Sighting:
+    """Return a sighting with what the VM holds there, which its host's room counts."""
+    held = claims.held_on(vm_uuid, seen.host_id)
+    return seen if held is None else replace(seen, resources=held)
 
 
 def _chosen(chunk: _Chunk, slot_ids: Iterable[int]) -> list[Reservation]:
@@ -319,6 +326,7 @@ def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> Lis
         missing_since=(trusted(row.missing_since, now) or LONG_AGO) if row.missing_since else None,
         is_in_flight=row.vm_uuid in chunk.in_flight,
         claimed_on=chunk.claims.hosts_of(row.vm_uuid),
+        is_denied=chunk.claims.deny(row.vm_uuid, slot.target_host_id),
         is_claim_listed=row.vm_uuid in chunk.claims.listed,
         is_deleted=row.vm_uuid in chunk.deleted,
     )

@@ -69,18 +69,22 @@ SELECT consumer.uuid::text, coalesce(kind.name, ''), payer.external_id, consumer
 """  # noqa: S608 - constants only
 
 CLAIMS: Final = f"""
-SELECT host.id, NULL, NULL::timestamptz
+SELECT host.id, NULL, NULL::timestamptz, 0::bigint, 0::bigint
   FROM hosts_host AS host JOIN placement_provider AS root ON {HOST_ROOT}
  WHERE host.id = ANY(%(host_ids)s::bigint[])
  UNION ALL
-SELECT DISTINCT host.id, consumer.uuid::text, consumer.updated_at
+SELECT host.id, consumer.uuid::text, consumer.updated_at,
+       coalesce(sum(given.used) FILTER (WHERE class.name = 'MEMORY_MB'), 0)::bigint * 1048576,
+       coalesce(sum(given.used) FILTER (WHERE class.name IN ('VCPU', 'PCPU')), 0)::bigint
   FROM (SELECT one::uuid AS uuid FROM unnest(%(vm_uuids)s::text[]) AS one
          WHERE one ~* '^[0-9a-f]{{8}}-?([0-9a-f]{{4}}-?){{3}}[0-9a-f]{{12}}$' OFFSET 0) AS asked
   JOIN placement_consumer AS consumer ON consumer.uuid = asked.uuid
   JOIN placement_allocation AS given ON given.consumer_id = consumer.id
+  JOIN placement_resource_class AS class ON class.id = given.resource_class_id
   JOIN placement_provider AS part ON part.id = given.provider_id
   JOIN placement_provider AS root ON root.id = part.root_id
   JOIN hosts_host AS host ON {HOST_ROOT}
+ GROUP BY host.id, consumer.id
 """  # noqa: S608 - constants only
 
 

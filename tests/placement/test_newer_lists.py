@@ -21,7 +21,14 @@ from placement.tasks import reconcile_hosts
 from scheduling.resources import GIB
 from tests.claims import assert_claims_are_the_ledger
 from tests.commitments.slot_worlds import verify
-from tests.factories import make_commitment, make_group, make_host, make_slot, make_vm
+from tests.factories import (
+    make_allocation,
+    make_commitment,
+    make_group,
+    make_host,
+    make_slot,
+    make_vm,
+)
 from tests.placement.client import PlacementClient, placement_settings, uuid
 from tests.placement.test_engines_agree import as_in_a_test_case
 
@@ -138,6 +145,49 @@ def test_a_claim_that_is_newer_than_the_list_comes_back() -> None:
     list_vms(grace() - 60)
     verify(60, believes_list=True)
     assert groups_of(vm) == {"general"}
+    assert_claims_are_the_ledger()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_awaited_vm_that_holds_nothing_is_not_there_though_a_list_has_it() -> None:
+    """It was there before: what its slot holds for it stays held until it comes."""
+    (host,) = make_hosts(2)
+    slot, vm = hold(host, "general"), uuid()
+    make_allocation(slot, listed_vm(vm, host), state="expected")
+    list_vms(-3600)
+    begin()
+    verify(1, believes_list=True)
+    (row,) = ReservationAllocation.objects.filter(vm_uuid=vm)
+    slot.refresh_from_db()
+    assert (row.state, slot.blocked_memory_bytes) == ("expected", 2 * GIB)
+    assert_claims_are_the_ledger()
+    claim(vm, host)
+    row.refresh_from_db()
+    assert row.state == "confirmed"
+    assert_claims_are_the_ledger()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_vm_comes_into_a_slot_with_what_it_holds_not_with_what_an_old_list_says() -> None:
+    (host,) = make_hosts(6)
+    begin()
+    vm = uuid()
+    claim(vm, host)
+    make_vm(
+        host=host,
+        openstack_id=vm,
+        project_id=OWNER,
+        flavor_name="plain",
+        memory_gib=4,
+        vcpus=4,
+        nova_created_at=timezone.now() + timedelta(minutes=1),
+    )
+    list_vms(-3600)
+    slot = hold(host, "general", gib=4)
+    begin()
+    assert verify().events == {"adopted": 1}
+    slot.refresh_from_db()
+    assert slot.blocked_memory_bytes == 2 * GIB
     assert_claims_are_the_ledger()
 
 
