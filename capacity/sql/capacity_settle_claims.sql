@@ -150,9 +150,18 @@ BEGIN
                         SELECT FROM capacity_reservationallocation AS vm
                           JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
                          WHERE vm.vm_uuid = piece.vm AND slot.kind = 'committed'
-                           AND slot.target_host_id = v_old.host)
+                           AND vm.state = 'confirmed' AND slot.target_host_id = v_old.host)
                  ORDER BY piece.vm LIMIT 1;
                 IF FOUND THEN
+                    -- Where it was awaited there meanwhile, it has come now.
+                    WITH gone AS (
+                        DELETE FROM capacity_reservationallocation AS vm
+                         USING capacity_reservation AS slot
+                         WHERE vm.vm_uuid = v_heir AND slot.id = vm.reservation_id
+                           AND slot.kind = 'committed' AND slot.target_host_id = v_old.host
+                        RETURNING vm.reservation_id)
+                    SELECT array_agg(gone.reservation_id) INTO v_more FROM gone;
+                    v_touched := v_touched || coalesce(v_more, '{}');
                     UPDATE capacity_reservationallocation AS vm SET vm_uuid = v_heir
                       FROM capacity_reservation AS slot
                      WHERE vm.vm_uuid = v_old.vm_uuid AND slot.id = vm.reservation_id

@@ -24,8 +24,7 @@ log = structlog.get_logger(__name__)
 
 SETTLE: Final = "SELECT * FROM placement_settle_claims(%(consumers)s::text[])"
 ON_HOSTS: Final = """
-SELECT host, sum(memory_bytes)::bigint, sum(vcpus)::bigint
-  FROM placement_claimed(%(consumers)s::text[]) GROUP BY host
+SELECT host, vm, memory_bytes, vcpus FROM placement_claimed(%(consumers)s::text[])
 """
 HELD_ON: Final = f"""
 SELECT root.uuid::text, host.name,
@@ -43,7 +42,8 @@ SELECT vm, memory_bytes, vcpus FROM placement_claimed(%(consumers)s::text[])
 """
 CLASSES_OF: Final = {"memory_bytes": ("MEMORY_MB",), "vcpus": ("VCPU", "PCPU")}
 
-Amounts = Mapping[int, tuple[int, int]]
+#: Bytes and vCPUs by key of the host and UUID of the consumer.
+Amounts = Mapping[tuple[int, str], tuple[int, int]]
 #: Amount by class, by canonical UUID of the provider.
 Resources = Mapping[str, Mapping[str, int]]
 
@@ -66,9 +66,9 @@ def rooms_follow_allocations() -> bool:
 
 
 def held_on_hosts(consumers: Collection[str]) -> Amounts:
-    """Return the bytes and vCPUs that consumers hold together, by key of the host."""
+    """Return the bytes and vCPUs that each consumer holds on each host."""
     rows = run(ON_HOSTS, {"consumers": sorted(consumers)}).fetchall()
-    return {host_id: (memory_bytes, vcpus) for host_id, memory_bytes, vcpus in rows}
+    return {(host_id, vm): (memory_bytes, vcpus) for host_id, vm, memory_bytes, vcpus in rows}
 
 
 def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = None) -> list[Eaten]:
@@ -76,8 +76,8 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
 
     Args:
         consumers: Canonical UUIDs of all that were written.
-        held_before: What they held on hosts before the write; hosts on which they hold no more of
-            a resource now take none from others. Left out, they held nothing.
+        held_before: What they held on hosts before the write; where each of them holds no more of
+            a resource now, they take none from others. Left out, they held nothing.
 
     Returns:
         Where the write took room that is held for others; the caller must roll back then.
@@ -99,13 +99,13 @@ def settle_claims(consumers: Collection[str], *, held_before: Amounts | None = N
         return eaten
     held_now = held_on_hosts(chosen)
     position = {resource: place for place, resource in enumerate(CLASSES_OF)}
-    none = (0, 0)
-    return [
-        one
-        for one in eaten
-        if held_now.get(one.host_id, none)[position[one.resource]]
-        > held_before.get(one.host_id, none)[position[one.resource]]
-    ]
+    grown = {
+        (host_id, resource)
+        for (host_id, vm), amounts in held_now.items()
+        for resource, place in position.items()
+        if amounts[place] > held_before.get((host_id, vm), (0, 0))[place]
+    }
+    return [one for one in eaten if (one.host_id, one.resource) in grown]
 
 
 def held_for_others(eaten: Eaten, asked: Mapping[str, Resources]) -> Conflict:

@@ -94,9 +94,11 @@ class Cloud:
         return Reservation.objects.get(pk=self.slot.pk).blocked_memory_bytes // GIB
 
 
-def body(vm_host: Host | None, asks: dict[str, int], generation: int | None) -> dict[str, Any]:
+def body(
+    vm_host: Host | None, asks: dict[str, int], generation: int | None, project: str = ""
+) -> dict[str, Any]:
     held = {vm_host.openstack_id: asks} if vm_host else {}
-    return consumer_body(held, generation=generation, project_id=OWNER)
+    return consumer_body(held, generation=generation, project_id=project or OWNER)
 
 
 def make_flight(host: Host, vm: str, **fields: Any) -> Reservation:
@@ -286,6 +288,35 @@ def test_a_swap_is_judged_by_what_grows(cloud: Cloud) -> None:
     grown = {"VCPU": 2, "MEMORY_MB": 9216}
     assert cloud.claim(stranger, cloud.held, project=STRANGER, generation=1) == 409
     assert cloud.claim(stranger, cloud.free, project=STRANGER, asks=grown, generation=1) == 204
+
+
+def test_a_stranger_does_not_trade_for_the_room_of_a_slot(cloud: Cloud) -> None:
+    """Together they hold no more of the host, but the slot that the owner leaves is held again."""
+    stranger, vm = uuid(), uuid()
+    assert cloud.claim(stranger, cloud.free, project=STRANGER) == 204
+    assert cloud.claim(vm, cloud.held) == 204
+    trade = {vm: body(cloud.free, SMALL, 1), stranger: body(cloud.held, SMALL, 1, STRANGER)}
+    assert cloud.post(trade) == 409
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
+
+
+def test_a_revert_takes_its_place_back_though_it_is_awaited_there(cloud: Cloud) -> None:
+    vm, migration = uuid(), uuid()
+    assert cloud.claim(vm, cloud.held) == 204
+    there = {vm: body(None, SMALL, 1), migration: body(cloud.held, SMALL, None)}
+    assert cloud.post(there) == 204
+    (part,) = ReservationAllocation.objects.filter(vm_uuid=migration)
+    ReservationAllocation.objects.create(
+        reservation=part.reservation,
+        vm_uuid=vm,
+        state="expected",
+        memory_bytes=part.memory_bytes,
+        vcpus=part.vcpus,
+        since=timezone.now(),
+    )
+    back = {vm: body(cloud.held, SMALL, None), migration: body(None, SMALL, 1)}
+    assert cloud.post(back) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
 
 
 def test_vms_that_trade_hosts_are_judged_by_what_each_host_gets(cloud: Cloud) -> None:
