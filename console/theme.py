@@ -129,6 +129,7 @@ UNFOLD = {
                     _page("Compaction runs", "compress", "commitments_compactionrun"),
                     _page("Usage checks", "checklist", "commitments_usagecheck"),
                     _page("Doctor", "stethoscope", "journal_checkfinding"),
+                    _page("Feed", "rss_feed", "hosts_feedpass"),
                     _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
                     _page("Process clocks", "schedule", "journal_processclock"),
                     _page("Leases", "key", "journal_lease"),

@@ -14,8 +14,10 @@ from django.utils.safestring import SafeString
 from console.base import (
     BaseAdmin,
     SystemOwnedAdmin,
+    badge,
     column,
     find_link,
+    json_block,
     link,
     list_url,
     register_findable,
@@ -29,6 +31,7 @@ from core.text import NOTHING
 from hosts.models import (
     Aggregate,
     Domain,
+    FeedPass,
     Host,
     Image,
     Instance,
@@ -209,3 +212,46 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
         remove_planned_change(
             pk=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
         )
+
+
+@admin.register(FeedPass)
+class FeedPassAdmin(SystemOwnedAdmin[FeedPass]):
+    """How old each kind of lists is, what was not believed of it, and why a pass failed."""
+
+    owner_note = "A row for each kind of lists; the passes of the live feed write it."
+    list_display = (
+        "kind",
+        "verdict",
+        column("listed_at", "read from"),
+        column("finished_at", "last completed"),
+        "passes",
+        "failures",
+        column("refusal", "not believed"),
+        column("error", "why it failed"),
+    )
+    page_columns = (
+        "kind",
+        "verdict",
+        "listed_at",
+        "began_at",
+        "finished_at",
+        "passes",
+        "failures",
+        "refusal",
+        "error",
+        "counted",
+    )
+
+    @admin.display(description="verdict")
+    def verdict(self, row: FeedPass) -> SafeString:
+        """Say whether the last pass was completed and believed."""
+        if row.failures:
+            return badge("bad", "fails")
+        if row.listed_at is None:
+            return badge("idle", "not read yet")
+        return badge("warn", "partly refused") if row.refusal else badge("ok", "read")
+
+    @admin.display(description="what it did")
+    def counted(self, row: FeedPass) -> SafeString:
+        """Show the counts of the last completed pass, by section."""
+        return json_block(row.counts)

@@ -35,7 +35,16 @@ from failover.models import (
     FailoverRun,
     FailoverZone,
 )
-from hosts.models import Aggregate, Host, Image, Instance, PlannedHostChange, Region, ServerGroup
+from hosts.models import (
+    Aggregate,
+    FeedPass,
+    Host,
+    Image,
+    Instance,
+    PlannedHostChange,
+    Region,
+    ServerGroup,
+)
 from journal.actors import Actor
 from journal.models import BeatEntry, CheckFinding, Heartbeat, Lease, ProcessClock
 from journal.services import Change, record_changes
@@ -175,6 +184,7 @@ def region(db: None) -> None:
     SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")
     UsageCheck.objects.create(snapshot="1:1:", group_fingerprint="x", checked_at=timezone.now())
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
+    FeedPass.objects.create(kind="servers", passes=3, listed_at=timezone.now(), failures=1)
     CheckFinding.objects.create(
         check_name="broker",
         severity="error",

@@ -29,6 +29,7 @@ from core.doctor.kept import keep_findings
 from failover.choices import RunOutcome
 from failover.drill_models import CoverageAccount, EvacuationMove, EvacuationPlan, FailureDrill
 from failover.models import FailoverReservation, FailoverRun
+from hosts.models import FeedPass
 from journal.metrics import facts_page
 from journal.models import Heartbeat
 from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, TOKENS, Process, WebServer, Worker
@@ -132,6 +133,8 @@ def fill_region() -> None:
     CoverageAccount.objects.create(zone="az-a", accounted_at=now)
     for name in ("beat", "queue:steady", "queue:long", "listener"):
         Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": now})
+    for kind in ("changes", "hosts"):
+        FeedPass.objects.create(kind=kind, listed_at=now)
     keep_findings([replace(fine("all is well"), check="broker")])
     FailureDrill.objects.create(
         zone="az-a",
