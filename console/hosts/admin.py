@@ -252,6 +252,6 @@ class FeedPassAdmin(SystemOwnedAdmin[FeedPass]):
         return badge("warn", "partly refused") if row.refusal else badge("ok", "read")
 
     @admin.display(description="what it did")
-    def counted(self, row: FeedPass) -> SafeString:
+    def counted(self, row: FeedPass) -> SafeString | str:
         """Show the counts of the last completed pass, by section."""
         return json_block(row.counts)

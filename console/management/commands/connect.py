@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 from rich.table import Table
 
 from capacity.groups.flavor_groups import FlavorSpec
@@ -25,6 +24,7 @@ from core.doctor.findings import Severity, run_checks, worst
 from core.management.commands.doctor import print_findings
 from core.text import count_text, memory_text
 from journal.actors import command_actor
+from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.progress import printing_to
 from scheduling.resources import MIB
@@ -167,7 +167,7 @@ class Command(BaseCommand):
         with TemporaryDirectory() as folder:
             region = Path(folder) / "region.json"
             with region.open("wb") as stream:
-                dump_cloud(stream, cloud, name=cloud.region_name, now=timezone.now())
+                dump_cloud(stream, cloud, name=cloud.region_name, now=database_now())
             call_command("import_region", str(region), stdout=self.stdout)
 
     def _show(self) -> None:
