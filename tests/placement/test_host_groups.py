@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 from hosts.region.registry import Phase, registry
+from hosts.region.run import ImportOptions, ImportRun
+from journal.actors import Actor
 from journal.models import Outbox
 from placement.region_providers import STEP
 from placement.services import nudges
@@ -112,7 +115,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_import_of_hosts_nudges_the_worker_once_it_is_committed(sent: list[str]) -> None:
     (step,) = [step for step in registry.steps(Phase.FINISH) if step.name == STEP]
     with transaction.atomic():
-        step.run(None)  # type: ignore[arg-type]  # the step looks at nothing
+        step.run(
+            ImportRun(
+                actor=Actor(name="test"),
+                request_id="import",
+                now=timezone.now(),
+                options=ImportOptions(),
+            )
+        )
         assert sent == []
     assert sent == ["placement.reconcile_hosts"]
 
