@@ -20,10 +20,14 @@ SCHEDULER_ROLE = "cloud_resource_scheduler"
 LIQUID_ROLE = "cloud_resource_admin"
 POLICY = {
     "headroom": {
-        "flavor_groups": {"*": {"ram": {"handles_commitments": True, "has_capacity": True}}}
+        "flavor_groups": {"*": {"ram": {"handles_commitments": True, "has_capacity": True}}},
+        "failover_policies": [{"flavor": "*", "count": 0}],
     }
 }
-"""A region file with what the operator decides: memory of all flavor groups is committed in GiB."""
+"""A region file with what the operator decides: memory of all flavor groups is committed in GiB.
+
+No room is kept for failover, so that a host can be committed in whole.
+"""
 IMAGE = "tiny"
 
 

@@ -82,6 +82,8 @@ def run_exercise(exercise: Exercise) -> list[Outcome]:
             text, is_good = work(exercise), True
         except (CallError, LauncherError) as error:
             text, is_good = str(error), False
+        except (TypeError, KeyError) as error:  # of a server or host that an earlier step lacks
+            text, is_good = f"needs what an earlier step did not get: {error!r}", False
         seconds = time.monotonic() - started
         outcome = Outcome(title=title, is_good=is_good, text=text, seconds=seconds)
         say(row(outcome))
