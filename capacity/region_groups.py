@@ -32,6 +32,7 @@ from hosts.region.writing import ROWS_PER_PART, write_part
 RULES: Final = "headroom.flavor_group_rules"
 GROUPS: Final = "headroom.flavor_groups"
 FLAVOR_GROUPS: Final = "flavor groups"
+GONE_FLAVORS: Final = "flavors that are gone"
 RESOURCES: Final = ("ram", "cores", "instances")
 FLAGS: Final = ("handles_commitments", "handles_dry_run", "has_capacity", "has_quota")
 
@@ -41,6 +42,13 @@ def register() -> None:
     registry.add(
         Section(path=RULES, reader=_read_rules, dumper=_dump_rules),
         Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
+        Step(
+            phase=Phase.WRITE,
+            order=59,
+            name=GONE_FLAVORS,
+            run=_find_gone_flavors,
+            is_divided=True,
+        ),
         Step(phase=Phase.WRITE, order=60, name="flavor groups", run=_write),
         Step(
             phase=Phase.FINISH,
@@ -102,6 +110,11 @@ def _read_groups(run: ImportRun) -> Callable[[Node], None]:
     return read
 
 
+def _find_gone_flavors(run: ImportRun) -> None:
+    """Ask a live cloud about flavors that its list lacks, before any transaction begins."""
+    run.stash[GONE_FLAVORS] = doomed_flavor_ids(run)
+
+
 def _write(run: ImportRun) -> None:
     if run.live is not None and FLAVORS not in run.sections_seen:
         return
@@ -112,7 +125,7 @@ def _write(run: ImportRun) -> None:
     refresh = refresh_flavor_groups(
         actor=run.actor,
         request_id=run.request_id,
-        without_flavor_ids=doomed_flavor_ids(run),
+        without_flavor_ids=run.stash[GONE_FLAVORS],
     )
     counts = run.report.of(FLAVOR_GROUPS)
     counts.created += len(refresh.created)
