@@ -15,7 +15,7 @@ from django.conf import settings
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
 from core.doctor.own import compared
 from hosts.clients.cloud import MICROVERSIONS, VERSIONS
-from hosts.clients.cloud_probe import CloudProbe, Look, configured_cloud
+from hosts.clients.cloud_probe import CloudProbe, Look, configured_cloud, named_cloud
 from hosts.clients.listing import COMPUTE, IDENTITY, IMAGE, LIMES, PLACEMENT
 from journal.clock import followed_clock
 
@@ -114,8 +114,17 @@ def cloud_checks(connect: Callable[[], CloudProbe]) -> dict[str, Check]:
 
 
 def configured_checks() -> dict[str, Check]:
-    """Return the checks of the cloud that our settings name; none without one."""
-    return cloud_checks(configured_cloud) if settings.HEADROOM.keystone.is_complete else {}
+    """Return the checks of the cloud that our settings name; none without one.
+
+    Lists are looked at with the rights of the user who reads them for the feed.
+    """
+    feed_cloud, has_login = settings.HEADROOM.feed.cloud, settings.HEADROOM.keystone.is_complete
+    if not feed_cloud:
+        return cloud_checks(configured_cloud) if has_login else {}
+    checks = cloud_checks(partial(named_cloud, feed_cloud))
+    if has_login:
+        checks["cloud service login"] = lambda: _check_login(configured_cloud())
+    return checks
 
 
 def _check_login(cloud: CloudProbe) -> Iterator[Finding]:

@@ -97,6 +97,11 @@ def late_kinds(now: datetime) -> dict[str, int | None]:
     return late
 
 
+def name_region(name: str) -> None:
+    """Remember the name of the cloud, where none is known."""
+    Region.objects.get_or_create(singleton=True, defaults={"name": name, "source": "feed"})
+
+
 def _tell_when_listed(began: datetime) -> None:
     taken_at = began.isoformat()
     if not Region.objects.update(taken_at=taken_at):

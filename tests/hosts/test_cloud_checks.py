@@ -177,3 +177,17 @@ def test_without_a_login_in_the_settings_there_is_nothing_to_check(
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"keystone": keystone})
     told = list(run_checks(configured_checks()))
     assert {one.check for one in told if one.todo} == {"cloud liquid"}
+    _feed_reads_mini(settings)
+    assert "cloud service login" in {one.check for one in run_checks(configured_checks())}
+
+
+def test_lists_are_looked_at_as_the_user_of_the_feed(cloud: MiniCloud, settings: Any) -> None:
+    cloud.refused = "/os-hypervisors/detail"
+    _feed_reads_mini(settings)
+    told = {one.check for one in run_checks(configured_checks()) if one.todo}
+    assert told == {"cloud compute", "cloud liquid"}
+
+
+def _feed_reads_mini(settings: Any) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})

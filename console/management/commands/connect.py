@@ -10,9 +10,10 @@ from functools import partial
 from os import environ
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from rich.table import Table
@@ -23,17 +24,27 @@ from console.dashboard import zone_sums
 from core.doctor.findings import Severity, run_checks, worst
 from core.management.commands.doctor import print_findings
 from core.text import count_text, memory_text
+from hosts.feed.lists import COMMITMENTS, LISTS
+from hosts.feed.passes import FULL_KINDS
+from hosts.feed.state import name_region
+from hosts.management.showing import print_report, watched_passes
+from hosts.region.dump import RegionFileWriter
+from hosts.region.registry import Shape
 from journal.actors import command_actor
-from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.progress import printing_to
 from scheduling.resources import MIB
+
+if TYPE_CHECKING:
+    from hosts.clients.cloud import OpenStackCloud
 
 NEXT = """
 What to do next:
 - ./run manage doctor says any time what is wrong
 - start ./run serve web, ./run serve worker and ./run serve beat, if they do not run yet
 - docs/first-day.md goes on from here to the first commitment, docs/limes.md connects Limes"""
+
+FOLLOW = "- set HEADROOM_FEED__CLOUD={}, then the workers go on reading it (docs/feed.md)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,8 @@ class Command(BaseCommand):
         except HeadroomError as error:
             raise CommandError(error.message) from error
         self.stdout.write(NEXT)
+        if name and settings.HEADROOM.feed.cloud != name:
+            self.stdout.write(FOLLOW.format(name))
 
     def _agreed(self, answers: _Answers, question: str) -> bool:
         if answers.agrees(question):
@@ -160,15 +173,26 @@ class Command(BaseCommand):
 
     def _read(self, name: str | None) -> None:
         from hosts.clients.cloud import OpenStackCloud  # noqa: PLC0415 - as above
-        from hosts.services.cloud_dump import dump_cloud  # noqa: PLC0415
+        from hosts.clients.listing import LIMES  # noqa: PLC0415
 
         self._title("First pass")
-        cloud = OpenStackCloud(name)
+        cloud = OpenStackCloud(name, timeout_seconds=settings.HEADROOM.feed.timeout_seconds)
+        name_region(cloud.region_name)
+        reports = watched_passes(FULL_KINDS, cloud, actor=command_actor("connect"))
+        for kind, report in reports.items():
+            print_report(report, self.stdout, title=kind.replace("_", " ").capitalize())
+        if cloud.has(LIMES):
+            self._take_commitments_over(cloud)
+
+    def _take_commitments_over(self, cloud: OpenStackCloud) -> None:
         with TemporaryDirectory() as folder:
-            region = Path(folder) / "region.json"
-            with region.open("wb") as stream:
-                dump_cloud(stream, cloud, name=cloud.region_name, now=database_now())
-            call_command("import_region", str(region), stdout=self.stdout)
+            file = Path(folder) / "commitments.json"
+            (commitments,) = (each for each in LISTS if each.section == COMMITMENTS)
+            with file.open("wb") as stream:
+                writer = RegionFileWriter(stream)
+                writer.write(COMMITMENTS, Shape.LIST, commitments.read(cloud))
+                writer.finish()
+            call_command("import_region", str(file), stdout=self.stdout)
 
     def _show(self) -> None:
         self._title("This is your cloud")

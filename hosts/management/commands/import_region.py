@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from uuid import uuid4
 
 import orjson
 from django.core.management.base import BaseCommand, CommandError
-from rich.table import Table
 
+from hosts.management.showing import print_report
 from hosts.region.node import RegionFileError
 from hosts.region.run import ImportOptions, ImportProgress, ImportReport
 from hosts.services.region_import import import_region
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import StepBar, printing_to, progress_bars
+from journal.progress import StepBar, progress_bars
 
 EXIT_MALFORMED = 2
 
@@ -73,7 +72,10 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(orjson.dumps(_as_json(report, chosen)).decode())
         else:
-            self._print(report, chosen)
+            is_dry = chosen.is_dry_run
+            print_report(report, self.stdout, title="Import (dry run)" if is_dry else "Import")
+            if is_dry:
+                self.stdout.write("dry run: nothing was changed")
 
     def _import(self, files: list[Path], options: ImportOptions) -> ImportReport:
         with progress_bars() as bars:
@@ -92,57 +94,6 @@ class Command(BaseCommand):
                     step_grown=step.grow,
                 ),
             )
-
-    def _print(self, report: ImportReport, options: ImportOptions) -> None:
-        console = printing_to(self.stdout)
-        console.print(_counts_table(report, options))
-        if report.remarks:
-            console.print(_remarks_table(report))
-        for refusal in report.refusals.values():
-            console.print(f"refused: {refusal}", soft_wrap=True)
-        for note in report.notes:
-            console.print(f"note: {note}", soft_wrap=True)
-        if report.placement:
-            listed = ", ".join(f"{count} {name}" for name, count in report.placement.items())
-            console.print(f"slots: {listed}", soft_wrap=True)
-        if options.is_dry_run:
-            console.print("dry run: nothing was changed")
-
-
-def _counts_table(report: ImportReport, options: ImportOptions) -> Table:
-    table = Table(
-        title="Import (dry run)" if options.is_dry_run else "Import", title_justify="left"
-    )
-    table.add_column("section")
-    for name in ("created", "updated", "unchanged", "removed", "skipped", "incomplete"):
-        table.add_column(name, justify="right")
-    kept = Counter(remark.section for remark in report.remarks if remark.is_kept)
-    for counts in report.counts.values():
-        numbers = (
-            counts.created,
-            counts.updated,
-            counts.unchanged,
-            counts.removed,
-            counts.skipped,
-            kept[counts.section],
-        )
-        table.add_row(counts.section, *(f"{number}" for number in numbers))
-    return table
-
-
-def _remarks_table(report: ImportReport) -> Table:
-    table = Table(title="Skipped, or kept but incomplete", title_justify="left")
-    for name in ("section", "object", "", "reason", "detail"):
-        table.add_column(name, overflow="fold")
-    for remark in report.remarks:
-        table.add_row(
-            remark.section,
-            remark.object_id,
-            "kept" if remark.is_kept else "skipped",
-            remark.reason,
-            remark.detail,
-        )
-    return table
 
 
 def _as_json(report: ImportReport, options: ImportOptions) -> dict[str, object]:

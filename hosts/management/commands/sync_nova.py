@@ -5,18 +5,17 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
-from uuid import uuid4
 
 import orjson
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from hosts.feed.lists import Kind
-from hosts.feed.passes import FULL_KINDS, run_pass
-from hosts.region.run import ImportProgress, ImportReport
+from hosts.feed.passes import FULL_KINDS
+from hosts.management.showing import watched_passes
+from hosts.region.run import ImportReport
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import StepBar, progress_bars
 
 
 class Command(BaseCommand):
@@ -53,22 +52,14 @@ class Command(BaseCommand):
 
         name = options["cloud"] or settings.HEADROOM.feed.cloud or None
         kinds = [Kind(kind) for kind in options["kind"] or FULL_KINDS]
-        reports: dict[str, ImportReport] = {}
         try:
             cloud = OpenStackCloud(name, timeout_seconds=settings.HEADROOM.feed.timeout_seconds)
-            with progress_bars() as bars:
-                step = StepBar(bars)
-                for kind in kinds:
-                    reports[kind] = run_pass(
-                        kind,
-                        cloud=cloud,
-                        actor=command_actor("sync_nova"),
-                        request_id=f"req-{uuid4()}",
-                        accepts_shrink=options["accept_shrink"],
-                        progress=ImportProgress(
-                            step_begun=step.begin, step_sized=step.size, step_grown=step.grow
-                        ),
-                    )
+            reports = watched_passes(
+                kinds,
+                cloud,
+                actor=command_actor("sync_nova"),
+                accepts_shrink=options["accept_shrink"],
+            )
         except HeadroomError as error:
             raise CommandError(error.message) from error
         if options["json"]:
@@ -93,7 +84,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{kind}: refused: {refusal}")
 
 
-def _as_json(reports: dict[str, ImportReport]) -> dict[str, object]:
+def _as_json(reports: dict[Kind, ImportReport]) -> dict[str, object]:
     return {
         kind: {
             "sections": [asdict(counts) for counts in report.counts.values()],
