@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 from django.conf import settings
+from django.db import models
 
 from hosts.feed.hints import hinted_kinds
 from hosts.feed.lists import Kind
 from hosts.feed.passes import NothingReadYet, run_pass
 from hosts.feed.state import is_fed
+from hosts.models import Host, Instance
+from hosts.region.inventory import HYPERVISORS
 from journal.errors import Busy, HeadroomError
 from journal.nudges import send_task
 
@@ -33,7 +36,7 @@ def follow_changes(run: Run) -> dict[str, object]:
 
 
 def full_pass(run: Run, kind: Kind) -> dict[str, object]:
-    """Read all that the cloud lists of a kind."""
+    """Read all that the cloud lists of a kind; VMs come at once to hosts that are new."""
     return _pass(run, kind)
 
 
@@ -52,7 +55,16 @@ def _pass(run: Run, kind: Kind) -> dict[str, object]:
     except HeadroomError as error:
         log.warning("feed_pass_failed", kind=kind, code=error.code, error=error.message)
         return {"outcome": "failed", "code": error.code}
+    if report.of(HYPERVISORS).created and vms_wait_for_hosts():
+        send_task(FULL_TASK, [Kind.SERVERS.value])
     return {counts.section: counts.changed for counts in report.counts.values()}
+
+
+def vms_wait_for_hosts() -> bool:
+    """Whether VMs were listed before the host that they are on."""
+    awaited = Instance.objects.filter(host=None).exclude(host_name="").values("host_name")
+    named = models.Q(name__in=awaited) | models.Q(service_host__in=awaited)
+    return Host.objects.filter(named).exists()
 
 
 @cache

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
@@ -40,24 +41,29 @@ def fail_pass(kind: Kind, error: str) -> None:
 
 
 def finish_pass(kind: Kind, began: datetime, report: ImportReport) -> None:
-    """Note that a pass was completed, and what is known from it."""
+    """Note that a pass was completed, and what is known from it: all of it or, killed, nothing.
+
+    Passes over VMs end one after the other, by the row of changes: what is known never gets less.
+    """
     counts = {counted.section: asdict(counted) for counted in report.counts.values()}
-    FeedPass.objects.filter(kind=kind).update(
-        passes=F("passes") + 1,
-        finished_at=database_now(),
-        listed_at=Greatest("listed_at", began),
-        counts=counts,
-        refusal="\n".join(report.refusals[name] for name in sorted(report.refusals)),
-        error="",
-        failures=0,
-    )
-    if kind is Kind.SERVERS:
-        # What changed before all VMs were read need not be asked for again.
-        FeedPass.objects.get_or_create(kind=Kind.CHANGES)
-        FeedPass.objects.filter(kind=Kind.CHANGES).update(listed_at=Greatest("listed_at", began))
-        DeletedVM.objects.filter(seen_at__lt=began).delete()
-    if kind in {Kind.SERVERS, Kind.CHANGES}:
-        _tell_when_listed(began)
+    with transaction.atomic(durable=True):
+        FeedPass.objects.filter(kind=kind).update(
+            passes=F("passes") + 1,
+            finished_at=database_now(),
+            listed_at=Greatest("listed_at", began),
+            counts=counts,
+            refusal="\n".join(report.refusals[name] for name in sorted(report.refusals)),
+            error="",
+            failures=0,
+        )
+        if kind is Kind.SERVERS:
+            # What changed before all VMs were read need not be asked for again.
+            FeedPass.objects.get_or_create(kind=Kind.CHANGES)
+            changes = FeedPass.objects.filter(kind=Kind.CHANGES)
+            changes.update(listed_at=Greatest("listed_at", began))
+            DeletedVM.objects.filter(seen_at__lt=began).delete()
+        if kind in {Kind.SERVERS, Kind.CHANGES}:
+            _tell_when_listed()
 
 
 def listed_at(kind: Kind) -> datetime | None:
@@ -102,7 +108,9 @@ def name_region(name: str) -> None:
     Region.objects.get_or_create(singleton=True, defaults={"name": name, "source": "feed"})
 
 
-def _tell_when_listed(began: datetime) -> None:
-    taken_at = began.isoformat()
+def _tell_when_listed() -> None:
+    """Tell from when the VMs are: from the newest pass, which need not be the last to end."""
+    since = listed_at(Kind.CHANGES)
+    taken_at = since.isoformat() if since else ""
     if not Region.objects.update(taken_at=taken_at):
         Region.objects.create(name=settings.HEADROOM.feed.cloud, source="feed", taken_at=taken_at)

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.db import connection, models
 
 from capacity.models import HostCapacity
+from core.jobs import Run
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed import hints, passes, reading
+from hosts.feed import hints, jobs, passes, reading
 from hosts.feed.hints import Hint, hinted_kinds, note_hints
+from hosts.feed.jobs import full_pass
 from hosts.feed.lists import Kind
 from hosts.feed.passes import NothingReadYet
 from hosts.feed.state import known_until
@@ -30,11 +33,12 @@ from hosts.models import (
     Region,
     ServerGroup,
 )
+from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy
 from journal.leases import take_lease
 from scheduling.resources import GIB
-from tests.hosts.feed_cloud import LISTS, LiveCloud, pass_time, read_cloud
+from tests.hosts.feed_cloud import LISTS, LiveCloud, hypervisor, pass_time, read_cloud
 from tests.hosts.region_files import dump, empty_database, load, small_region, write_file
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -351,6 +355,55 @@ def test_graces_end_only_by_what_was_read(cloud: LiveCloud, settings: Any) -> No
     assert known_until(database_now()) > listed_at
     region = Region.objects.get()
     assert region.listed_at == FeedPass.objects.get(kind=Kind.CHANGES).listed_at
+
+
+def test_a_long_pass_that_ends_last_does_not_make_the_list_older(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.meanwhile["/servers/detail?all_tenants=1&limit=1000&marker=v5"] = in_a_thread(
+        lambda: read_cloud(cloud, Kind.CHANGES)
+    )
+    read_cloud(cloud, Kind.SERVERS)
+    assert not cloud.meanwhile
+    newest, older = FeedPass.objects.filter(kind__in=[Kind.CHANGES, Kind.SERVERS]).order_by(
+        "-listed_at"
+    )
+    assert (newest.kind, older.kind) == (Kind.CHANGES, Kind.SERVERS)
+    assert Region.objects.get().listed_at == newest.listed_at
+
+
+def test_vms_are_read_at_once_where_their_host_came_after_them(
+    cloud: LiveCloud, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    sent: list[list[str]] = []
+
+    def send_task(_: object, name: str, args: list[str], **__: object) -> None:
+        if name == jobs.FULL_TASK:
+            sent.append(args)
+
+    monkeypatch.setattr(Celery, "send_task", send_task)
+    monkeypatch.setattr(jobs, "configured_cloud", lambda _: cloud)
+
+    def pass_of(kind: Kind) -> None:
+        full_pass(Run(actor=Actor(name="feed"), request_id="req-feed"), kind)
+
+    read_cloud(cloud)
+    compute = cloud.region["compute"]
+    compute["hypervisors"].append(hypervisor(3))
+    pass_of(Kind.HOSTS)
+    assert sent == [], "no VM waits for that host"
+
+    cloud.boot("v6", 4)
+    read_cloud(cloud, Kind.CHANGES)
+    assert places()["v6"] is None
+    compute["hypervisors"].append(hypervisor(4))
+    pass_of(Kind.HOSTS)
+    assert sent == [["servers"]]
+    pass_of(Kind.SERVERS)
+    assert places()["v6"] == "node4"
+    pass_of(Kind.HOSTS)
+    assert len(sent) == 1
 
 
 def test_partial_records_of_servers_are_told_from_vms_of_unknown_state(cloud: LiveCloud) -> None:
