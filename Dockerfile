@@ -5,10 +5,10 @@ ARG PYTHON=docker.io/library/python:3.11-slim-bookworm
 FROM ${PYTHON} AS build
 WORKDIR /opt/headroom
 # What the packages depend on first, so that a change of ours leaves their layer as it is.
-COPY run requirements.txt requirements.lock ./
+COPY run requirements.txt requirements.lock requirements-listener.txt requirements-listener.lock ./
 COPY config/__init__.py config/queues.py config/
 COPY config/launcher config/launcher/
-RUN ./run install
+RUN ./run install listener
 COPY . .
 # Every build that is deployed has a number of its own, or one cannot be taken back (docs/adr/0031).
 ARG VERSION=""

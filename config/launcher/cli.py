@@ -12,14 +12,14 @@ from config.launcher.checks import run_lint
 from config.launcher.cloud import run_cloud
 from config.launcher.conformance import run_conformance
 from config.launcher.demo import parse_demo, run_demo
-from config.launcher.environment import ensure_environment, require_environment
+from config.launcher.environment import ensure_environment, pip_install, require_environment
 from config.launcher.locks import run_lock
 from config.launcher.places import Checkout, this_checkout
 from config.launcher.processes import StopRequested, ignore_stop, listen_for_stop, run_in_foreground
-from config.launcher.production import ROLES, serve
+from config.launcher.production import LISTENER, ROLES, serve
 from config.launcher.services import Profile, start_services
 from config.launcher.settings import demo_environment, tool_environment
-from config.launcher.terminal import LauncherError, complain, say
+from config.launcher.terminal import LauncherError, complain, say, step
 
 USAGE = """usage: ./run COMMAND ...
 
@@ -30,7 +30,7 @@ USAGE = """usage: ./run COMMAND ...
   conformance [--only PATTERN]   the public Placement tests against a served Headroom
   cloud  [--hosts N] [--servers N] [--keep]   a real Nova with Headroom as its Placement
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
-  install                        what serve needs, with hashes; serve itself installs nothing
+  install [listener]             what serve needs, with hashes; serve itself installs nothing
   serve  [web|worker|beat|listener] ...   production: DATABASE_URL and REDIS_URL given
   lock                           the .lock files anew from requirements*.txt
 
@@ -127,8 +127,13 @@ def _serve(checkout: Checkout, arguments: list[str], environ: Mapping[str, str])
     serve(checkout, role, extra, environ)
 
 
-def _install(checkout: Checkout, *_: object) -> int:
+def _install(checkout: Checkout, arguments: list[str], _: Mapping[str, str]) -> int:
+    if arguments not in ([], [LISTENER]):
+        raise LauncherError(f"./run install takes no arguments but {LISTENER}")
     ensure_environment(checkout, "runtime")
+    if arguments:
+        with step("installing what the listener needs"):
+            pip_install(checkout, checkout.root / "requirements-listener.txt")
     return os.EX_OK
 
 
@@ -150,7 +155,7 @@ COMMANDS: dict[str, Callable[[Checkout, list[str], Mapping[str, str]], int]] = {
     "install": _install,
     "lock": _lock,
 }
-WITHOUT_ARGUMENTS = {"lint", "install", "lock"}
+WITHOUT_ARGUMENTS = {"lint", "lock"}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,8 @@ from config.launcher.terminal import LauncherError
 from config.launcher.workers import names_queues, run_workers
 from config.queues import QUEUES
 
-ROLES = ("web", "worker", "beat", "listener")
+LISTENER = "listener"
+ROLES = ("web", "worker", "beat", LISTENER)
 APPLICATION = "config.wsgi:application"
 _WEB_DEFAULTS = {
     "GRANIAN_PORT": "8000",
@@ -38,7 +39,7 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     python = str(checkout.python)
     if role == "web":
         return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
-    if role == "listener":
+    if role == LISTENER:
         return [python, "manage.py", "listen", *extra]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
     if role == "worker" and not names_queues(extra):

@@ -103,12 +103,31 @@ def test_kubeconform_and_helm_agree(case: str) -> None:
         "settings.PASSWORD=a",
         "image.digest=latest",
         "web.terminationGracePeriodSeconds=5",
+        "listener.replicas=-1",
         "unheard=1",
     ],
 )
 def test_values_that_mean_nothing_are_refused(wrong: str) -> None:
     with pytest.raises(AssertionError, match="values don't meet the specifications"):
         render("--set", wrong)
+
+
+@pytest.mark.skipif(HELM is None, reason="no helm here")
+def test_a_listener_needs_to_know_the_queue() -> None:
+    with pytest.raises(AssertionError, match="HEADROOM_LISTENER__TRANSPORT_URL_FILE"):
+        render("--set", "listener.enabled=true")
+
+
+def test_only_the_listener_reaches_the_queue_of_nova() -> None:
+    found = {
+        name: {port["port"] for rule in one["spec"].get("egress", ()) for port in rule["ports"]}
+        for name, one in of_kind("full", "NetworkPolicy").items()
+    }
+    assert found["headroom-listener"] == {5671, 5672}
+    assert not found["headroom"] & found["headroom-listener"]
+    spec = dict(pods("full"))["headroom-listener"]
+    assert container(spec)["args"] == ["serve", "listener"]
+    assert "headroom-listener" not in dict(pods("default"))
 
 
 @pytest.mark.parametrize("case", CASES)

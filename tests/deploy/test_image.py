@@ -176,7 +176,7 @@ def test_compose_is_valid_and_starts_every_role_after_the_migrations() -> None:
     jsonschema.Draft202012Validator(json.loads(schema)).validate(compose())
     services = compose()["services"]
     served = {tuple(one.get("command", ())): one for one in services.values() if "build" in one}
-    for role in ("web", "worker", "beat"):
+    for role in ROLES:
         service = served["serve", role]
         assert service["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
         assert service["read_only"] is True
