@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from bridge.conf import BridgeSettings
 from commitments.conf import SyncSettings
 from config.launcher.state import usual_state_directory
 from config.sections import (
@@ -182,6 +183,7 @@ class Environment(BaseSettings):
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     listener: ListenerSettings = Field(default_factory=ListenerSettings)
+    bridge: BridgeSettings = Field(default_factory=BridgeSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)

@@ -68,14 +68,16 @@ def build(tmp_path: Path) -> Path:
     """Do the steps of the first stage; packages are those of our environment."""
     place = tmp_path / "headroom"
     (place / ".local").mkdir(parents=True)
-    allowed = {path.name: path for path in context()}
+    allowed = [str(path.relative_to(ROOT)) for path in context()]
     for step in steps():
         if step.stage != 0:
             continue
         if step.word == "COPY":
             *sources, target = step.rest.split()
-            for source in list(allowed) if sources == ["."] else sources:
-                copy(ROOT / source, place / target / ("" if target.endswith("/") else "."), source)
+            directory = place / target / ("" if target.endswith("/") else ".")
+            is_all = sources == ["."]
+            for source in allowed if is_all else sources:
+                copy(ROOT / source, directory, source if is_all else "")
         elif step.word == "RUN":
             link_environment(Checkout(root=place))
             subprocess.run(  # noqa: S602 - the Dockerfile's
@@ -99,18 +101,17 @@ def link_environment(checkout: Checkout) -> None:
 
 
 def copy(source: Path, directory: Path, name: str) -> None:
-    """Copy as COPY does: a file into a directory, of a directory what is in it."""
+    """Copy as COPY does: a file into a directory, of a directory what is in it, under a name."""
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     if source.is_dir():
-        target = directory if name != source.name else directory / name
-        shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True, symlinks=True)
+        shutil.copytree(source, directory / name, ignore=ignored, dirs_exist_ok=True, symlinks=True)
     else:
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, directory / source.name)
 
 
 def test_the_context_is_the_product_and_no_more() -> None:
-    named = {path.name for path in context()}
+    named = {str(path.relative_to(ROOT)) for path in context()}
     assert all((ROOT / name).exists() for name in named)
     tracked = subprocess.run(
         ["git", "ls-files"],  # noqa: S607 - git of the path

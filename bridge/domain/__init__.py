@@ -1,0 +1,1 @@
+"""Pure rules of the mirror: rows become objects, objects become digests. No ORM, no Kubernetes."""

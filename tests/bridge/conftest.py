@@ -1,0 +1,35 @@
+"""A cluster that knows our kinds, empty of their objects, and settings that lead to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bridge.conf import BridgeCluster, BridgeSettings
+from bridge.domain.kinds import PLURALS, Naming
+from bridge.kube.definitions import load_definitions
+from bridge.kube.door import Door
+from tests.bridge.mirrors import SECONDS, install_kinds
+from tests.kube.server import Cluster
+
+
+@pytest.fixture(scope="session")
+def kinds(api_server: Cluster) -> Cluster:
+    door = Door(kubeconfig=api_server.kubeconfig, context="", timeout_seconds=SECONDS, threads=2)
+    install_kinds(door, load_definitions(Naming()))
+    door.close()
+    return api_server
+
+
+@pytest.fixture
+def cluster(kinds: Cluster, settings: Any) -> Iterator[Cluster]:
+    chosen = BridgeSettings(
+        clusters=(BridgeCluster(name="test", kubeconfig=kinds.kubeconfig),),
+        request_timeout_seconds=SECONDS,
+    )
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"bridge": chosen})
+    yield kinds
+    for plural in PLURALS.values():
+        kinds.kubectl("delete", f"{plural}.cortex.cloud", "--all", "--wait=false")
