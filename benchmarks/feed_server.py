@@ -85,7 +85,8 @@ class ServedRegion:
             elements = sorted(self.changed.values(), key=lambda one: str(one["id"]))
         if path.startswith("/placement"):
             bare = [{k: v for k, v in one.items() if k not in PARTS} for one in elements]
-            return [{"generation": 1, **one} for one in bare]
+            asked = query.get("uuid")
+            return [{"generation": 1, **one} for one in bare if not asked or one["uuid"] in asked]
         start = int(query.get("offset", ["0"])[0])
         if "marker" in query:
             marker = query["marker"][0]
@@ -97,6 +98,8 @@ class ServedRegion:
 def _handler(served: ServedRegion) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Headers and body in one packet: else each answer waits for the client's delayed ACK.
+        wbufsize = -1
 
         def log_message(self, *_: object) -> None:
             """Keep quiet."""

@@ -21,6 +21,8 @@ from hosts.clients.listing import (
 )
 
 Json = Any  # bodies keep the APIs' own shapes
+Place = tuple[list[str] | str | None, str | None]
+"""Interfaces in order of preference, and region."""
 
 # What is asked for. Of Nova: uuids, embedded flavors, policies, extra specs, and partial records
 # of cells that are down (2.69); amounts of hypervisors, which 2.88 takes away.
@@ -53,6 +55,7 @@ class OpenStackCloud:
             CloudUnreachable: No such cloud, or Keystone refuses.
         """
         self._timeout_seconds = timeout_seconds
+        self._places: dict[str, Place] = {}
         try:
             self._connection = openstack.connect(cloud=name, api_timeout=timeout_seconds)
             self._connection.authorize()
@@ -100,12 +103,11 @@ class OpenStackCloud:
         """Return where a path of a service is; an address from an answer is left alone."""
         if path.startswith(("http://", "https://")):
             return path
-        config = self._connection.config
-        is_public = service in {LIMES, IDENTITY}
+        interface, region = self._places.get(service) or self._place(service)
         found = self._connection.session.get_endpoint(
             service_type=service,
-            interface="public" if is_public else config.get_interface(service),
-            region_name=config.get_region_name(service),
+            interface=interface,
+            region_name=region,
             skip_discovery=True,
         )
         if not found:
@@ -113,6 +115,14 @@ class OpenStackCloud:
                 f"Keystone's catalog has no address of {service}", service=service, path=path
             )
         return endpoint_root(service, str(found)) + path
+
+    def _place(self, service: str) -> Place:
+        """Return interface and region of a service; to look them up costs as much as a request."""
+        config = self._connection.config
+        is_public = service in {LIMES, IDENTITY}
+        interface = "public" if is_public else config.get_interface(service)
+        self._places[service] = interface, config.get_region_name(service)
+        return self._places[service]
 
     @property
     def region_name(self) -> str:

@@ -80,8 +80,26 @@ def in_parallel(read: Callable[[Json], Json], elements: Iterable[Json]) -> Itera
 
 
 def bare_providers(cloud: CloudReader) -> list[Json]:
-    """Return resource providers as their list has them."""
-    return listed(cloud, PLACEMENT, "/resource_providers", "resource_providers")[0]
+    """Return resource providers as their list has them.
+
+    Raises:
+        CloudUnreachable: It is not there, or one has no uuid to ask for more of it.
+    """
+    return _providers_at(cloud, "/resource_providers")
+
+
+def provider_by_uuid(cloud: CloudReader, uuid: str) -> list[Json]:
+    """Return one resource provider, as whoever may list them may; empty if there is none."""
+    return _providers_at(cloud, f"/resource_providers?uuid={quote(uuid, safe='')}")
+
+
+def _providers_at(cloud: CloudReader, path: str) -> list[Json]:
+    found, _ = listed(cloud, PLACEMENT, path, "resource_providers")
+    if not all(isinstance(provider.get("uuid"), str) for provider in found):
+        raise CloudUnreachable(
+            f"{PLACEMENT} {path}: a provider has no uuid", service=PLACEMENT, path=path
+        )
+    return found
 
 
 def with_parts(

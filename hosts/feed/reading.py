@@ -6,11 +6,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
+from django.conf import settings
 
 from hosts.clients.listing import CloudReader, CloudUnreachable
+from hosts.domain.shrinking import has_shrunk_too_much
 from hosts.feed.lists import LISTS, CloudList, in_parallel
-from hosts.models import Host
-from hosts.region.inventory import HYPERVISORS, SERVICES
+from hosts.models import Aggregate, Host
+from hosts.region.inventory import (
+    AGGREGATES,
+    COMPUTE_BINARY,
+    HYPERVISORS,
+    PROVIDERS,
+    SERVICES,
+)
 from hosts.region.node import Node, RegionFileError
 from hosts.region.registry import Shape
 from hosts.region.run import ImportRun, Live
@@ -22,9 +30,22 @@ DELETED: Final = "DELETED"
 UNKNOWN: Final = "UNKNOWN"
 PROGRESS_EVERY: Final = 500
 #: Of the element of a list: what its row is found by.
-KEYS: Final = {HYPERVISORS: "hypervisor_hostname", SERVICES: "host"}
+KEYS: Final = {HYPERVISORS: "hypervisor_hostname", SERVICES: "host", AGGREGATES: "uuid"}
 
 Json = Any  # bodies keep the APIs' own shapes
+#: Lists that are one answer, of which no row is asked for by itself: how many of their rows there
+#: were, and whether an element is one of these.
+WHOLE: Final[Mapping[str, tuple[Callable[[], int], Callable[[Json], bool]]]] = {
+    SERVICES: (
+        lambda: Host.objects.exclude(service_host="").values("service_host").distinct().count(),
+        lambda service: service.get("binary") == COMPUTE_BINARY,
+    ),
+    AGGREGATES: (Aggregate.objects.count, lambda aggregate: bool(aggregate.get("uuid"))),
+    PROVIDERS: (
+        Host.objects.exclude(provider_uuid="").count,
+        lambda provider: not provider.get("parent_provider_uuid"),
+    ),
+}
 Sinks = Mapping[str, tuple[Shape, Callable[[Node], None]]]
 
 
@@ -56,7 +77,10 @@ class CloudSource:
         for each in self._lists:
             run.progress.step_begun(f"reading {each.section}")
             run.sections_seen.add(each.section)
-            for number, element in enumerate(each.read(self._cloud)):
+            elements = each.read(self._cloud)
+            if each.section in WHOLE and not run.options.accepts_shrink:
+                elements = _believed(each, elements)
+            for number, element in enumerate(elements):
                 if number % PROGRESS_EVERY == 0:
                     run.progress.step_grown(PROGRESS_EVERY)
                 if is_known(live, each.section, element):
@@ -93,6 +117,30 @@ class CloudSource:
         except CloudUnreachable as error:
             log.info("feed_absence_unknown", section=each.section, error=error.message)
             return False
+
+
+def _believed(each: CloudList, elements: Iterator[Json]) -> Iterator[Json]:
+    """Yield the elements of a list that is one answer.
+
+    Hosts are made of several lists: where one of these lacks a lot, nothing of a host is true.
+
+    Raises:
+        CloudUnreachable: It has lost too many rows, or all.
+    """
+    count_stored, counts = WHOLE[each.section]
+    before, listed = count_stored(), 0
+    for element in elements:
+        listed += counts(element)
+        yield element
+    chosen = settings.HEADROOM.slots
+    if (before and not listed) or has_shrunk_too_much(
+        before, listed, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
+    ):
+        raise CloudUnreachable(
+            f"{each.section} shrank from {before} to {listed}: hosts stay as they are until the "
+            "list is back or an operator accepts it (--accept-shrink)",
+            service=each.service,
+        )
 
 
 def is_known(live: Live, section: str, element: Json) -> bool:

@@ -155,6 +155,8 @@ class LiveCloud:
                     {name: fact for name, fact in one.items() if name not in PARTS_OF_PROVIDERS}
                     for one in elements
                 ]
+                if "uuid" in query:
+                    elements = [one for one in elements if one["uuid"] == query["uuid"][0]]
             if path in WHOLE:
                 return {key: elements, "links": {"next": None}}
             return {key: self._page(elements, query)}

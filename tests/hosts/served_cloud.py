@@ -28,6 +28,13 @@ class PretendedCloud(Protocol):
         """Return the body of a login."""
 
 
+def as_bytes(body: Json) -> bytes:
+    """Return a body as it is sent; bytes are no JSON on purpose."""
+    if body is None:
+        return b""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
 @contextmanager
 def served_cloud(
     fake: PretendedCloud, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -54,7 +61,7 @@ def served_cloud(
             return getattr(fake, "date", "") or super().date_time_string(timestamp)
 
         def send(self, status: int, body: Json, headers: Mapping[str, str] | None = None) -> None:
-            raw = b"" if body is None else json.dumps(body).encode()
+            raw = as_bytes(body)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(raw)))
