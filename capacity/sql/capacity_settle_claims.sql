@@ -10,7 +10,8 @@
 -- how much its holds grew, and the failover reservations that evacuated VMs use now, as rows without a
 -- host. The caller writes the rooms: what VMs take of them is its to count.
 -- Locks rooms by primary key, then slots. A table that the server last looked at when it was empty is
--- never read whole: only bitmaps are made, of what an index finds.
+-- never read whole: only bitmaps are made, of what an index finds. All else of how statements are planned
+-- is its caller's business.
 CREATE OR REPLACE FUNCTION capacity_settle_claims(
     p_consumers text[], p_hosts bigint[], p_pieces jsonb
 ) RETURNS TABLE (
@@ -18,26 +19,27 @@ CREATE OR REPLACE FUNCTION capacity_settle_claims(
     committed_vcpus bigint, in_flight_memory_bytes bigint, in_flight_vcpus bigint,
     failover_id bigint
 ) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_indexscan = off
-SET enable_indexonlyscan = off SET jit = off AS $$
+SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_hosts bigint[];
-    v_rooms bigint[];
-    v_before_memory_bytes bigint[];
-    v_before_vcpus bigint[];
+    v_room record;
+    v_rooms bigint[] := '{}';
+    v_before_memory_bytes bigint[] := '{}';
+    v_before_vcpus bigint[] := '{}';
+    v_committed_memory_bytes bigint[];
+    v_committed_vcpus bigint[];
+    v_in_flight_memory_bytes bigint[];
+    v_in_flight_vcpus bigint[];
+    v_is_held boolean := false;
     v_own bigint[];
     v_flights bigint[];
     v_flown jsonb;
-    v_ended bigint[] := '{}';
-    v_ended_memory_bytes bigint[];
-    v_ended_vcpus bigint[];
-    v_blocked bigint[] := '{}';
-    v_blocked_memory_bytes bigint[];
-    v_blocked_vcpus bigint[];
-    v_places bigint[];
-    v_projects text[];
-    v_slots bigint[];
+    v_flight record;
+    v_places bigint[] := '{}';
+    v_projects text[] := '{}';
+    v_slot record;
+    v_slots bigint[] := '{}';
     v_touched bigint[] := '{}';
     v_more bigint[];
     v_piece record;
@@ -47,85 +49,107 @@ DECLARE
     v_groups text[];
     v_is_expected boolean;
     v_is_moving boolean;
-    v_offered text[];
+    v_offered text[] := '{}';
     v_block record;
     v_host bigint;
+    v_place integer;
     v_old record;
     v_heir text;
 BEGIN
-    SELECT array_agg(DISTINCT h.id) INTO v_hosts FROM (
-        SELECT unnest(p_hosts) AS id
-         UNION
+    v_hosts := p_hosts || ARRAY(
         SELECT flight.target_host_id FROM capacity_reservation AS flight
          WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)
-         UNION
+         UNION ALL
         SELECT unnest(ARRAY[slot.target_host_id, slot.confirmed_host_id])
           FROM capacity_reservationallocation AS vm
           JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
            AND slot.kind = 'committed'
-         WHERE vm.vm_uuid = ANY(p_consumers)) AS h
-     WHERE h.id IS NOT NULL;
-    IF v_hosts IS NULL THEN
+         WHERE vm.vm_uuid = ANY(p_consumers));
+    v_hosts := array_remove(v_hosts, NULL);
+    IF cardinality(v_hosts) = 0 THEN
         RETURN;
     END IF;
-    PERFORM FROM capacity_hostcapacity AS room
-      WHERE room.host_id = ANY(v_hosts) ORDER BY room.id FOR NO KEY UPDATE;
-    -- What was held in flight while the rooms were waited for has no more to wait for either.
-    SELECT array_agg(flight.target_host_id),
-           array_agg(DISTINCT flight.target_host_id)
-               FILTER (WHERE flight.target_host_id <> ALL(v_hosts))
-      INTO v_flights, v_more
-      FROM capacity_reservation AS flight
-     WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers);
-    IF v_more IS NOT NULL THEN
-        PERFORM FROM capacity_hostcapacity AS room
-          WHERE room.host_id = ANY(v_more) ORDER BY room.id FOR NO KEY UPDATE;
-        v_hosts := v_hosts || v_more;
-    END IF;
-    SELECT array_agg(room.host_id),
-           array_agg(taken.memory_bytes - coalesce(twice.memory_bytes, 0)),
-           array_agg(taken.vcpus - coalesce(twice.vcpus, 0))
-      INTO v_rooms, v_before_memory_bytes, v_before_vcpus
-      FROM capacity_hostcapacity AS room
-     CROSS JOIN LATERAL (
-           SELECT room.allocated_memory_bytes + room.committed_memory_bytes
-                      + room.failover_memory_bytes + room.in_flight_memory_bytes AS memory_bytes,
-                  room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
-                      + room.in_flight_vcpus AS vcpus) AS taken
-      LEFT JOIN LATERAL capacity_blocked_twice(room.host_id) AS twice
-        ON room.in_flight_memory_bytes > 0
-       AND (taken.memory_bytes > room.effective_memory_bytes
-            OR taken.vcpus > room.effective_vcpus)
-     WHERE room.host_id = ANY(v_hosts);
+    LOOP
+        FOR v_room IN
+            SELECT room.host_id, room.allocated_memory_bytes + room.committed_memory_bytes
+                       + room.failover_memory_bytes + room.in_flight_memory_bytes AS memory_bytes,
+                   room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
+                       + room.in_flight_vcpus AS vcpus,
+                   room.effective_memory_bytes, room.effective_vcpus, room.in_flight_memory_bytes,
+                   room.committed_memory_bytes > 0 OR room.committed_vcpus > 0 AS is_held
+              FROM capacity_hostcapacity AS room
+             WHERE room.host_id = ANY(v_hosts) ORDER BY room.id FOR NO KEY UPDATE
+        LOOP
+            CONTINUE WHEN v_room.host_id = ANY(v_rooms);
+            IF v_room.in_flight_memory_bytes > 0
+               AND (v_room.memory_bytes > v_room.effective_memory_bytes
+                    OR v_room.vcpus > v_room.effective_vcpus) THEN
+                SELECT v_room.memory_bytes - twice.memory_bytes, v_room.vcpus - twice.vcpus
+                  INTO v_room.memory_bytes, v_room.vcpus
+                  FROM capacity_blocked_twice(v_room.host_id) AS twice;
+            END IF;
+            v_rooms := v_rooms || v_room.host_id;
+            v_before_memory_bytes := v_before_memory_bytes || v_room.memory_bytes;
+            v_before_vcpus := v_before_vcpus || v_room.vcpus;
+            v_is_held := v_is_held OR v_room.is_held;
+        END LOOP;
+        -- What was held in flight while the rooms were waited for has no more to wait for either.
+        SELECT ARRAY(SELECT flight.target_host_id FROM capacity_reservation AS flight
+                      WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)),
+               ARRAY(SELECT vm.reservation_id FROM capacity_reservationallocation AS vm
+                      WHERE vm.vm_uuid = ANY(p_consumers))
+          INTO v_flights, v_own;
+        EXIT WHEN v_flights <@ v_hosts;
+        v_hosts := v_hosts || v_flights;
+    END LOOP;
+    v_committed_memory_bytes := array_fill(0::bigint, ARRAY[cardinality(v_rooms)]);
+    v_committed_vcpus := v_committed_memory_bytes;
+    v_in_flight_memory_bytes := v_committed_memory_bytes;
+    v_in_flight_vcpus := v_committed_memory_bytes;
 
     -- In-flight rows have done their work, on all hosts; the flavor that they knew is kept.
-    IF v_flights IS NOT NULL THEN
-        WITH gone AS (
+    IF cardinality(v_flights) > 0 THEN
+        v_flown := '{}';
+        FOR v_flight IN
             DELETE FROM capacity_reservation AS flight
              WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)
                AND flight.target_host_id = ANY(v_hosts)
             RETURNING flight.vm_uuid, flight.flavor_group_name, flight.intent, flight.target_host_id,
-                      flight.blocked_memory_bytes, flight.blocked_vcpus)
-        SELECT jsonb_object_agg(gone.vm_uuid,
-                                jsonb_build_array(gone.flavor_group_name, gone.intent)),
-               array_agg(gone.target_host_id), array_agg(-gone.blocked_memory_bytes),
-               array_agg(-gone.blocked_vcpus)
-          INTO v_flown, v_ended, v_ended_memory_bytes, v_ended_vcpus FROM gone;
+                      flight.blocked_memory_bytes, flight.blocked_vcpus
+        LOOP
+            v_flown := v_flown || jsonb_build_object(
+                v_flight.vm_uuid, jsonb_build_array(v_flight.flavor_group_name, v_flight.intent));
+            v_place := array_position(v_rooms, v_flight.target_host_id);
+            CONTINUE WHEN v_place IS NULL;
+            v_in_flight_memory_bytes[v_place] :=
+                v_in_flight_memory_bytes[v_place] - v_flight.blocked_memory_bytes;
+            v_in_flight_vcpus[v_place] := v_in_flight_vcpus[v_place] - v_flight.blocked_vcpus;
+        END LOOP;
     END IF;
 
-    SELECT array_agg(vm.reservation_id) INTO v_own
-      FROM capacity_reservationallocation AS vm WHERE vm.vm_uuid = ANY(p_consumers);
-    SELECT array_agg(DISTINCT piece.host), array_agg(DISTINCT piece.project)
-      INTO v_places, v_projects
-      FROM jsonb_to_recordset(p_pieces) AS piece(project text, host bigint);
-    SELECT array_agg(slot.id) INTO v_slots FROM (
-        SELECT held.id FROM capacity_reservation AS held
-         WHERE held.kind = 'committed'
-           AND (held.id = ANY(v_own)
-                OR held.target_host_id = ANY(v_places) AND held.project_id = ANY(v_projects))
-         ORDER BY held.id FOR NO KEY UPDATE) AS slot;
+    -- A slot that blocks nothing has no room for a VM either.
+    IF cardinality(v_own) > 0 OR v_is_held OR NOT p_hosts <@ v_rooms THEN
+        FOR place IN 0 .. jsonb_array_length(p_pieces) - 1 LOOP
+            v_places := v_places || (p_pieces -> place ->> 'host')::bigint;
+            v_projects := v_projects || (p_pieces -> place ->> 'project');
+        END LOOP;
+        FOR v_slot IN
+            SELECT held.id, held.is_ready, held.flavor_group_name::text AS group_name
+              FROM capacity_reservation AS held
+             WHERE held.kind = 'committed'
+               AND (held.id = ANY(v_own)
+                    OR held.target_host_id = ANY(v_places) AND held.project_id = ANY(v_projects)
+                       AND (held.blocked_memory_bytes > 0 OR held.blocked_vcpus > 0))
+             ORDER BY held.id FOR NO KEY UPDATE
+        LOOP
+            v_slots := v_slots || v_slot.id;
+            IF v_slot.is_ready AND v_slot.group_name <> '' THEN
+                v_offered := v_offered || v_slot.group_name;
+            END IF;
+        END LOOP;
+    END IF;
 
-    IF v_slots IS NOT NULL THEN
+    IF cardinality(v_slots) > 0 THEN
         -- Who holds now what another of the write gave up on the same host goes into its slots:
         -- so Nova hands a VM to its migration, and back.
         IF cardinality(p_consumers) > 1 THEN
@@ -170,7 +194,7 @@ BEGIN
             END LOOP;
         END IF;
 
-        IF v_own IS NOT NULL THEN
+        IF cardinality(v_own) > 0 THEN
             WITH gone AS (
                 DELETE FROM capacity_reservationallocation AS vm
                  USING capacity_reservation AS slot
@@ -193,7 +217,7 @@ BEGIN
              WHERE piece.memory_bytes > 0 ORDER BY piece.vm, piece.host
         LOOP
             v_left := NULL;
-            IF v_own IS NOT NULL THEN
+            IF cardinality(v_own) > 0 THEN
                 SELECT sum(vm.memory_bytes)::bigint, sum(vm.vcpus)::bigint,
                        array_agg(vm.reservation_id), array_agg(slot.flavor_group_name::text),
                        bool_or(vm.state = 'expected'),
@@ -217,11 +241,7 @@ BEGIN
                     CONTINUE;
                 END IF;
             END IF;
-            SELECT array_agg(DISTINCT slot.flavor_group_name::text) INTO v_offered
-              FROM capacity_reservation AS slot
-             WHERE slot.id = ANY(v_slots) AND slot.is_ready AND slot.flavor_group_name <> ''
-               AND slot.project_id = v_piece.project AND slot.target_host_id = v_piece.host;
-            CONTINUE WHEN v_left IS NULL AND v_offered IS NULL;
+            CONTINUE WHEN v_left IS NULL AND cardinality(v_offered) = 0;
             v_touched := v_touched || capacity_join_slots(
                 v_piece.vm, v_piece.host, v_piece.project, v_piece.memory_bytes, v_piece.vcpus,
                 coalesce(v_left, '{}'),
@@ -235,13 +255,13 @@ BEGIN
         END LOOP;
 
         -- What the slots block now (capacity.ledger.rooms.WANTED_BLOCKS, in the same words).
-        IF v_own IS NOT NULL THEN
+        IF cardinality(v_own) > 0 THEN
             SELECT v_touched || coalesce(array_agg(vm.reservation_id), '{}') INTO v_touched
               FROM capacity_reservationallocation AS vm
              WHERE vm.vm_uuid = ANY(p_consumers) AND vm.state = 'expected'
                AND vm.reservation_id = ANY(v_slots);
         END IF;
-        FOR v_block IN SELECT * FROM (SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
+        FOR v_block IN WITH wanted AS (SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
        held.blocked_memory_bytes, held.blocked_vcpus,
        CASE WHEN held.target_host_id IS NULL THEN 0
             WHEN held.kind <> 'committed' THEN held.memory_bytes
@@ -272,19 +292,22 @@ vm.state = 'expected' AND NOT (
                  FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
                OFFSET 0) AS vm
        ) AS vms
-         WHERE held.id = ANY(v_touched)) AS wanted
-             WHERE (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
-                   IS DISTINCT FROM (wanted.wanted_memory_bytes, wanted.wanted_vcpus)
-        LOOP
+         WHERE held.id = ANY(v_touched))
             UPDATE capacity_reservation AS held
-               SET blocked_memory_bytes = v_block.wanted_memory_bytes,
-                   blocked_vcpus = v_block.wanted_vcpus
-             WHERE held.id = v_block.id;
+               SET blocked_memory_bytes = wanted.wanted_memory_bytes,
+                   blocked_vcpus = wanted.wanted_vcpus
+              FROM wanted
+             WHERE held.id = wanted.id
+               AND (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
+                   IS DISTINCT FROM (wanted.wanted_memory_bytes, wanted.wanted_vcpus)
+            RETURNING wanted.*
+        LOOP
             FOREACH v_host IN ARRAY ARRAY[v_block.target_host_id,
                 nullif(v_block.confirmed_host_id, v_block.target_host_id)]
             LOOP
                 CONTINUE WHEN v_host IS NULL;
-                IF (v_host = ANY(v_rooms)) IS NOT TRUE THEN  -- it came there after the first look
+                v_place := array_position(v_rooms, v_host);
+                IF v_place IS NULL THEN  -- it came there after the first look
                     UPDATE capacity_hostcapacity AS room
                        SET committed_memory_bytes = room.committed_memory_bytes
                                + v_block.wanted_memory_bytes - v_block.blocked_memory_bytes,
@@ -293,33 +316,25 @@ vm.state = 'expected' AND NOT (
                      WHERE room.host_id = v_host;
                     CONTINUE;
                 END IF;
-                v_blocked := v_blocked || v_host;
-                v_blocked_memory_bytes := v_blocked_memory_bytes
-                    || v_block.wanted_memory_bytes - v_block.blocked_memory_bytes;
-                v_blocked_vcpus := v_blocked_vcpus
-                    || v_block.wanted_vcpus - v_block.blocked_vcpus;
+                v_committed_memory_bytes[v_place] := v_committed_memory_bytes[v_place]
+                    + v_block.wanted_memory_bytes - v_block.blocked_memory_bytes;
+                v_committed_vcpus[v_place] := v_committed_vcpus[v_place]
+                    + v_block.wanted_vcpus - v_block.blocked_vcpus;
             END LOOP;
         END LOOP;
     END IF;
 
-    RETURN QUERY
-    SELECT room.host_id, room.memory_bytes, room.vcpus, slots.memory_bytes, slots.vcpus,
-           flights.memory_bytes, flights.vcpus, NULL::bigint
-      FROM unnest(v_rooms, v_before_memory_bytes, v_before_vcpus)
-           AS room (host_id, memory_bytes, vcpus)
-     CROSS JOIN LATERAL (
-           SELECT coalesce(sum(one.memory_bytes), 0)::bigint AS memory_bytes,
-                  coalesce(sum(one.vcpus), 0)::bigint AS vcpus
-             FROM unnest(v_blocked, v_blocked_memory_bytes, v_blocked_vcpus)
-                  AS one (host_id, memory_bytes, vcpus)
-            WHERE one.host_id = room.host_id) AS slots
-     CROSS JOIN LATERAL (
-           SELECT coalesce(sum(one.memory_bytes), 0)::bigint AS memory_bytes,
-                  coalesce(sum(one.vcpus), 0)::bigint AS vcpus
-             FROM unnest(v_ended, v_ended_memory_bytes, v_ended_vcpus)
-                  AS one (host_id, memory_bytes, vcpus)
-            WHERE one.host_id = room.host_id) AS flights;
-    IF v_own IS NULL THEN
+    FOR place IN 1 .. cardinality(v_rooms) LOOP
+        host_id := v_rooms[place];
+        memory_bytes := v_before_memory_bytes[place];
+        vcpus := v_before_vcpus[place];
+        committed_memory_bytes := v_committed_memory_bytes[place];
+        committed_vcpus := v_committed_vcpus[place];
+        in_flight_memory_bytes := v_in_flight_memory_bytes[place];
+        in_flight_vcpus := v_in_flight_vcpus[place];
+        RETURN NEXT;
+    END LOOP;
+    IF cardinality(v_own) = 0 THEN
         RETURN;
     END IF;
     -- A VM that comes while it is on another host, or its own host is down, is evacuated.

@@ -3,17 +3,17 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_ind
 SET enable_indexonlyscan = off AS $$
 DECLARE
     touched bigint[];
+    is_wrong boolean;
 BEGIN
-    IF EXISTS (
-        SELECT FROM fresh JOIN capacity_reservation AS held ON held.id = fresh.reservation_id
-         WHERE (held.kind = 'failover') <> (fresh.vm_host_id IS NOT NULL)
-    ) THEN
+    SELECT array_agg(DISTINCT fresh.reservation_id) FILTER (WHERE fresh.vm_host_id IS NOT NULL),
+           bool_or((held.kind = 'failover') <> (fresh.vm_host_id IS NOT NULL))
+      INTO touched, is_wrong
+      FROM fresh JOIN capacity_reservation AS held ON held.id = fresh.reservation_id;
+    IF is_wrong THEN
         RAISE EXCEPTION 'users of failover reservations, and only they, say where they run'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'failover_users_are_complete',
                   TABLE = 'capacity_reservationallocation';
     END IF;
-    SELECT array_agg(DISTINCT reservation_id) INTO touched
-      FROM fresh WHERE vm_host_id IS NOT NULL;
     IF touched IS NOT NULL THEN
         PERFORM failover_enforce_rules(touched);
     END IF;

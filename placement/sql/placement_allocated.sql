@@ -1,6 +1,7 @@
--- What VMs take on hosts, as the host rooms count it (placement.selectors.allocated). Rows are found
--- one by one by their keys (OFFSET 0 keeps it that way), whatever the server knows of tables that may
--- have been filled a moment ago.
+-- What VMs take on hosts, as the host rooms count it (placement.selectors.allocated). What consumers
+-- hold is read from the sums that every write keeps in the inventories. Rows are found one by one by
+-- their keys (OFFSET 0 keeps it that way), whatever the server knows of tables that may have been
+-- filled a moment ago.
 CREATE OR REPLACE FUNCTION placement_allocated(p_hosts bigint[])
 RETURNS TABLE (host_id bigint, memory_bytes bigint, vcpus bigint) LANGUAGE sql STABLE AS $$
 WITH rooted AS MATERIALIZED (
@@ -23,9 +24,8 @@ SELECT held.host_id, sum(held.memory_bytes)::bigint, sum(held.vcpus)::bigint
                SELECT part.id FROM placement_provider AS part
                 WHERE part.root_id = rooted.root_id OFFSET 0) AS part ON true
           JOIN LATERAL (
-               SELECT given.resource_class_id, given.used
-                 FROM placement_allocation AS given
-                WHERE given.provider_id = part.id OFFSET 0) AS given ON true
+               SELECT given.resource_class_id, given.used FROM placement_inventory AS given
+                WHERE given.provider_id = part.id AND given.used > 0 OFFSET 0) AS given ON true
           JOIN LATERAL (
                SELECT class.name FROM placement_resource_class AS class
                 WHERE class.id = given.resource_class_id

@@ -12,48 +12,53 @@ SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     v_changed bigint[];
-    v_pieces jsonb;
-    v_hosts bigint[];
-    v_before_memory_bytes bigint[];
-    v_before_vcpus bigint[];
-    v_committed_memory_bytes bigint[];
-    v_committed_vcpus bigint[];
-    v_in_flight_memory_bytes bigint[];
-    v_in_flight_vcpus bigint[];
-    v_used bigint[];
+    v_pieces jsonb := '[]';
+    v_one record;
+    v_hosts bigint[] := '{}';
+    v_before_memory_bytes bigint[] := '{}';
+    v_before_vcpus bigint[] := '{}';
+    v_committed_memory_bytes bigint[] := '{}';
+    v_committed_vcpus bigint[] := '{}';
+    v_in_flight_memory_bytes bigint[] := '{}';
+    v_in_flight_vcpus bigint[] := '{}';
     v_memory_bytes bigint[];
     v_vcpus bigint[];
 BEGIN
-    SELECT array_agg(DISTINCT host.id) INTO v_changed
-      FROM (SELECT change.root_id FROM placement_change AS change
-             WHERE change.xid = pg_current_xact_id()::text::bigint OFFSET 0) AS change
-      JOIN LATERAL (
-           SELECT root.uuid FROM placement_provider AS root
-            WHERE root.id = change.root_id AND root.origin = 'host' OFFSET 0) AS root ON true
-      JOIN LATERAL (
-           SELECT host.id FROM hosts_host AS host
-            WHERE hosts_provider_uuid(host.provider_uuid, host.openstack_id) = root.uuid
-           OFFSET 0) AS host ON true;
+    v_changed := ARRAY(
+        SELECT host.id
+          FROM (SELECT change.root_id FROM placement_change AS change
+                 WHERE change.xid = pg_current_xact_id()::text::bigint OFFSET 0) AS change
+          JOIN LATERAL (
+               SELECT root.uuid FROM placement_provider AS root
+                WHERE root.id = change.root_id AND root.origin = 'host' OFFSET 0) AS root ON true
+          JOIN LATERAL (
+               SELECT host.id FROM hosts_host AS host
+                WHERE hosts_provider_uuid(host.provider_uuid, host.openstack_id) = root.uuid
+               OFFSET 0) AS host ON true);
 
-    SELECT coalesce(jsonb_agg(piece), '[]') INTO v_pieces
-      FROM placement_claimed(p_consumers) AS piece;
+    FOR v_one IN SELECT * FROM placement_claimed(p_consumers) LOOP
+        v_pieces := v_pieces || to_jsonb(v_one);
+    END LOOP;
 
-    SELECT array_agg(one.host_id) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.memory_bytes) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.vcpus) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.committed_memory_bytes) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.committed_vcpus) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.in_flight_memory_bytes) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.in_flight_vcpus) FILTER (WHERE one.failover_id IS NULL),
-           array_agg(one.failover_id) FILTER (WHERE one.failover_id IS NOT NULL)
-      INTO v_hosts, v_before_memory_bytes, v_before_vcpus, v_committed_memory_bytes,
-           v_committed_vcpus, v_in_flight_memory_bytes, v_in_flight_vcpus, v_used
-      FROM capacity_settle_claims(p_consumers, coalesce(v_changed, '{}'), v_pieces) AS one;
-    IF v_hosts IS NULL THEN
+    FOR v_one IN
+        SELECT * FROM capacity_settle_claims(p_consumers, v_changed, v_pieces)
+    LOOP
+        IF v_one.failover_id IS NOT NULL THEN
+            failover_id := v_one.failover_id;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        v_hosts := v_hosts || v_one.host_id;
+        v_before_memory_bytes := v_before_memory_bytes || v_one.memory_bytes;
+        v_before_vcpus := v_before_vcpus || v_one.vcpus;
+        v_committed_memory_bytes := v_committed_memory_bytes || v_one.committed_memory_bytes;
+        v_committed_vcpus := v_committed_vcpus || v_one.committed_vcpus;
+        v_in_flight_memory_bytes := v_in_flight_memory_bytes || v_one.in_flight_memory_bytes;
+        v_in_flight_vcpus := v_in_flight_vcpus || v_one.in_flight_vcpus;
+    END LOOP;
+    IF cardinality(v_hosts) = 0 THEN
         RETURN;
     END IF;
-    RETURN QUERY
-    SELECT NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, unnest(v_used);
 
     SELECT array_agg(coalesce(vms.memory_bytes, 0) ORDER BY one.place),
            array_agg(coalesce(vms.vcpus, 0) ORDER BY one.place)

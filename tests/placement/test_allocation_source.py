@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from capacity.ledger.allocated import UnknownSourceError, drift_from
@@ -15,6 +16,7 @@ from capacity.metrics.gauges import ALLOCATION_DRIFT
 from capacity.models import AllocationState, HostCapacity, ReservationKind
 from hosts.models import Host, Instance, Region
 from journal.metrics import metrics_page
+from journal.statements import fetch_rows
 from placement.models import AllocationEvent, Consumer
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
@@ -84,6 +86,37 @@ def test_writes_of_allocations_change_rooms_at_once(
     assert (taken(first), taken(second)) == ((2, 2), (0, 1))
     assert placement.delete(f"/allocations/{other}").status == 204
     assert (taken(first), taken(second)) == ((0, 0), (0, 0))
+
+
+def allocations_read() -> int:
+    """Return how many rows of allocations this session has read, as far as it counted them."""
+    ((rows,),) = fetch_rows(
+        "SELECT pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid)"
+        " FROM pg_class WHERE relname = 'placement_allocation'",
+        [],
+    )
+    return int(rows)
+
+
+def allocations_read_by_a_claim(client: PlacementClient, host: Host) -> int:
+    """Claim a part of a host for a new VM; return how many rows of allocations that looked at."""
+    with transaction.atomic():
+        before = allocations_read()
+        assert allocate(client, uuid(), host) == 204
+        return allocations_read() - before
+
+
+@pytest.mark.sql("placement_allocated")
+def test_a_claim_on_a_host_of_many_vms_reads_no_more_than_on_an_empty_one(
+    placement: PlacementClient, hosts: tuple[Host, Host]
+) -> None:
+    first, second = hosts
+    assert allocate(placement, uuid(), first) == 204  # the first of its project does more
+    alone = allocations_read_by_a_claim(placement, first)
+    for _ in range(8):
+        assert allocate(placement, uuid(), second) == 204
+    assert allocations_read_by_a_claim(placement, second) == alone
+    assert (taken(first), taken(second)) == ((4, 4), (18, 18))
 
 
 def test_a_write_that_is_refused_leaves_rooms_as_they_were(
