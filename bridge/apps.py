@@ -6,6 +6,18 @@ from django.apps import AppConfig
 
 
 class BridgeConfig(AppConfig):
-    """Register ``bridge`` with Django."""
+    """Register ``bridge`` with Django, and what VMs take as Hypervisor objects say it."""
 
     name = "bridge"
+
+    def ready(self) -> None:
+        """Register the source of allocations and the check of ``/statusz``."""
+        from bridge.hypervisors import allocated  # noqa: PLC0415 - models first
+        from bridge.hypervisors.status import check_hypervisors  # noqa: PLC0415 - models first
+        from capacity.hooks import add_allocation_source  # noqa: PLC0415 - apps first
+        from hosts.region.described import is_taken_from_objects  # noqa: PLC0415 - models first
+        from journal.health import status_checks  # noqa: PLC0415 - apps first
+
+        if is_taken_from_objects():
+            add_allocation_source(allocated.NAME, allocated.SOURCE)
+        status_checks.append(check_hypervisors)

@@ -50,6 +50,7 @@ from config.sections import (
     WebSettings,
 )
 from config.sections_failover import FailoverSettings
+from config.sections_hypervisors import HypervisorSettings
 from config.sections_listener import ListenerSettings
 from config.sections_placement import PlacementSettings
 from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
@@ -128,7 +129,7 @@ class Environment(BaseSettings):
     allocation_source: Literal["instances", "placement", "hypervisor"] = Field(
         "instances",
         description="Where it is written what VMs take on hosts: the VM list, allocations of our "
-        "Placement API, or the Hypervisor object (refused until the bridge is there).",
+        "Placement API, or Hypervisor objects (with HYPERVISORS__SYNC=import).",
     )
     process: Literal["web", "worker", "command"] = Field(
         "command",
@@ -184,6 +185,7 @@ class Environment(BaseSettings):
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     listener: ListenerSettings = Field(default_factory=ListenerSettings)
     bridge: BridgeSettings = Field(default_factory=BridgeSettings)
+    hypervisors: HypervisorSettings = Field(default_factory=HypervisorSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     web: WebSettings = Field(default_factory=WebSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
@@ -299,9 +301,13 @@ class Environment(BaseSettings):
                 "auth: keystone needs KEYSTONE__AUTH_URL, and KEYSTONE__USERNAME, "
                 "KEYSTONE__PASSWORD and KEYSTONE__PROJECT_NAME, or an application credential"
             )
-        if self.allocation_source == "hypervisor":
+        if self.hypervisors.sync != "import":
+            if self.allocation_source == "hypervisor":
+                raise ValueError("allocation_source: hypervisor needs HYPERVISORS__SYNC=import")
+        elif self.placement.host_capacity:
             raise ValueError(
-                "allocation_source: hypervisor needs the bridge, which is not there yet"
+                "placement__host_capacity: with HYPERVISORS__SYNC=import Hypervisor objects say "
+                "what hosts have"
             )
         return self
 

@@ -21,6 +21,7 @@ class HostsConfig(AppConfig):
         from hosts.doctor import host_checks  # noqa: PLC0415 - models first
         from hosts.metrics import FEED  # noqa: PLC0415 - models first
         from hosts.region import (  # noqa: PLC0415 - models first
+            described,
             flavors,
             host_facts,
             hosts,
@@ -28,7 +29,7 @@ class HostsConfig(AppConfig):
             servers,
         )
 
-        for module in (identity, flavors, hosts, host_facts, servers):
+        for module in (identity, flavors, hosts, host_facts, described, servers):
             module.register()
         at_scrape(FEED)
         offers.extend((host_checks, _cloud_checks))

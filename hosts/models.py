@@ -222,6 +222,17 @@ class Host(FollowedModel):
         blank=True,
         help_text="VMs as the host reports them: id, name, active; empty if it reports none at all",
     )
+    is_self_described = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="an object of its own says what the host is, not the cloud's lists",
+    )
+    reported_memory_bytes = models.BigIntegerField(
+        null=True,
+        blank=True,
+        help_text="what VMs take, as the host reports it; empty if it does not",
+    )
+    reported_vcpus = models.BigIntegerField(null=True, blank=True)
     generation = models.BigIntegerField(default=1)
 
     class Meta:
@@ -247,6 +258,11 @@ class Host(FollowedModel):
             ),
             models.CheckConstraint(
                 condition=Q(state__in=HostState.values), name="hosts_host_state_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(reported_memory_bytes__isnull=True, reported_vcpus__isnull=True)
+                | Q(reported_memory_bytes__gte=0, reported_vcpus__gte=0),
+                name="hosts_host_reported_together",
             ),
             models.CheckConstraint(
                 condition=Q(status__in=HostStatus.values), name="hosts_host_status_known"

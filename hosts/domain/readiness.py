@@ -1,8 +1,9 @@
-"""What a host's conditions say about new VMs and slots (spec scheduling, 7.2)."""
+"""What a host's conditions say about new VMs and slots (spec scheduling, 7.2; hosts, C.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 # Condition, the status it must have, and what it counts as when it is missing.
@@ -29,3 +30,66 @@ def hindering_conditions(conditions: Mapping[str, object]) -> tuple[str, ...]:
     stated = {name: str(status) for name, status in conditions.items() if status is not None}
     statuses = [(name, stated.get(name, absent), wanted) for name, wanted, absent in _REQUIRED]
     return tuple(f"{name} is {status}" for name, status, wanted in statuses if status != wanted)
+
+
+#: Conditions that end readiness while they are True, strongest first.
+_ENDING: Final = ("Offboarded", "Terminating")
+SUCCEEDED: Final = "Succeeded"
+ABORTED: Final = "Aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A condition of a Hypervisor object.
+
+    Attributes:
+        status: ``True``, ``False`` or ``Unknown``.
+        reason: A word.
+    """
+
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether a host takes VMs, and the word for why not."""
+
+    is_ready: bool
+    reason: str
+    message: str = ""
+
+
+def compute_ready(
+    conditions: Mapping[str, Condition], *, maintenance: str, lifecycle_managed: bool
+) -> Readiness:
+    """Return whether a host is ready by its other conditions: the first rule that matches.
+
+    Args:
+        conditions: Condition type -> condition.
+        maintenance: Why it is taken out of service; empty for not at all.
+        lifecycle_managed: Whether an operator of the cluster brings it in; else nobody onboards it.
+
+    Source: spec hosts, C.3.
+    """
+    found = next((name for name in _ENDING if _status(conditions, name) == "True"), "")
+    if found:
+        return Readiness(is_ready=False, reason=found)
+    onboarding = conditions.get("Onboarding") if lifecycle_managed else None
+    if onboarding is not None and onboarding.status == "True":
+        return Readiness(is_ready=False, reason="Onboarding", message=onboarding.reason)
+    if maintenance:
+        evicting = _status(conditions, "Evicting")
+        reason = {"True": "Evicting", "False": "Evicted"}.get(evicting, "Maintenance")
+        return Readiness(is_ready=False, reason=reason)
+    if lifecycle_managed and (onboarding is None or onboarding.reason != SUCCEEDED):
+        message = "not started"
+        if onboarding is not None:
+            message = "aborted" if onboarding.reason == ABORTED else "not completed"
+        return Readiness(is_ready=False, reason="Onboarding", message=message)
+    return Readiness(is_ready=True, reason="Ready")
+
+
+def _status(conditions: Mapping[str, Condition], name: str) -> str:
+    found = conditions.get(name)
+    return "" if found is None else found.status

@@ -28,19 +28,23 @@ def is_fed() -> bool:
     return bool(settings.HEADROOM.feed.cloud)
 
 
-def begin_pass(kind: Kind) -> datetime:
-    """Note that a pass begins; return when, by the database's time."""
+def begin_pass(kind: str) -> datetime:
+    """Note that a pass begins; return when, by the database's time.
+
+    Args:
+        kind: A :class:`hosts.feed.lists.Kind`, or the name of a list that the cloud's APIs lack.
+    """
     began = database_now()
     FeedPass.objects.update_or_create(kind=kind, defaults={"began_at": began})
     return began
 
 
-def fail_pass(kind: Kind, error: str) -> None:
+def fail_pass(kind: str, error: str) -> None:
     """Note why a pass was not completed."""
     FeedPass.objects.filter(kind=kind).update(error=error, failures=F("failures") + 1)
 
 
-def finish_pass(kind: Kind, began: datetime, report: ImportReport) -> None:
+def finish_pass(kind: str, began: datetime, report: ImportReport) -> None:
     """Note that a pass was completed, and what is known from it: all of it or, killed, nothing.
 
     Passes over VMs end one after the other, by the row of changes: what is known never gets less.
@@ -56,7 +60,7 @@ def finish_pass(kind: Kind, began: datetime, report: ImportReport) -> None:
             error="",
             failures=0,
         )
-        if kind is Kind.SERVERS:
+        if kind == Kind.SERVERS:
             # What changed before all VMs were read need not be asked for again.
             FeedPass.objects.get_or_create(kind=Kind.CHANGES)
             changes = FeedPass.objects.filter(kind=Kind.CHANGES)
@@ -66,7 +70,14 @@ def finish_pass(kind: Kind, began: datetime, report: ImportReport) -> None:
             _tell_when_listed()
 
 
-def listed_at(kind: Kind) -> datetime | None:
+def still_known(kind: str) -> None:
+    """Note that until now nothing else has changed: who follows changes was told so."""
+    FeedPass.objects.filter(kind=kind).update(
+        listed_at=Greatest("listed_at", database_now()), error="", failures=0
+    )
+
+
+def listed_at(kind: str) -> datetime | None:
     """Return when the last completed pass of a kind began to read; None before the first."""
     return FeedPass.objects.filter(kind=kind).values_list("listed_at", flat=True).first()
 

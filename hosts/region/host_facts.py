@@ -35,7 +35,7 @@ UPDATE hosts_host AS host
        conditions = facts.conditions, domain_capabilities = facts.domain_capabilities,
        generation = host.generation + 1, updated_at = statement_timestamp()
   FROM stage_host_facts AS facts
- WHERE facts.name = host.name
+ WHERE facts.name = host.name AND NOT host.is_self_described
    AND (host.building_block, host.custom_traits, host.conditions, host.domain_capabilities)
        IS DISTINCT FROM (facts.building_block, facts.custom_traits, facts.conditions,
                          facts.domain_capabilities)
@@ -45,6 +45,7 @@ UPDATE hosts_host AS host
    SET building_block = '', custom_traits = '{}', conditions = '{}', domain_capabilities = '{}',
        generation = host.generation + 1, updated_at = statement_timestamp()
  WHERE NOT EXISTS (SELECT FROM stage_host_facts AS facts WHERE facts.name = host.name)
+   AND NOT host.is_self_described
    AND (host.building_block <> '' OR host.custom_traits <> '{}' OR host.conditions <> '{}'
         OR host.domain_capabilities <> '{}')
 """

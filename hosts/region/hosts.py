@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Final
 
+from django.db.models import Q
+
 from hosts.domain.capacity import HostResource, Inventory, allowed_projects, host_resource
 from hosts.models import Aggregate, Host, HostState, HostStatus
+from hosts.region.described import is_taken_from_objects, keep_described
 from hosts.region.inventory import (
     AGGREGATES,
     COMPUTE_BINARY,
@@ -138,6 +141,7 @@ def _write_hosts(run: ImportRun) -> None:
             used_roots.add(root.uuid)
         stage.add(_host_row(run, hypervisor, root, tree.nested_in(root), membership.of(hypervisor)))
     stage.finish()
+    keep_described(run)
     merge(
         run,
         Merge(
@@ -264,7 +268,14 @@ def _stored_child(child: Provider) -> Json:
 
 def _prune_hosts(run: ImportRun) -> None:
     if run.prunes(HYPERVISORS):
-        prune_rows(run, section=HYPERVISORS, model=Host, key="name", zone_field="zone")
+        prune_rows(
+            run,
+            section=HYPERVISORS,
+            model=Host,
+            key="name",
+            spared=Q(is_self_described=True) if is_taken_from_objects() else None,
+            zone_field="zone",
+        )
 
 
 def _dump_hypervisors(_: DumpOptions) -> Iterator[Json]:

@@ -9,8 +9,10 @@ import pytest
 
 from bridge.conf import BridgeCluster, BridgeSettings
 from bridge.domain.kinds import PLURALS, Naming
+from bridge.hypervisors import allocated
 from bridge.kube.definitions import load_definitions
 from bridge.kube.door import Door
+from capacity import hooks
 from tests.bridge.mirrors import SECONDS, install_kinds
 from tests.kube.server import Cluster
 
@@ -33,3 +35,21 @@ def cluster(kinds: Cluster, settings: Any) -> Iterator[Cluster]:
     yield kinds
     for plural in PLURALS.values():
         kinds.kubectl("delete", f"{plural}.cortex.cloud", "--all", "--wait=false")
+
+
+@pytest.fixture
+def takes_objects(settings: Any) -> Iterator[Any]:
+    """Settings with which Hypervisor objects say what hosts are and what VMs take on them."""
+    use(settings, sync="import", gather_seconds=0.0)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"allocation_source": allocated.NAME})
+    before = hooks.allocation_sources()
+    hooks.add_allocation_source(allocated.NAME, allocated.SOURCE)
+    yield settings
+    hooks._allocation_sources.clear()
+    hooks._allocation_sources.update(before)
+
+
+def use(settings: Any, **fields: Any) -> None:
+    """Change settings of Hypervisor objects."""
+    chosen = settings.HEADROOM.hypervisors.model_copy(update=fields)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"hypervisors": chosen})

@@ -1,0 +1,1 @@
+"""Hypervisor objects of Kubernetes, read into hosts (docs/hypervisors.md)."""

@@ -1,0 +1,227 @@
+"""What a Hypervisor object says of its host (spec hosts, C.1 to C.3, C.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Final
+
+from hosts.domain.readiness import Condition, compute_ready
+from hosts.domain.vm_list import ReportedVM
+from hosts.models import Maintenance
+from hosts.region.described import DescribedAggregate, DescribedHost
+from hosts.region.node import ID_MAX, INT64_MAX, Node
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+SECTION: Final = "hypervisors"
+READY: Final = "Ready"
+STATUSES: Final = ("True", "False", "Unknown")
+#: As Nova names them; others are not told apart.
+HYPERVISOR_TYPES: Final = {"ch": "CH", "kvm": "QEMU"}
+CAPABILITIES: Final = {
+    "cpu_modes": "supportedCpuModes",
+    "devices": "supportedDevices",
+    "features": "supportedFeatures",
+}
+SUFFIXES: Final = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}
+LARGEST_RATIO: Final = Decimal("9999.9999")
+
+
+def object_node(body: object, number: int = 0) -> Node:
+    """Return an object of the API as what its reading takes; anything else is no object."""
+    fields = body if isinstance(body, dict) else {}
+    return Node(fields, "kubernetes", SECTION, f"[{name_of(fields) or number}]")
+
+
+def name_of(body: Mapping[str, object]) -> str:
+    """Return the name of an object, empty if it says none."""
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else ""
+    return name if isinstance(name, str) else ""
+
+
+def read_hypervisor(node: Node) -> DescribedHost:
+    """Return what an object says of its host.
+
+    Effective amounts are taken as stated, installed ones where nothing is stated. Readiness is the
+    stated condition; without one it follows from the others for hosts whose life cycle nobody
+    manages, and is unknown for others, which keeps VMs off.
+
+    Raises:
+        RegionFileError: The object cannot be understood; names the field.
+    """
+    metadata = node.child("metadata")
+    name = metadata.text("name")
+    spec, status = node.child("spec", required=False), node.child("status", required=False)
+    maintenance = _maintenance(spec)
+    overcommit = spec.child("overcommit", required=False)
+    capabilities = status.child("capabilities", required=False)
+    domain = status.child("domainCapabilities", required=False)
+    totals, effective = _amounts(status, "capacity"), _amounts(status, "effectiveCapacity")
+    taken = _amounts(status, "allocation", rounding=ROUND_CEILING)
+    vcpus, memory_bytes = totals
+    has_allocation = taken[0] is not None and taken[1] is not None
+    return DescribedHost(
+        name=name,
+        openstack_id=status.text("hypervisorId", default="", max_length=ID_MAX),
+        zone=metadata.child("labels", required=False).text(ZONE_LABEL, default=""),
+        hypervisor_type=HYPERVISOR_TYPES.get(domain.text("hypervisorType", default=""), ""),
+        cpu_arch=capabilities.text("cpuArch", default="", max_length=32),
+        maintenance=maintenance,
+        total_vcpus=vcpus or 0,
+        total_memory_bytes=memory_bytes or 0,
+        effective_vcpus=_first(effective[0], vcpus),
+        effective_memory_bytes=_first(effective[1], memory_bytes),
+        vcpus_ratio=_overcommit(overcommit, "cpu"),
+        memory_ratio=_overcommit(overcommit, "memory"),
+        traits=tuple(status.texts("traits", required=False)),
+        custom_traits=tuple(spec.texts("customTraits", required=False)),
+        aggregates=_aggregates(status),
+        allowed_projects=tuple(spec.texts("allowedProjects", required=False, max_length=ID_MAX)),
+        conditions=_conditions(
+            status,
+            maintenance=maintenance,
+            lifecycle_managed=spec.boolean("lifecycleEnabled", default=True),
+        ),
+        domain_capabilities={
+            name: domain.texts(key, required=False)
+            for name, key in CAPABILITIES.items()
+            if domain.has(key)
+        },
+        building_block=building_block(name),
+        reported_instances=_instances(status),
+        reported_vcpus=taken[0] if has_allocation else None,
+        reported_memory_bytes=taken[1] if has_allocation else None,
+    )
+
+
+def building_block(name: str) -> str:
+    """Return the failure domain in the name of a host, its second part; empty if there is none.
+
+    Source: spec hosts, C.7.
+    """
+    parts = name.split("-")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def quantity(text: object) -> Decimal:
+    """Return an amount as Kubernetes writes it, exactly: ``64``, ``512Gi``, ``1500m``, ``1e3``.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return _finite(Decimal(str(text)))
+    if not isinstance(text, str) or not text or text != text.strip() or "_" in text:
+        raise ValueError("is no quantity")
+    suffix = next((text[-n:] for n in (2, 1) if text[-n:] in SUFFIXES), "")
+    try:
+        number = Decimal(text.removesuffix(suffix))
+    except ArithmeticError:
+        raise ValueError("is no quantity") from None
+    return _finite(number) * SUFFIXES[suffix]
+
+
+def _finite(number: Decimal) -> Decimal:
+    if not number.is_finite() or abs(number) > INT64_MAX:
+        raise ValueError("is no quantity")
+    return number
+
+
+def _amounts(
+    status: Node, key: str, *, rounding: str = ROUND_FLOOR
+) -> tuple[int | None, int | None]:
+    """Return vCPUs and bytes; None for what is not stated."""
+    found = status.child(key, required=False)
+
+    def amount(name: str) -> int | None:
+        if not found.has(name):
+            return None
+        try:
+            whole = int(quantity(found.fields[name]).to_integral_value(rounding=rounding))
+        except ValueError as problem:
+            raise found.error(name, str(problem)) from None
+        if not 0 <= whole <= INT64_MAX:
+            raise found.error(name, f"{whole} is out of range")
+        return whole
+
+    return amount("cpu"), amount("memory")
+
+
+def _first(*stated: int | None) -> int:
+    return next((amount for amount in stated if amount is not None), 0)
+
+
+def _maintenance(spec: Node) -> str:
+    mode = spec.text("maintenance", default="")
+    if mode not in Maintenance.values:
+        raise spec.error("maintenance", f"must be one of {', '.join(filter(None, Maintenance))}")
+    return mode
+
+
+def _overcommit(overcommit: Node, key: str) -> Decimal:
+    ratio = overcommit.ratio(key)
+    if ratio < 1:
+        raise overcommit.error(key, f"{ratio} is below 1")
+    return min(ratio, LARGEST_RATIO)
+
+
+def _aggregates(status: Node) -> tuple[DescribedAggregate, ...]:
+    found = {}
+    for node in _objects(status, "aggregates"):
+        uuid = node.text("uuid", max_length=ID_MAX)
+        found[uuid] = DescribedAggregate(
+            uuid=uuid, name=node.text("name"), metadata=node.text_map("metadata")
+        )
+    return tuple(found[uuid] for uuid in sorted(found))
+
+
+def _conditions(status: Node, *, maintenance: str, lifecycle_managed: bool) -> dict[str, str]:
+    stated: dict[str, Condition] = {}
+    for node in _objects(status, "conditions"):
+        told = node.text("status")
+        if told not in STATUSES:
+            raise node.error("status", f"must be one of {', '.join(STATUSES)}")
+        stated[node.text("type")] = Condition(status=told, reason=node.text("reason", default=""))
+    statuses = {kind: stated[kind].status for kind in sorted(stated)}
+    if READY not in statuses:
+        ready = compute_ready(
+            stated, maintenance=maintenance, lifecycle_managed=lifecycle_managed
+        ).is_ready
+        statuses[READY] = ("Unknown" if lifecycle_managed else "True") if ready else "False"
+    return dict(sorted(statuses.items()))
+
+
+def _instances(status: Node) -> tuple[ReportedVM, ...] | None:
+    if not status.has("instances"):
+        return None
+    return tuple(
+        ReportedVM(
+            vm_uuid=node.text("id", max_length=ID_MAX),
+            name=node.text("name", default=""),
+            is_active=node.boolean("active", default=False),
+        )
+        for node in _objects(status, "instances")
+    )
+
+
+def _objects(parent: Node, key: str) -> list[Node]:
+    found = parent.fields.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise parent.error(key, "must be a list")
+    for number, entry in enumerate(found):
+        if not isinstance(entry, dict):
+            raise parent.error(f"{key}[{number}]", "must be an object")
+    return [
+        Node(entry, parent.file_name, f"{parent.path}.{key}", f"[{number}]")
+        for number, entry in enumerate(found)
+    ]

@@ -1,0 +1,309 @@
+"""Hypervisor objects followed at a real API server, whatever happens to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from kubernetes import client, config
+
+from bridge.hypervisors import watcher as following
+from bridge.hypervisors.kubernetes import (
+    KubernetesUnreachable,
+    ObjectsApi,
+    hypervisors_api,
+)
+from bridge.hypervisors.watcher import Watcher
+from bridge.hypervisors.writing import write_changes
+from capacity.models import HostCapacity
+from config.launcher.processes import wait_until
+from hosts.models import FeedPass, Host
+from hosts.vm_source import reporting_hosts
+from journal.actors import Actor
+from journal.leases import take_lease
+from tests.bridge.conftest import use
+from tests.bridge.hypervisor_objects import DEFINITION, Json, hypervisor_object, instances
+from tests.kube.server import ApiServer, Cluster
+from tests.ledger import assert_rooms_add_up
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+GIB = 1 << 30
+PATIENCE_SECONDS = 60.0
+KIND = ("kvm.cloud.sap", "v1", "hypervisors")
+
+
+class Objects:
+    """The Hypervisor objects of a cluster, as their operator writes them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._client: Any = config.new_client_from_config(  # type: ignore[no-untyped-call]  # theirs
+            str(cluster.kubeconfig)
+        )
+        self._api: Any = client.CustomObjectsApi(self._client)
+
+    def define(self) -> None:
+        definitions: Any = client.ApiextensionsV1Api(self._client)
+        known = [one.metadata.name for one in definitions.list_custom_resource_definition().items]
+        if DEFINITION["metadata"]["name"] not in known:
+            definitions.create_custom_resource_definition(deepcopy(DEFINITION))
+        awaited(self._is_served)
+        for body in self._api.list_cluster_custom_object(*KIND)["items"]:
+            self.delete(body["metadata"]["name"])
+
+    def _is_served(self) -> bool:
+        try:
+            self._api.list_cluster_custom_object(*KIND)
+        except client.ApiException:
+            return False
+        return True
+
+    def put(self, body: Json) -> None:
+        name = body["metadata"]["name"]
+        try:
+            self._api.create_cluster_custom_object(*KIND, deepcopy(body))
+        except client.ApiException as error:
+            if error.status != 409:
+                raise
+            self._api.patch_cluster_custom_object(*KIND, name, {"spec": body["spec"]})
+        self.say(name, **body["status"])
+
+    def say(self, name: str, **status: Any) -> None:
+        self._api.patch_cluster_custom_object_status(*KIND, name, {"status": status})
+
+    def delete(self, name: str) -> None:
+        self._api.delete_cluster_custom_object(*KIND, name)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def awaited(is_true: Callable[[], bool]) -> None:
+    assert wait_until(is_true, PATIENCE_SECONDS), "it never came true"
+
+
+def names() -> list[str]:
+    return list(Host.objects.order_by("name").values_list("name", flat=True))
+
+
+def taken(name: str) -> int:
+    rooms = HostCapacity.objects.filter(host__name=name)
+    return sum(rooms.values_list("allocated_memory_bytes", flat=True)) // GIB
+
+
+def takes(gib: int) -> Json:
+    return {"allocation": {"cpu": "1", "memory": f"{gib}Gi"}}
+
+
+@contextmanager
+def followed(count: int = 1) -> Iterator[list[threading.Event]]:
+    """Follow in threads; yield what ends each of them."""
+    ends = [threading.Event() for _ in range(count)]
+    threads = []
+    for end in ends:
+        watcher = Watcher(hypervisors_api, actor=Actor(name="test"), until=end)
+        threads.append(threading.Thread(target=watcher.run))
+        threads[-1].start()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            end.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def connected(cluster: Cluster, settings: Any) -> Iterator[Objects]:
+    use(settings, kubeconfig=cluster.kubeconfig, page_objects=2, longest_pause_seconds=1.0)
+    objects = Objects(cluster)
+    objects.define()
+    yield objects
+    objects.close()
+
+
+@pytest.fixture
+def objects(api_server: Cluster, takes_objects: Any) -> Iterator[Objects]:
+    yield from connected(api_server, takes_objects)
+
+
+@pytest.fixture
+def own_objects(own_api_server: ApiServer, takes_objects: Any) -> Iterator[Objects]:
+    yield from connected(own_api_server, takes_objects)
+
+
+def test_a_list_of_several_pages_then_every_change(objects: Objects) -> None:
+    for number in range(5):
+        objects.put(hypervisor_object(f"node{number}"))
+    with followed():
+        awaited(lambda: len(names()) == 5)
+        objects.say("node3", **takes(7), instances=instances(("vm-1", True)))
+        awaited(lambda: taken("node3") == 7)
+        objects.put(hypervisor_object("node5"))
+        objects.delete("node0")
+        awaited(lambda: names() == [f"node{number}" for number in range(1, 6)])
+        awaited(lambda: any(host.vms for host in reporting_hosts()))
+    row = FeedPass.objects.get(kind="hypervisors")
+    assert (row.failures, row.error, row.refusal) == (0, "", "")
+    assert_rooms_add_up()
+
+
+def test_garbage_is_skipped_with_its_reason_and_stops_nobody(objects: Objects) -> None:
+    objects.put(hypervisor_object("good"))
+    objects.put(hypervisor_object("bad", capacity={"cpu": "lots"}))
+    with followed():
+        awaited(lambda: names() == ["good"])
+        objects.say("good", instances="none")
+        objects.say("bad", capacity={"cpu": "3", "memory": "4Gi"})
+        awaited(lambda: names() == ["bad", "good"])
+        objects.say("good", instances=[], **takes(3))
+        awaited(lambda: taken("good") == 3)
+
+
+def test_a_watch_that_breaks_goes_on_where_it_was(
+    objects: Objects, takes_objects: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(takes_objects, silence_seconds=0.3)
+    lists: list[ObjectsApi] = []
+    listed = Watcher._list
+
+    def counted(self: Watcher, api: ObjectsApi, **more: Any) -> Any:
+        lists.append(api)
+        return listed(self, api, **more)
+
+    monkeypatch.setattr(Watcher, "_list", counted)
+    objects.put(hypervisor_object("node1"))
+    with followed():
+        awaited(lambda: names() == ["node1"])
+        awaited(lambda: FeedPass.objects.get(kind="hypervisors").failures > 1)
+        objects.say("node1", **takes(5))
+        awaited(lambda: taken("node1") == 5)
+    assert len(lists) == 1
+
+
+def test_what_the_server_has_forgotten_is_listed_again(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects.put(hypervisor_object("node1"))
+    watch = ObjectsApi.watch
+    asked: list[str] = []
+
+    def too_old(self: ObjectsApi, version: str) -> Any:
+        asked.append(version)
+        return watch(self, "1" if len(asked) == 1 else version)
+
+    monkeypatch.setattr(ObjectsApi, "watch", too_old)
+    with followed():
+        awaited(lambda: len(asked) == 2)
+        objects.put(hypervisor_object("node2"))
+        awaited(lambda: names() == ["node1", "node2"])
+
+
+def test_a_server_that_restarts_is_found_again(own_objects: Objects) -> None:
+    server = own_objects.cluster
+    assert isinstance(server, ApiServer)
+    own_objects.put(hypervisor_object("node1"))
+    with followed():
+        awaited(lambda: names() == ["node1"])
+        server.stop()
+        awaited(lambda: FeedPass.objects.get(kind="hypervisors").failures > 0)
+        server.start()
+        own_objects.say("node1", **takes(9))
+        awaited(lambda: taken("node1") == 9)
+        awaited(lambda: FeedPass.objects.get(kind="hypervisors").failures == 0)
+
+
+def test_writers_in_each_others_way_end_in_what_the_server_has(objects: Objects) -> None:
+    for number in range(4):
+        objects.put(hypervisor_object(f"node{number}"))
+
+    def write(first: int) -> None:
+        for turn in range(20):
+            objects.say(f"node{turn % 4}", **takes(first + turn))
+
+    with followed():
+        writers = [threading.Thread(target=write, args=(first,)) for first in (1, 100, 200)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        said = {
+            body["metadata"]["name"]: int(body["status"]["allocation"]["memory"].rstrip("Gi"))
+            for body in objects.cluster.get("hypervisors")["items"]
+        }
+        awaited(lambda: {name: taken(name) for name in said} == said)
+    assert_rooms_add_up()
+
+
+def test_one_follows_and_another_takes_over(objects: Objects) -> None:
+    objects.put(hypervisor_object("node1"))
+    with followed(2) as (first, second):
+        awaited(lambda: names() == ["node1"])
+        assert take_lease(following.LEASE) is None
+        first.set()
+        objects.put(hypervisor_object("node2"))
+        awaited(lambda: names() == ["node1", "node2"])
+        second.set()
+
+
+def test_a_deletion_of_nearly_all_is_not_believed(objects: Objects) -> None:
+    for number in range(8):
+        objects.put(hypervisor_object(f"node{number}"))
+    with followed():
+        awaited(lambda: len(names()) == 8)
+        for number in range(8):
+            objects.delete(f"node{number}")
+        awaited(lambda: "shrank" in FeedPass.objects.get(kind="hypervisors").refusal)
+    assert len(names()) >= 4
+    call_command("watch_hypervisors", "--once", "--accept-shrink")
+    assert names() == []
+
+
+def test_a_database_that_fails_for_a_moment_loses_nothing(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write is cut off once, its connection with it."""
+    objects.put(hypervisor_object("node1"))
+    write = write_changes
+    cut: list[int] = []
+
+    def cut_off(*args: Any, **more: Any) -> Any:
+        if not cut:
+            cut.append(1)
+            connection.close()
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return write(*args, **more)
+
+    monkeypatch.setattr(following, "write_changes", cut_off)
+    with followed():
+        awaited(lambda: names() == ["node1"])
+        objects.say("node1", **takes(4))
+        awaited(lambda: taken("node1") == 4)
+    assert cut
+
+
+def test_what_cannot_be_asked_is_said(takes_objects: Any, tmp_path: Any) -> None:
+    use(takes_objects, kubeconfig=tmp_path / "none")
+    with pytest.raises(CommandError, match="no API server is configured"):
+        call_command("watch_hypervisors", "--once")
+    with pytest.raises(CommandError, match="add --once"):
+        call_command("watch_hypervisors", "--accept-shrink")
+    use(takes_objects, sync="off")
+    with pytest.raises(CommandError, match="is not import"):
+        call_command("watch_hypervisors")
+
+
+def test_a_kind_that_nobody_defined_is_said(api_server: Cluster, takes_objects: Any) -> None:
+    use(takes_objects, kubeconfig=api_server.kubeconfig, group="nobody.example")
+    api = hypervisors_api()
+    with pytest.raises(KubernetesUnreachable, match="status 404"):
+        api.page(limit=5)
+    api.close()
