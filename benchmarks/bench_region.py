@@ -32,7 +32,7 @@ def fill_region(hosts: int) -> None:
     """Replace everything in the database by a region of ``hosts`` hosts, half full of VMs."""
     empty_database()
     with transaction.atomic():
-        _make_group()
+        make_group()
         Host.objects.bulk_create(_hosts(hosts), batch_size=2000)
         ids = list(Host.objects.order_by("pk").values_list("pk", flat=True))
         Instance.objects.bulk_create(_vms(ids), batch_size=5000)
@@ -66,7 +66,8 @@ def empty_database() -> None:
         cursor.execute(f"TRUNCATE {', '.join(tables)} CASCADE")
 
 
-def _make_group() -> None:
+def make_group() -> None:
+    """Make the one flavor group, whose memory is committed."""
     flavors = [
         Flavor.objects.create(
             openstack_id=f"flavor-{gib}",

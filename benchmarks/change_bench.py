@@ -87,18 +87,19 @@ def _samples(repeats: int) -> list[Sample]:
         version = orjson.loads(client.get("/commitments/v1/info").content)["version"]
         samples = []
         for number in track(range(-3, repeats), description="requests"):
-            body = _body(version, number + 3, is_new=True)
-            sample = _timed(client, body)
+            body = change_body(version, number + 3, is_new=True)
+            sample = timed_change(client, body)
             if number >= 0:  # the first requests load tables that every later one only refreshes
                 samples.append(sample)
-            _timed(client, _body(version, number + 3, is_new=False))
+            timed_change(client, change_body(version, number + 3, is_new=False))
     if Commitment.objects.exists() or Reservation.objects.exists():
         message = "the benchmark left commitments behind"
         raise RuntimeError(message)
     return samples
 
 
-def _timed(client: Client, body: bytes) -> Sample:
+def timed_change(client: Client, body: bytes) -> Sample:
+    """Send a batch, which has to be accepted; return what it cost."""
     database_before = database_cpu_seconds()
     cpu_before, before = time.process_time(), time.perf_counter()
     response = client.post(URL, body, content_type="application/json")
@@ -113,7 +114,7 @@ def _timed(client: Client, body: bytes) -> Sample:
     )
 
 
-def _body(version: int, number: int, *, is_new: bool) -> bytes:
+def change_body(version: int, number: int, *, is_new: bool) -> bytes:
     """Return a batch over two projects in one zone, or the deletion of that batch."""
     amount = SLOT_GIB * SLOTS_PER_COMMITMENT
     expires_at = (datetime.now(tz=UTC) + timedelta(days=365)).isoformat()
@@ -216,6 +217,11 @@ def database_cpu_seconds() -> float:
     except OSError:
         return 0.0
     return (sum(map(int, backend[_OWN_TICKS])) + sum(map(int, postmaster[_CHILDREN_TICKS]))) / 100
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return CPU seconds of a process on this machine."""
+    return sum(map(int, _stat_of(pid)[_OWN_TICKS])) / 100
 
 
 _PARENT, _OWN_TICKS, _CHILDREN_TICKS = 1, slice(11, 13), slice(13, 15)

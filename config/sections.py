@@ -361,7 +361,7 @@ class FeedSettings(Section):
         "variables; empty means that only region files are imported.",
     )
     changes_interval_seconds: float = Field(
-        5.0, ge=1, le=3600, description="Between two looks at the VMs that changed."
+        4.0, ge=1, le=3600, description="Between two looks at the VMs that changed."
     )
     overlap_seconds: int = Field(
         60,

@@ -319,7 +319,7 @@ class Cloud:
                     "about": {"taken_at": taken_at.isoformat()},
                     "compute": {
                         "servers": [
-                            _server(vm, host, flavor) for vm, (host, flavor) in listed.items()
+                            listed_server(vm, host, flavor) for vm, (host, flavor) in listed.items()
                         ]
                     },
                 }
@@ -369,7 +369,7 @@ class Cloud:
                 raise
 
 
-def _server(vm: str, host: str, flavor: str) -> dict[str, Any]:
+def listed_server(vm: str, host: str, flavor: str) -> dict[str, Any]:
     group, gib, vcpus = FLAVORS[flavor]
     return {
         "id": vm,
