@@ -26,6 +26,8 @@ MIB = 1 << 20
 SEED = 7
 #: Connections over which both processes of a server are asked.
 LINKS = WORKERS * THREADS
+#: Writes over each connection before any is measured.
+WARM_WRITES = 6
 _consumers = count(1 << 60)
 
 
@@ -325,6 +327,8 @@ def _new_writes(
 def _writes(bench: Bench, *, kind: str, clients: int) -> list[Measure]:
     pair, amount = bench.pair, bench.scale.writes
     hosts = bench.world.hosts if kind == "spread" else (bench.hot,)
+    for target in (pair.ours, pair.reference):  # every database session has planned the write
+        _write_rounds(target, hosts, LINKS, LINKS * WARM_WRITES, bench.world.asked)(0)
     ours, theirs = interleaved(
         amount.rounds,
         _write_rounds(pair.ours, hosts, clients, amount.ours, bench.world.asked),

@@ -22,14 +22,14 @@ BEGIN
         SELECT slot.id, greatest(slot.memory_bytes - taken.memory_bytes, 0) AS memory_bytes,
                greatest(slot.vcpus - taken.vcpus, 0) AS vcpus
           INTO v_slot
-          FROM capacity_reservation AS slot
+          FROM (SELECT * FROM capacity_reservation AS slot
+                 WHERE slot.id = ANY(p_slots) OFFSET 0) AS slot  -- not by kind or project
          CROSS JOIN LATERAL (
                SELECT coalesce(sum(vm.memory_bytes), 0)::bigint AS memory_bytes,
                       coalesce(sum(vm.vcpus), 0)::bigint AS vcpus
                  FROM capacity_reservationallocation AS vm
                 WHERE vm.reservation_id = slot.id) AS taken
-         WHERE slot.id = ANY(p_slots)
-           AND slot.target_host_id = p_host AND slot.confirmed_host_id = slot.target_host_id
+         WHERE slot.target_host_id = p_host AND slot.confirmed_host_id = slot.target_host_id
            AND slot.kind = 'committed' AND slot.is_ready AND slot.project_id = p_project
            AND slot.flavor_group_name = ANY(p_groups) AND slot.flavor_group_name <> ''
            AND slot.id <> ALL(v_joined)

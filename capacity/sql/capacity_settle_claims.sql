@@ -10,8 +10,9 @@
 -- how much its holds grew, and the failover reservations that evacuated VMs use now, as rows without a
 -- host. The caller writes the rooms: what VMs take of them is its to count.
 -- Locks rooms by primary key, then slots. A table that the server last looked at when it was empty is
--- never read whole: only bitmaps are made, of what an index finds. All else of how statements are planned
--- is its caller's business.
+-- never read whole: only bitmaps are made, of what an index finds; and of reservations only what a key
+-- finds, as the index of their kinds finds the whole region (OFFSET 0 keeps it from being asked). All else
+-- of how statements are planned is its caller's business.
 CREATE OR REPLACE FUNCTION capacity_settle_claims(
     p_consumers text[], p_hosts bigint[], p_pieces jsonb
 ) RETURNS TABLE (
@@ -61,10 +62,12 @@ BEGIN
          WHERE flight.kind = 'in_flight' AND flight.vm_uuid = ANY(p_consumers)
          UNION ALL
         SELECT unnest(ARRAY[slot.target_host_id, slot.confirmed_host_id])
-          FROM capacity_reservationallocation AS vm
-          JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
-           AND slot.kind = 'committed'
-         WHERE vm.vm_uuid = ANY(p_consumers));
+          FROM (SELECT vm.reservation_id FROM capacity_reservationallocation AS vm
+                 WHERE vm.vm_uuid = ANY(p_consumers) OFFSET 0) AS vm
+          JOIN LATERAL (
+               SELECT slot.kind, slot.target_host_id, slot.confirmed_host_id
+                 FROM capacity_reservation AS slot
+                WHERE slot.id = vm.reservation_id OFFSET 0) AS slot ON slot.kind = 'committed');
     v_hosts := array_remove(v_hosts, NULL);
     IF cardinality(v_hosts) = 0 THEN
         RETURN;
@@ -133,14 +136,22 @@ BEGIN
             v_places := v_places || (p_pieces -> place ->> 'host')::bigint;
             v_projects := v_projects || (p_pieces -> place ->> 'project');
         END LOOP;
+        v_more := ARRAY(
+            SELECT slot.id
+              FROM (SELECT held.id, held.kind FROM capacity_reservation AS held
+                     WHERE held.id = ANY(v_own)
+                     UNION ALL
+                    SELECT held.id, held.kind
+                      FROM (SELECT * FROM capacity_reservation AS held
+                             WHERE held.target_host_id = ANY(v_places) OFFSET 0) AS held
+                     WHERE held.project_id = ANY(v_projects)
+                       AND (held.blocked_memory_bytes > 0 OR held.blocked_vcpus > 0)
+                    OFFSET 0) AS slot
+             WHERE slot.kind = 'committed');
         FOR v_slot IN
             SELECT held.id, held.is_ready, held.flavor_group_name::text AS group_name
               FROM capacity_reservation AS held
-             WHERE held.kind = 'committed'
-               AND (held.id = ANY(v_own)
-                    OR held.target_host_id = ANY(v_places) AND held.project_id = ANY(v_projects)
-                       AND (held.blocked_memory_bytes > 0 OR held.blocked_vcpus > 0))
-             ORDER BY held.id FOR NO KEY UPDATE
+             WHERE held.id = ANY(v_more) ORDER BY held.id FOR NO KEY UPDATE
         LOOP
             v_slots := v_slots || v_slot.id;
             IF v_slot.is_ready AND v_slot.group_name <> '' THEN
@@ -343,8 +354,11 @@ vm.state = 'expected' AND NOT (
            NULL::bigint, NULL::bigint, spare.id
       FROM (SELECT vm.vm_uuid, vm.reservation_id FROM capacity_reservationallocation AS vm
              WHERE vm.vm_uuid = ANY(p_consumers) OFFSET 0) AS own  -- not by the reservations
-      JOIN capacity_reservation AS spare ON spare.id = own.reservation_id
-       AND spare.kind = 'failover' AND spare.is_ready
+      JOIN LATERAL (
+           SELECT spare.id, spare.kind, spare.is_ready, spare.target_host_id
+             FROM capacity_reservation AS spare
+            WHERE spare.id = own.reservation_id OFFSET 0) AS spare
+        ON spare.kind = 'failover' AND spare.is_ready
       JOIN jsonb_to_recordset(p_pieces) AS piece(vm text, host bigint, memory_bytes bigint)
         ON piece.vm = own.vm_uuid AND piece.host = spare.target_host_id
      WHERE piece.memory_bytes > 0 AND piece.host = ANY(p_hosts)

@@ -16,7 +16,6 @@ from capacity.metrics.gauges import ALLOCATION_DRIFT
 from capacity.models import AllocationState, HostCapacity, ReservationKind
 from hosts.models import Host, Instance, Region
 from journal.metrics import metrics_page
-from journal.statements import fetch_rows
 from placement.models import AllocationEvent, Consumer
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
@@ -24,6 +23,7 @@ from tests.commitments.slot_worlds import verify
 from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
 from tests.ledger import assert_rooms_add_up, end_placement
 from tests.placement.client import PlacementClient, consumer_body, placement_settings, uuid
+from tests.reads import rows_read
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,22 +88,12 @@ def test_writes_of_allocations_change_rooms_at_once(
     assert (taken(first), taken(second)) == ((0, 0), (0, 0))
 
 
-def allocations_read() -> int:
-    """Return how many rows of allocations this session has read, as far as it counted them."""
-    ((rows,),) = fetch_rows(
-        "SELECT pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid)"
-        " FROM pg_class WHERE relname = 'placement_allocation'",
-        [],
-    )
-    return int(rows)
-
-
 def allocations_read_by_a_claim(client: PlacementClient, host: Host) -> int:
     """Claim a part of a host for a new VM; return how many rows of allocations that looked at."""
     with transaction.atomic():
-        before = allocations_read()
+        before = rows_read("placement_allocation")
         assert allocate(client, uuid(), host) == 204
-        return allocations_read() - before
+        return rows_read("placement_allocation") - before
 
 
 @pytest.mark.sql("placement_allocated")

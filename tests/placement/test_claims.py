@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 from structlog.testing import capture_logs
 
@@ -25,6 +25,7 @@ from tests.factories import (
     make_flavor,
     make_group,
     make_host,
+    make_hosts,
     make_reservation,
     make_slot,
     make_vm,
@@ -37,6 +38,7 @@ from tests.placement.client import (
     placement_settings,
     uuid,
 )
+from tests.reads import rows_read
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -527,6 +529,31 @@ def test_hosts_are_joined_by_the_uuid_of_their_provider(cloud: Cloud) -> None:
     assert cloud.client.allocate(uuid(), asked, project_id=STRANGER).status == 409
     assert cloud.client.allocate(uuid(), asked, project_id=OWNER).status == 204
     assert HostCapacity.objects.get(host=host).allocated_memory_bytes == 8 * GIB
+
+
+def reservations_read_by_a_claim(cloud: Cloud) -> int:
+    """Claim a part of the held host and take it back; return how many reservations that read."""
+    asked = {cloud.held.openstack_id: SMALL}
+    with transaction.atomic():
+        before = rows_read("capacity_reservation")
+        assert cloud.client.allocate(uuid(), asked, project_id=OWNER).status == 204
+        assert ReservationAllocation.objects.exists()
+        read = rows_read("capacity_reservation") - before
+        transaction.set_rollback(True)
+    return read
+
+
+@pytest.mark.sql("capacity_settle_claims", "capacity_join_slots")
+def test_a_claim_reads_no_slots_of_other_hosts_whatever_is_known_of_the_table(
+    cloud: Cloud,
+) -> None:
+    alone = reservations_read_by_a_claim(cloud)
+    for host in make_hosts(40, prefix="other", memory_gib=16, vcpus=4):
+        make_slot(cloud.commitment, host, flavor_name="large", memory_gib=16, vcpus=4)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE capacity_reservation")
+        cursor.execute("DISCARD PLANS")
+    assert reservations_read_by_a_claim(cloud) == alone
 
 
 def test_the_function_blocks_by_the_one_rule() -> None:
