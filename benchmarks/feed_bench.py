@@ -68,7 +68,7 @@ def run(*, is_quick: bool) -> list[Measure]:
         region = folder / "region.json"
         Console().print(f"generating {size} hosts")
         options = ["--hosts", f"{size}", "--seed", "1", "--vms-per-host", f"{VMS_PER_HOST}"]
-        _manage("generate_region", *options, "--commitments", "0", "--output", str(region))
+        manage("generate_region", *options, "--commitments", "0", "--output", str(region))
         os.environ["OS_CLIENT_CONFIG_FILE"] = str(folder / "clouds.yaml")
         with serving(region, folder) as cloud:
             return _measure(cloud, size, is_full=not is_quick)
@@ -83,10 +83,10 @@ def _measure(cloud: subprocess.Popen[str], size: int, *, is_full: bool) -> list[
     empty_database()
     Console().print("first passes")
     served_before = cpu_seconds(cloud.pid)
-    first = _manage("sync_nova", "--cloud", CLOUD)
+    first = manage("sync_nova", "--cloud", CLOUD)
     served = cpu_seconds(cloud.pid) - served_before
     Console().print("passes over the same again")
-    steady = _manage("sync_nova", "--cloud", CLOUD)
+    steady = manage("sync_nova", "--cloud", CLOUD)
     Console().print("servers move")
     polled, hinted = _looks(cloud)
     Console().print("commitments beside a first pass over servers")
@@ -148,7 +148,7 @@ def _changes_beside() -> tuple[float, float]:
     """
     empty_database()
     for kind in ("identity", "flavors", "images", "hosts"):
-        _manage("sync_nova", "--cloud", CLOUD, "--kind", kind)
+        manage("sync_nova", "--cloud", CLOUD, "--kind", kind)
     FlavorGroupSnapshot.objects.all().delete()
     make_group()
     reset_host_table()
@@ -206,7 +206,7 @@ def _tell(cloud: subprocess.Popen[str], server_id: str) -> None:
     cloud.stdout.readline()
 
 
-def _manage(*arguments: str) -> Taken:
+def manage(*arguments: str) -> Taken:
     """Run a management command; return what it took."""
     before = time.perf_counter()
     process = _start(*arguments)

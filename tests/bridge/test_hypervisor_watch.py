@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from kubernetes import client, config
 
 from bridge.hypervisors import watcher as following
 from bridge.hypervisors.kubernetes import (
@@ -22,71 +20,19 @@ from bridge.hypervisors.kubernetes import (
 from bridge.hypervisors.watcher import Watcher
 from bridge.hypervisors.writing import write_changes
 from capacity.models import HostCapacity
-from config.launcher.processes import wait_until
 from hosts.models import FeedPass, Host
 from hosts.vm_source import reporting_hosts
 from journal.actors import Actor
 from journal.leases import take_lease
 from tests.bridge.conftest import use
-from tests.bridge.hypervisor_objects import DEFINITION, Json, hypervisor_object, instances
+from tests.bridge.hypervisor_objects import Json, hypervisor_object, instances
+from tests.bridge.hypervisor_writer import PATIENCE_SECONDS, Objects, awaited
 from tests.kube.server import ApiServer, Cluster
 from tests.ledger import assert_rooms_add_up
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 GIB = 1 << 30
-PATIENCE_SECONDS = 60.0
-KIND = ("kvm.cloud.sap", "v1", "hypervisors")
-
-
-class Objects:
-    """The Hypervisor objects of a cluster, as their operator writes them."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._client: Any = config.new_client_from_config(  # type: ignore[no-untyped-call]  # theirs
-            str(cluster.kubeconfig)
-        )
-        self._api: Any = client.CustomObjectsApi(self._client)
-
-    def define(self) -> None:
-        definitions: Any = client.ApiextensionsV1Api(self._client)
-        known = [one.metadata.name for one in definitions.list_custom_resource_definition().items]
-        if DEFINITION["metadata"]["name"] not in known:
-            definitions.create_custom_resource_definition(deepcopy(DEFINITION))
-        awaited(self._is_served)
-        for body in self._api.list_cluster_custom_object(*KIND)["items"]:
-            self.delete(body["metadata"]["name"])
-
-    def _is_served(self) -> bool:
-        try:
-            self._api.list_cluster_custom_object(*KIND)
-        except client.ApiException:
-            return False
-        return True
-
-    def put(self, body: Json) -> None:
-        name = body["metadata"]["name"]
-        try:
-            self._api.create_cluster_custom_object(*KIND, deepcopy(body))
-        except client.ApiException as error:
-            if error.status != 409:
-                raise
-            self._api.patch_cluster_custom_object(*KIND, name, {"spec": body["spec"]})
-        self.say(name, **body["status"])
-
-    def say(self, name: str, **status: Any) -> None:
-        self._api.patch_cluster_custom_object_status(*KIND, name, {"status": status})
-
-    def delete(self, name: str) -> None:
-        self._api.delete_cluster_custom_object(*KIND, name)
-
-    def close(self) -> None:
-        self._client.close()
-
-
-def awaited(is_true: Callable[[], bool]) -> None:
-    assert wait_until(is_true, PATIENCE_SECONDS), "it never came true"
 
 
 def names() -> list[str]:
