@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from commitments.api.views import unknown_path
+from console.commitments.api import CommitmentExplanationView
 from failover.api.views import SimulationView
 from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
@@ -29,6 +30,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/failover/", include("failover.api.urls")),
     path("api/v1/placement/", include("placement.api.operator_urls")),
     path("api/v1/scheduling/", include("capacity.api.operator_urls")),
+    path(
+        "api/v1/explanations/commitments/<str:commitment_uuid>", CommitmentExplanationView.as_view()
+    ),
     path("failover/v1/simulations", SimulationView.as_view()),
 ]
 if settings.HEADROOM.oidc.is_on:
