@@ -1,7 +1,8 @@
 -- What slots and VMs in flight into them block together on a host: a VM may be placed into the slots
 -- of its project and group, an evacuated one into its failover slot, and until it lands both rows
 -- block the same room. What is promised on the host is the sum of all blocks less this
--- (spec commitments, 10.1: each blocks in full; scheduling, 16.3).
+-- (spec commitments, 10.1: each blocks in full; scheduling, 16.3). Rows are found by their host (OFFSET 0
+-- keeps it that way): indexes of kinds and of projects find those of the whole region.
 CREATE OR REPLACE FUNCTION capacity_blocked_twice(
     p_host bigint, OUT memory_bytes bigint, OUT vcpus bigint
 ) LANGUAGE plpgsql STABLE
@@ -23,8 +24,9 @@ BEGIN
     FOR v_flight IN
         SELECT held.project_id, held.flavor_group_name, held.vm_uuid, held.intent,
                held.blocked_memory_bytes AS memory_bytes, held.blocked_vcpus AS vcpus
-          FROM capacity_reservation AS held
-         WHERE held.kind = 'in_flight' AND held.target_host_id = p_host ORDER BY held.id
+          FROM (SELECT * FROM capacity_reservation AS held
+                 WHERE held.target_host_id = p_host OFFSET 0) AS held
+         WHERE held.kind = 'in_flight' ORDER BY held.id
     LOOP
         IF v_flight.intent = 'evacuate' THEN
             IF v_spare IS NULL THEN
@@ -32,9 +34,10 @@ BEGIN
                        array_agg(held.blocked_memory_bytes ORDER BY held.id),
                        array_agg(held.blocked_vcpus ORDER BY held.id)
                   INTO v_spare, v_spare_memory, v_spare_vcpus
-                  FROM capacity_reservation AS held
-                 WHERE held.kind = 'failover'
-                   AND (held.target_host_id = p_host OR held.confirmed_host_id = p_host);
+                  FROM (SELECT * FROM capacity_reservation AS held
+                         WHERE held.target_host_id = p_host OR held.confirmed_host_id = p_host
+                        OFFSET 0) AS held
+                 WHERE held.kind = 'failover';
             END IF;
             FOR place IN 1 .. coalesce(cardinality(v_spare), 0) LOOP
                 CONTINUE WHEN NOT EXISTS (
@@ -70,10 +73,10 @@ BEGIN
      CROSS JOIN LATERAL (
            SELECT coalesce(sum(held.blocked_memory_bytes), 0)::bigint AS memory_bytes,
                   coalesce(sum(held.blocked_vcpus), 0)::bigint AS vcpus
-             FROM capacity_reservation AS held
-            WHERE held.kind = 'committed'
-              AND (held.target_host_id = p_host OR held.confirmed_host_id = p_host)
-              AND held.project_id = flying.project_id
+             FROM (SELECT * FROM capacity_reservation AS held
+                    WHERE held.target_host_id = p_host OR held.confirmed_host_id = p_host
+                   OFFSET 0) AS held
+            WHERE held.kind = 'committed' AND held.project_id = flying.project_id
               AND held.flavor_group_name = flying.group_name) AS slots;
 END
 $$;

@@ -34,9 +34,10 @@ SELECT held.host_id, sum(held.memory_bytes)::bigint, sum(held.vcpus)::bigint
         SELECT rooted.host_id, vm.memory_bytes, vm.vcpus
           FROM rooted
           JOIN LATERAL (
-               SELECT slot.id FROM capacity_reservation AS slot
-                WHERE slot.target_host_id = rooted.host_id AND slot.kind = 'committed'
-                  AND slot.confirmed_host_id = slot.target_host_id OFFSET 0) AS slot ON true
+               SELECT slot.id, slot.kind, slot.target_host_id, slot.confirmed_host_id
+                 FROM capacity_reservation AS slot
+                WHERE slot.target_host_id = rooted.host_id OFFSET 0) AS slot
+            ON slot.kind = 'committed' AND slot.confirmed_host_id = slot.target_host_id
           JOIN LATERAL (
                SELECT vm.vm_uuid, vm.memory_bytes, vm.vcpus
                  FROM capacity_reservationallocation AS vm
