@@ -25,7 +25,7 @@ from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Live, Unique
 from hosts.region.staging import StagingTable, as_json
 from hosts.region.writing import write_part
-from journal.statements import execute, fetch_rows
+from journal.statements import execute, fetch_rows, fetch_value
 
 SERVERS: Final = "compute.servers"
 AZ: Final = "OS-EXT-AZ:availability_zone"
@@ -80,6 +80,12 @@ DELETE FROM stage_resolved_instance AS listed USING hosts_instance AS vm
 LEAVE_DELETED = """
 DELETE FROM stage_resolved_instance AS listed USING hosts_deletedvm AS vm
  WHERE vm.openstack_id = listed.openstack_id AND %(is_full)s AND vm.seen_at >= %(began)s
+"""
+LACKS_ANY = """
+SELECT EXISTS (
+    SELECT FROM hosts_instance AS vm
+     WHERE NOT EXISTS (
+           SELECT FROM stage_hosts_instance AS listed WHERE listed.openstack_id = vm.openstack_id))
 """
 LISTED_BY_ZONE = """
 SELECT host.zone, count(*), count(listed.openstack_id)
@@ -249,7 +255,7 @@ def _list_unplaced(run: ImportRun) -> None:
 
 
 def _prune_servers(run: ImportRun) -> None:
-    if not run.prunes(SERVERS):
+    if not run.prunes(SERVERS) or not fetch_value(LACKS_ANY):
         return
     counts = {zone: (stored, listed) for zone, stored, listed in fetch_rows(LISTED_BY_ZONE)}
     left_out = zones_left_out(
