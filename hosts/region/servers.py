@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from core.sql import load_sql
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
-from hosts.models import DeletedVM, Image, Instance
+from hosts.models import DeletedVM, Host, Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
 from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
@@ -222,13 +223,24 @@ def _remove_deleted(run: ImportRun) -> None:
         return
     deleted = sorted(run.live.deleted)
     write_part(run, partial(_remember_deleted, run.live, deleted))
-    remove_rows(
-        run,
-        section=SERVERS,
-        rows=Instance.objects.filter(openstack_id__in=deleted),
-        key="openstack_id",
-        host_field="host_id",
-    )
+    rows = Instance.objects.filter(openstack_id__in=deleted)
+    _count_gone(run, rows)
+    remove_rows(run, section=SERVERS, rows=rows, key="openstack_id", host_field="host_id")
+
+
+def _count_gone(run: ImportRun, rows: QuerySet[Instance]) -> None:
+    """Count VMs of a live cloud that are about to be removed, as the cloud says itself."""
+    if run.live is not None:
+        run.gone_vms.update(rows.filter(host__isnull=False).values_list("host_id", "status"))
+
+
+def sums_by_zone(counts: Mapping[int, int]) -> dict[str, int]:
+    """Return the sums of what is counted by key of hosts, by zone in order."""
+    zones: Iterable[tuple[int, str]] = Host.objects.filter(pk__in=counts).values_list("pk", "zone")
+    sums: Counter[str] = Counter()
+    for host_id, zone in zones:
+        sums[zone] += counts[host_id]
+    return dict(sorted(sums.items()))
 
 
 def _remember_deleted(live: Live, vm_uuids: list[str]) -> None:
@@ -268,6 +280,7 @@ def _prune_servers(run: ImportRun) -> None:
         key="openstack_id",
         spared=Q(host__zone__in=left_out) if left_out else None,
         host_field="host_id",
+        removing=partial(_count_gone, run),
     )
 
 
