@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -54,10 +54,35 @@ class BridgeSettings(Section):
         max_length=63,
         description="Ends the names of objects, so that several regions can feed one cluster.",
     )
+    hand_edits: Literal["restore", "report"] = Field(
+        "restore",
+        description="What is done with objects that others changed or deleted: write them anew, "
+        "or only tell.",
+    )
+    poll_interval_seconds: float = Field(
+        0.2, gt=0, le=60, description="How often changes of rows are looked for."
+    )
+    compare_interval_seconds: float = Field(
+        300.0,
+        ge=1,
+        le=86_400,
+        description="How often all objects are compared with what was written.",
+    )
     request_timeout_seconds: float = Field(
         10.0, gt=0, le=300, description="Longest wait for an answer of a cluster."
     )
     threads: int = Field(8, ge=1, le=64, description="Requests to a cluster at once.")
+    batch_rows: int = Field(500, ge=1, le=10_000, description="Objects that are written together.")
+    max_drop_ratio: float = Field(
+        0.2,
+        gt=0,
+        le=1,
+        description="Share of the objects of a kind that may be deleted at once because no row "
+        "is behind them; more is refused and told.",
+    )
+    metrics_port: int = Field(
+        9469, ge=0, le=65535, description="Port of the bridge's metrics; 0 is none."
+    )
 
     @model_validator(mode="after")
     def _routable(self) -> Self:

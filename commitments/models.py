@@ -9,7 +9,7 @@ from django.db.models.functions import Mod, Now
 from django.db.models.lookups import Exact
 
 from commitments.domain.statuses import CommitmentStatus, ResourceType
-from journal.models import CurrentTransactionID, FollowedModel, TouchedField, TrackedModel
+from journal.models import CurrentTransactionID, FollowedModel, TouchedField
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import MIB
 
@@ -187,7 +187,7 @@ class CommitmentEvent(models.Model):
         return f"{self.action} {self.commitment_uuid}"
 
 
-class InstanceAssignment(TrackedModel):
+class InstanceAssignment(FollowedModel):
     """Which commitment covers a VM; a VM without one is pay-as-you-go (spec commitments, 14)."""
 
     commitment = models.ForeignKey(Commitment, on_delete=models.CASCADE, related_name="assignments")

@@ -116,6 +116,13 @@ class JournalSettings(Section):
     outbox_retention_days: int = Field(
         7, ge=1, le=3650, description="Age in days from which entries of the outbox are forgotten."
     )
+    consumer_age_hours: int = Field(
+        168,
+        ge=1,
+        le=87_600,
+        description="Hours for which both logs are kept for a consumer that is away, such as the "
+        "bridge; after that it reads everything anew.",
+    )
     audit_retention_days: int = Field(
         1095,
         ge=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import console.bridge.admin
 import console.capacity.decisions
 import console.capacity.groups
 import console.capacity.hosts

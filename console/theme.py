@@ -135,6 +135,8 @@ UNFOLD = {
                     _page("Leases", "key", "journal_lease"),
                     _page("Beat entries", "schedule", "journal_beatentry"),
                     _page("Outbox", "outbox", "journal_outbox"),
+                    _page("Mirror", "flip", "bridge_mirrorstate"),
+                    _page("Consumers of logs", "step_over", "journal_logconsumer"),
                     _page("Users", "person", "auth_user"),
                 ],
             },

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from capacity.models import Reservation
 from failover.choices import EventReason, RunOutcome, SlotState, Uncovered
 from hosts.models import Host
-from journal.models import TrackedModel
+from journal.models import FollowedModel, TrackedModel
 
 
 class FailoverPolicy(TrackedModel):
@@ -41,7 +41,7 @@ class FailoverPolicy(TrackedModel):
         return f"{self.flavor_pattern}: {self.required_count}"
 
 
-class FailoverReservation(TrackedModel):
+class FailoverReservation(FollowedModel):
     """What failover knows of a reservation beyond the ledger (spec failover, 3.1, 3.3).
 
     Writers: the services of ``failover``.

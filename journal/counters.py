@@ -15,6 +15,7 @@ READERS: Final = (
     "pipelines",
     "usage",
     "slots",
+    "bridge",
 )
 RELOAD_REASONS: Final = (
     "other_system",

@@ -170,6 +170,25 @@ class PrunedLog(models.Model):
         return f"{self.log} up to {self.pruned_xid}"
 
 
+class LogConsumer(models.Model):
+    """How far somebody followed the logs who is told of every change, however long it was away.
+
+    Neither log is forgotten beyond ``position``, the text of a :class:`journal.history.Moment`,
+    unless the consumer did not move for ``HEADROOM_JOURNAL__CONSUMER_AGE_HOURS``: then it reads
+    everything anew. Writers: the consumer itself.
+    """
+
+    name = models.CharField(max_length=64, unique=True)
+    position = models.TextField(blank=True, help_text="empty: everything is read anew")
+    moved_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class ProcessClock(models.Model):
     """How far the clock of a process was from the database's at its last look.
 

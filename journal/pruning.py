@@ -24,14 +24,17 @@ log = structlog.get_logger(__name__)
 BATCH_ROWS: Final = 5_000
 
 # Of transactions older than every running one only: positions that readers take from now on are
-# behind these rows, however long another transaction runs.
+# behind these rows, however long another transaction runs. Consumers are waited for, for a while.
 _FORGET = """
 WITH gone AS (
     DELETE FROM {table}
      WHERE id = ANY (ARRAY(
            SELECT id FROM {table}
             WHERE {time_column} < %(oldest)s
-              AND {xid_column} < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+              AND {xid_column} < least(
+                  pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+                  (SELECT min(split_part(position, ':', 1)::bigint) FROM journal_logconsumer
+                    WHERE position <> '' AND moved_at > %(waits_since)s))
             ORDER BY {time_column} LIMIT %(rows)s FOR UPDATE SKIP LOCKED))
     RETURNING {xid_column} AS xid
 ), marked AS (
@@ -70,8 +73,12 @@ def prune_logs(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
         PrunedLog.Log.DELETIONS: now - timedelta(hours=chosen.deletions_retention_hours),
         PrunedLog.Log.OUTBOX: now - timedelta(days=chosen.outbox_retention_days),
     }
+    waits_since = now - timedelta(hours=chosen.consumer_age_hours)
     pruned = {
-        name.value: _prune(name, oldest=oldest[name], batch_rows=batch_rows) for name in FORGET
+        name.value: _prune(
+            name, oldest=oldest[name], waits_since=waits_since, batch_rows=batch_rows
+        )
+        for name in FORGET
     }
     log.info("journal_pruned", counts=pruned)
     return pruned
@@ -174,10 +181,11 @@ def prune_over(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     return pruned
 
 
-def _prune(name: PrunedLog.Log, *, oldest: datetime, batch_rows: int) -> int:
+def _prune(name: PrunedLog.Log, *, oldest: datetime, waits_since: datetime, batch_rows: int) -> int:
     parameters: dict[str, str | datetime | int] = {
         "log": name.value,
         "oldest": oldest,
+        "waits_since": waits_since,
         "rows": batch_rows,
     }
     total = 0

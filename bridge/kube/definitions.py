@@ -95,7 +95,7 @@ def difference(door: Door, definition: Definition) -> str:
     The cluster itself says what would become of it.
     """
     before = door.get(definition.path)
-    after = door.apply(definition.path, definition.manifest, manager=INSTALLER, dry_run=True)
+    after, _ = door.apply(definition.path, definition.manifest, manager=INSTALLER, dry_run=True)
     lines = difflib.unified_diff(
         [] if before is None else _lines(before),
         _lines(after),

@@ -26,6 +26,8 @@ APPLY: Final = "application/apply-patch+yaml"
 ONLY_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE: Final = 500
 OK: Final = 200
+CREATED: Final = 201
+ACCEPTED: Final = 202
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 #: Answers that are about the object itself; all others are about the cluster, or about us.
@@ -137,12 +139,13 @@ class Door:
         manager: str = MANAGER,
         force: bool = True,
         dry_run: bool = False,
-    ) -> Json:
-        """Apply an object; return it as the cluster has it now.
+    ) -> tuple[Json, bool]:
+        """Apply an object; return it as the cluster has it now, and whether it is new.
 
         Args:
             path: Of the object, or of its status.
-            manifest: With ``metadata.resourceVersion`` it is applied to that version alone.
+            manifest: With ``metadata.resourceVersion`` it is applied to that version alone, but
+                made anew where the object is gone.
             force: Take fields that others own; else they are a conflict.
             dry_run: Only say what would become of it.
 
@@ -155,8 +158,8 @@ class Door:
         if dry_run:
             query["dryRun"] = "All"
         status, document = self.request("PATCH", path, manifest, query=query, content_type=APPLY)
-        if status in (OK, 201):
-            return document
+        if status in (OK, CREATED):
+            return document, status == CREATED
         if status == CONFLICT or (status == NOT_FOUND and _is_about_object(document)):
             raise ObjectChanged(_message(status, document))
         raise _failure(status, document)
@@ -181,7 +184,7 @@ class Door:
             ClusterUnavailable: anything is wrong.
         """
         status, document = self.request("DELETE", path)
-        if status in (OK, 202) or (status == NOT_FOUND and _is_about_object(document)):
+        if status in (OK, ACCEPTED) or (status == NOT_FOUND and _is_about_object(document)):
             return
         raise _failure(status, document)
 
@@ -193,7 +196,7 @@ class Door:
             ClusterUnavailable: anything else.
         """
         status, document = self.request("POST", path, manifest, query={"fieldManager": MANAGER})
-        if status not in (OK, 201, 202, CONFLICT):
+        if status not in (OK, CREATED, ACCEPTED, CONFLICT):
             raise _failure(status, document)
 
     def list_metadata(self, path: str, *, selector: str) -> Iterator[Found]:
@@ -207,7 +210,7 @@ class Door:
             status, document = self.request("GET", path, query=query, accept=ONLY_METADATA)
             if status != OK:
                 raise _failure(status, document)
-            for item in document.get("items", ()):
+            for item in document.get("items") or ():
                 about = item["metadata"]
                 yield Found(
                     name=about["name"],

@@ -6,10 +6,10 @@ from django.db import models
 from django.db.models import Q
 
 from capacity.resource_names import group_capacity_resource_name
-from journal.models import TrackedModel
+from journal.models import FollowedModel, TrackedModel
 
 
-class GroupCapacity(TrackedModel):
+class GroupCapacity(FollowedModel):
     """Capacity of a flavor group in a zone, as reported to Limes (spec liquid, 13.1).
 
     ``total_vcpus`` empty means "not probed yet"; 0 means no capacity. Writers:
@@ -115,7 +115,7 @@ class CapacityComputation(models.Model):
         return self.zone
 
 
-class ProjectQuota(TrackedModel):
+class ProjectQuota(FollowedModel):
     """A project's quota in a zone as Limes set it, and what is used of it (spec commitments, 2.5).
 
     Quota and usage map LIQUID resource names to amounts: memory in GiB, others as counts. Limes

@@ -22,6 +22,12 @@ CREATE OR REPLACE TRIGGER capacity_flavorgroupsettings_track_change
 CREATE OR REPLACE TRIGGER capacity_groupcapacity_log_deletion
     AFTER DELETE ON capacity_groupcapacity REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_deletion();
+CREATE OR REPLACE TRIGGER capacity_groupcapacity_log_insert
+    AFTER INSERT ON capacity_groupcapacity REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
+CREATE OR REPLACE TRIGGER capacity_groupcapacity_log_update
+    AFTER UPDATE ON capacity_groupcapacity REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
 CREATE OR REPLACE TRIGGER capacity_groupcapacity_track_change
     BEFORE INSERT OR UPDATE ON capacity_groupcapacity
     FOR EACH ROW EXECUTE FUNCTION headroom_track_change();
@@ -49,6 +55,12 @@ CREATE OR REPLACE TRIGGER capacity_pipeline_track_change
 CREATE OR REPLACE TRIGGER capacity_projectquota_log_deletion
     AFTER DELETE ON capacity_projectquota REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_deletion();
+CREATE OR REPLACE TRIGGER capacity_projectquota_log_insert
+    AFTER INSERT ON capacity_projectquota REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
+CREATE OR REPLACE TRIGGER capacity_projectquota_log_update
+    AFTER UPDATE ON capacity_projectquota REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
 CREATE OR REPLACE TRIGGER capacity_projectquota_track_change
     BEFORE INSERT OR UPDATE ON capacity_projectquota
     FOR EACH ROW EXECUTE FUNCTION headroom_track_change();
@@ -95,6 +107,8 @@ CREATE OR REPLACE TRIGGER capacity_schedulingknowledge_track_change
 INSERT INTO journal_prunedlog (log, pruned_xid)
 SELECT 'deletions', pg_current_xact_id()::text::bigint
  WHERE EXISTS (SELECT FROM capacity_hostcapacity)
+    OR EXISTS (SELECT FROM capacity_groupcapacity)
+    OR EXISTS (SELECT FROM capacity_projectquota)
     OR EXISTS (SELECT FROM capacity_reservation)
     OR EXISTS (SELECT FROM capacity_reservationallocation)
     ON CONFLICT (log) DO UPDATE SET pruned_xid = excluded.pruned_xid;

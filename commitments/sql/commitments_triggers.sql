@@ -18,6 +18,12 @@ CREATE OR REPLACE TRIGGER commitments_commitmentevent_append_only
 CREATE OR REPLACE TRIGGER commitments_instanceassignment_log_deletion
     AFTER DELETE ON commitments_instanceassignment REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_deletion();
+CREATE OR REPLACE TRIGGER commitments_instanceassignment_log_insert
+    AFTER INSERT ON commitments_instanceassignment REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
+CREATE OR REPLACE TRIGGER commitments_instanceassignment_log_update
+    AFTER UPDATE ON commitments_instanceassignment REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
 CREATE OR REPLACE TRIGGER commitments_instanceassignment_track_change
     BEFORE INSERT OR UPDATE ON commitments_instanceassignment
     FOR EACH ROW EXECUTE FUNCTION headroom_track_change();

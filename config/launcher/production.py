@@ -18,7 +18,7 @@ from config.launcher.workers import names_queues, run_workers
 from config.queues import QUEUES
 
 LISTENER = "listener"
-ROLES = ("web", "worker", "beat", LISTENER)
+ROLES = ("web", "worker", "beat", LISTENER, "bridge")
 APPLICATION = "config.wsgi:application"
 _WEB_DEFAULTS = {
     "GRANIAN_PORT": "8000",
@@ -40,7 +40,9 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     if role == "web":
         return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
     if role == LISTENER:
-        return [python, str(checkout.root / "manage.py"), "listen", *extra]
+        return [python, "manage.py", "listen", *extra]
+    if role == "bridge":
+        return [python, "manage.py", "mirror", *extra]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
     if role == "worker" and not names_queues(extra):
         extra = ["--queues", ",".join(QUEUES), *extra]

@@ -43,6 +43,7 @@ from journal.models import (
     CheckFinding,
     Heartbeat,
     Lease,
+    LogConsumer,
     Outbox,
     ProcessClock,
 )
@@ -246,6 +247,19 @@ class LeaseAdmin(SystemOwnedAdmin[Lease]):
         if row.expires_at > database_now():
             return badge("ok", "held")
         return badge("idle", "free")
+
+
+@admin.register(LogConsumer)
+class LogConsumerAdmin(SystemOwnedAdmin[LogConsumer]):
+    """Whom the logs are kept for."""
+
+    owner_note = (
+        "Moved by the consumer. What it has not read is kept for "
+        "HEADROOM_JOURNAL__CONSUMER_AGE_HOURS; after that it reads everything anew."
+    )
+    list_display = ("name", column("moved_at"), "position")
+    search_fields = ("name",)
+    page_columns = ("name", "position", "moved_at")
 
 
 @admin.register(BeatEntry)

@@ -9,6 +9,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from bridge.models import MirrorState
 from capacity.models import FlavorGroupRule, ReservationKind
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import (
@@ -46,7 +47,14 @@ from hosts.models import (
     ServerGroup,
 )
 from journal.actors import Actor
-from journal.models import BeatEntry, CheckFinding, Heartbeat, Lease, ProcessClock
+from journal.models import (
+    BeatEntry,
+    CheckFinding,
+    Heartbeat,
+    Lease,
+    LogConsumer,
+    ProcessClock,
+)
 from journal.services import Change, record_changes
 from tests import factories
 from tests.capacity.decision_records import store_decision
@@ -185,6 +193,9 @@ def region(db: None) -> None:
     UsageCheck.objects.create(snapshot="1:1:", group_fingerprint="x", checked_at=timezone.now())
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
     FeedPass.objects.create(kind="servers", passes=3, listed_at=timezone.now(), failures=1)
+    mirrored = factories.make_commitment()
+    MirrorState.objects.create(kind="CommittedResource", source_id=mirrored.pk, name="mirrored")
+    LogConsumer.objects.create(name="bridge")
     CheckFinding.objects.create(
         check_name="broker",
         severity="error",

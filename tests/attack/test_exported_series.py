@@ -19,6 +19,7 @@ import yaml
 from django.db import connection, transaction
 from django.utils import timezone
 
+from bridge.models import MirrorState
 from capacity.models import HostCapacity, ReservationKind
 from commitments.models import CompactionRun, SlotCheck, SyncOutcome, SyncRun
 from commitments.services import import_runs, sync_runs
@@ -31,7 +32,7 @@ from failover.drill_models import CoverageAccount, EvacuationMove, EvacuationPla
 from failover.models import FailoverReservation, FailoverRun
 from hosts.models import FeedPass
 from journal.metrics import facts_page
-from journal.models import Heartbeat
+from journal.models import Heartbeat, LogConsumer
 from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, TOKENS, Process, WebServer, Worker
 from tests.factories import (
     make_commitment,
@@ -135,6 +136,8 @@ def fill_region() -> None:
         Heartbeat.objects.update_or_create(name=name, defaults={"beaten_at": now})
     for kind in ("changes", "hosts"):
         FeedPass.objects.create(kind=kind, listed_at=now)
+    MirrorState.objects.create(kind="CommittedResource", source_id=commitment.pk)
+    LogConsumer.objects.create(name="bridge", moved_at=now)
     keep_findings([replace(fine("all is well"), check="broker")])
     FailureDrill.objects.create(
         zone="az-a",

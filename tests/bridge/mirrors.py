@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from bridge.clusters import naming
+from bridge.domain.kinds import Kind
+from bridge.domain.objects import MOVING, Rendered
 from bridge.kube.definitions import Definition, await_served, install
 from bridge.kube.door import Door
+from bridge.mirror import LEASE, Mirror
+from bridge.models import MirrorState
+from bridge.selectors import render_rows
+from bridge.services.follow import SOURCES, register
 from config.launcher.processes import wait_until
+from journal.leases import held_lease
+from journal.statements import fetch_rows
+from tests.kube.server import Cluster
 
 SECONDS = 30.0
 
@@ -24,3 +36,58 @@ def install_kinds(door: Door, definitions: list[Definition]) -> None:
         return True
 
     assert wait_until(are_listed, SECONDS)
+
+
+def converge() -> int:
+    """Mirror until nothing is left to do; return how many steps did something."""
+    mirror = Mirror()
+    steps = 0
+    with held_lease(LEASE) as is_ours:
+        assert is_ours
+        register()
+        while mirror.step():
+            steps += 1
+            assert steps < 500
+    mirror._drain.close()
+    return steps
+
+
+def rows() -> dict[tuple[Kind, str], Rendered]:
+    """Return what the database says, straight from all rows."""
+    found = {}
+    for kind, (table, _) in SOURCES.items():
+        ids = [pk for (pk,) in fetch_rows(f"SELECT id FROM {table}")]  # noqa: S608 - ours
+        for row in render_rows(kind, ids, naming()).values():
+            assert isinstance(row, Rendered)
+            found[kind, row.name] = row
+    return found
+
+
+def objects(cluster: Cluster) -> dict[tuple[Kind, str], dict[str, Any]]:
+    """Return what the cluster has, as kubectl gives it."""
+    return {
+        (kind, item["metadata"]["name"]): item
+        for kind in Kind
+        for item in cluster.get(f"{kind.plural}.{naming().group}")["items"]
+    }
+
+
+def assert_equal(cluster: Cluster) -> None:
+    """Compare each object with its row."""
+    wanted, there = rows(), objects(cluster)
+    assert there.keys() == wanted.keys()
+    for key, row in wanted.items():
+        item = there[key]
+        about = item["metadata"]
+        assert item["spec"] == row.spec
+        assert about["labels"] == row.manifest(naming())["metadata"]["labels"], key
+        assert about.get("annotations", {}) == dict(row.annotations), key
+        state = MirrorState.objects.get(kind=key[0], name=key[1])
+        expected = row.whole_status(about["generation"], state.observed_generation)
+        assert still(item.get("status", {})) == still(expected)
+        assert (state.resource_version, state.is_due) == (about["resourceVersion"], False), key
+    assert MirrorState.objects.count() == len(wanted)
+
+
+def still(status: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in status.items() if key not in MOVING}

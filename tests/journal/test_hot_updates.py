@@ -52,10 +52,14 @@ SELECT event_object_column FROM information_schema.triggered_update_columns
 """
 #: Writes to these are in the log of changes.
 FOLLOWED = {
+    "capacity_groupcapacity",
     "capacity_hostcapacity",
+    "capacity_projectquota",
     "capacity_reservation",
     "capacity_reservationallocation",
     "commitments_commitment",
+    "commitments_instanceassignment",
+    "failover_failoverreservation",
     "hosts_aggregate",
     "hosts_host",
     "hosts_instance",

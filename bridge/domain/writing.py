@@ -1,0 +1,116 @@
+"""What is known of a written object, what a write made of it, and what is told of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bridge.domain.kinds import Kind, Naming
+from bridge.domain.objects import Rendered
+
+REASON_CHARACTERS: Final = 60
+LONGEST_BACKOFF_SECONDS: Final = 300
+#: Reasons of Ready that a commitment is told by; a type and a word for each.
+COMMITMENT_EVENTS: Final = {"Accepted": ("Normal", "Accepted"), "Rejected": ("Warning", "Rejected")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was written last; empty where nothing was, or where all of it is in doubt.
+
+    Attributes:
+        generation: ``metadata.generation`` of the object.
+        observed: Generation that the Ready condition was about.
+        reason: Status and reason of that condition.
+        is_left: Whether it is as others left it, which was told.
+    """
+
+    state_id: int
+    wanted: int
+    kind: Kind
+    source_id: int
+    cluster: str = ""
+    name: str = ""
+    spec_digest: str = ""
+    status_digest: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    observed: int | None = None
+    reason: str = ""
+    is_first: bool = False
+    failures: int = 0
+    drifts: int = 0
+    is_left: bool = False
+
+
+def reason_of(rendered: Rendered) -> str:
+    """Return status and reason of the Ready condition as one word, empty without one."""
+    condition = rendered.condition
+    if condition.status is None:
+        return ""
+    return f"{condition.status}/{condition.reason}"[:REASON_CHARACTERS]
+
+
+def event_of(known: Known, rendered: Rendered) -> tuple[str, str] | None:
+    """Return type and reason of the Event that a transition is told by; None when by none.
+
+    What the bridge sees first when it reads everything is no transition.
+    """
+    now = reason_of(rendered)
+    if now == known.reason or (known.is_first and not known.reason) or not now:
+        return None
+    before, reason = known.reason, rendered.condition.reason
+    if rendered.kind is Kind.COMMITTED_RESOURCE:
+        return COMMITMENT_EVENTS.get(reason)
+    if rendered.kind is not Kind.RESERVATION:
+        return None
+    if reason == "PlacementRevoked":
+        return ("Warning", "Evicted")
+    if rendered.spec["type"] == "FailoverReservation" and before:
+        was_ready, is_ready = before.startswith("True"), bool(rendered.condition.status)
+        if was_ready != is_ready:
+            return ("Normal", "FailoverRegained") if is_ready else ("Warning", "FailoverLost")
+    return None
+
+
+def event_manifest(
+    rendered: Rendered, naming: Naming, *, event: tuple[str, str], message: str, uid: str, at: str
+) -> dict[str, Any]:  # Any: what JSON holds
+    """Return an Event of core/v1; the same transition has the same name, so it is told once.
+
+    Args:
+        event: Type and reason.
+        uid: Of the object.
+        at: When it happened, as Kubernetes writes times.
+    """
+    kind, reason = event
+    told = f"{uid} {reason} {at} {message}".encode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{rendered.name[:200]}.{hashlib.sha256(told).hexdigest()[:16]}",
+            "namespace": "default",
+        },
+        "involvedObject": {
+            "apiVersion": naming.api_version,
+            "kind": rendered.kind.value,
+            "name": rendered.name,
+            "uid": uid,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:1000],
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+        "source": {"component": "headroom-bridge"},
+        "reportingComponent": "headroom-bridge",
+        "reportingInstance": naming.region_value,
+    }
+
+
+def backoff_seconds(failures: int) -> int:
+    """Return how long an object that was refused waits for its next attempt."""
+    return int(min(LONGEST_BACKOFF_SECONDS, 2 ** min(failures, 20)))

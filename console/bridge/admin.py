@@ -1,0 +1,73 @@
+"""Admin of the mirror: each object, whether it is as its row, and what it should look like."""
+
+from __future__ import annotations
+
+import yaml
+from django.contrib import admin
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from bridge.clusters import naming
+from bridge.domain.kinds import Kind
+from bridge.models import MirrorState
+from bridge.selectors import render_rows
+from console.base import SystemOwnedAdmin, badge, column
+
+
+@admin.register(MirrorState)
+class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
+    """Mirrored rows."""
+
+    owner_note = (
+        "Kept by the bridge. What others change in a cluster is written anew or left, as "
+        "HEADROOM_BRIDGE__HAND_EDITS says; change the row instead."
+    )
+    list_display = (
+        column("name", "object"),
+        "kind",
+        "cluster",
+        "state",
+        column("reason", "ready"),
+        column("written_at"),
+        "drifts",
+    )
+    list_filter = ("kind", "cluster", "is_due")
+    search_fields = ("name",)
+    search_help_text = "Part of the name of an object"
+    page_columns = (
+        "name",
+        "kind",
+        "cluster",
+        "state",
+        "error",
+        "failures",
+        "due_at",
+        "written_at",
+        "drifts",
+        "drifted_at",
+        "resource_version",
+        "object_generation",
+        "observed_generation",
+        "manifest",
+    )
+
+    @admin.display(description="state")
+    def state(self, row: MirrorState) -> SafeString:
+        """Say how the object stands to its row."""
+        if row.drifted_at is not None:
+            return badge("warn", "left as changed", "somebody else changed or deleted it")
+        if row.error:
+            return badge("bad", "not written", row.error)
+        if row.is_due:
+            return badge("idle", "waits")
+        return badge("ok", "mirrored")
+
+    @admin.display(description="YAML of the row")
+    def manifest(self, row: MirrorState) -> SafeString:
+        """Show what the bridge writes, from the row as it is now."""
+        found = render_rows(Kind(row.kind), [row.source_id], naming()).get(row.source_id)
+        if found is None or isinstance(found, str):
+            return format_html("{}", found or "the row is gone: the object is to be deleted")
+        status = found.whole_status(row.object_generation, row.observed_generation)
+        whole = {**found.manifest(naming()), "status": status}
+        return format_html('<pre class="hr-json">{}</pre>', yaml.safe_dump(whole, sort_keys=False))

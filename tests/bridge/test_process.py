@@ -1,0 +1,119 @@
+"""The bridge as a process, with a cluster that goes away and a bridge that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.conf import BridgeCluster, BridgeSettings
+from bridge.domain.kinds import PLURALS, Kind, Naming
+from bridge.kube.definitions import load_definitions
+from bridge.kube.door import Door
+from bridge.models import MirrorState
+from commitments.models import Commitment
+from config.launcher.places import this_checkout
+from config.launcher.processes import Child, start_child, stop_children, wait_until
+from config.launcher.production import serve_command
+from journal.models import Lease
+from tests.bridge.mirrors import SECONDS, assert_equal, install_kinds
+from tests.e2e.processes import process_environment
+from tests.factories import make_commitment, make_host, make_slot
+from tests.kube.server import ApiServer
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+
+@pytest.fixture
+def own(own_api_server: ApiServer, settings: Any) -> Iterator[ApiServer]:
+    door = Door(
+        kubeconfig=own_api_server.kubeconfig, context="", timeout_seconds=SECONDS, threads=2
+    )
+    install_kinds(door, load_definitions(Naming()))
+    door.close()
+    clusters = (BridgeCluster(name="test", kubeconfig=own_api_server.kubeconfig),)
+    chosen = BridgeSettings(clusters=clusters)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"bridge": chosen})
+    yield own_api_server
+    for plural in PLURALS.values():
+        own_api_server.kubectl("delete", f"{plural}.cortex.cloud", "--all", "--wait=false")
+
+
+@contextmanager
+def bridges(server: ApiServer, directory: Path, count: int = 1) -> Iterator[list[Child]]:
+    """Run bridges beside each other."""
+    clusters = [{"name": "test", "kubeconfig": str(server.kubeconfig)}]
+    environment = process_environment(
+        directory,
+        HEADROOM_BRIDGE__CLUSTERS=json.dumps(clusters),
+        HEADROOM_BRIDGE__METRICS_PORT="0",
+        HEADROOM_BRIDGE__REQUEST_TIMEOUT_SECONDS="5",
+        HEADROOM_BRIDGE__COMPARE_INTERVAL_SECONDS="1",
+        HEADROOM_PROCESS="worker",
+    )
+    checkout = this_checkout()
+    children = [
+        start_child(
+            "bridge",
+            serve_command(checkout, "bridge", []),
+            log=directory / f"bridge-{number}.log",
+            env=environment,
+            cwd=checkout.root,
+            death_signal=signal.SIGKILL,
+        )
+        for number in range(count)
+    ]
+    try:
+        yield children
+    finally:
+        stop_children(children, ((signal.SIGTERM, 15.0),))
+
+
+def is_mirrored(count: int) -> Callable[[], bool]:
+    def looked() -> bool:
+        written = MirrorState.objects.filter(is_due=False).exclude(written_at=None)
+        return written.count() == MirrorState.objects.count() == count
+
+    return looked
+
+
+def test_a_cluster_that_restarts_gets_what_happened_meanwhile(
+    own: ApiServer, tmp_path: Path
+) -> None:
+    host = make_host("h1")
+    rows = [make_commitment() for _ in range(20)]
+    with bridges(own, tmp_path):
+        assert wait_until(is_mirrored(20), SECONDS)
+        own.stop()
+        for row in rows[:10]:
+            make_slot(row, host)
+        Commitment.objects.filter(pk=rows[15].pk).delete()
+        assert wait_until(lambda: MirrorState.objects.filter(is_due=True).exists(), SECONDS)
+        own.start()
+        assert wait_until(is_mirrored(29), 2 * SECONDS)
+        assert_equal(own)
+        own.kubectl("delete", f"cres/commitment-{rows[0].commitment_uuid}")
+        assert wait_until(lambda: MirrorState.objects.filter(drifts=1).exists(), SECONDS)
+        assert wait_until(is_mirrored(29), SECONDS)
+        assert_equal(own)
+
+
+def test_another_takes_over_from_one_that_was_killed(own: ApiServer, tmp_path: Path) -> None:
+    make_commitment()
+    with bridges(own, tmp_path, count=2) as children:
+        assert wait_until(is_mirrored(1), SECONDS)
+        holder = Lease.objects.get(name="bridge").holder
+        (leader,) = (one for one in children if f":{one.process.pid}:" in holder)
+        os.kill(leader.process.pid, signal.SIGKILL)
+        last = make_commitment(state="pending")
+        assert wait_until(is_mirrored(2), SECONDS)
+        assert Lease.objects.get(name="bridge").holder != holder
+        found = own.get(f"{Kind.COMMITTED_RESOURCE.plural}.cortex.cloud")["items"]
+        assert f"commitment-{last.commitment_uuid}" in {one["metadata"]["name"] for one in found}
+    assert_equal(own)
