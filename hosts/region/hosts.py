@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Final
 
@@ -28,11 +28,12 @@ from hosts.region.inventory import (
 )
 from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, Json, Node
-from hosts.region.prune import prune_rows
+from hosts.region.prune import is_list_believed, prune_rows
 from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun
 from hosts.region.staging import StagingTable, as_json
 from hosts.region.tables import TableSection
+from journal.statements import fetch_rows
 
 MIB: Final = 1 << 20
 HOST_COLUMNS: Final = (
@@ -104,13 +105,13 @@ AGGREGATE_TABLE: Final = TableSection(
 class _Membership:
     """Which aggregates a host is in: by service host first, then by hypervisor name."""
 
-    def __init__(self, hypervisors: list[Hypervisor]) -> None:
+    def __init__(self, hypervisors: list[Hypervisor], aggregates: Iterable[Aggregate]) -> None:
         service_hosts = {hypervisor.service_host for hypervisor in hypervisors}
         names = {hypervisor.name for hypervisor in hypervisors}
         self.by_service: dict[str, list[Aggregate]] = defaultdict(list)
         self.by_name: dict[str, list[Aggregate]] = defaultdict(list)
         self.unmatched: list[tuple[str, str]] = []
-        for aggregate in Aggregate.objects.order_by("name", "uuid"):
+        for aggregate in aggregates:
             for host_name in aggregate.host_names:
                 if host_name in service_hosts:
                     self.by_service[host_name].append(aggregate)
@@ -128,12 +129,24 @@ class _Membership:
         return sorted(found, key=lambda aggregate: (aggregate.name, aggregate.uuid))
 
 
+def _staying_aggregates(run: ImportRun) -> Iterator[Aggregate]:
+    """Yield aggregates by name, without those that are removed after hosts were written."""
+    gone: set[str] = set()
+    if run.prunes(AGGREGATES) and is_list_believed(run, section=AGGREGATES, model=Aggregate):
+        listed = {uuid for (uuid,) in fetch_rows("SELECT uuid FROM stage_hosts_aggregate")}
+        stored = Aggregate.objects.order_by("uuid").values_list("uuid", flat=True)
+        gone = set(run.gone(AGGREGATES, [uuid for uuid in stored if uuid not in listed]))
+    for aggregate in Aggregate.objects.order_by("name", "uuid"):
+        if aggregate.uuid not in gone:
+            yield aggregate
+
+
 def _write_hosts(run: ImportRun) -> None:
     hypervisors: list[Hypervisor] = run.stash[HYPERVISORS]
     # Staged here: a host's row needs what four sections said.
     stage = StagingTable(run, table="hosts_host", columns=HOST_COLUMNS)
     tree: ProviderTree = run.stash[PROVIDERS]
-    membership = _Membership(hypervisors)
+    membership = _Membership(hypervisors, _staying_aggregates(run))
     used_roots = set()
     for hypervisor in hypervisors:
         root = tree.root_of(hypervisor)

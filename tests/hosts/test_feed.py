@@ -342,6 +342,18 @@ def test_hosts_flavors_and_aggregates_follow(cloud: LiveCloud) -> None:
     assert Flavor.objects.get().memory_bytes == 4 * GIB
 
 
+def test_hosts_leave_an_aggregate_that_is_deleted_in_the_same_pass(cloud: LiveCloud) -> None:
+    aggregates = cloud.region["compute"]["aggregates"]
+    mine = {"uuid": "a2", "name": "mine", "metadata": {"filter_tenant_id": "p1"}}
+    aggregates.append(mine | {"hosts": ["svc2"]})
+    read_cloud(cloud)
+    assert Host.objects.get(name="node2").allowed_projects == ["p1"]
+    aggregates.pop()
+    read_cloud(cloud, Kind.HOSTS)
+    assert Host.objects.get(name="node2").allowed_projects == []
+    assert Aggregate.objects.count() == 1
+
+
 def test_graces_end_only_by_what_was_read(cloud: LiveCloud, settings: Any) -> None:
     now = database_now()
     assert known_until(now) == now
