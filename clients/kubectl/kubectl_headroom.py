@@ -83,6 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirect as it is: it would take the token to another place."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
+
+
 class Platform:
     """Headroom, as the cluster knows it."""
 
@@ -93,7 +100,10 @@ class Platform:
         if urlsplit(self._url).scheme not in ("http", "https"):
             raise NoAnswerError(f"the ConfigMap {CONFIG_MAP} has no url of http or https")
         self._token = _token()
-        self._context = ssl.create_default_context(cadata=found.get("ca.crt") or None)
+        context = ssl.create_default_context(cadata=found.get("ca.crt") or None)
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context), _NoRedirects
+        )
 
     def ask(self, path: str, question: Any = None) -> Any:  # Any: JSON, here and below
         """Return the answer: of a GET, or of a POST if there is a question."""
@@ -101,9 +111,7 @@ class Platform:
         headers = {"X-Auth-Token": self._token, "Content-Type": "application/json"}
         request = urllib.request.Request(self._url + path, body, headers)  # noqa: S310 - checked
         try:
-            with urllib.request.urlopen(  # noqa: S310 - as above
-                request, timeout=TIMEOUT_SECONDS, context=self._context
-            ) as response:
+            with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             with error:

@@ -7,7 +7,9 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,31 @@ def test_whoever_cannot_ask_is_told_why(plugin: Plugin, api_server: Cluster, set
     wrong = {**CONFIG_MAP, "data": {"url": "file:///etc/hostname"}}
     api_server.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps(wrong))
     assert "no url of http or https" in plugin("explain", "x").stderr
+
+
+def test_the_token_follows_no_redirect(plugin: Plugin, api_server: Cluster) -> None:
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            found = {**CONFIG_MAP, "data": {"url": f"http://127.0.0.1:{server.server_port}"}}
+            api_server.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps(found))
+            done = plugin("explain", "x")
+        finally:
+            server.shutdown()
+    assert (done.returncode, len(asked)) == (2, 1), done.stderr
+    assert "302" in done.stderr
 
 
 @pytest.mark.parametrize(("token", "status"), [(VIEWER, 200), (MEMBER, 403), ("", 401)])
