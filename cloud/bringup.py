@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -144,19 +144,22 @@ def headroom_environment(layout: Layout, environ: Mapping[str, str]) -> dict[str
 
 
 def _headroom(layout: Layout, processes: Processes, environ: Mapping[str, str]) -> None:
-    checkout = Checkout(root=layout.root)
     env = headroom_environment(layout, environ)
     (layout.state / "prometheus").mkdir()
-    migrate(checkout, env)
-    extra = {
-        "web": [],
-        "worker": ["--concurrency", "2"],
-        "beat": [],
-    }
-    for role, arguments in extra.items():
-        kind = {"HEADROOM_PROCESS": "web" if role == "web" else "worker"}
-        processes.start(role, serve_command(checkout, role, arguments), {**env, **kind})
+    migrate(Checkout(root=layout.root), env)
+    serve_headroom(layout, processes, env, ("web", "worker", "beat"))
     processes.wait("Headroom", partial(answers, f"{layout.url('headroom')}/healthz"))
+
+
+def serve_headroom(
+    layout: Layout, processes: Processes, env: Mapping[str, str], roles: Iterable[str]
+) -> None:
+    """Start processes of Headroom in the environment of :func:`headroom_environment`."""
+    for role in roles:
+        kind = {"HEADROOM_PROCESS": "web" if role == "web" else "worker"}
+        arguments = ["--concurrency", "2"] if role == "worker" else []
+        command = serve_command(Checkout(root=layout.root), role, arguments)
+        processes.start(role, command, {**env, **kind})
 
 
 def _tables(layout: Layout, processes: Processes) -> None:

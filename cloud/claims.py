@@ -47,7 +47,7 @@ SELECT host.name, vm.vm_uuid FROM capacity_reservationallocation AS vm
   JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id AND slot.kind = 'committed'
   JOIN hosts_host AS host ON host.id = slot.target_host_id
 """
-_WRONG: Final = """
+WRONG: Final = """
 SELECT 'slot ' || slot.id || ' blocks ' || slot.blocked_memory_bytes
   FROM capacity_reservation AS slot
  WHERE slot.kind = 'committed' AND slot.blocked_memory_bytes <> greatest(0, slot.memory_bytes - (
@@ -169,7 +169,7 @@ class Claims:
         found: Places = frozenset(self.rows(_INSIDE))
         if found != frozenset(inside):
             raise CallError(f"in slots: {sorted(found)}, not {sorted(inside)}")
-        if wrong := self.rows(_WRONG):
+        if wrong := self.rows(WRONG):
             raise CallError("; ".join(text for (text,) in wrong[:3]))
         if flying := self.rows(_IN_FLIGHT):
             raise CallError(f"{len(flying)} rows in flight are left")

@@ -189,6 +189,11 @@ def nova_conf(layout: Layout, *, external_url: str) -> Mapping[str, Options]:
         "glance": nova,
         "oslo_concurrency": {"lock_path": layout.state / "nova" / "lock"},
         "oslo_messaging_rabbit": _MESSAGES,
+        "oslo_messaging_notifications": {"driver": "messagingv2"},
+        "notifications": {
+            "notification_format": "versioned",
+            "notify_on_state_change": "vm_and_task_state",
+        },
         "conductor": {"workers": 1},
         "scheduler": {
             "workers": 1,

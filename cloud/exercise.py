@@ -13,6 +13,7 @@ from cloud.api import Api, CallError, host_of, in_parallel
 from cloud.bringup import ask_outside, stopped_compute
 from cloud.catalog import IMAGE
 from cloud.claims import ASKED_STEPS, COMMITTED_STEPS, Claims
+from cloud.feed import FEED_STEPS, Feed
 from cloud.layout import FLAVORS, PROJECTS, ZONES, FlavorPlan, Layout
 from cloud.processes import Processes
 from cloud.region import dump_and_import
@@ -21,7 +22,7 @@ from config.launcher.terminal import LauncherError, say
 
 Json = Any  # bodies keep the APIs' own shapes
 EXTERNAL_SERVERS = 6
-HEADROOM_LOGS = ("web", "worker", "beat")
+HEADROOM_LOGS = ("web", "worker", "beat", "listener")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class Exercise:
     flavors: dict[str, str] = field(default_factory=dict)
     servers: dict[str, Json] = field(default_factory=dict)
     claims: Claims | None = None
+    feed: Feed | None = None
 
     def small(self, place: int) -> Json:
         """Return one of the servers that fit on several hosts of their zone.
@@ -333,6 +335,19 @@ def _claiming(work: Callable[[Claims], str], exercise: Exercise) -> str:
     return work(exercise.claims)
 
 
+def _following(work: Callable[[Feed], str], exercise: Exercise) -> str:
+    if exercise.feed is None:
+        exercise.feed = Feed(
+            layout=exercise.layout,
+            processes=exercise.processes,
+            environ=exercise.environ,
+            api=exercise.api,
+            flavors=exercise.flavors,
+            image=exercise.image,
+        )
+    return work(exercise.feed)
+
+
 def _claiming_steps(
     steps: Mapping[str, Callable[[Claims], str]],
 ) -> Mapping[str, Callable[[Exercise], str]]:
@@ -358,5 +373,6 @@ STEPS: Mapping[str, Callable[[Exercise], str]] = {
     "live migration, scheduler asked": _live_migration,
     "deletion of the rest": _deletion,
     **_claiming_steps(ASKED_STEPS),
+    **{title: partial(_following, work) for title, work in FEED_STEPS.items()},
     "Headroom's logs": _logs,
 }

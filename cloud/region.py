@@ -19,11 +19,11 @@ def dump_and_import(layout: Layout, environ: Mapping[str, str]) -> str:
         CallError: A command failed, or something is missing in the file.
     """
     region = layout.state / "region.json"
-    _manage(layout, environ, "dump_region", "--output", str(region))
+    manage(layout, environ, "dump_region", "--output", str(region))
     content = json.loads(region.read_bytes())
     policy = layout.state / "policy.json"
     policy.write_text(json.dumps(POLICY), encoding="utf-8")
-    said = json.loads(_manage(layout, environ, "import_region", str(region), str(policy), "--json"))
+    said = json.loads(manage(layout, environ, "import_region", str(region), str(policy), "--json"))
     counts = {
         name: len(content[section][name])
         for section, name in (
@@ -41,7 +41,12 @@ def dump_and_import(layout: Layout, environ: Mapping[str, str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def _manage(layout: Layout, environ: Mapping[str, str], *words: str) -> str:
+def manage(layout: Layout, environ: Mapping[str, str], *words: str) -> str:
+    """Run a command of ``manage.py`` as the cloud's administrator; return what it printed.
+
+    Raises:
+        CallError: It failed, with the last line that it said.
+    """
     done = subprocess.run(  # noqa: S603 - our own commands
         [sys.executable, str(layout.root / "manage.py"), *words],
         env={**environ, **openstack_variables(layout), "HEADROOM_LOG_LEVEL": "WARNING"},

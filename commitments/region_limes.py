@@ -37,7 +37,7 @@ from commitments.services.intake import (
 )
 from commitments.services.repair import count_due_commitments, repair_due_commitments
 from commitments.services.verification import verify_slots, zones_with_slots
-from commitments.services.vm_list import accept_vm_lists
+from commitments.services.vm_list import accept_vm_lists, discount_gone_vms
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
@@ -432,9 +432,11 @@ def _place(run: ImportRun) -> None:
 
 
 def _accept_vm_lists(run: ImportRun) -> None:
-    """Tell the looks at slots what an operator accepted, so that it need not be said twice."""
+    """Tell the looks at slots what an operator accepted, or the cloud said: once is enough."""
     if run.options.accepts_shrink and run.prunes(SERVERS):
         accept_vm_lists()
+    elif run.gone_vms:
+        discount_gone_vms(run.gone_vms)
 
 
 def _verify_slots(run: ImportRun) -> None:

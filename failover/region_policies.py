@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
 
 from failover.domain.patterns import pattern_problem
-from failover.models import FailoverPolicy
+from failover.models import FailoverPolicy, FailoverZone
 from failover.services.orders import run_soon
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Unique
+from hosts.region.servers import sums_by_zone
 
 POLICIES: Final = "headroom.failover_policies"
 MAX_COUNT: Final = 100
@@ -29,6 +33,7 @@ def register() -> None:
             run=_write,
             after=frozenset({POLICIES}),
         ),
+        Step(phase=Phase.FINISH, order=80, name="failover: VMs that are gone", run=_discount),
         Step(phase=Phase.FINISH, order=90, name="failover runs", run=_run_soon),
     )
 
@@ -69,6 +74,15 @@ def _write(run: ImportRun) -> None:
     if run.prunes(POLICIES) and known:
         FailoverPolicy.objects.filter(flavor_pattern__in=list(known)).delete()
         counts.removed += len(known)
+
+
+def _discount(run: ImportRun) -> None:
+    """Expect fewer VMs where a live cloud said itself that they are gone (spec failover, 17.9)."""
+    lost: Counter[int] = Counter()
+    for (host_id, _), count in run.gone_vms.items():
+        lost[host_id] += count
+    for zone, count in sums_by_zone(lost).items():
+        FailoverZone.objects.filter(zone=zone).update(vm_count=Greatest(F("vm_count") - count, 0))
 
 
 def _run_soon(run: ImportRun) -> None:

@@ -118,7 +118,11 @@ class Watcher:
                 if not self._version or self._is_list_due():
                     self._list(api)
                 self._watch(api)
-            except Expired:
+            except Expired as error:
+                # A list may expire as well, while it is read: then the next one waits.
+                if not self._version:
+                    self._note_failure(error)
+                    self._pause()
                 self._version = ""
             except KubernetesUnreachable as error:
                 log.info("hypervisor_watch_broken", error=error.message)

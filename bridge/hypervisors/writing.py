@@ -13,7 +13,13 @@ import structlog
 
 from bridge.hypervisors.reading import name_of, object_node, read_hypervisor
 from hosts.feed.state import begin_pass, fail_pass, finish_pass, still_known
-from hosts.region.described import DESCRIBED, DescribedHost, DescribedList, described_sink
+from hosts.region.described import (
+    DESCRIBED,
+    HYPERVISOR_LISTS,
+    DescribedHost,
+    DescribedList,
+    described_sink,
+)
 from hosts.region.node import RegionFileError
 from hosts.region.run import ImportOptions, ImportReport, ImportRun, Live
 from hosts.services.region_import import Sinks, alone, take_in
@@ -22,7 +28,7 @@ from journal.clock import database_now
 
 log = structlog.get_logger(__name__)
 
-KIND: Final = "hypervisors"
+KIND: Final = HYPERVISOR_LISTS
 MALFORMED: Final = "malformed"
 #: As JSON has it; no column can hold one.
 NUL: Final = b"\\u0000"

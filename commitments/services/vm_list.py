@@ -6,12 +6,19 @@ believed stands on the row of each zone's looks at slots.
 
 from __future__ import annotations
 
-from django.conf import settings
+from collections import Counter
+from collections.abc import Mapping
 
+from django.conf import settings
+from django.db.models import F
+from django.db.models.functions import Greatest
+
+from capacity.figures.zone_sums import ABSENT_STATUSES
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import count_listed_vms
 from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
 from hosts.models import Host
+from hosts.region.servers import sums_by_zone
 
 
 def refusal_of_list(zone: str, before: int | None, listed: int) -> str:
@@ -52,6 +59,22 @@ def accept_vm_lists() -> None:
     known = SlotCheck.objects.exclude(listed_vms__isnull=True).order_by("zone")
     for zone in known.values_list("zone", flat=True):
         SlotCheck.objects.filter(zone=zone).update(listed_vms=count_listed_vms(zone))
+
+
+def discount_gone_vms(gone: Mapping[tuple[int, str], int]) -> None:
+    """Expect fewer VMs in lists: a live cloud said itself that these are gone.
+
+    Args:
+        gone: How many VMs are gone, by key of their host and status.
+    """
+    lost: Counter[int] = Counter()
+    for (host_id, status), count in gone.items():
+        if status not in ABSENT_STATUSES:
+            lost[host_id] += count
+    for zone, count in sums_by_zone(lost).items():
+        SlotCheck.objects.filter(zone=zone, listed_vms__isnull=False).update(
+            listed_vms=Greatest(F("listed_vms") - count, 0)
+        )
 
 
 def _has_hosts(zone: str) -> bool:

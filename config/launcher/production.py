@@ -40,9 +40,9 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     if role == "web":
         return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
     if role == LISTENER:
-        return [python, "manage.py", "listen", *extra]
+        return [python, str(checkout.root / "manage.py"), "listen", *extra]
     if role == "bridge":
-        return [python, "manage.py", "mirror", *extra]
+        return [python, str(checkout.root / "manage.py"), "mirror", *extra]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
     if role == "worker" and not names_queues(extra):
         extra = ["--queues", ",".join(QUEUES), *extra]

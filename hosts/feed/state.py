@@ -77,6 +77,11 @@ def still_known(kind: str) -> None:
     )
 
 
+def forget_pass(kind: str) -> None:
+    """Forget lists that nobody reads any more: their age is nobody's concern."""
+    FeedPass.objects.filter(kind=kind).delete()
+
+
 def listed_at(kind: str) -> datetime | None:
     """Return when the last completed pass of a kind began to read; None before the first."""
     return FeedPass.objects.filter(kind=kind).values_list("listed_at", flat=True).first()

@@ -21,7 +21,9 @@ from core.chunks import in_chunks
 from hosts.domain.capacity import ONE
 from hosts.domain.vm_list import ReportedVM
 from hosts.feed.reported import keep_reported_instances
+from hosts.feed.state import forget_pass
 from hosts.models import Host
+from hosts.region.inventory import AGGREGATES
 from hosts.region.merging import Merge, merge
 from hosts.region.prune import is_believed, remove_rows
 from hosts.region.registry import Phase, Step, registry
@@ -32,6 +34,8 @@ from journal.statements import execute, fetch_rows
 
 DESCRIBED: Final = "described_hosts"
 REPORTED: Final = "described_hosts.vms"
+#: Of Hypervisor objects, among the passes of the feed.
+HYPERVISOR_LISTS: Final = "hypervisors"
 STAGE: Final = "stage_described_host"
 AGGREGATE_STAGE: Final = "stage_described_aggregate"
 #: What objects say; ``_write_hosts`` leaves these columns of their hosts alone.
@@ -194,6 +198,9 @@ def keep_described(run: ImportRun) -> None:
     if is_taken_from_objects():
         execute(KEEP_OWNED)
         return
+    if run.options.is_dry_run:
+        return
+    forget_pass(HYPERVISOR_LISTS)
     described = Host.objects.filter(is_self_described=True).order_by("pk")
     _leave_to_lists(run, list(described.values_list("name", flat=True)))
 
@@ -317,8 +324,8 @@ def _write(run: ImportRun) -> None:
 def _write_aggregates(run: ImportRun) -> None:
     listed: DescribedList = run.stash[DESCRIBED]
     listed.aggregate_stage.finish()
-    if not settings.HEADROOM.feed.cloud and run.report.has_changes:
-        execute(MERGE_AGGREGATES)
+    if not settings.HEADROOM.feed.cloud:
+        run.report.of(AGGREGATES).updated += execute(MERGE_AGGREGATES)
 
 
 def _prune(run: ImportRun) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -119,6 +119,7 @@ def prune_rows(
     spared: models.Q | None = None,
     host_field: str = "",
     zone_field: str = "",
+    removing: Callable[[models.QuerySet[Any]], None] = lambda _: None,
 ) -> None:
     """Delete rows whose key was not staged; rows that others refer to stay and are listed.
 
@@ -132,6 +133,7 @@ def prune_rows(
         spared: Rows that stay whatever the files say; none when left out.
         host_field: Names the host whose room a row takes; empty for none.
         zone_field: Names the zone whose planners have to wait; empty for none.
+        removing: Called with the rows that are about to go.
     """
     if not is_list_believed(run, section=section, model=model):
         return
@@ -142,10 +144,12 @@ def prune_rows(
         where=[f"NOT EXISTS (SELECT 1 FROM {staged_of(model)} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
     )
     absent = list(doomed.order_by("pk").values_list(key, flat=True))
+    gone = manager.filter(**{f"{key}__in": run.gone(section, absent)})
+    removing(gone)
     remove_rows(
         run,
         section=section,
-        rows=manager.filter(**{f"{key}__in": run.gone(section, absent)}),
+        rows=gone,
         key=key,
         host_field=host_field,
         zone_field=zone_field,

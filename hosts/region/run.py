@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -160,6 +161,8 @@ class ImportRun(Run):
         stash: What readers collected, by section path.
         closers: Called when the run ends, however it does.
         is_in_part: Whether a transaction of :mod:`hosts.region.writing` is open.
+        gone_vms: VMs whose rows went since the live cloud itself says that they are gone: how many,
+            by key of their host and status. Lists are shorter by these, and true all the same.
     """
 
     options: ImportOptions
@@ -170,6 +173,7 @@ class ImportRun(Run):
     stash: dict[str, Any] = field(default_factory=dict)  # each section knows its own type
     closers: list[Callable[[], None]] = field(default_factory=list)
     is_in_part: bool = False
+    gone_vms: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def prunes(self, section: str) -> bool:
         """Whether rows of this section that the files do not hold are to go."""

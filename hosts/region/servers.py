@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from core.sql import load_sql
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
-from hosts.models import DeletedVM, Image, Instance
+from hosts.models import DeletedVM, Host, Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB, MIB
 from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
@@ -25,7 +26,7 @@ from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
 from hosts.region.run import ImportRun, Live, Unique
 from hosts.region.staging import StagingTable, as_json
 from hosts.region.writing import write_part
-from journal.statements import execute, fetch_rows
+from journal.statements import execute, fetch_rows, fetch_value
 
 SERVERS: Final = "compute.servers"
 AZ: Final = "OS-EXT-AZ:availability_zone"
@@ -80,6 +81,12 @@ DELETE FROM stage_resolved_instance AS listed USING hosts_instance AS vm
 LEAVE_DELETED = """
 DELETE FROM stage_resolved_instance AS listed USING hosts_deletedvm AS vm
  WHERE vm.openstack_id = listed.openstack_id AND %(is_full)s AND vm.seen_at >= %(began)s
+"""
+LACKS_ANY = """
+SELECT EXISTS (
+    SELECT FROM hosts_instance AS vm
+     WHERE NOT EXISTS (
+           SELECT FROM stage_hosts_instance AS listed WHERE listed.openstack_id = vm.openstack_id))
 """
 LISTED_BY_ZONE = """
 SELECT host.zone, count(*), count(listed.openstack_id)
@@ -216,13 +223,24 @@ def _remove_deleted(run: ImportRun) -> None:
         return
     deleted = sorted(run.live.deleted)
     write_part(run, partial(_remember_deleted, run.live, deleted))
-    remove_rows(
-        run,
-        section=SERVERS,
-        rows=Instance.objects.filter(openstack_id__in=deleted),
-        key="openstack_id",
-        host_field="host_id",
-    )
+    rows = Instance.objects.filter(openstack_id__in=deleted)
+    _count_gone(run, rows)
+    remove_rows(run, section=SERVERS, rows=rows, key="openstack_id", host_field="host_id")
+
+
+def _count_gone(run: ImportRun, rows: QuerySet[Instance]) -> None:
+    """Count VMs of a live cloud that are about to be removed, as the cloud says itself."""
+    if run.live is not None:
+        run.gone_vms.update(rows.filter(host__isnull=False).values_list("host_id", "status"))
+
+
+def sums_by_zone(counts: Mapping[int, int]) -> dict[str, int]:
+    """Return the sums of what is counted by key of hosts, by zone in order."""
+    zones: Iterable[tuple[int, str]] = Host.objects.filter(pk__in=counts).values_list("pk", "zone")
+    sums: Counter[str] = Counter()
+    for host_id, zone in zones:
+        sums[zone] += counts[host_id]
+    return dict(sorted(sums.items()))
 
 
 def _remember_deleted(live: Live, vm_uuids: list[str]) -> None:
@@ -249,7 +267,7 @@ def _list_unplaced(run: ImportRun) -> None:
 
 
 def _prune_servers(run: ImportRun) -> None:
-    if not run.prunes(SERVERS):
+    if not run.prunes(SERVERS) or not fetch_value(LACKS_ANY):
         return
     counts = {zone: (stored, listed) for zone, stored, listed in fetch_rows(LISTED_BY_ZONE)}
     left_out = zones_left_out(
@@ -262,6 +280,7 @@ def _prune_servers(run: ImportRun) -> None:
         key="openstack_id",
         spared=Q(host__zone__in=left_out) if left_out else None,
         host_field="host_id",
+        removing=partial(_count_gone, run),
     )
 
 

@@ -13,6 +13,7 @@ from django.db import connection
 
 from bridge.hypervisors import watcher as following
 from bridge.hypervisors.kubernetes import (
+    Expired,
     KubernetesUnreachable,
     ObjectsApi,
     hypervisors_api,
@@ -150,6 +151,26 @@ def test_what_the_server_has_forgotten_is_listed_again(
         awaited(lambda: len(asked) == 2)
         objects.put(hypervisor_object("node2"))
         awaited(lambda: names() == ["node1", "node2"])
+
+
+def test_a_list_that_expires_while_it_is_read_begins_anew(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        objects.put(hypervisor_object(f"node{number}"))
+    page = ObjectsApi.page
+    spoiled: list[str] = []
+
+    def spoil(self: ObjectsApi, *, limit: int, following: str = "") -> Any:
+        if following and not spoiled:
+            spoiled.append(following)
+            raise Expired("too old")
+        return page(self, limit=limit, following=following)
+
+    monkeypatch.setattr(ObjectsApi, "page", spoil)
+    with followed():
+        awaited(lambda: len(names()) == 5)
+    assert spoiled
 
 
 def test_a_server_that_restarts_is_found_again(own_objects: Objects) -> None:

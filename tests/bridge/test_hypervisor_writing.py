@@ -80,6 +80,14 @@ def test_the_same_again_writes_nothing() -> None:
 
 
 @pytest.mark.usefixtures("takes_objects")
+def test_an_aggregate_changes_without_its_hosts() -> None:
+    for key in ("old", "new"):
+        aggregate = DescribedAggregate(uuid="a-1", name="gold", metadata={"is": key})
+        listed(described(aggregates=(aggregate,)))
+        assert Aggregate.objects.get().metadata == {"is": key}
+
+
+@pytest.mark.usefixtures("takes_objects")
 def test_a_change_costs_its_host_only() -> None:
     listed(*(described(f"node{n}", reported_vcpus=1, reported_memory_bytes=GIB) for n in (1, 2)))
     before = Host.objects.get(name="node2").changed_xid
@@ -176,7 +184,7 @@ def test_lists_of_the_cloud_do_not_undo_what_objects_say() -> None:
 
 
 def test_objects_that_are_read_no_more_leave_their_hosts_to_the_lists(
-    takes_objects: Any,
+    takes_objects: Any, tmp_path: Any
 ) -> None:
     cloud = LiveCloud(hosts=2)
     read_cloud(cloud)
@@ -187,7 +195,10 @@ def test_objects_that_are_read_no_more_leave_their_hosts_to_the_lists(
     takes_objects.HEADROOM = headroom_settings.model_copy(
         update={"hypervisors": off, "allocation_source": "instances"}
     )
+    load(write_file(tmp_path, small_region()), is_dry_run=True)
+    assert Host.objects.get(name="node1").is_self_described
     read_cloud(cloud)
+    assert not FeedPass.objects.filter(kind="hypervisors").exists()
     host = Host.objects.get(name="node1")
     assert (host.is_self_described, host.zone, reporting_hosts()) == (False, "az-a", [])
 

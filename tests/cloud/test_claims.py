@@ -49,14 +49,14 @@ def test_what_is_wrong_in_the_ledger_is_found() -> None:
     slot = factories.make_slot(factories.make_commitment(), host, memory_gib=32, vcpus=4)
     factories.make_vm(host=host, openstack_id=str(vm), memory_gib=8, vcpus=2, slot=slot)
     rebuild_host_capacity()
-    assert rows(claims._WRONG) == []
+    assert rows(claims.WRONG) == []
     assert rows(claims._INSIDE) == [("h1", str(vm))]
     assert rows(claims._ROOMS, "az-a") == [("h1", 32, 24)]
     assert rows(claims._IN_FLIGHT) == []
 
     Reservation.objects.filter(pk=slot.pk).update(blocked_memory_bytes=32 * GIB)
     HostCapacity.objects.filter(host=host).update(allocated_memory_bytes=9 * GIB)
-    assert [text for (text,) in rows(claims._WRONG)] == [
+    assert [text for (text,) in rows(claims.WRONG)] == [
         f"slot {slot.pk} blocks {32 * GIB}",
         f"h1 counts {24 * GIB} held",
         f"h1 counts {9 * GIB} allocated",

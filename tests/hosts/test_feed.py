@@ -12,7 +12,10 @@ from celery import Celery
 from django.db import connection, models
 
 from capacity.models import HostCapacity
+from commitments.models import SlotCheck
+from commitments.services.vm_list import unbelieved_zones
 from core.jobs import Run
+from failover.models import FailoverZone
 from hosts.clients.listing import CloudUnreachable
 from hosts.feed import hints, jobs, passes, reading
 from hosts.feed.hints import Hint, hinted_kinds, note_hints
@@ -186,6 +189,38 @@ def test_a_vm_goes_only_when_the_cloud_says_so_of_itself(cloud: LiveCloud) -> No
     report = read_cloud(cloud, Kind.SERVERS)
     assert report.counts["compute.servers"].removed == 1
     assert len(places()) == 4
+
+
+@pytest.mark.parametrize("kind", [Kind.CHANGES, Kind.SERVERS])
+def test_the_loss_of_many_vms_is_believed_where_the_cloud_says_they_are_gone(
+    cloud: LiveCloud, kind: Kind, settings: Any
+) -> None:
+    slots = settings.HEADROOM.slots.model_copy(update={"max_drop_rows": 4})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"slots": slots})
+    for number in range(6, 13):
+        cloud.boot(f"v{number}", 1 + number % 2)
+    read_cloud(cloud)
+    (zone,) = set(Host.objects.values_list("zone", flat=True))
+    SlotCheck.objects.update_or_create(zone=zone, defaults={"listed_vms": 12})
+    FailoverZone.objects.update_or_create(zone=zone, defaults={"vm_count": 12})
+    for number in range(1, 7):
+        cloud.delete(f"v{number}")
+    if kind is Kind.SERVERS:  # nothing but the answer to the question for itself says it
+        cloud.deleted.clear()
+        settings.HEADROOM = settings.HEADROOM.model_copy(
+            update={"slots": slots.model_copy(update={"max_drop_rows": 8})}
+        )
+    read_cloud(cloud, kind)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"slots": slots})
+    assert Instance.objects.count() == 6
+    assert unbelieved_zones() == {}
+    assert SlotCheck.objects.get().listed_vms == 6
+    assert FailoverZone.objects.get().vm_count == 6
+    for number in range(7, 13):
+        cloud.put(f"v{number}", None)  # still there, and nobody says where
+    pass_time(cloud, minutes=5)
+    read_cloud(cloud, Kind.CHANGES)
+    assert "the VM list shrank from 6 to 0" in unbelieved_zones()[zone]
 
 
 def test_only_so_many_absent_vms_are_asked_for_in_a_pass(cloud: LiveCloud, settings: Any) -> None:

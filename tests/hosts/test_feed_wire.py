@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from capacity.models import HostCapacity
 from hosts.clients import cloud as client
@@ -51,6 +53,16 @@ def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WiredClou
 
 def known() -> bytes:
     return without_about(dump())
+
+
+def test_the_command_tells_what_it_read_as_json(
+    wired: WiredCloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("sync_nova", "--cloud", "mini", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {kind.value for kind in FULL_KINDS}
+    (servers,) = told["servers"]["sections"]
+    assert (servers["section"], servers["created"]) == ("compute.servers", len(places()))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -86,7 +86,7 @@ class Command(BaseCommand):
 
 def _as_json(reports: dict[Kind, ImportReport]) -> dict[str, object]:
     return {
-        kind: {
+        kind.value: {
             "sections": [asdict(counts) for counts in report.counts.values()],
             "remarks": [asdict(remark) for remark in report.remarks],
             "refusals": report.refusals,
