@@ -68,7 +68,7 @@ def test_status_tells_of_broker_and_beat_as_well() -> None:
     record_heartbeat("beat")
     page = statusz()
     assert (page["ok"], failing(page)) == (True, set())
-    names = {"database", "migrations", "broker", "beat", "feed", "limes"}
+    names = {"database", "migrations", "broker", "beat", "feed", "hypervisors", "limes"}
     assert set(page["checks"]) == names
 
 
