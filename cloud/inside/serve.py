@@ -47,6 +47,8 @@ def main() -> None:
             "keepalive": 65,
             "backlog": 512,
             "loglevel": "warning",
+            # Nova asks Neutron for the ports of 150 servers in one address.
+            "limit_request_line": 0,
             "control_socket_disable": True,
         },
     ).run()
