@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from config.environment import load_environment
+from config.launcher.production import ROLES
 from config.launcher.workers import PROCESSES
 from config.queues import QUEUES
 from tests.deploy.chart import (
@@ -113,9 +114,25 @@ def test_values_that_mean_nothing_are_refused(wrong: str) -> None:
 
 
 @pytest.mark.skipif(HELM is None, reason="no helm here")
-def test_a_listener_needs_to_know_the_queue() -> None:
-    with pytest.raises(AssertionError, match="HEADROOM_LISTENER__TRANSPORT_URL_FILE"):
-        render("--set", "listener.enabled=true")
+@pytest.mark.parametrize(
+    ("role", "needed"),
+    [
+        ("listener", "HEADROOM_LISTENER__TRANSPORT_URL_FILE"),
+        ("bridge", "HEADROOM_BRIDGE__CLUSTERS"),
+    ],
+)
+def test_a_role_that_is_asked_for_needs_to_know_where_to(role: str, needed: str) -> None:
+    with pytest.raises(AssertionError, match=needed):
+        render("--set", f"{role}.enabled=true")
+
+
+def test_each_role_has_a_deployment_where_it_is_asked_for() -> None:
+    served = {
+        tuple(container(spec)["args"][:2])
+        for _, spec in pods("full")
+        if container(spec).get("args", [])[:1] == ["serve"]
+    }
+    assert served == {("serve", role) for role in ROLES}
 
 
 def test_only_the_listener_reaches_the_queue_of_nova() -> None:
