@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -74,36 +75,55 @@ def event_of(known: Known, rendered: Rendered) -> tuple[str, str] | None:
     return None
 
 
+def hand_edit_message(others: Iterable[str]) -> str:
+    """Return what an object's Event says when it is not as it was written.
+
+    Args:
+        others: Field managers of it that are no bridge; none of an object that was deleted.
+    """
+    who = ", ".join(sorted(others))
+    return f"changed by {who}" if who else "deleted, though not by Headroom"
+
+
 def event_manifest(
-    rendered: Rendered, naming: Naming, *, event: tuple[str, str], message: str, uid: str, at: str
+    kind: Kind,
+    name: str,
+    naming: Naming,
+    *,
+    event: tuple[str, str],
+    message: str,
+    uid: str,
+    at: str,
 ) -> dict[str, Any]:  # Any: what JSON holds
     """Return an Event of core/v1; the same transition has the same name, so it is told once.
 
     Args:
+        kind: Of the object that it is about.
+        name: Of the object.
         event: Type and reason.
-        uid: Of the object.
-        at: When it happened, as Kubernetes writes times.
+        uid: Of the object; empty if there is none.
+        at: When it happened, as Kubernetes writes times; empty if nobody knows.
     """
-    kind, reason = event
+    severity, reason = event
     told = f"{uid} {reason} {at} {message}".encode()
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{rendered.name[:200]}.{hashlib.sha256(told).hexdigest()[:16]}",
+            "name": f"{name[:200]}.{hashlib.sha256(told).hexdigest()[:16]}",
             "namespace": "default",
         },
         "involvedObject": {
             "apiVersion": naming.api_version,
-            "kind": rendered.kind.value,
-            "name": rendered.name,
+            "kind": kind.value,
+            "name": name,
             "uid": uid,
         },
-        "type": kind,
+        "type": severity,
         "reason": reason,
         "message": message[:1000],
-        "firstTimestamp": at,
-        "lastTimestamp": at,
+        "firstTimestamp": at or None,
+        "lastTimestamp": at or None,
         "count": 1,
         "source": {"component": "headroom-bridge"},
         "reportingComponent": "headroom-bridge",

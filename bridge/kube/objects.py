@@ -8,7 +8,13 @@ from typing import Final
 from bridge.domain.kinds import Kind, Naming
 from bridge.domain.objects import Rendered, digest
 from bridge.domain.quantities import timestamp
-from bridge.domain.writing import Known, event_manifest, event_of, reason_of
+from bridge.domain.writing import (
+    Known,
+    event_manifest,
+    event_of,
+    hand_edit_message,
+    reason_of,
+)
 from bridge.kube.door import (
     MANAGER,
     STATUS_MANAGER,
@@ -148,7 +154,8 @@ class Writer:
     def _event(self, rendered: Rendered, event: tuple[str, str], uid: str) -> Json:
         condition = rendered.condition
         return event_manifest(
-            rendered,
+            rendered.kind,
+            rendered.name,
             self._naming,
             event=event,
             message=condition.message or condition.reason,
@@ -166,6 +173,29 @@ class Writer:
             self._door.create(EVENTS_PATH, event)
         except ObjectRefused:
             return
+
+    def tell_of_hand_edit(self, kind: Kind, name: str) -> None:
+        """Create an Event that says who changed an object, or that it was deleted.
+
+        Raises:
+            ClusterUnavailable: the cluster does not answer.
+        """
+        found = self._door.get(self.path(kind, name))
+        entries = [] if found is None else found["metadata"].get("managedFields", [])
+        by_others = [one for one in entries if one.get("manager") not in (MANAGER, STATUS_MANAGER)]
+        about = {} if found is None else found["metadata"]
+        self.tell(
+            event_manifest(
+                kind,
+                name,
+                self._naming,
+                event=("Warning", "HandEdited"),
+                message=hand_edit_message({str(one.get("manager")) for one in by_others}),
+                uid=about.get("uid", ""),
+                at=max((str(one.get("time") or "") for one in by_others), default="")
+                or about.get("creationTimestamp", ""),
+            )
+        )
 
     def versions(self, kind: Kind) -> dict[str, str]:
         """Return name and version of every object of ours.

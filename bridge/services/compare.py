@@ -20,6 +20,7 @@ from journal.leases import check_leases
 log = structlog.get_logger(__name__)
 
 FEWEST_DELETED: Final = 5
+MOST_TOLD: Final = 100
 
 
 def compare(writer: Writer, cluster: str) -> int:
@@ -37,16 +38,20 @@ def compare(writer: Writer, cluster: str) -> int:
 def _compare_kind(writer: Writer, cluster: str, kind: Kind) -> int:
     found = writer.versions(kind)
     is_restoring = settings.HEADROOM.bridge.hand_edits == "restore"
-    differing, known = [], set()
+    differing: dict[int, str] = {}
+    known = set()
     states = MirrorState.objects.filter(cluster=cluster, kind=kind)
     for pk, name, version, is_due, left_at in states.values_list(
         "pk", "name", "resource_version", "is_due", "drifted_at"
     ).iterator():
         known.add(name)
         if not is_due and found.get(name) != version and (is_restoring or left_at is None):
-            differing.append(pk)
+            differing[pk] = name
     if differing:
-        _mark(differing, kind, is_restoring=is_restoring)
+        _mark(list(differing), kind, is_restoring=is_restoring)
+    if not is_restoring:  # else they are told of when they are written
+        for name in list(differing.values())[:MOST_TOLD]:
+            writer.tell_of_hand_edit(kind, name)
     orphans = sorted(found.keys() - known)
     most = max(FEWEST_DELETED, settings.HEADROOM.bridge.max_drop_ratio * len(found))
     if len(orphans) > most:

@@ -228,6 +228,7 @@ class Drain:
         if written.is_drifted:
             DRIFTS.labels(kind=row.kind.value).inc()
             log.warning("mirror_drifted", kind=row.kind.value, name=row.name)
+            writer.tell_of_hand_edit(row.kind, row.name)
             known = replace(known, drifts=known.drifts + 1)
         if written.error:
             return _refused(known, written.error, part_ids=row.part_ids)

@@ -175,6 +175,16 @@ def test_edits_by_hand_are_restored_or_told(
     converge()
     drifted = MirrorState.objects.filter(drifts=1)
     assert drifted.count() == 2
+    told = json.loads(cluster.kubectl("get", "events", "-o", "json"))["items"]
+    said = {
+        (one["involvedObject"]["name"], one["message"])
+        for one in told
+        if one["reason"] == "HandEdited"
+    }
+    assert said >= {  # Events of other tests stay
+        (name_of(first).partition("/")[2], "changed by kubectl-patch"),
+        (name_of(second).partition("/")[2], "deleted, though not by Headroom"),
+    }
     if restores:
         assert_equal(cluster)
         return
