@@ -31,6 +31,7 @@ def main() -> None:
     """Run one benchmark on its own database."""
     django.setup()
     from benchmarks import (  # noqa: PLC0415 - models need the setup
+        bridge_bench,
         change_bench,
         commitments,
         failover_bench,
@@ -44,6 +45,7 @@ def main() -> None:
     from benchmarks.measures import Measure, publish  # noqa: PLC0415 - with them
 
     benchmarks: dict[str, Callable[..., Sequence[Measure]]] = {
+        "bridge": bridge_bench.run,
         "change": change_bench.run,
         "commitments": commitments.run,
         "failover": failover_bench.run,
