@@ -10,7 +10,7 @@ import structlog
 from django.conf import settings
 from django.db import Error, close_old_connections
 
-from bridge.kube.door import ClusterUnavailable
+from bridge.kube.login import ClusterUnavailable
 from bridge.models import MirrorState
 from bridge.services.compare import compare
 from bridge.services.drain import Drain, Way

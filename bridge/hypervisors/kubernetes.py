@@ -1,8 +1,4 @@
-"""Listing and watching objects of one kind at a Kubernetes API server.
-
-The official client brings configuration, certificates and tokens; bodies are read as plain JSON, as
-a page of a list has thousands of VMs in it.
-"""
+"""Listing and watching objects of one kind at a Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -16,11 +12,12 @@ from urllib.parse import urlencode
 
 import orjson
 from django.conf import settings
-from kubernetes import client, config
+from kubernetes.client import ApiClient
 from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
-from yaml import YAMLError
 
+from bridge.kube.door import kind_path
+from bridge.kube.login import ClusterUnavailable, log_in, login_headers
 from journal.errors import HeadroomError
 
 Json = Any  # bodies keep the API's own shapes
@@ -29,12 +26,6 @@ WATCH_SECONDS: Final = 300
 """The API server ends a watch after that; asking anew costs nothing."""
 MOST_LINE_BYTES: Final = 64 << 20
 READ_BYTES: Final = 1 << 16
-
-
-class KubernetesUnreachable(HeadroomError):  # noqa: N818 - says what happened
-    """The API server did not answer, or not with what was asked for."""
-
-    code = "kubernetes_unreachable"
 
 
 class Expired(HeadroomError):  # noqa: N818 - says what happened
@@ -68,7 +59,7 @@ class Watch:
         """Yield events as they come.
 
         Raises:
-            KubernetesUnreachable: It broke, was silent for too long, or speaks no JSON.
+            ClusterUnavailable: It broke, was silent for too long, or speaks no JSON.
         """
         waiting = b""
         try:
@@ -76,9 +67,9 @@ class Watch:
                 *lines, waiting = (waiting + chunk).split(b"\n")
                 yield from (orjson.loads(line) for line in lines if line)
                 if len(waiting) > MOST_LINE_BYTES:
-                    raise KubernetesUnreachable("an event of the watch has no end")
+                    raise ClusterUnavailable("an event of the watch has no end")
         except (HTTPError, OSError, ValueError) as error:
-            raise KubernetesUnreachable(f"the watch broke: {error}") from error
+            raise ClusterUnavailable(f"the watch broke: {error}") from error
         finally:
             self._response.close()
 
@@ -91,13 +82,13 @@ class Watch:
 class ObjectsApi:
     """Objects of one kind, cluster-scoped."""
 
-    def __init__(self, configuration: client.Configuration, path: str) -> None:
+    def __init__(self, api: ApiClient, path: str) -> None:
         """Remember where they are.
 
         Args:
             path: Path of their list.
         """
-        self._client = client.ApiClient(configuration)
+        self._client = api
         self._path = path
         chosen = settings.HEADROOM.hypervisors
         self._wait = Timeout(connect=chosen.timeout_seconds, read=chosen.timeout_seconds)
@@ -108,14 +99,14 @@ class ObjectsApi:
 
         Raises:
             Expired: The list changed too much since its first page.
-            KubernetesUnreachable: No answer, or none that is a list.
+            ClusterUnavailable: No answer, or none that is a list.
         """
         asked = {"limit": str(limit)} | ({"continue": following} if following else {})
         response = self._get(asked, timeout=self._wait)
         try:
             body = orjson.loads(response.read(decode_content=True))
         except (HTTPError, OSError, ValueError) as error:
-            raise KubernetesUnreachable(f"{self._path}: the list broke: {error}") from error
+            raise ClusterUnavailable(f"{self._path}: the list broke: {error}") from error
         finally:
             response.release_conn()
         body = body if isinstance(body, dict) else {}
@@ -123,7 +114,7 @@ class ObjectsApi:
         metadata = metadata if isinstance(metadata, dict) else {}
         version = metadata.get("resourceVersion")
         if not isinstance(objects, list) or not isinstance(version, str) or not version:
-            raise KubernetesUnreachable(f"{self._path}: the answer is no list of objects")
+            raise ClusterUnavailable(f"{self._path}: the answer is no list of objects")
         return Page(objects=objects, version=version, following=metadata.get("continue") or "")
 
     def watch(self, version: str) -> Watch:
@@ -131,7 +122,7 @@ class ObjectsApi:
 
         Raises:
             Expired: That is too long ago.
-            KubernetesUnreachable: No answer.
+            ClusterUnavailable: No answer.
         """
         asked = {
             "watch": "1",
@@ -146,11 +137,8 @@ class ObjectsApi:
         self._client.rest_client.pool_manager.clear()
 
     def _get(self, asked: Mapping[str, str], *, timeout: Timeout) -> Any:  # Any: urllib3's
-        configuration = self._client.configuration
-        # Tokens are renewed as they are asked for.
-        logins = configuration.auth_settings().values()
-        headers = {"Accept": "application/json"} | {one["key"]: one["value"] for one in logins}
-        url = f"{configuration.host}{self._path}?{urlencode(asked)}"
+        headers = {"Accept": "application/json", **login_headers(self._client)}
+        url = f"{self._client.configuration.host}{self._path}?{urlencode(asked)}"
         try:
             response = self._client.rest_client.pool_manager.request(
                 "GET", url, headers=headers, timeout=timeout, preload_content=False, retries=False
@@ -160,36 +148,24 @@ class ObjectsApi:
             told = response.read(500, decode_content=True).decode(errors="replace")
             response.close()
         except (HTTPError, OSError) as error:
-            raise KubernetesUnreachable(f"{self._path}: {error}") from error
+            raise ClusterUnavailable(f"{self._path}: {error}") from error
         if response.status == HTTPStatus.GONE:
             raise Expired(f"{self._path}: the API server does not know that far back")
-        raise KubernetesUnreachable(f"{self._path}: status {response.status}: {told}")
+        raise ClusterUnavailable(f"{self._path}: status {response.status}: {told}")
 
 
 def hypervisors_api() -> ObjectsApi:
     """Return the Hypervisor objects of the cluster that the settings name.
 
     Raises:
-        KubernetesUnreachable: They name none.
+        ClusterUnavailable: They name none.
     """
     chosen = settings.HEADROOM.hypervisors
-    configuration = client.Configuration()
-    try:
-        if chosen.kubeconfig or os.environ.get("KUBECONFIG") or not _is_in_cluster():
-            config.load_kube_config(  # type: ignore[no-untyped-call]  # the library has no types
-                config_file=str(chosen.kubeconfig) if chosen.kubeconfig else None,
-                context=chosen.context or None,
-                client_configuration=configuration,
-                persist_config=False,
-            )
-        else:
-            config.load_incluster_config(  # type: ignore[no-untyped-call]  # as above
-                client_configuration=configuration
-            )
-    except (config.ConfigException, YAMLError, OSError, ValueError) as error:
-        raise KubernetesUnreachable(f"no API server is configured: {error}") from error
-    return ObjectsApi(configuration, f"/apis/{chosen.group}/{chosen.version}/hypervisors")
-
-
-def _is_in_cluster() -> bool:
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    has_file = bool(chosen.kubeconfig or os.environ.get("KUBECONFIG"))
+    api = log_in(
+        kubeconfig=chosen.kubeconfig,
+        context=chosen.context,
+        is_in_pod=not has_file and bool(os.environ.get("KUBERNETES_SERVICE_HOST")),
+        threads=1,
+    )
+    return ObjectsApi(api, kind_path(chosen.group, chosen.version, "hypervisors"))

@@ -19,14 +19,10 @@ import structlog
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from bridge.hypervisors.kubernetes import (
-    Expired,
-    KubernetesUnreachable,
-    ObjectsApi,
-    Watch,
-)
+from bridge.hypervisors.kubernetes import Expired, ObjectsApi, Watch
 from bridge.hypervisors.reading import name_of
 from bridge.hypervisors.writing import KIND, Malformed, Told, told_by, write_changes, write_list
+from bridge.kube.login import ClusterUnavailable
 from hosts.feed.state import fail_pass, still_known
 from hosts.region.run import ImportReport
 from journal.actors import Actor
@@ -91,7 +87,7 @@ class Watcher:
         """Read and write the whole list.
 
         Raises:
-            KubernetesUnreachable: It could not be read to its end; nothing was written.
+            ClusterUnavailable: It could not be read to its end; nothing was written.
         """
         with closing(self._open_api()) as api:
             return self._list(api, accepts_shrink=accepts_shrink)
@@ -124,7 +120,7 @@ class Watcher:
                     self._note_failure(error)
                     self._pause()
                 self._version = ""
-            except KubernetesUnreachable as error:
+            except ClusterUnavailable as error:
                 log.info("hypervisor_watch_broken", error=error.message)
                 self._note_failure(error)
                 self._pause()
@@ -194,7 +190,7 @@ class Watcher:
 
         Raises:
             Expired: The server forgot what we ask for.
-            KubernetesUnreachable: It told of an error, or of no event.
+            ClusterUnavailable: It told of an error, or of no event.
         """
         heard: dict[str, Told] = {}
         gone: set[str] = set()
@@ -247,7 +243,7 @@ class Watcher:
 class _Ended:
     """The end of a watch."""
 
-    def __init__(self, error: KubernetesUnreachable | None) -> None:
+    def __init__(self, error: ClusterUnavailable | None) -> None:
         self._error = error
 
     def check(self) -> None:
@@ -261,7 +257,7 @@ def _read_on(watch: Watch, events: SimpleQueue[Json]) -> None:
     try:
         for event in watch:
             events.put(event)
-    except KubernetesUnreachable as broken:
+    except ClusterUnavailable as broken:
         error = broken
     finally:
         events.put(_Ended(error))
@@ -271,14 +267,14 @@ def _event(event: Json) -> tuple[str, Json]:
     kind = event.get("type") if isinstance(event, dict) else None
     body = event.get("object") if isinstance(event, dict) else None
     if kind not in {ADDED, MODIFIED, DELETED, BOOKMARK, ERROR} or not isinstance(body, dict):
-        raise KubernetesUnreachable("the watch told something that is no event")
+        raise ClusterUnavailable("the watch told something that is no event")
     return kind, body
 
 
 def _error_of(status: Json) -> HeadroomError:
     if status.get("code") == GONE_STATUS:
         return Expired(str(status.get("message")))
-    return KubernetesUnreachable(f"the watch told of an error: {status.get('message')}")
+    return ClusterUnavailable(f"the watch told of an error: {status.get('message')}")
 
 
 def _version_of(body: Json) -> str:

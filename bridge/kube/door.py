@@ -1,9 +1,4 @@
-"""Requests to one cluster: server-side apply, reads, deletions, Events (docs/bridge.md).
-
-Addresses, certificates and credentials come from the official client, which reads kubeconfigs,
-plugins and rotating tokens of service accounts. Requests themselves go through its connection pool
-as bytes: an object costs a fraction of the CPU that the models take.
-"""
+"""Requests to one cluster: server-side apply, reads, deletions, Events (docs/bridge.md)."""
 
 from __future__ import annotations
 
@@ -15,9 +10,8 @@ from urllib.parse import quote, urlencode
 
 import orjson
 import urllib3
-from kubernetes import client, config
-from kubernetes.config.config_exception import ConfigException
 
+from bridge.kube.login import ClusterUnavailable, log_in, login_headers
 from journal.errors import HeadroomError
 
 MANAGER: Final = "headroom-bridge"
@@ -34,12 +28,6 @@ CONFLICT: Final = 409
 REFUSALS: Final = frozenset({400, 413, 422})
 
 Json = dict[str, Any]  # Any: what JSON holds
-
-
-class ClusterUnavailable(HeadroomError):  # noqa: N818 - says what is the case
-    """A cluster does not answer, or not to us: what waits for it goes on waiting."""
-
-    code = "cluster_unavailable"
 
 
 class ObjectRefused(HeadroomError):  # noqa: N818 - says what is the case
@@ -74,21 +62,10 @@ class Door:
         Raises:
             ClusterUnavailable: the kubeconfig cannot be read, or we are in no pod.
         """
-        configuration = client.Configuration()
-        try:
-            if kubeconfig is None:
-                config.load_incluster_config(  # type: ignore[no-untyped-call]  # theirs
-                    client_configuration=configuration
-                )
-            else:
-                config.load_kube_config(  # type: ignore[no-untyped-call]  # theirs
-                    str(kubeconfig), context=context or None, client_configuration=configuration
-                )
-        except (ConfigException, OSError) as error:
-            raise ClusterUnavailable(f"no way to the cluster: {error}") from error
-        configuration.connection_pool_maxsize = threads
-        self._client = client.ApiClient(configuration)
-        self._url = configuration.host.rstrip("/")
+        self._client = log_in(
+            kubeconfig=kubeconfig, context=context, is_in_pod=kubeconfig is None, threads=threads
+        )
+        self._url = self._client.configuration.host.rstrip("/")
         self._timeout = urllib3.Timeout(total=timeout_seconds)
 
     def close(self) -> None:
@@ -110,14 +87,9 @@ class Door:
         Raises:
             ClusterUnavailable: there is no answer, or one that is no JSON.
         """
-        headers = {"Accept": accept, "User-Agent": "headroom-bridge"}
+        headers = {"Accept": accept, "User-Agent": MANAGER, **login_headers(self._client)}
         if body is not None:
             headers["Content-Type"] = content_type
-        token = self._client.configuration.get_api_key_with_prefix(
-            "BearerToken", alias="authorization"
-        )
-        if token:
-            headers["Authorization"] = token
         try:
             answer = self._client.rest_client.pool_manager.request(
                 method,

@@ -22,7 +22,7 @@ from bridge.clusters import cluster_names, cluster_of, naming, open_door
 from bridge.domain.kinds import Kind
 from bridge.domain.objects import Rendered
 from bridge.domain.writing import Known, backoff_seconds
-from bridge.kube.door import ClusterUnavailable
+from bridge.kube.login import ClusterUnavailable
 from bridge.kube.objects import Writer
 from bridge.metrics import DRIFTS, ERRORS, WRITES
 from bridge.models import MirrorState
