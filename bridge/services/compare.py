@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -23,29 +26,54 @@ FEWEST_DELETED: Final = 5
 MOST_TOLD: Final = 100
 
 
-def compare(writer: Writer, cluster: str) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """What a cluster has of our objects.
+
+    Attributes:
+        began: When it was begun to be listed, by the database's time.
+        versions: Name and version of each object, by kind.
+    """
+
+    began: datetime
+    versions: Mapping[Kind, Mapping[str, str]]
+
+
+def list_objects(writer: Writer, began: datetime) -> Listed:
+    """Return what a cluster has; begun while nothing waits to be written there.
+
+    Raises:
+        ClusterUnavailable: the cluster does not answer.
+    """
+    return Listed(began=began, versions={kind: writer.versions(kind) for kind in Kind})
+
+
+def compare(writer: Writer, cluster: str, listed: Listed) -> int:
     """Mark due what a cluster lacks or others changed, and delete what no row is behind.
 
-    For a moment in which nothing waits to be written there. Returns how many objects differed.
+    What was written since the list began is not in it for sure, and is left for the next one.
+    Returns how many objects differed.
 
     Raises:
         ClusterUnavailable: the cluster does not answer.
         LeaseLost: another process is the bridge now.
     """
-    return sum(_compare_kind(writer, cluster, kind) for kind in Kind)
+    return sum(_compare_kind(writer, cluster, kind, listed) for kind in Kind)
 
 
-def _compare_kind(writer: Writer, cluster: str, kind: Kind) -> int:
-    found = writer.versions(kind)
+def _compare_kind(writer: Writer, cluster: str, kind: Kind, listed: Listed) -> int:
+    found = listed.versions[kind]
     is_restoring = settings.HEADROOM.bridge.hand_edits == "restore"
     differing: dict[int, str] = {}
     known = set()
     states = MirrorState.objects.filter(cluster=cluster, kind=kind)
-    for pk, name, version, is_due, left_at in states.values_list(
-        "pk", "name", "resource_version", "is_due", "drifted_at"
+    for pk, name, version, is_due, left_at, written_at in states.values_list(
+        "pk", "name", "resource_version", "is_due", "drifted_at", "written_at"
     ).iterator():
         known.add(name)
-        if not is_due and found.get(name) != version and (is_restoring or left_at is None):
+        is_newer = written_at is not None and written_at >= listed.began
+        is_same = found.get(name) == version
+        if not (is_due or is_newer or is_same) and (is_restoring or left_at is None):
             differing[pk] = name
     if differing:
         _mark(list(differing), kind, is_restoring=is_restoring)

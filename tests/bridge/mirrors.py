@@ -48,7 +48,7 @@ def converge() -> int:
         while mirror.step():
             steps += 1
             assert steps < 500
-    mirror._drain.close()
+    mirror.close()
     return steps
 
 
