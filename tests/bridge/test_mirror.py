@@ -14,10 +14,13 @@ from django.utils import timezone
 from bridge.conf import BridgeCluster
 from bridge.domain.kinds import Kind
 from bridge.models import MirrorState
+from bridge.services.compare import compare, list_objects
+from bridge.services.drain import Drain
 from bridge.services.follow import CONSUMER
 from capacity.models import Reservation, ReservationAllocation
 from commitments.models import Commitment, InstanceAssignment
 from failover.models import FailoverReservation
+from journal.clock import database_now
 from journal.models import LogConsumer, LoggedChange, PrunedLog
 from journal.pruning import prune_logs
 from tests.bridge.mirrors import assert_equal, converge, objects
@@ -190,6 +193,21 @@ def test_edits_by_hand_are_restored_or_told(
         return
     assert drifted.exclude(drifted_at=None).count() == 2
     assert cluster.get(name_of(first))["spec"]["amount"] == "1Gi"
+
+
+def test_what_is_written_while_a_cluster_is_listed_is_no_drift(cluster: Cluster) -> None:
+    first, second = fill()
+    converge()
+    drain = Drain()
+    writer = drain.ways["test"].open()
+    listed = list_objects(writer, database_now())
+    Commitment.objects.filter(pk=first.pk).update(requested_amount=5 << 30)
+    converge()
+    assert compare(writer, "test", listed) == 0
+    edit = json.dumps({"spec": {"amount": "1Gi"}})
+    cluster.kubectl("patch", name_of(second), "--type=merge", "-p", edit)
+    assert compare(writer, "test", list_objects(writer, database_now())) == 1
+    drain.close()
 
 
 def test_an_object_of_another_is_left_alone(cluster: Cluster) -> None:
