@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import http.client
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ from config.queues import LONG, SOON, STEADY
 ADDRESS = "127.0.0.1"
 DEFAULT_PORT = 8000
 _PORTS_TRIED = 100
+# Below those that the kernel gives to connections.
+_NO_CLIENTS_PORTS = range(16_384, 32_768)
 _READY_SECONDS = 90.0
 _WATCH_SECONDS = 0.3
 _LOGIN = "admin login:"
@@ -138,11 +141,15 @@ def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str
 def choose_port(wanted: int | None) -> int:
     """Return a free port: the wanted one, any (0), or the first from 8000 up (None).
 
+    Any port means one that no connection is given before it is bound.
+
     Raises:
         LauncherError: the wanted one is taken.
     """
-    several = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
-    for candidate in several if wanted is None else (wanted,):
+    several: Sequence[int] = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
+    if wanted is not None:
+        several = [wanted] if wanted else random.sample(_NO_CLIENTS_PORTS, _PORTS_TRIED)
+    for candidate in several:
         with socket.socket(socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -150,9 +157,9 @@ def choose_port(wanted: int | None) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    if wanted is not None:
+    if wanted:
         raise LauncherError(f"port {wanted} is taken: choose another with --port, or --port 0")
-    raise LauncherError(f"ports {several[0]} to {several[-1]} are all taken")
+    raise LauncherError(f"ports {min(several)} to {max(several)} are all taken")
 
 
 def migrate(checkout: Checkout, env: Mapping[str, str]) -> None:

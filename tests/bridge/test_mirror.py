@@ -150,16 +150,21 @@ def test_the_bridge_was_off_and_the_log_is_gone(cluster: Cluster) -> None:
 
 
 def test_the_log_waits_for_the_bridge_but_not_for_ever(cluster: Cluster) -> None:
+    """Of transactions long ago: pruning waits for those that run now, also of other databases."""
     first, _ = fill()
     converge()
+    consumer = LogConsumer.objects.filter(name=CONSUMER)
+    assert consumer.update(position="10:10:") == 1
     LoggedChange.objects.all().delete()
     Commitment.objects.filter(pk=first.pk).update(requested_amount=3 << 30)
+    assert LoggedChange.objects.update(changed_xid=10) == 1
     late = timezone.now() + timedelta(days=2)
     assert prune_logs(now=late)["deletions"] == 0
     much_later = timezone.now() + timedelta(days=8)
     assert prune_logs(now=much_later)["deletions"] == 1
-    LogConsumer.objects.filter(name=CONSUMER).delete()
+    consumer.delete()
     Commitment.objects.filter(pk=first.pk).update(requested_amount=4 << 30)
+    assert LoggedChange.objects.update(changed_xid=10) == 1
     assert prune_logs(now=late)["deletions"] == 1
 
 

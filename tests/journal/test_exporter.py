@@ -14,6 +14,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
+from config.launcher.demo import choose_port
 from journal import exporter
 
 ADDRESS = "127.0.0.1"
@@ -29,15 +30,9 @@ def give_token(settings: Any, token: SecretStr | None) -> None:
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"metrics_token": token})
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind((ADDRESS, 0))
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture
 def server() -> Iterator[exporter.Exporter]:
-    started = exporter.start_exporter("worker", port=free_port())
+    started = exporter.start_exporter("worker", port=choose_port(0))
     assert started is not None
     yield started
     started.shutdown()

@@ -307,9 +307,9 @@ def test_serve_installs_nothing(project: Checkout, environ: dict[str, str]) -> N
 
 def test_taken_port_that_was_asked_for_is_refused_and_a_free_one_taken() -> None:
     with socket.socket() as occupied:
-        occupied.bind(("127.0.0.1", 0))
+        port = choose_port(0)
+        occupied.bind(("127.0.0.1", port))
         occupied.listen()
-        port = occupied.getsockname()[1]
         with pytest.raises(LauncherError, match=f"port {port} is taken"):
             choose_port(port)
     assert choose_port(port) == port
