@@ -31,7 +31,8 @@ USAGE = """usage: ./run COMMAND ...
   cloud  [--hosts N] [--servers N] [--keep]   a real Nova with Headroom as its Placement
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
   install [listener]             what serve needs, with hashes; serve itself installs nothing
-  serve  [web|worker|beat|listener|bridge] ...   production: DATABASE_URL and REDIS_URL given
+  serve  [web|worker|beat|listener|bridge|hypervisors] ...
+                                 production: DATABASE_URL and REDIS_URL given
   lock                           the .lock files anew from requirements*.txt
 
 docs/running.md tells the rest."""

@@ -18,7 +18,8 @@ from config.launcher.workers import names_queues, run_workers
 from config.queues import QUEUES
 
 LISTENER = "listener"
-ROLES = ("web", "worker", "beat", LISTENER, "bridge")
+COMMANDS = {LISTENER: "listen", "bridge": "mirror", "hypervisors": "watch_hypervisors"}
+ROLES = ("web", "worker", "beat", *COMMANDS)
 APPLICATION = "config.wsgi:application"
 _WEB_DEFAULTS = {
     "GRANIAN_PORT": "8000",
@@ -39,10 +40,8 @@ def serve_command(checkout: Checkout, role: str, extra: list[str]) -> list[str]:
     python = str(checkout.python)
     if role == "web":
         return [python, "-m", "config.server", "--interface", "wsgi", *extra, APPLICATION]
-    if role == LISTENER:
-        return [python, str(checkout.root / "manage.py"), "listen", *extra]
-    if role == "bridge":
-        return [python, str(checkout.root / "manage.py"), "mirror", *extra]
+    if role in COMMANDS:
+        return [python, str(checkout.root / "manage.py"), COMMANDS[role], *extra]
     celery = [python, "-m", "celery", "-A", "config.celery_app", role, "--loglevel", "INFO"]
     if role == "worker" and not names_queues(extra):
         extra = ["--queues", ",".join(QUEUES), *extra]

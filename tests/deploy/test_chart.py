@@ -119,6 +119,7 @@ def test_values_that_mean_nothing_are_refused(wrong: str) -> None:
     [
         ("listener", "HEADROOM_LISTENER__TRANSPORT_URL_FILE"),
         ("bridge", "HEADROOM_BRIDGE__CLUSTERS"),
+        ("hypervisors", "HEADROOM_HYPERVISORS__KUBECONFIG"),
     ],
 )
 def test_a_role_that_is_asked_for_needs_to_know_where_to(role: str, needed: str) -> None:
