@@ -47,7 +47,7 @@ READY_ON_HOST = Q(
 
 def dashboard_callback(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Add the dashboard to the index page of the admin (``UNFOLD["DASHBOARD_CALLBACK"]``)."""
-    context["title"] = "Dashboard"
+    context["title"] = "Overview"
     context["dashboard"] = build_dashboard(
         database_now(), may_see=lambda model: may_view(request, model)
     )

@@ -1,12 +1,14 @@
-"""Settings of the admin theme: its look, and where the sidebar leads."""
+"""Settings of the admin theme: its look, and where the sidebar and its tabs lead."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 
 
 def may_view_label(request: HttpRequest, label: str) -> bool:
@@ -15,15 +17,221 @@ def may_view_label(request: HttpRequest, label: str) -> bool:
     return bool(request.user.has_perm(f"{app}.view_{name}"))
 
 
-def _page(title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
-    """Return a sidebar entry for the list of a model, or another page about it."""
-    label = model.replace("_", ".", 1)
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{model}_{page}"),
-        "permission": lambda request: may_view_label(request, label),
-    }
+@cache
+def _address(model: str, page: str) -> str:
+    return reverse(f"admin:{model.replace('.', '_')}_{page}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A list that an entry of the sidebar leads to, or another page about a model.
+
+    Attributes:
+        model: Its label ``app.model``.
+    """
+
+    title: str
+    model: str
+    page: str = "changelist"
+
+    @property
+    def url(self) -> str:
+        """Address of the page."""
+        return _address(self.model, self.page)
+
+    def is_allowed(self, request: HttpRequest) -> bool:
+        """Return whether who is signed in may see it."""
+        return may_view_label(request, self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the sidebar: what operators do, with the lists that they need for it.
+
+    It leads to the first of its tabs that may be seen.
+    """
+
+    title: str
+    icon: str
+    tabs: tuple[Tab, ...]
+
+    def allowed_tabs(self, request: HttpRequest) -> list[Tab]:
+        """Return the tabs that who is signed in may see."""
+        return [tab for tab in self.tabs if tab.is_allowed(request)]
+
+    def is_open(self, request: HttpRequest) -> bool:
+        """Return whether the page is one of its own."""
+        return any(request.path.startswith(tab.url) for tab in self.tabs)
+
+    def item(self) -> dict[str, Any]:
+        """Return the entry as the theme wants it.
+
+        The theme copies it for each page in depth; functions are not copied, bound methods are.
+        """
+        return {
+            "title": self.title,
+            "icon": self.icon,
+            "link": lambda request: self.allowed_tabs(request)[0].url,
+            "active": lambda request: self.is_open(request),  # noqa: PLW0108 - above
+            "permission": lambda request: bool(self.allowed_tabs(request)),
+        }
+
+    def tab_set(self) -> dict[str, Any]:
+        """Return its tabs as the theme wants them."""
+        return {
+            "models": list(dict.fromkeys(tab.model for tab in self.tabs)),
+            "items": [
+                {
+                    "title": tab.title,
+                    "link": lambda _request, tab=tab: tab.url,
+                    "permission": lambda request, tab=tab: tab.is_allowed(request),
+                    "active": lambda request, tab=tab: request.path == tab.url,
+                }
+                for tab in self.tabs
+            ],
+        }
+
+
+SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
+    (
+        "Sell",
+        (
+            Entry(
+                "Capacity",
+                "donut_large",
+                (
+                    Tab("Per group and zone", "capacity.groupcapacity"),
+                    Tab("Flavor groups", "capacity.flavorgroup"),
+                    Tab("Flavors", "hosts.flavor"),
+                    Tab("Last build", "capacity.flavorgroupsnapshot"),
+                ),
+            ),
+            Entry(
+                "Commitments",
+                "handshake",
+                (
+                    Tab("Commitments", "commitments.commitment"),
+                    Tab("Events", "commitments.commitmentevent"),
+                    Tab("Covered VMs over time", "commitments.assignmentperiod"),
+                    Tab("Service info", "commitments.serviceinfoversion"),
+                ),
+            ),
+            Entry("Refusals", "block", (Tab("Refusals", "commitments.refusedchange"),)),
+            Entry(
+                "Projects",
+                "folder",
+                (
+                    Tab("Projects", "hosts.project"),
+                    Tab("Quota", "capacity.projectquota"),
+                    Tab("Domains", "hosts.domain"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Run",
+        (
+            Entry(
+                "Hosts",
+                "dns",
+                (
+                    Tab("Hosts", "hosts.host"),
+                    Tab("Host capacity", "capacity.hostcapacity"),
+                    Tab("Planned changes", "hosts.plannedhostchange"),
+                    Tab("Aggregates", "hosts.aggregate"),
+                    Tab("Region", "hosts.region"),
+                ),
+            ),
+            Entry(
+                "VMs",
+                "deployed_code",
+                (
+                    Tab("VMs", "hosts.instance"),
+                    Tab("Server groups", "hosts.servergroup"),
+                    Tab("Images", "hosts.image"),
+                ),
+            ),
+            Entry("Reservations", "bookmark", (Tab("Reservations", "capacity.reservation"),)),
+            Entry(
+                "Failover",
+                "health_and_safety",
+                (
+                    Tab("Coverage", "failover.coverageaccount"),
+                    Tab("Decisions", "failover.failoverdecision"),
+                    Tab("Drills", "failover.failuredrill"),
+                    Tab("Evacuations", "failover.evacuationplan"),
+                    Tab("Moves", "failover.evacuationmove"),
+                    Tab("Reservations", "failover.failoverreservation"),
+                    Tab("Events", "failover.failoverevent"),
+                    Tab("Shadow plans", "failover.shadowplan"),
+                ),
+            ),
+            Entry(
+                "Placement",
+                "lan",
+                (
+                    Tab("Providers", "placement.resourceprovider"),
+                    Tab("Candidate explorer", "placement.resourceprovider", "candidates"),
+                    Tab("Consumers", "placement.consumer"),
+                    Tab("Traits", "placement.trait"),
+                    Tab("Resource classes", "placement.resourceclass"),
+                    Tab("Aggregates", "placement.aggregate"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Explain",
+        (
+            Entry("Decisions", "filter_alt", (Tab("Decisions", "capacity.schedulingdecision"),)),
+            Entry("Changes", "receipt_long", (Tab("Audit entries", "journal.auditentry"),)),
+            Entry(
+                "Runs",
+                "sync",
+                (
+                    Tab("Syncs", "commitments.syncrun"),
+                    Tab("Feed", "hosts.feedpass"),
+                    Tab("Failover", "failover.failoverrun"),
+                    Tab("Slot checks", "commitments.slotcheck"),
+                    Tab("Compaction", "commitments.compactionrun"),
+                    Tab("Usage", "commitments.usagecheck"),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Keep",
+        (
+            Entry(
+                "System",
+                "stethoscope",
+                (
+                    Tab("Doctor", "journal.checkfinding"),
+                    Tab("Heartbeats", "journal.heartbeat"),
+                    Tab("Clocks", "journal.processclock"),
+                    Tab("Leases", "journal.lease"),
+                    Tab("Beat", "journal.beatentry"),
+                    Tab("Outbox", "journal.outbox"),
+                    Tab("Log consumers", "journal.logconsumer"),
+                    Tab("Mirror", "bridge.mirrorstate"),
+                ),
+            ),
+            Entry(
+                "Settings",
+                "tune",
+                (
+                    Tab("Group settings", "capacity.flavorgroupsettings"),
+                    Tab("Group rules", "capacity.flavorgrouprule"),
+                    Tab("Pipelines", "capacity.pipeline"),
+                    Tab("Failover policies", "failover.failoverpolicy"),
+                    Tab("Failover zones", "failover.failoverzone"),
+                ),
+            ),
+            Entry("Accounts", "person", (Tab("Users", "auth.user"), Tab("Groups", "auth.group"))),
+        ),
+    ),
+)
+"""The sidebar: headings with their entries. Every registered model is in one tab."""
 
 
 UNFOLD = {
@@ -48,98 +256,21 @@ UNFOLD = {
         "show_search": True,
         "navigation": [
             {
-                "title": "Commitments",
                 "items": [
                     {
-                        "title": "Dashboard",
+                        "title": "Overview",
                         "icon": "dashboard",
                         "link": reverse_lazy("admin:index"),
-                    },
-                    _page("Commitments", "handshake", "commitments_commitment"),
-                    _page("Events", "history", "commitments_commitmentevent"),
-                    _page("Covered VMs over time", "timeline", "commitments_assignmentperiod"),
-                    _page("Project quota", "speed", "capacity_projectquota"),
-                ],
+                    }
+                ]
             },
-            {
-                "title": "Capacity",
-                "items": [
-                    _page("Flavor groups", "category", "capacity_flavorgroup"),
-                    _page("Group settings", "tune", "capacity_flavorgroupsettings"),
-                    _page("Group rules", "rule", "capacity_flavorgrouprule"),
-                    _page("Group capacity", "donut_large", "capacity_groupcapacity"),
-                    _page("Reservations", "bookmark", "capacity_reservation"),
-                    _page("Pipelines", "account_tree", "capacity_pipeline"),
-                    _page("Decisions", "filter_alt", "capacity_schedulingdecision"),
-                    _page("Host capacity", "stacked_bar_chart", "capacity_hostcapacity"),
-                ],
-            },
-            {
-                "title": "Failover",
-                "items": [
-                    _page("Failover coverage", "health_and_safety", "failover_coverageaccount"),
-                    _page("Failure drills", "emergency", "failover_failuredrill"),
-                    _page("Evacuations", "move_up", "failover_evacuationplan"),
-                    _page(
-                        "Failover reservations", "bookmark_added", "failover_failoverreservation"
-                    ),
-                    _page("Failover decisions", "gpp_maybe", "failover_failoverdecision"),
-                    _page("Failover runs", "autorenew", "failover_failoverrun"),
-                    _page("Failover events", "event_note", "failover_failoverevent"),
-                    _page("Failover policies", "policy", "failover_failoverpolicy"),
-                    _page("Failover zones", "front_hand", "failover_failoverzone"),
-                    _page("Shadow plans", "compare_arrows", "failover_shadowplan"),
-                ],
-            },
-            {
-                "title": "Placement",
-                "items": [
-                    _page("Providers", "lan", "placement_resourceprovider"),
-                    _page(
-                        "Candidate explorer",
-                        "travel_explore",
-                        "placement_resourceprovider",
-                        "candidates",
-                    ),
-                    _page("Consumers", "inventory_2", "placement_consumer"),
-                    _page("Traits", "label", "placement_trait"),
-                    _page("Resource classes", "view_module", "placement_resourceclass"),
-                    _page("Provider aggregates", "hub", "placement_aggregate"),
-                ],
-            },
-            {
-                "title": "Region",
-                "items": [
-                    _page("Hosts", "dns", "hosts_host"),
-                    _page("VMs", "deployed_code", "hosts_instance"),
-                    _page("Flavors", "straighten", "hosts_flavor"),
-                    _page("Projects", "folder", "hosts_project"),
-                    _page("Domains", "domain", "hosts_domain"),
-                    _page("Aggregates", "workspaces", "hosts_aggregate"),
-                    _page("Images", "album", "hosts_image"),
-                    _page("Server groups", "group_work", "hosts_servergroup"),
-                ],
-            },
-            {
-                "title": "Audit",
-                "items": [
-                    _page("Audit entries", "receipt_long", "journal_auditentry"),
-                    _page("Sync runs", "sync", "commitments_syncrun"),
-                    _page("Slot checks", "fact_check", "commitments_slotcheck"),
-                    _page("Compaction runs", "compress", "commitments_compactionrun"),
-                    _page("Usage checks", "checklist", "commitments_usagecheck"),
-                    _page("Doctor", "stethoscope", "journal_checkfinding"),
-                    _page("Feed", "rss_feed", "hosts_feedpass"),
-                    _page("Heartbeats", "monitor_heart", "journal_heartbeat"),
-                    _page("Process clocks", "schedule", "journal_processclock"),
-                    _page("Leases", "key", "journal_lease"),
-                    _page("Beat entries", "schedule", "journal_beatentry"),
-                    _page("Outbox", "outbox", "journal_outbox"),
-                    _page("Mirror", "flip", "bridge_mirrorstate"),
-                    _page("Consumers of logs", "step_over", "journal_logconsumer"),
-                    _page("Users", "person", "auth_user"),
-                ],
-            },
+            *(
+                {"title": title, "items": [entry.item() for entry in entries]}
+                for title, entries in SECTIONS
+            ),
         ],
     },
+    "TABS": [
+        entry.tab_set() for _, entries in SECTIONS for entry in entries if len(entry.tabs) > 1
+    ],
 }
