@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q, Value
@@ -503,7 +504,12 @@ class RefusedChange(models.Model):
 
     class Meta:
         ordering = ("-id",)
-        indexes = [models.Index(fields=["zone", "-id"], name="commitments_refused_zone_idx")]
+        indexes = [
+            models.Index(fields=["zone", "-id"], name="commitments_refused_zone_idx"),
+            GinIndex(
+                fields=["asked"], opclasses=["jsonb_path_ops"], name="commitments_refused_asked_idx"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.zone} {self.request_id}"

@@ -239,6 +239,7 @@ class BaseAdmin(BoundedSearch[RowT]):
     ) -> HttpResponse:
         """Show a row's page with the parts of its template."""
         if obj is not None:
+            context["everything_url"] = everything_url(obj)
             context |= self.page_parts(request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
@@ -422,6 +423,15 @@ def find_link(object_type: str, public_id: str, text: str = "") -> SafeString | 
 def find_url(object_type: str, public_id: str) -> str:
     """Return the address that leads to an object by its public id."""
     return reverse("admin:headroom_find", args=[object_type, public_id])
+
+
+def everything_url(row: models.Model) -> str:
+    """Return the address of everything about a row; empty for one that has no public id."""
+    for target in _find_targets.values():
+        if type(row) is target.model:
+            asked = urlencode({"q": getattr(row, target.field), "everything": "1"})
+            return f"{reverse('headroom_search')}?{asked}"
+    return ""
 
 
 def row_link(row: models.Model | None, text: str = "") -> SafeString | str:

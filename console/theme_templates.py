@@ -19,6 +19,21 @@ from django.template.loaders import app_directories
 THEME: Final = "/unfold/templates/"
 _STORED: Final = "localStorage.getItem('sidebarDesktopOpen')"
 _KEPT: Final = "localStorage.setItem('sidebarDesktopOpen'"
+_LINE: Final = '<span class="block bg-base-200 h-5 mx-3 w-px dark:bg-base-700"></span>'
+_SEARCH: Final = (
+    '<a class="hr-find-link" href="{% url "headroom_search" %}" aria-label="Search">'
+    '<span class="material-symbols-outlined" aria-hidden="true">search</span></a>'
+)
+
+
+def _button(switch: str) -> str:
+    """Return what makes a mark that is clicked a button for keys and screen readers."""
+    return (
+        f'x-on:keydown.enter="{switch} = !{switch}" role="button" tabindex="0" '
+        'aria-label="Show or hide the menu"'
+    )
+
+
 REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "unfold/layouts/skeleton.html": (
         ("unfold/js/alpine/alpine.js", "vendor/alpine-csp/alpine.js"),
@@ -28,20 +43,15 @@ REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (f"value => {_KEPT}, value ? '1' : '0'));", "$page.keepSidebar)]"),
     ),
     "unfold/helpers/welcomemsg.html": (
-        (f" {_KEPT}, sidebarDesktopOpen ? '1' : '0');", ""),  # is watched anyway
-    ),
-    "unfold/helpers/search.html": (
         (
-            "openSearchResults = true; currentIndex = 0",
-            "[openSearchResults = true, currentIndex = 0]",
-        ),
+            f" {_KEPT}, sidebarDesktopOpen ? '1' : '0');\"",
+            f'" {_button("sidebarDesktopOpen")}',
+        ),  # is watched anyway
         (
-            (
-                "openSearchResults = false; if ($refs.searchInput.value === '') "
-                "{ $refs.searchInput.blur() } else { $refs.searchInput.value = '' }"
-            ),
-            "[openSearchResults = false, $page.clear($refs.searchInput)]",
+            'sidebarMobileOpen = !sidebarMobileOpen"',
+            f'sidebarMobileOpen = !sidebarMobileOpen" {_button("sidebarMobileOpen")}',
         ),
+        (_LINE, _SEARCH + _LINE),
     ),
     "unfold/helpers/command.html": (
         (

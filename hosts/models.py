@@ -82,6 +82,11 @@ class Project(TrackedModel):
 
     class Meta:
         ordering = ("name", "id")
+        indexes = [
+            models.Index(
+                fields=["name"], opclasses=["varchar_pattern_ops"], name="hosts_project_name_idx"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -493,6 +498,9 @@ class Instance(FollowedModel):
         ordering = ("name", "id")
         indexes = [
             models.Index(fields=["project_id", "zone"], name="hosts_instance_project_idx"),
+            models.Index(
+                fields=["name"], opclasses=["varchar_pattern_ops"], name="hosts_instance_name_idx"
+            ),
         ]
         constraints = [
             models.CheckConstraint(

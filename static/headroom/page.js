@@ -1,6 +1,6 @@
 // What the theme's pages do that Alpine's build without eval cannot read from an attribute.
 document.addEventListener("alpine:init", () => {
-  for (const make of [theme, searchForm, searchDropdown, searchCommand]) {
+  for (const make of [theme, searchForm, searchCommand]) {
     Alpine.data(make.name, make);
   }
 
@@ -22,4 +22,20 @@ document.addEventListener("alpine:init", () => {
     },
   };
   Alpine.magic("page", () => page);
+});
+
+// Key t leads to the search over all objects, on small screens to its page.
+document.addEventListener("keydown", (event) => {
+  const at = document.activeElement;
+  const isTyping = at && (at.isContentEditable || /^(input|textarea|select)$/i.test(at.tagName));
+  if (event.key !== "t" || event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
+  const box = document.getElementById("nav-filter");
+  if (!box) return;
+  event.preventDefault();
+  if (box.checkVisibility()) {
+    box.focus();
+    box.select();
+  } else {
+    window.location.assign(box.form.action);
+  }
 });

@@ -1,0 +1,167 @@
+"""The search over all objects: what it finds, what it costs, who may see what."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from commitments.models import Commitment, RefusedChange
+from console import search
+from hosts.models import Host, Instance, Project
+from journal.models import AuditEntry
+from tests import factories
+from tests.admin.test_frame import staff_client
+from tests.admin.test_pages import page_url
+
+pytestmark = pytest.mark.django_db
+STATEMENTS = 12
+
+
+def look(client: Client, word: str, **more: str) -> Any:
+    return client.get(reverse("headroom_search"), {"q": word, **more})
+
+
+def found(client: Client, word: str, **more: str) -> dict[str, list[str]]:
+    """Return titles of groups with the addresses of their lines."""
+    response = look(client, word, **more)
+    assert response.status_code == 200
+    return {group.title: [line.url for line in group.lines] for group in response.context["groups"]}
+
+
+@pytest.mark.usefixtures("region")
+def test_a_whole_id_leads_to_its_object(admin_client: Client) -> None:
+    rows: list[tuple[Any, str]] = [
+        (row, getattr(row, field))
+        for model, field in (
+            (Instance, "openstack_id"), (Host, "name"), (Project, "openstack_id"),
+            (Commitment, "commitment_uuid"),
+        )
+        for row in model._default_manager.all()
+    ]  # fmt: skip
+
+    for row, word in rows:
+        assert look(admin_client, f" {word} ").headers["Location"] == page_url(
+            type(row), "change", row.pk
+        )
+
+
+def test_a_uuid_is_found_however_it_is_written(admin_client: Client) -> None:
+    uuid = uuid4()
+    project = factories.make_project(uuid.hex)
+    vm = factories.make_vm(str(uuid4()), None)
+
+    assert look(admin_client, str(uuid)).headers["Location"] == page_url(
+        Project, "change", project.pk
+    )
+    assert look(admin_client, UUID(vm.openstack_id).hex.upper()).headers["Location"] == page_url(
+        Instance, "change", vm.pk
+    )
+
+
+@pytest.mark.usefixtures("region")
+def test_everything_about_an_object_and_a_request(admin_client: Client) -> None:
+    refused = RefusedChange.objects.earliest("id")
+    entry = AuditEntry.objects.filter(object_type="Commitment").earliest("id")
+    commitment = Commitment.objects.get(commitment_uuid=entry.object_id)
+    asked = found(admin_client, refused.request_id)
+    everything = found(admin_client, commitment.commitment_uuid, everything="1")
+
+    assert page_url(RefusedChange, "change", refused.pk) in asked["Refused requests"]
+    assert page_url(AuditEntry, "change", entry.pk) in asked["Audit entries"]
+    assert everything["Commitments"] == [page_url(Commitment, "change", commitment.pk)]
+    assert page_url(AuditEntry, "change", entry.pk) in everything["Audit entries"]
+    assert "Events of the commitment" in everything
+    page = admin_client.get(page_url(Commitment, "change", commitment.pk)).content.decode()
+    link = urlencode({"q": commitment.commitment_uuid, "everything": "1"}).replace("&", "&amp;")
+    assert f'href="{reverse("headroom_search")}?{link}"' in page
+
+
+def test_who_asked_for_a_project_or_commitment_is_found(admin_client: Client) -> None:
+    asked = {"commitment": "c-7", "project": "p-7", "amount_units": 1}
+    row = RefusedChange.objects.create(
+        request_id="req-7", actor="limes", zone="az-a", reason="full", asked=[asked], refused=[]
+    )
+
+    for word in ("c-7", "p-7"):
+        assert found(admin_client, word, everything="1") == {
+            "Refused requests that asked for it": [page_url(RefusedChange, "change", row.pk)]
+        }
+
+
+def test_beginnings_of_names(admin_client: Client) -> None:
+    for number in range(search.SHOWN + 3):
+        factories.make_host(f"node-{number:03}")
+    factories.make_host("other")
+
+    response = look(admin_client, "node-")
+    (group,) = response.context["groups"]
+
+    assert [line.text.split()[0] for line in group.lines] == sorted(
+        line.text.split()[0] for line in group.lines
+    )
+    assert (group.title, len(group.lines), group.has_more) == ("Hosts", search.SHOWN, True)
+    assert group.list_url == f"{page_url(Host, 'changelist')}?q=node-"
+    assert found(admin_client, "n") == {}
+    assert "Nothing found" in look(admin_client, "<script>x").content.decode()
+
+
+@pytest.mark.parametrize("word", ["", "a" * 5000, "%", "_", "'; --", "1", "\\", "é" * 300])
+def test_any_word_is_answered(admin_client: Client, word: str) -> None:
+    factories.make_host("h1")
+
+    assert look(admin_client, word).status_code in {200, 302}
+    assert "Hosts" not in found(admin_client, word) or word == ""
+
+
+@pytest.mark.usefixtures("region")
+def test_only_what_may_be_seen_is_found() -> None:
+    host = Host.objects.earliest("id")
+    client = staff_client("looker", "view_host")
+    nobody = staff_client("nobody")
+    commitment = Commitment.objects.earliest("id")
+
+    assert look(client, host.name).status_code == 302
+    assert found(client, commitment.commitment_uuid) == {}
+    assert found(client, "req-1") == {}
+    assert found(nobody, host.name) == {}
+    assert look(Client(), host.name).headers["Location"].startswith(reverse("admin:login"))
+
+
+@pytest.mark.usefixtures("region")
+def test_a_search_takes_a_fixed_number_of_statements(admin_client: Client) -> None:
+    for word in ("f", "project-", "req-1", "grown", str(uuid4())):
+        with CaptureQueriesContext(connection) as captured:
+            look(admin_client, word, everything="1")
+        assert len(captured) <= STATEMENTS, word
+
+
+def test_every_look_up_reads_few_rows() -> None:
+    """Each branch may read an index or a small table; forced, it finds an index."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        for source in search.SOURCES:
+            words = [str(uuid4())]
+            for condition in (*source.conditions(words), *source.beginnings("node")):
+                plan = str(search.branch(0, source, condition).explain())
+                is_keyed = "Index Cond" in plan or "Recheck Cond" in plan
+                assert is_keyed, f"{source.title}: {condition}\n{plan}"
+
+
+def test_a_search_that_takes_too_long_says_so(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = "SELECT pg_sleep(30) WHERE %(word)s <> ''"
+    monkeypatch.setattr(search, "AUDITED", statement)
+    monkeypatch.setattr(search, "LIMIT_MILLISECONDS", 50)
+
+    page = look(admin_client, "anything")
+
+    assert page.status_code == 200
+    assert "took too long" in page.content.decode()
