@@ -70,6 +70,9 @@ class CommitmentFigures(Protocol):
             unit_bytes: Flavor group to the memory of its smallest flavor; others are left out.
         """
 
+    def covered(self, zone: str) -> Mapping[str, ResourceVector]:
+        """Return what VMs that commitments of memory cover take in a zone, by flavor group."""
+
     def zones_changed_since(self, positions: Sequence[ZonePosition]) -> set[str]:
         """Return the zones whose commitments changed since their position."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from datetime import timedelta
 
 import structlog
 from django.conf import settings
 
 from capacity.figures.group_capacity import refresh_group_capacity as refresh_capacity
+from capacity.figures.history import keep_history as keep
 from capacity.groups.refreshing import refresh_flavor_groups as refresh
 from capacity.guard.oversubscription import check_oversubscription as guard
 from capacity.nova.decisions import prune_decisions as prune
@@ -20,6 +22,7 @@ REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
 REFRESH_GROUP_CAPACITY = "capacity.refresh_group_capacity"
 END_IN_FLIGHT = "capacity.end_in_flight"
 PRUNE_DECISIONS = "capacity.prune_decisions"
+KEEP_HISTORY = "capacity.keep_history"
 CHECK_OVERSUBSCRIPTION = "capacity.check_oversubscription"
 
 #: A look costs a query a zone; what changed is computed when the minimum interval is over.
@@ -83,3 +86,9 @@ def check_oversubscription(run: Run) -> dict[str, int]:
         return {}
     report = guard(actor=run.actor, request_id=run.request_id)
     return {**report.outcomes, "moved": report.moved, "evicted": report.evicted}
+
+
+@job(KEEP_HISTORY, every(300, "capacity-history"), limits=(270, 300))
+def keep_history(run: Run) -> dict[str, int]:
+    """Write the hour and the day of the capacity history that are missing."""
+    return asdict(keep(now=run.now))

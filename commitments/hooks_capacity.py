@@ -12,6 +12,7 @@ from commitments.services.nudges import nudge_owners
 from core.changes import changed_rows, has_deletions
 from journal.clock import database_now
 from journal.statements import fetch_rows, fetch_value
+from scheduling.resources import ResourceVector
 
 COMMITTED_SLOTS = """
 SELECT unit.flavor_group,
@@ -21,6 +22,14 @@ SELECT unit.flavor_group,
  WHERE held.zone = %(zone)s AND held.resource_type = %(memory)s AND held.state = ANY (%(states)s)
    AND (held.end_time IS NULL OR held.end_time > now())
  GROUP BY unit.flavor_group
+"""
+
+COVERED = """
+SELECT flavor_group_name, sum(used_memory_bytes)::bigint, sum(used_vcpus)::bigint
+  FROM commitments_commitment
+ WHERE zone = %(zone)s AND resource_type = %(memory)s
+   AND (used_memory_bytes > 0 OR used_vcpus > 0) AND (end_time IS NULL OR end_time > now())
+ GROUP BY flavor_group_name
 """
 
 ZONES_CHANGED = f"""
@@ -51,6 +60,14 @@ class CommittedMemory:
             "states": [CommitmentStatus.CONFIRMED.value, CommitmentStatus.GUARANTEED.value],
         }
         return dict(fetch_rows(COMMITTED_SLOTS, parameters))
+
+    def covered(self, zone: str) -> Mapping[str, ResourceVector]:
+        """Return what VMs in memory commitments take, as the last usage run counted them."""
+        parameters: dict[str, Any] = {"zone": zone, "memory": ResourceType.MEMORY.value}
+        return {
+            group: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+            for group, memory_bytes, vcpus in fetch_rows(COVERED, parameters)
+        }
 
     def zones_changed_since(self, positions: Sequence[ZonePosition]) -> set[str]:
         """Return the zones in which a commitment was written or any was removed."""

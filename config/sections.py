@@ -242,6 +242,17 @@ class CapacitySettings(Section):
         description="Pipeline whose filters say which hosts could take a VM of a flavor now; by "
         "default the filters that slots pass.",
     )
+    hourly_history_days: int = Field(
+        90, ge=1, le=400, description="How long hours of the capacity history are kept."
+    )
+    daily_history_days: int = Field(
+        1827,
+        ge=1,
+        description="How long days of the capacity history are kept: 5 years, leap days included.",
+    )
+    host_history_days: int = Field(
+        90, ge=1, le=400, description="How long days of each host's room are kept."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

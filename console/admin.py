@@ -5,6 +5,7 @@ from __future__ import annotations
 import console.bridge.admin
 import console.capacity.decisions
 import console.capacity.groups
+import console.capacity.history
 import console.capacity.hosts
 import console.capacity.pipelines
 import console.capacity.reservations

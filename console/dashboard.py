@@ -12,9 +12,9 @@ from typing import Any
 from django.conf import settings
 from django.db import models
 from django.db.models import Case, Count, F, Q, Sum, When
-from django.db.models.functions import Greatest
 from django.http import HttpRequest
 
+from capacity.figures.zone_rooms import zone_sums
 from capacity.models import FlavorGroup, FlavorGroupSnapshot, GroupCapacity, HostCapacity
 from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment, SyncRun
@@ -204,36 +204,8 @@ def _states() -> tuple[tuple[PageData, ...], int]:
 
 
 def _zones() -> tuple[PageData, ...]:
-    return tuple(_zone_summary(zone) for zone in zone_sums())
-
-
-def zone_sums() -> models.QuerySet[HostCapacity, dict[str, Any]]:
-    """Return each zone's sums over its hosts: memory in bytes by who takes it, what is free."""
-    used_memory = (
-        F("allocated_memory_bytes")
-        + F("committed_memory_bytes")
-        + F("failover_memory_bytes")
-        + F("in_flight_memory_bytes")
-    )
-    used_vcpus = (
-        F("allocated_vcpus") + F("committed_vcpus") + F("failover_vcpus") + F("in_flight_vcpus")
-    )
-    return (
-        HostCapacity.objects.order_by("zone")
-        .values("zone")
-        .annotate(
-            hosts=Count("pk"),
-            ready_hosts=Count("pk", filter=READY_ON_HOST),
-            installed=Sum("effective_memory_bytes"),
-            vms=Sum("allocated_memory_bytes"),
-            committed=Sum("committed_memory_bytes"),
-            failover=Sum("failover_memory_bytes"),
-            in_flight=Sum("in_flight_memory_bytes"),
-            free=Sum(Greatest(F("effective_memory_bytes") - used_memory, 0)),
-            free_vcpus=Sum(Greatest(F("effective_vcpus") - used_vcpus, 0)),
-            cores=Sum("effective_vcpus"),
-        )
-    )
+    counted = zone_sums().annotate(ready_hosts=Count("pk", filter=READY_ON_HOST))
+    return tuple(_zone_summary(zone) for zone in counted)
 
 
 def _zone_summary(zone: dict[str, Any]) -> PageData:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from django.db.models import Q, Sum
@@ -16,12 +16,15 @@ from django.utils import timezone
 
 from capacity.models import (
     AllocationState,
+    CapacityHistory,
     FlavorGroup,
     FlavorGroupMember,
     FlavorGroupSettings,
     FlavorGroupSnapshot,
     GroupCapacity,
+    HistorySpan,
     HostCapacity,
+    HostHistory,
     ProjectQuota,
     ReadyReason,
     Reservation,
@@ -205,6 +208,23 @@ def make_group_capacity(
         "computed_at": timezone.now(),
     }
     return GroupCapacity.objects.create(group_name=str(group), zone=zone, **{**defaults, **fields})
+
+
+def make_capacity_history(
+    *, at: datetime, zone: str = "az-a", group_name: str = "", **columns: Any
+) -> CapacityHistory:
+    """Make an hour of a group, or of a whole zone, in which nothing was used unless told."""
+    names = [field.name for field in CapacityHistory._meta.concrete_fields]
+    chosen: dict[str, Any] = {name: 0 for name in names if name.endswith(("_bytes", "_vcpus"))}
+    chosen |= {"span": HistorySpan.HOUR, "at": at, "zone": zone, "group_name": group_name}
+    return CapacityHistory.objects.create(**{**chosen, **columns})
+
+
+def make_host_history(host_name: str, *, day: date, **columns: Any) -> HostHistory:
+    """Make a day of a host, empty unless told."""
+    names = [field.name for field in HostHistory._meta.concrete_fields]
+    chosen: dict[str, Any] = {name: 0 for name in names if name.endswith(("_bytes", "_vcpus"))}
+    return HostHistory.objects.create(host_name=host_name, day=day, **{**chosen, **columns})
 
 
 def make_quota(

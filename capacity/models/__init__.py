@@ -21,6 +21,7 @@ from capacity.models.flavor_groups import (
     FlavorGroupSettings,
     FlavorGroupSnapshot,
 )
+from capacity.models.history import CapacityHistory, HistorySpan, HostHistory
 from capacity.models.ledger import (
     HostCapacity,
     Reservation,
@@ -40,6 +41,7 @@ __all__ = [
     "MAX_RAM_UNIT_GIB",
     "AllocationState",
     "CapacityComputation",
+    "CapacityHistory",
     "FlavorCapacity",
     "FlavorGroup",
     "FlavorGroupMember",
@@ -47,7 +49,9 @@ __all__ = [
     "FlavorGroupSettings",
     "FlavorGroupSnapshot",
     "GroupCapacity",
+    "HistorySpan",
     "HostCapacity",
+    "HostHistory",
     "HostListing",
     "KnowledgeName",
     "Pipeline",

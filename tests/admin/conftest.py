@@ -97,6 +97,8 @@ def grow_region(count: int) -> None:
             next_reconcile_at=now + timedelta(minutes=5),
         )
         factories.make_group_capacity(f"group_{number}")
+        factories.make_capacity_history(group_name=f"group_{number}", at=now)
+        factories.make_host_history(host.name, day=now.date())
         factories.make_quota(project.openstack_id)
         store_decision(vm_uuid=vm.openstack_id)
         make_failover_rows(number, host, vm)

@@ -18,9 +18,9 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from rich.table import Table
 
+from capacity.figures.zone_rooms import zone_sums
 from capacity.groups.flavor_groups import FlavorSpec
 from console.connect.proposal import propose, write_proposal
-from console.dashboard import zone_sums
 from core.doctor.findings import Severity, run_checks, worst
 from core.management.commands.doctor import print_findings
 from core.text import count_text, memory_text
