@@ -229,7 +229,7 @@ def open_slots(
     least = int(vms.asked_memory_bytes[seen.vm]), int(vms.asked_vcpus[seen.vm])
     most = max(options.most_required, int(vms.required[seen.vm]))
     limit = share_limit(options.max_users, len(snapshot.hosts), most)
-    closed = set[int]() if is_wide else _closed(seen, stays)
+    closed, sharers = (set[int](), set[str]()) if is_wide else _closed(seen, stays)
     usable = {snapshot.hosts.names[row] for row in np.flatnonzero(hosts).tolist()}
     free = snapshot.hosts.free_memory_bytes().tolist()
 
@@ -252,27 +252,27 @@ def open_slots(
         joinable = (
             slot
             for slot in slots
-            if len(slot.vm_uuids) < limit and slot.is_ready and slot.reservation_id not in closed
+            if len(slot.vm_uuids) < limit and slot.is_ready and slot.target_host in usable
         )
-        on_hosts = (one for one in joinable if one.target_host in usable)
-        yield from (key for *_, key in sorted(map(rank, on_hosts)))
+        for slot in sorted(joinable, key=rank):  # few are asked for: the rules are looked at last
+            if slot.reservation_id not in closed and sharers.isdisjoint(slot.vm_uuids):
+                yield slot.reservation_id
 
 
-def _closed(seen: Vicinity, stays: BoolColumn) -> set[int]:
-    """Return the reservations that the rules forbid to the VM, as the table knows them (17.5).
+def _closed(seen: Vicinity, stays: BoolColumn) -> tuple[set[int], set[str]]:
+    """Return the reservations, and users of any, that the VM must not join, by the table (17.5).
 
-    They are on a host of its list (7.3) or have a user there, or they have a user whose own list
-    names the VM's host.
+    The reservations are on a host of its list (7.3) or have a user there; the users' own lists name
+    the VM's host.
     """
-    snapshot, of_vm = seen.snapshot, seen.table.reservations.failover_of_vm
-    members, own = snapshot.members, int(snapshot.vms.host[seen.vm])
+    snapshot, members = seen.snapshot, seen.snapshot.members
+    own = int(snapshot.vms.host[seen.vm])
     slots = np.unique(members.slot[stays & (members.vm == seen.vm)])
     beside = stays & (members.vm != seen.vm) & np.isin(members.slot, slots)
-    listed = {*snapshot.slots.host[slots].tolist(), *members.joined_host[beside].tolist(), own}
+    listed = {*snapshot.slots.host[slots].tolist(), *members.joined_host[beside].tolist()}
     here = _near(seen, [own])
     users = {uuid for slot in here.values() for uuid in slot.vm_uuids}
-    shared = {slot.reservation_id for uuid in users for slot in of_vm.get(uuid, ())}
-    return shared.union(here, _near(seen, listed - {own, -1}))
+    return {*here, *_near(seen, listed - {own, -1})}, users
 
 
 def _near(seen: Vicinity, hosts: Iterable[int]) -> dict[int, ReservationRow]:
