@@ -42,28 +42,10 @@ def register() -> None:
     registry.add(
         Section(path=RULES, reader=_read_rules, dumper=_dump_rules),
         Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
-        Step(
-            phase=Phase.WRITE,
-            order=59,
-            name=GONE_FLAVORS,
-            run=_find_gone_flavors,
-            is_divided=True,
-        ),
-        Step(phase=Phase.WRITE, order=60, name="flavor groups", run=_write),
-        Step(
-            phase=Phase.FINISH,
-            order=10,
-            name="rooms of hosts",
-            run=_rebuild_rooms,
-            is_divided=True,
-        ),
-        Step(
-            phase=Phase.FINISH,
-            order=20,
-            name="in-flight reservations",
-            run=_end_in_flight,
-            is_divided=True,
-        ),
+        Step(Phase.WRITE, 59, GONE_FLAVORS, _find_gone_flavors, is_divided=True),
+        Step(Phase.WRITE, 60, "flavor groups", _write),
+        Step(Phase.FINISH, 10, "rooms of hosts", _rebuild_rooms, is_divided=True),
+        Step(Phase.FINISH, 20, "in-flight reservations", _end_in_flight, is_divided=True),
     )
     registry.ledger = Ledger(lock_zones=zone_lock, settle=_settle)
 

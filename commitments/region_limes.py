@@ -62,45 +62,20 @@ def register() -> None:
     registry.add(
         Section(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),
         Section(path=QUOTAS, reader=_read_quotas, dumper=_dump_quotas),
+        Step(Phase.WRITE, 80, "quotas", _write_quotas, after=frozenset({QUOTAS})),
         Step(
-            phase=Phase.WRITE,
-            order=80,
-            name="quotas",
-            run=_write_quotas,
-            after=frozenset({QUOTAS}),
-        ),
-        Step(
-            phase=Phase.WRITE,
-            order=90,
-            name="commitments",
-            run=_write_commitments,
+            Phase.WRITE,
+            90,
+            "commitments",
+            _write_commitments,
             after=frozenset({COMMITMENTS}),
             is_divided=True,
         ),
         # Before flavor groups are refreshed: a group that only these refer to goes with them.
-        Step(
-            phase=Phase.WRITE,
-            order=58,
-            name="prune commitments",
-            run=_prune_commitments,
-            is_divided=True,
-        ),
-        Step(phase=Phase.FINISH, order=90, name="accepted VM lists", run=_accept_vm_lists),
-        Step(
-            phase=Phase.FOLLOW_UP,
-            order=50,
-            name="slots",
-            run=_place,
-            after=frozenset({COMMITMENTS}),
-            is_divided=True,
-        ),
-        Step(
-            phase=Phase.FOLLOW_UP,
-            order=60,
-            name="VMs in slots",
-            run=_verify_slots,
-            is_divided=True,
-        ),
+        Step(Phase.WRITE, 58, "prune commitments", _prune_commitments, is_divided=True),
+        Step(Phase.FINISH, 90, "accepted VM lists", _accept_vm_lists),
+        Step(Phase.FOLLOW_UP, 50, "slots", _place, after=frozenset({COMMITMENTS}), is_divided=True),
+        Step(Phase.FOLLOW_UP, 60, "VMs in slots", _verify_slots, is_divided=True),
     )
     registry.witnesses["commitments"] = recorded_import
 

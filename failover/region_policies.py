@@ -26,15 +26,9 @@ def register() -> None:
     """Register the section and its writer."""
     registry.add(
         Section(path=POLICIES, reader=_read, dumper=_dump),
-        Step(
-            phase=Phase.WRITE,
-            order=70,
-            name="failover policies",
-            run=_write,
-            after=frozenset({POLICIES}),
-        ),
-        Step(phase=Phase.FINISH, order=80, name="failover: VMs that are gone", run=_discount),
-        Step(phase=Phase.FINISH, order=90, name="failover runs", run=_run_soon),
+        Step(Phase.WRITE, 70, "failover policies", _write, after=frozenset({POLICIES})),
+        Step(Phase.FINISH, 80, "failover: VMs that are gone", _discount),
+        Step(Phase.FINISH, 90, "failover runs", _run_soon),
     )
 
 

@@ -15,7 +15,7 @@ STEP: Final = "providers of hosts"
 
 def register() -> None:
     """Register the step of this module."""
-    registry.add(Step(phase=Phase.FINISH, order=90, name=STEP, run=_reconcile_soon))
+    registry.add(Step(Phase.FINISH, 90, STEP, _reconcile_soon))
 
 
 def _reconcile_soon(run: ImportRun) -> None:

@@ -209,36 +209,11 @@ def register() -> None:
     """Register the steps of this module."""
     mine = frozenset({DESCRIBED})
     registry.add(
+        Step(Phase.WRITE, 47, "described hosts", _write, after=mine, is_divided=True),
+        Step(Phase.WRITE, 48, "described aggregates", _write_aggregates, after=mine),
+        Step(Phase.PRUNE, 47, "described hosts", _prune, after=mine, is_divided=True),
         Step(
-            phase=Phase.WRITE,
-            order=47,
-            name="described hosts",
-            run=_write,
-            after=mine,
-            is_divided=True,
-        ),
-        Step(
-            phase=Phase.WRITE,
-            order=48,
-            name="described aggregates",
-            run=_write_aggregates,
-            after=mine,
-        ),
-        Step(
-            phase=Phase.PRUNE,
-            order=47,
-            name="described hosts",
-            run=_prune,
-            after=mine,
-            is_divided=True,
-        ),
-        Step(
-            phase=Phase.FINISH,
-            order=10,
-            name="rooms of described hosts",
-            run=_settle_all,
-            after=mine,
-            is_divided=True,
+            Phase.FINISH, 10, "rooms of described hosts", _settle_all, after=mine, is_divided=True
         ),
     )
 

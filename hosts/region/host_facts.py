@@ -55,14 +55,8 @@ def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
         Section(path=HOST_FACTS, reader=_read, dumper=_dump_facts),
-        Step(
-            phase=Phase.WRITE,
-            order=46,
-            name="facts of hosts",
-            run=_write,
-            after=frozenset({HOST_FACTS}),
-        ),
-        Step(phase=Phase.PRUNE, order=46, name="facts of hosts", run=_prune),
+        Step(Phase.WRITE, 46, "facts of hosts", _write, after=frozenset({HOST_FACTS})),
+        Step(Phase.PRUNE, 46, "facts of hosts", _prune),
     )
 
 

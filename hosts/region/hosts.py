@@ -356,12 +356,7 @@ def register() -> None:
         Section(path=SERVICES, reader=read_services, dumper=_dump_services),
         Section(path=PROVIDERS, reader=read_providers, dumper=_dump_providers),
         Step(
-            phase=Phase.WRITE,
-            order=45,
-            name="hosts",
-            run=_write_hosts,
-            after=frozenset({HYPERVISORS}),
-            is_divided=True,
+            Phase.WRITE, 45, "hosts", _write_hosts, after=frozenset({HYPERVISORS}), is_divided=True
         ),
-        Step(phase=Phase.PRUNE, order=45, name="hosts", run=_prune_hosts, is_divided=True),
+        Step(Phase.PRUNE, 45, "hosts", _prune_hosts, is_divided=True),
     )

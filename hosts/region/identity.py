@@ -122,7 +122,7 @@ def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
         Section(path=ABOUT, shape=Shape.MEMBERS, reader=_read_about, dumper=_dump_about),
-        Step(phase=Phase.WRITE, order=5, name="about", run=_write_about),
+        Step(Phase.WRITE, 5, "about", _write_about),
         *DOMAIN_TABLE.parts(),
         *PROJECT_TABLE.parts(),
     )

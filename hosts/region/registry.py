@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ class Section:
     shape: Shape = Shape.LIST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """A named step of a phase; lower ``order`` runs first.
 
@@ -87,6 +87,7 @@ class Step:
     order: int
     name: str
     run: Callable[[ImportRun], None]
+    _: KW_ONLY
     after: frozenset[str] = frozenset()
     is_divided: bool = False
 

@@ -103,22 +103,17 @@ def register() -> None:
     registry.add(
         Section(path=SERVERS, reader=_read_servers, dumper=_dump_servers),
         Step(
-            phase=Phase.WRITE,
-            order=50,
-            name="servers",
-            run=_write_servers,
-            after=frozenset({SERVERS}),
-            is_divided=True,
+            Phase.WRITE, 50, "servers", _write_servers, after=frozenset({SERVERS}), is_divided=True
         ),
         Step(
-            phase=Phase.WRITE,
-            order=51,
-            name="deleted servers",
-            run=_remove_deleted,
+            Phase.WRITE,
+            51,
+            "deleted servers",
+            _remove_deleted,
             after=frozenset({SERVERS}),
             is_divided=True,
         ),
-        Step(phase=Phase.PRUNE, order=50, name="servers", run=_prune_servers, is_divided=True),
+        Step(Phase.PRUNE, 50, "servers", _prune_servers, is_divided=True),
     )
 
 

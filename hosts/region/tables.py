@@ -48,14 +48,14 @@ class TableSection:
         return (
             Section(path=self.path, reader=self._read, dumper=self._dump),
             Step(
-                phase=Phase.WRITE,
-                order=self.order,
-                name=name,
-                run=self._write,
+                Phase.WRITE,
+                self.order,
+                name,
+                self._write,
                 after=frozenset({self.path}),
                 is_divided=True,
             ),
-            Step(phase=Phase.PRUNE, order=self.order, name=name, run=self._prune, is_divided=True),
+            Step(Phase.PRUNE, self.order, name, self._prune, is_divided=True),
         )
 
     def _read(self, run: ImportRun) -> Callable[[Node], None]:
