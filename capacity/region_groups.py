@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final
 
 from capacity.groups.editing import (
-    CATCH_ALL,
     SETTINGS_FIELDS,
     group_name_problem,
     remove_group_rule,
@@ -15,6 +14,7 @@ from capacity.groups.editing import (
     save_group_rule,
     save_group_settings,
 )
+from capacity.groups.group_settings import CATCH_ALL
 from capacity.groups.refreshing import overruled_rules, refresh_flavor_groups
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import zone_lock

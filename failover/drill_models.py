@@ -7,15 +7,14 @@ from django.db import models
 from django.db.models import Q
 
 from capacity.models import Reservation
+from failover.domain.drill_report import DrillScope
 from hosts.models import Host
 
-
-class DrillScope(models.TextChoices):
-    """What fails together in the cases of a drill."""
-
-    HOST = "host", "every single host"
-    RACK = "rack", "every single rack"
-    PAIR = "pair", "every interacting pair of hosts"
+SCOPES = [
+    (DrillScope.HOST.value, "every single host"),
+    (DrillScope.RACK.value, "every single rack"),
+    (DrillScope.PAIR.value, "every interacting pair of hosts"),
+]
 
 
 class FailureDrill(models.Model):
@@ -26,7 +25,7 @@ class FailureDrill(models.Model):
     """
 
     zone = models.CharField(max_length=255, blank=True)
-    scope = models.CharField(max_length=16, choices=DrillScope.choices)
+    scope = models.CharField(max_length=16, choices=SCOPES)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
     request_id = models.CharField(max_length=255, blank=True)

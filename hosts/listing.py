@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Final
 
 from hosts.models import DeletedVM, Instance, Region
-
-DELETED: Final = "DELETED"
+from hosts.vm_source import DELETED
 
 
 def vms_listed_at() -> datetime | None:

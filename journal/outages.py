@@ -20,6 +20,7 @@ log = structlog.get_logger(__name__)
 LOCK_NOT_AVAILABLE = "55P03"
 #: The same transaction may succeed at once: serialization failure, deadlock, lock timeout.
 RETRYABLE = frozenset({"40001", "40P01", LOCK_NOT_AVAILABLE})
+UNIQUE_VIOLATION = "23505"
 #: A limit on the time of statements and transactions, or an operator, ended the work.
 CUT_SHORT = frozenset({"57014", "25P03", "25P04"})
 #: A standby, or a server that takes no writes.

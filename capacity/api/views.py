@@ -10,9 +10,9 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework.request import Request
 
 from capacity.api.nova_request import NovaCall, parse_nova_call
-from capacity.ledger.in_flight_end import holds_in_flight
+from capacity.ledger.in_flight_end import UNKNOWN_INTENT, holds_in_flight
 from capacity.nova.nova_call import limited_to
-from capacity.nova.scheduling import UNKNOWN_INTENT, run_scheduling
+from capacity.nova.scheduling import run_scheduling
 from capacity.policies import NOVA_EXTERNAL
 from core.api import JsonErrorView, error_answer, json_answer
 from journal.access_log import note_decision

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 
+from capacity.groups.group_settings import CATCH_ALL
 from capacity.hooks import hooks
 from capacity.models import FlavorGroupRule, FlavorGroupSettings
 from journal.actors import Actor
@@ -26,7 +27,6 @@ SETTINGS_FIELDS = (
     "ram_unit_gib",
     *(f"{resource}_{flag}" for resource in ("ram", "cores", "instances") for flag in _FLAGS),
 )
-CATCH_ALL = "*"
 RULE_FIELDS = ("group_name", "flavor_pattern", "position")
 
 

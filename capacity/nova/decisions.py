@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 TOP_HOSTS_KEPT = 10
 SCORE_DIGITS = 6
-UNKNOWN_INTENT = "Unknown"
+INTENT_OF_NONE = "Unknown"
 PRUNE_CHUNK_ROWS = 5000
 LISTING_CHUNK_ROWS = 100
 LISTING_MIN_AGE = timedelta(hours=1)
@@ -201,7 +201,7 @@ def _row(record: DecisionRecord) -> dict[str, Any]:
         "request_id": record.request_id[:255],
         "pipeline_name": record.pipeline_name,
         "pipeline_version": record.pipeline_version,
-        "intent": request.intent.value if request.intent is not None else UNKNOWN_INTENT,
+        "intent": request.intent.value if request.intent is not None else INTENT_OF_NONE,
         "intent_reason": request.intent_reason[:600],
         "zone": request.zone[:255],
         "flavor_name": request.flavor_name[:255],

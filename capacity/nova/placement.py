@@ -22,13 +22,12 @@ from capacity.ledger.in_flight_end import UNKNOWN_INTENT, holds_in_flight
 from capacity.nova.in_flight import InFlightAsk, InFlightHold, hold_alone, hold_in_flight
 from journal.actors import Actor
 from journal.errors import Busy
-from journal.outages import RETRYABLE, sqlstate_of
+from journal.outages import RETRYABLE, UNIQUE_VIOLATION, sqlstate_of
 from scheduling.intents import Intent
 from scheduling.request import PlacementRequest
 
 log = structlog.get_logger(__name__)
 
-UNIQUE_VIOLATION = "23505"
 SPARE_CANDIDATES = 8
 LONGEST_PAUSE_SECONDS = 0.05
 MOVES = frozenset({Intent.REBUILD, Intent.RESIZE, Intent.LIVE_MIGRATION, Intent.EVACUATE})

@@ -18,7 +18,7 @@ from django.conf import settings
 from capacity.groups.reading import GROUPS
 from capacity.hooks import TrackedPlacement, hooks
 from capacity.host_table import HostTableReading, read_host_table
-from capacity.ledger.in_flight_end import INTENTS_WITHOUT_VM
+from capacity.ledger.in_flight_end import INTENTS_WITHOUT_VM, UNKNOWN_INTENT
 from capacity.metrics import scheduling as metrics
 from capacity.nova.in_flight import InFlightHold
 from capacity.nova.nova_call import planned_first, shuffled_top
@@ -49,8 +49,6 @@ from scheduling.request import (
 from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)
-
-UNKNOWN_INTENT = "unknown"
 
 
 class UnknownPipeline(HeadroomError):  # noqa: N818 - names the caller's mistake

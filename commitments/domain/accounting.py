@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+
+from commitments.domain.statuses import Cause, Outcome
 
 INSUFFICIENT_CAPACITY = "insufficient capacity"
 INSUFFICIENT_CORES = "insufficient CPU cores"
@@ -13,10 +14,6 @@ WAITING_FOR_CORES = "waiting for CPU capacity data"
 WAITING_FOR_PLACEMENT = "waiting for reservation placement"
 TIMEOUT_HEAD = "timeout reached while processing commitment changes"
 DRY_RUN_HEAD = "dry run"
-
-CAPACITY = "capacity"
-TRANSIENT = "transient"
-STRUCTURAL = "structural"
 
 CALLER_WAITS_RETRY_SECONDS = 1
 MAX_BACKOFF_DOUBLINGS = 6
@@ -43,14 +40,6 @@ class RejectedCommitment:
         return f"{self.commitment_uuid}: {self.message}{told}"
 
 
-class CoresOutcome(StrEnum):
-    """What became of a request for cores."""
-
-    ACCEPTED = "accepted"
-    RESERVING = "reserving"
-    REJECTED = "rejected"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoresDecision:
     """The answer to a request for cores.
@@ -58,13 +47,13 @@ class CoresDecision:
     Attributes:
         outcome: Accepted, rejected, or reserving (to be tried again).
         message: Why not; empty when accepted, and when the stored rejection stays as it is.
-        cause: ``capacity`` or ``transient``; None when accepted or still rejected.
+        cause: Capacity or transient; None when accepted or still rejected.
         retry_seconds: Seconds until the next try where the usual backoff does not apply, else None.
     """
 
-    outcome: CoresOutcome
+    outcome: Outcome
     message: str = ""
-    cause: str | None = None
+    cause: Cause | None = None
     retry_seconds: int | None = None
 
 
@@ -154,11 +143,14 @@ def retry_at(
 
     Source: spec liquid, 11.5.
     """
-    seconds_after = {CAPACITY: after_capacity_seconds, TRANSIENT: after_transient_seconds}
-    unknown = set(causes) - {*seconds_after, STRUCTURAL}
+    seconds_after: dict[str, int] = {
+        Cause.CAPACITY: after_capacity_seconds,
+        Cause.TRANSIENT: after_transient_seconds,
+    }
+    unknown = set(causes) - {*seconds_after, Cause.STRUCTURAL}
     if unknown:
         raise ValueError(f"unknown causes of a rejection: {', '.join(sorted(unknown))}")
-    waits = [seconds_after[cause] for cause in causes if cause != STRUCTURAL]
+    waits = [seconds_after[cause] for cause in causes if cause != Cause.STRUCTURAL]
     if not waits:
         return None
     return (now.astimezone(UTC) + timedelta(seconds=max(waits))).replace(microsecond=0)
@@ -202,19 +194,19 @@ def cores_decision(
     Source: spec commitments, 8.5.
     """
     if is_rejected_already:
-        return CoresDecision(outcome=CoresOutcome.REJECTED)
+        return CoresDecision(outcome=Outcome.REJECTED)
     if total_vcpus is None:
         return CoresDecision(
-            outcome=CoresOutcome.RESERVING,
+            outcome=Outcome.RESERVING,
             message=WAITING_FOR_CORES,
-            cause=TRANSIENT,
+            cause=Cause.TRANSIENT,
             retry_seconds=CALLER_WAITS_RETRY_SECONDS if may_reject else None,
         )
     available_vcpus = total_vcpus - held_vcpus
     if available_vcpus >= requested_vcpus:
-        return CoresDecision(outcome=CoresOutcome.ACCEPTED)
+        return CoresDecision(outcome=Outcome.ACCEPTED)
     return CoresDecision(
-        outcome=CoresOutcome.REJECTED if may_reject else CoresOutcome.RESERVING,
+        outcome=Outcome.REJECTED if may_reject else Outcome.RESERVING,
         message=cores_headroom_message(available_vcpus, requested_vcpus),
-        cause=CAPACITY,
+        cause=Cause.CAPACITY,
     )

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from commitments.domain.renewal import plan_renewal
 from commitments.domain.slot_asks import OpenHosts, like_ask, stored_ask
 from commitments.domain.slot_room import SlotRoom, divided_rooms, shrunk_block
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import ResourceType
+from commitments.domain.statuses import Cause, Outcome, ResourceType
 from commitments.domain.succession import SlotDivision, SlotHandover, hand_over_slots
 from scheduling.decision import Decision
 from scheduling.engine import Pipeline
@@ -45,25 +44,6 @@ from scheduling.table import HostTable
 
 MOST_PLANNED_SLOTS = 10_000
 """More slots than this are not planned one by one where the zone is too small for them anyway."""
-
-
-class Outcome(StrEnum):
-    """What was decided about one commitment."""
-
-    ACCEPTED = "accepted"
-    PLANNED = "planned"
-    RELEASED = "released"
-    DELETED = "deleted"
-    RESERVING = "reserving"
-    REJECTED = "rejected"
-
-
-class Cause(StrEnum):
-    """Why a commitment was not accepted; decides when to try again (spec liquid, 11.5)."""
-
-    CAPACITY = "capacity"
-    TRANSIENT = "transient"
-    STRUCTURAL = "structural"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,8 +493,7 @@ class _Admission:
             outcome = Outcome.PLANNED if target.is_planned else Outcome.RELEASED
             return CommitmentDecision(target=target, outcome=outcome)
         if not _wants_slots(target):
-            draft.refusal, cause = cores.ask(target, target.desired)
-            draft.cause = Cause(cause) if cause is not None else None
+            draft.refusal, draft.cause = cores.ask(target, target.desired)
         elif not draft.refusal:
             missing = sum(1 for placement in placements if placement.host_id is None)
             total = draft.slot_plan.total_slots if draft.slot_plan else 0

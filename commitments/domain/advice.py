@@ -13,15 +13,13 @@ from datetime import UTC, datetime
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
-    Cause,
     CommitmentDecision,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.first_fit import Fit, first_fit
 from commitments.domain.planner import count_new_slots
-from commitments.domain.statuses import ResourceType
+from commitments.domain.statuses import Cause, Outcome, ResourceType
 from commitments.domain.timeline import Timeline
 from scheduling.decision import Decision, explain_removals
 from scheduling.table import HostTable

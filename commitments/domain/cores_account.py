@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from commitments.domain.accounting import cores_decision
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import ResourceType
+from commitments.domain.statuses import Cause, ResourceType
 
 if TYPE_CHECKING:
     from commitments.domain.admission import CommitmentTarget
@@ -107,7 +107,7 @@ class CoresAccount:
             estates[place] -= inherited
             self._take(desired, _kept_cores(target, desired) + inherited)
 
-    def ask(self, target: CommitmentTarget, desired: CommitmentState) -> tuple[str, str | None]:
+    def ask(self, target: CommitmentTarget, desired: CommitmentState) -> tuple[str, Cause | None]:
         """Take the cores of a commitment, or return why not: a text and a cause.
 
         What was accepted before and did not grow is accepted again (decisions), and so is what

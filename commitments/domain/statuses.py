@@ -38,6 +38,25 @@ class CommitmentStatus(StrEnum):
         return self in FINAL_STATUSES
 
 
+class Outcome(StrEnum):
+    """What was decided about one commitment."""
+
+    ACCEPTED = "accepted"
+    PLANNED = "planned"
+    RELEASED = "released"
+    DELETED = "deleted"
+    RESERVING = "reserving"
+    REJECTED = "rejected"
+
+
+class Cause(StrEnum):
+    """Why a commitment was not accepted; decides when to try again (spec liquid, 11.5)."""
+
+    CAPACITY = "capacity"
+    TRANSIENT = "transient"
+    STRUCTURAL = "structural"
+
+
 ACTIVE_STATUSES = frozenset({CommitmentStatus.GUARANTEED, CommitmentStatus.CONFIRMED})
 LIVE_STATUSES = ACTIVE_STATUSES | {CommitmentStatus.PENDING}
 UNFINISHED_STATUSES = LIVE_STATUSES | {CommitmentStatus.PLANNED}

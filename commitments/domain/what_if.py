@@ -16,11 +16,10 @@ from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.advice import Advice, advise
-from commitments.domain.statuses import ResourceType
+from commitments.domain.statuses import Outcome, ResourceType
 from commitments.domain.timeline import (
     HostChange,
     Sweep,

@@ -28,14 +28,13 @@ from commitments.domain.admission import (
     AdmissionSnapshot,
     CommitmentDecision,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.renewal import are_up_to_date
 from commitments.domain.slot_room import SlotRoom
-from commitments.domain.statuses import UNFINISHED_STATUSES, CommitmentStatus, ResourceType
+from commitments.domain.statuses import UNFINISHED_STATUSES, CommitmentStatus, Outcome, ResourceType
 from commitments.metrics.slots import SLOT_RENEWALS
 from commitments.models import Commitment
 from commitments.selectors.payg import payg_candidates

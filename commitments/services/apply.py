@@ -29,17 +29,17 @@ from capacity.models import (
 )
 from commitments.domain.admission import (
     AdmissionPlan,
-    Cause,
     CommitmentDecision,
-    Outcome,
     SlotPlacement,
 )
 from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
+from commitments.domain.statuses import Cause, Outcome
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from commitments.selectors.payg import still_running_alone
 from commitments.services.admission import slot_room
 from commitments.services.commitment_rows import (
+    TOPIC,
     WRITTEN_FIELDS,
     WantedCommitment,
     Written,
@@ -55,7 +55,6 @@ from scheduling.resources import ResourceVector
 
 CREATOR = "committed-resource-controller"
 ROLLBACK_CREATOR = "committed-resource-controller-rollback"
-TOPIC = "commitments"
 
 
 class PlanSpoiled(HeadroomError):  # noqa: N818 - the field's word: plan again

@@ -29,12 +29,16 @@ from commitments.domain.accounting import (
     retry_at,
     timeout_reason,
 )
-from commitments.domain.admission import AdmissionPlan, CommitmentTarget, Outcome, plan_admission
+from commitments.domain.admission import (
+    AdmissionPlan,
+    CommitmentTarget,
+    plan_admission,
+)
 from commitments.domain.advice import Advice, advice_lines
 from commitments.domain.changeset import ChangeRequest, find_contradictions, net_demand
 from commitments.domain.confirmation import requires_confirmation
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
 from commitments.domain.timeline import counted_cores
 from commitments.models import Commitment
 from commitments.services.admission import read_cores, read_slots, read_snapshot
@@ -56,13 +60,12 @@ from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, InvalidInput, NotReady
 from journal.nudges import hint_worker
-from journal.outages import is_retryable
+from journal.outages import UNIQUE_VIOLATION, is_retryable
 from journal.tracing import correlation_id
 
 log = structlog.get_logger(__name__)
 
 PROBE_LIFETIME = timedelta(minutes=1)
-UNIQUE_VIOLATION = "23505"
 HTTP_OK = 200
 HTTP_UNPROCESSABLE = 422
 

@@ -11,12 +11,15 @@ from typing import Any
 from django.conf import settings
 
 from commitments.domain.accounting import CALLER_WAITS_RETRY_SECONDS, retry_delay_seconds
-from commitments.domain.admission import Cause, CommitmentDecision, CommitmentTarget, Outcome
+from commitments.domain.admission import (
+    CommitmentDecision,
+    CommitmentTarget,
+)
 from commitments.domain.conditions import ReadyCondition, commitment_changed_at
 from commitments.domain.cores_account import CoresHolding
 from commitments.domain.planner import SlotView
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
 from commitments.domain.summary import SummaryInput, status_summary
 from commitments.models import Commitment, Condition
 
@@ -53,6 +56,7 @@ WRITTEN_FIELDS = (*SPEC_FIELDS, *OBSERVED_FIELDS)
 SILENT_FIELDS = frozenset({"next_reconcile_at", "last_reconcile_at", "status_summary"})
 """Columns whose change is no news: it makes no event and is announced to nobody."""
 
+TOPIC = "commitments"
 ACCEPTED_IDENTITY = {
     "projectID": "project_id",
     "flavorGroupName": "flavor_group_name",

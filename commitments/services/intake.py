@@ -21,6 +21,7 @@ from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.services.commitment_rows import (
     SPEC_FIELDS,
+    TOPIC,
     next_generation,
     spec_record,
     summary_of,
@@ -33,7 +34,6 @@ from journal.models import Outbox
 log = structlog.get_logger(__name__)
 
 ORIGIN = "limes"
-TOPIC = "commitments"
 BATCH_ROWS = 1000
 READ_UUIDS = 5000
 REASON_TERMINAL = "terminal"

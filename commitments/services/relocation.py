@@ -27,7 +27,7 @@ from capacity.nova.slot_requests import places_elsewhere
 from commitments.metrics.slots import SLOTS_MOVED
 from commitments.services.apply import decision_record
 from commitments.services.nudges import nudge_owners
-from commitments.services.slot_story import SlotNews, record_slot_news
+from commitments.services.slot_story import REVOKED, SlotNews, record_slot_news
 from core.chunks import in_chunks
 from hosts.domain.shrinking import has_shrunk_too_much
 from hosts.feed.lists import Kind
@@ -41,7 +41,6 @@ log = structlog.get_logger(__name__)
 
 CHUNK_SLOTS = 500
 MOVED = "slots_moved"
-REVOKED = "slots_revoked"
 
 
 def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) -> Counter[str]:

@@ -23,7 +23,6 @@ from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.state import (
@@ -31,7 +30,7 @@ from commitments.domain.state import (
     CommitmentRecord,
     from_committed_resource,
 )
-from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus, ResourceType
+from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus, Outcome, ResourceType
 from commitments.metrics.slots import REPAIR_SET_ASIDE
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots

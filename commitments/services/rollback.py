@@ -14,10 +14,8 @@ import structlog
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
-    Cause,
     CommitmentDecision,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.state import (
@@ -26,6 +24,7 @@ from commitments.domain.state import (
     CommitmentState,
     from_committed_resource,
 )
+from commitments.domain.statuses import Cause, Outcome
 from commitments.metrics.slots import SLOT_LIMIT_REJECTIONS
 from commitments.models import Commitment
 from commitments.services.commitment_rows import asks_for_more, is_rejected, keeps_acceptance

@@ -38,7 +38,7 @@ from commitments.domain.verification import (
 )
 from commitments.selectors.slot_suspects import arrivals_at
 from commitments.services.nudges import nudge_owners
-from commitments.services.slot_story import SlotNews, record_slot_news
+from commitments.services.slot_story import REVOKED, SlotNews, record_slot_news
 from hosts.listing import deleted_vms
 from hosts.models import Flavor, Host, Instance
 from journal.actors import Actor
@@ -50,7 +50,6 @@ AWAITS_CONFIRMATION = "VERIFY_RESIZE"
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """Since when a VM is waited for that a fast clock noted: too long."""
 ADOPTED = "adopted"
-REVOKED = "slots_revoked"
 SETTLED = "slots_settled"
 
 

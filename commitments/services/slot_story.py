@@ -11,6 +11,7 @@ from journal.actors import Actor
 from journal.services import Change, record_changes
 
 TOPIC = "reservations"
+REVOKED = "slots_revoked"
 LINES_TOLD = 20
 
 

@@ -29,7 +29,8 @@ from console.charts import HeatHost, Segment, heat_map, stacked_bar
 from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
 from core.text import count_text, memory_short, percent_text
-from failover.drill_models import CoverageAccount, DrillScope, FailureDrill, ShadowPlan
+from failover.domain.drill_report import DrillScope
+from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision
 from failover.selectors.coverage import FlavorCoverage, coverage_by_flavor
 from failover.selectors.troubles import zone_troubles

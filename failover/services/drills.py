@@ -14,13 +14,14 @@ from failover.domain.drill import DrillResult
 from failover.domain.drill_columns import best_bound, coverage_costs, drill_state_of
 from failover.domain.drill_report import (
     DrillReport,
+    DrillScope,
     blast_radius,
     drill_hosts,
     drill_pairs,
     drill_racks,
 )
 from failover.domain.drill_state import DrillState
-from failover.drill_models import DrillScope, FailureDrill
+from failover.drill_models import FailureDrill
 from failover.selectors.drills import zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.coverage import note_lower_bound

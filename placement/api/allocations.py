@@ -8,7 +8,14 @@ from typing import Any, Final
 from django.http import HttpResponse
 
 from core.conf import headroom
-from placement.api.base import PlacementView, allowed_by, answers_json, reads_json, since
+from placement.api.base import (
+    GENERATION,
+    PlacementView,
+    allowed_by,
+    answers_json,
+    reads_json,
+    since,
+)
 from placement.api.inventories import inventories_of
 from placement.domain import schemas
 from placement.domain.capacity import MAX_INTEGER
@@ -43,7 +50,6 @@ POST_SINCE: Final = 13
 RESHAPER_SINCE: Final = 30
 USAGES_SINCE: Final = 9
 CONSUMER_COUNT: Final = "consumer_count"
-GENERATION: Final = "resource_provider_generation"
 
 Document = Mapping[str, Any]  # Any: JSON that passed its schema
 

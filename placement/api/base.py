@@ -50,6 +50,7 @@ from placement.policy import authorise
 
 REQUEST_ID_KEY = "headroom.request_id"
 VERSION_HEADER = "OpenStack-API-Version"
+GENERATION = "resource_provider_generation"
 METHODS = ("get", "post", "put", "delete")
 REQUEST_LOG = logging.getLogger(__name__)
 log = structlog.get_logger(__name__)

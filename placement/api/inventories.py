@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
-from placement.api.base import PlacementView, allowed_by, answers_json, reads_json
+from placement.api.base import GENERATION, PlacementView, allowed_by, answers_json, reads_json
 from placement.domain import schemas
 from placement.domain.capacity import InventoryAmounts
 from placement.domain.errors import MethodNotAllowed, NotFound
@@ -24,7 +24,6 @@ from placement.services.inventories import (
 )
 
 DELETE_ALL_SINCE = 5
-GENERATION = "resource_provider_generation"
 
 
 class InventoriesView(PlacementView):

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from django.http import HttpResponse
 
-from placement.api.base import PlacementView, allowed_by, answers_json, reads_json, since
+from placement.api.base import (
+    GENERATION,
+    PlacementView,
+    allowed_by,
+    answers_json,
+    reads_json,
+    since,
+)
 from placement.api.rendering import AGGREGATES_SINCE, TRAITS_SINCE
 from placement.domain import schemas
 from placement.domain.querystring import canonical_uuid
@@ -19,7 +26,6 @@ from placement.services.links import (
 )
 
 AGGREGATE_GENERATIONS_SINCE = 19
-GENERATION = "resource_provider_generation"
 
 
 class ProviderAggregatesView(PlacementView):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from commitments.domain.accounting import (
     CoresDecision,
-    CoresOutcome,
     RejectedCommitment,
     cores_decision,
     cores_headroom_message,
@@ -20,12 +19,13 @@ from commitments.domain.accounting import (
     slots_message,
     timeout_reason,
 )
+from commitments.domain.statuses import Cause, Outcome
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 987_654, tzinfo=UTC)
 ACCEPTED, RESERVING, REJECTED = (
-    CoresOutcome.ACCEPTED,
-    CoresOutcome.RESERVING,
-    CoresOutcome.REJECTED,
+    Outcome.ACCEPTED,
+    Outcome.RESERVING,
+    Outcome.REJECTED,
 )
 MINUTE = timedelta(minutes=1)
 SHORT = "insufficient CPU cores: 8 available, 10 requested"
@@ -180,7 +180,7 @@ def test_cores_are_decided_by_the_headroom(
     held: int,
     requested: int,
     may_reject: bool,
-    expected: tuple[CoresOutcome, str, str | None, int | None],
+    expected: tuple[Outcome, str, Cause | None, int | None],
 ) -> None:
     outcome, message, cause, retry_seconds = expected
     assert cores_decision(total, held, requested, may_reject=may_reject) == CoresDecision(

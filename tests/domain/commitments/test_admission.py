@@ -14,16 +14,14 @@ from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
-    Cause,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
 from commitments.domain.succession import hand_over_slots
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import HostRow, HostTable

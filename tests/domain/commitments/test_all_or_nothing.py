@@ -14,11 +14,10 @@ from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.slot_room import SlotRoom
-from commitments.domain.statuses import CommitmentStatus
+from commitments.domain.statuses import CommitmentStatus, Outcome
 from scheduling.table import HostTable
 from tests.domain.commitments.test_admission import (
     LARGE,

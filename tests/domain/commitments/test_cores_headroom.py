@@ -13,11 +13,10 @@ from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.cores_account import CoresHolding, CoresLedger
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
 from commitments.domain.timeline import CoresRelease, Sweep, Timeline
 from scheduling.table import HostTable
 from tests.domain.commitments.test_admission import GROUP, NOW, state, target

@@ -18,13 +18,12 @@ from commitments.domain.admission import (
     AdmissionPlan,
     AdmissionSnapshot,
     CommitmentTarget,
-    Outcome,
     plan_admission,
 )
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostRow, HostTable
 from tests.domain.commitments.test_admission import NOW
