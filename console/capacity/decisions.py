@@ -19,6 +19,7 @@ from console.base import (
     find_link,
     link,
     shown,
+    since_filter,
     time_tag,
 )
 from console.capacity.decision_page import decision_page, outcome_badge, refusal_lines, step_title
@@ -100,7 +101,14 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         "funnel",
         "decisive",
     )
-    list_filter = (ZoneFilter, "is_successful", PipelineFilter, IntentFilter, HostFilter)
+    list_filter = (
+        since_filter("created_at", "decided in"),
+        ZoneFilter,
+        "is_successful",
+        PipelineFilter,
+        IntentFilter,
+        HostFilter,
+    )
     search_fields = ("=vm_uuid", "=project_id", "=target_host_name", "=request_id")
     search_help_text = "Whole id of the VM, project or request, or whole name of the chosen host"
     ordering = ("-id",)

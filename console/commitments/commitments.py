@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import Case, F, Q, QuerySet, When
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from commitments.models import Commitment, CommitmentEvent, ServiceInfoVersion
+from commitments.domain.statuses import LIVE_STATUSES, UNFINISHED_STATUSES, ResourceType
+from commitments.models import Commitment, CommitmentEvent, Condition, ServiceInfoVersion
 from console.base import (
     AnswerFilter,
     SystemOwnedAdmin,
@@ -34,10 +36,18 @@ from console.commitments.presentation import (
 )
 from console.dashboard import unfulfilled_filter
 from console.hosts.columns import ZoneFilter, with_project_name
-from core.text import NOTHING, count_text, memory_text
+from core.text import NOTHING, count_text, percent_text
 from journal.clock import database_now
 
 register_findable("commitment", Commitment, "commitment_uuid")
+
+USED_AMOUNT = Case(
+    When(resource_type=ResourceType.MEMORY, then=F("used_memory_bytes")), default=F("used_vcpus")
+)
+USE_KNOWN = Q(
+    ready_status=True, accepted_amount__gt=0, last_usage_reconcile_at__isnull=False,
+    state__in=LIVE_STATUSES,
+)  # fmt: skip
 
 
 class FulfilledFilter(AnswerFilter):
@@ -47,7 +57,65 @@ class FulfilledFilter(AnswerFilter):
     parameter_name = "fulfilled"
     answers = {
         "no": ("live, not held", lambda: unfulfilled_filter(database_now())),
+        "waiting": (
+            "live, waiting",
+            lambda: unfulfilled_filter(database_now()) & ~Q(ready_reason=Condition.REJECTED),
+        ),
+        "refused": (
+            "live, refused",
+            lambda: unfulfilled_filter(database_now()) & Q(ready_reason=Condition.REJECTED),
+        ),
         "yes": ("held", lambda: Q(ready_status=True)),
+    }
+
+
+def _ends_within(days: int) -> Q:
+    now = database_now()
+    return _lasting(now) & Q(end_time__lte=now + timedelta(days=days))
+
+
+def _ends_next_month() -> Q:
+    now = database_now()
+    first = _month_after(now)
+    return _lasting(now) & Q(end_time__gte=first, end_time__lt=_month_after(first))
+
+
+def _month_after(moment: datetime) -> datetime:
+    """Return the start of the month after that of a moment, UTC."""
+    first = moment.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return (first + timedelta(days=32)).replace(day=1)
+
+
+def _lasting(now: datetime) -> Q:
+    return Q(state__in=UNFINISHED_STATUSES, end_time__gt=now)
+
+
+class EndsFilter(AnswerFilter):
+    """Commitments that are not over by when they end."""
+
+    title = "ends"
+    parameter_name = "ends"
+    answers = {
+        "week": ("within 7 days", lambda: _ends_within(7)),
+        "month": ("within 30 days", lambda: _ends_within(30)),
+        "next_month": ("in the next calendar month (UTC)", _ends_next_month),
+        "quarter": ("within 90 days", lambda: _ends_within(90)),
+        "never": ("never", lambda: Q(state__in=UNFINISHED_STATUSES, end_time__isnull=True)),
+    }
+
+
+class UseFilter(AnswerFilter):
+    """Held commitments by what their VMs use of them."""
+
+    title = "use"
+    parameter_name = "use"
+    answers = {
+        "idle": ("idle: held, nothing used", lambda: USE_KNOWN & Q(used_amount=0)),
+        "partly": (
+            "used in part",
+            lambda: USE_KNOWN & Q(used_amount__gt=0, used_amount__lt=F("accepted_amount")),
+        ),
+        "full": ("used up", lambda: USE_KNOWN & Q(used_amount__gte=F("accepted_amount"))),
     }
 
 
@@ -71,10 +139,12 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "ready",
         "summary",
         "used",
-        "start",
+        "ends",
     )
     list_filter = (
         FulfilledFilter,
+        EndsFilter,
+        UseFilter,
         "state",
         "ready_reason",
         ZoneFilter,
@@ -100,6 +170,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "generation",
         "ready_observed_generation",
         "creator_request_id",
+        "refusals",
         "last_reconcile_at",
         "next_reconcile_at",
         "last_usage_reconcile_at",
@@ -112,7 +183,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Commitment]:
         """Read commitments with the names of their projects."""
-        return with_project_name(super().get_queryset(request))
+        return with_project_name(super().get_queryset(request)).annotate(used_amount=USED_AMOUNT)
 
     def page_parts(self, request: HttpRequest, row: Commitment) -> dict[str, Any]:
         """Show the page with condition, slots, hosts and events."""
@@ -150,18 +221,27 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "ready_reason",
     )
 
-    @admin.display(description="used", ordering="used_memory_bytes")
+    @admin.display(description="used", ordering="used_amount")
     def used(self, row: Commitment) -> SafeString | str:
-        """Show what assigned VMs use."""
+        """Show what assigned VMs use, of what was accepted."""
         if row.last_usage_reconcile_at is None:
             return NOTHING
-        return format_html(
-            '{}<br><span class="hr-sub">{}</span>',
-            memory_text(row.used_memory_bytes),
-            count_text(row.used_vcpus, "vCPUs"),
-        )
+        used: int = getattr(row, "used_amount", 0)
+        text = amount_text(row.resource_type, used)
+        if not row.accepted_amount:
+            return text
+        if not used:
+            return badge("warn", "idle", "held, and no VM uses it")
+        share = percent_text(used, row.accepted_amount)
+        return format_html('{}<br><span class="hr-sub">{}</span>', text, share)
 
-    start = column("start_time", "start")
+    ends = column("end_time", "ends")
+    refusals = shown(
+        "refused requests",
+        lambda row: text_link(
+            list_url("commitments.refusedchange", q=row.commitment_uuid), "that asked for it"
+        ),
+    )
     summary = shown(
         "summary",
         lambda row: format_html('<span class="hr-wrap">{}</span>', row.status_summary or NOTHING),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin
-from django.db.models import Q
+from django.db.models import JSONField, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -20,12 +22,15 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
+    find_link,
     link,
     request_actor,
     shown,
+    since_filter,
     time_tag,
 )
 from core.text import NOTHING, count_text, duration_text
+from hosts.models import Project
 from journal.middleware import request_id_of
 
 TONES = {
@@ -86,7 +91,7 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
         "duration",
         "counted",
     )
-    list_filter = ("source", "outcome", "error_code")
+    list_filter = (since_filter("started_at", "started in"), "source", "outcome", "error_code")
     search_fields = ("source", "message", "error_code")
     page_columns = PAGE
 
@@ -163,6 +168,12 @@ def _counts(row: SyncRun) -> list[tuple[str, int]]:
 
 
 SHOWN = 3
+PROJECTS_SEARCHED = 20
+PROJECT_NAMES = """
+(SELECT jsonb_object_agg(project.openstack_id, project.name)
+   FROM jsonb_array_elements(commitments_refusedchange.asked) AS item
+   JOIN hosts_project AS project ON project.openstack_id = item ->> 'project')
+"""
 
 
 @admin.register(RefusedChange)
@@ -178,12 +189,14 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         "zone",
         "verdict",
         "wanted",
+        "would_fit",
         "actor",
         "request_id",
     )
     list_display_links = ("zone",)
-    list_filter = ("zone", "is_timeout")
+    list_filter = (since_filter("created_at", "refused in"), "zone", "is_timeout", "actor")
     search_fields = ("request_id", "actor", "reason", "asked")
+    search_help_text = "Commitment uuid, project name or id, request id, who asked, words of why"
     page_columns = (
         "zone",
         "verdict",
@@ -203,35 +216,78 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
             return badge("warn", "ran out of time", row.reason)
         return badge("bad", "refused", row.reason)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RefusedChange]:
+        """Read refusals with the names of the projects that they are about."""
+        return super().get_queryset(request).annotate(
+            project_names=RawSQL(  # noqa: S611 - constant text
+                PROJECT_NAMES, [], output_field=JSONField()
+            )
+        )  # fmt: skip
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[RefusedChange], search_term: str
+    ) -> tuple[QuerySet[RefusedChange], bool]:
+        """Find refusals by the name of a project, too."""
+        found, is_doubled = super().get_search_results(request, queryset, search_term)
+        named = Project.objects.filter(name=search_term.strip()).values_list("openstack_id")
+        for (project_id,) in named[:PROJECTS_SEARCHED] if search_term.strip() else ():
+            found |= queryset.filter(asked__contains=[{"project": project_id}])
+        return found, is_doubled
+
     @admin.display(description="asked for")
-    def wanted(self, row: RefusedChange) -> str:
+    def wanted(self, row: RefusedChange) -> SafeString | str:
         """Show the first changes in words."""
-        told = [_words(item) for item in row.asked[:SHOWN]]
+        told = [_words(row, item) for item in row.asked[:SHOWN]]
         more = len(row.asked) - SHOWN
-        return "; ".join([*told, *([f"{more} more"] if more > 0 else [])]) or NOTHING
+        return _lines([*told, *([f"{more} more"] if more > 0 else [])])
+
+    @admin.display(description="what would fit")
+    def would_fit(self, row: RefusedChange) -> SafeString | str:
+        """Show the first pieces of advice, which were computed with the answer."""
+        advice = dict.fromkeys(item["advice"] for item in row.refused if item["advice"])
+        return _lines(list(advice)[:SHOWN])
 
     answer = shown("answer", lambda row: format_html("<pre>{}</pre>", row.reason))
-    commitments_asked = shown("asked for", lambda row: _lines([_words(item) for item in row.asked]))
+    commitments_asked = shown(
+        "asked for", lambda row: _lines([_words(row, item) for item in row.asked])
+    )
     commitments_refused = shown(
         "refused",
         lambda row: _lines(
             [
-                " ".join(filter(None, (item["commitment"], item["message"], item["advice"])))
+                format_html(
+                    "{} {} {}",
+                    _commitment(row, item["commitment"]),
+                    item["message"],
+                    item["advice"],
+                )
                 for item in row.refused
             ]
         ),
     )
 
 
-def _words(item: dict[str, Any]) -> str:
+def _words(row: RefusedChange, item: dict[str, Any]) -> SafeString:
+    names: dict[str, str] = getattr(row, "project_names", None) or {}
+    project_id = item.get("project", "")
     states = f"{item['old_status'] or 'new'} to {item['new_status'] or 'gone'}"
-    return (
-        f"{item['amount_units']} of {item['resource']} for {item['project']} "
-        f"({item['commitment']}, {states})"
+    return format_html(
+        "{} of {} for {} ({}, {})",
+        item["amount_units"],
+        item["resource"],
+        find_link("project", project_id, names.get(project_id, "")),
+        _commitment(row, item["commitment"]),
+        states,
     )
 
 
-def _lines(lines: list[str]) -> SafeString | str:
+def _commitment(row: RefusedChange, uuid: str) -> SafeString | str:
+    """Link to a commitment that was there before: a new one that is refused is stored nowhere."""
+    was_there = any(item["commitment"] == uuid and item["old_status"] for item in row.asked)
+    return find_link("commitment", uuid) if was_there else uuid
+
+
+def _lines(lines: Sequence[str]) -> SafeString | str:
     if not lines:
         return NOTHING
     return format_html(

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, column, link, shown, time_tag
+from console.base import SystemOwnedAdmin, badge, column, link, shown, since_filter, time_tag
 from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, duration_text
 from failover.choices import RunOutcome
@@ -163,7 +163,7 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
 
     owner_note = "Append-only; forgotten after HEADROOM_FAILOVER__EVENT_RETENTION_DAYS."
     list_display = ("when", "reason_column", "zone", "reservation_name", "host", "vm", "message")
-    list_filter = (ZoneFilter, "reason", "is_warning")
+    list_filter = (since_filter("happened_at", "happened in"), ZoneFilter, "reason", "is_warning")
     search_fields = ("=reservation_name", "=vm_uuid", "=host_name", "=request_id")
     search_help_text = "Whole name of the slot or host, whole uuid of the VM or request id"
     ordering = ("-id",)

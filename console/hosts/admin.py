@@ -94,14 +94,13 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
             ("capacity.reservation", "reservations"),
             ("capacity.projectquota", "quota"),
         )
-        return format_html_join(
-            " · ",
-            "{}",
-            (
-                (text_link(list_url(label, project_id__exact=row.openstack_id), words),)
-                for label, words in links
-            ),
-        )
+        listed = [
+            text_link(list_url(label, project_id__exact=row.openstack_id), words)
+            for label, words in links
+        ]
+        refusals = list_url("commitments.refusedchange", q=row.openstack_id)
+        listed.append(text_link(refusals, "refused requests"))
+        return format_html_join(" · ", "{}", ((one,) for one in listed))
 
 
 @admin.register(Domain)

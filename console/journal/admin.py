@@ -30,6 +30,7 @@ from console.base import (
     request_actor,
     row_url,
     shown,
+    since_filter,
     time_tag,
 )
 from core.doctor.findings import Severity
@@ -69,7 +70,7 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
     )
     list_display = ("when", "actor", "action", "object", "reason", "request_id")
     list_display_links = ("when",)
-    list_filter = ("action", "object_type")
+    list_filter = (since_filter("created_at", "changed in"), "action", "object_type")
     search_fields = ("^object_id", "=request_id", "actor", "reason")
     search_help_text = "Object id (its beginning is enough), whole request id, actor, reason"
     page_columns = (

@@ -10,11 +10,13 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.test import Client
 from django.urls import reverse
+from django.utils.html import strip_tags
 from prometheus_client import REGISTRY
 
 from commitments.models import Commitment, RefusedChange
 from commitments.services.retention import prune_refusals
 from commitments.tasks import prune_usage_history
+from hosts.models import Project
 from tests.commitments.change_requests import NOW, RAM, change, decide, decide_ram
 from tests.factories import make_group, make_group_capacity, make_host
 
@@ -110,9 +112,16 @@ def test_the_page_tells_what_was_asked_and_the_search_finds_it(admin_client: Cli
     decide_ram("alpha", change(A, 11))
     row = RefusedChange.objects.get()
     page = admin_client.get(reverse("admin:commitments_refusedchange_change", args=[row.pk]))
-    text = page.content.decode()
+    text = strip_tags(page.content.decode())
     assert f"11 of {RAM} for alpha ({A}, new to confirmed)" in text
     assert "10/11 reservation slots could be placed" in text
     listing = reverse("admin:commitments_refusedchange_changelist")
-    for query, found in ((A, 1), ("test-request-1", 1), (B, 0)):
+    Project.objects.create(openstack_id="alpha", name="Alpha of the north")
+    for query, found in (
+        (A, 1), ("test-request-1", 1), (B, 0), ("Alpha of the north", 1), ("alpha", 1), ("beta", 0),
+    ):  # fmt: skip
         assert admin_client.get(listing, {"q": query}).context["cl"].result_count == found
+    shown = admin_client.get(listing, {"since": "day"}).content.decode()
+    assert "Alpha of the north" in shown
+    assert "fits now: 10 units" in strip_tags(shown)
+    assert admin_client.get(listing, {"since": "yesterday"}).context["cl"].result_count == 0
