@@ -73,3 +73,26 @@ class MirrorState(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
+
+
+class OwnedFieldConflict(models.Model):
+    """A field of a Hypervisor object that Headroom should write and cannot.
+
+    Writer: the watcher of Hypervisor objects that holds the lease.
+    """
+
+    host_name = models.CharField(max_length=255)
+    field = models.CharField(max_length=32)
+    problem = models.TextField(help_text="who owns it, or why the API server refuses it")
+    since = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("host_name", "field")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["host_name", "field"], name="bridge_ownedfieldconflict_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.host_name} {self.field}"

@@ -304,6 +304,11 @@ class Environment(BaseSettings):
         if self.hypervisors.sync != "import":
             if self.allocation_source == "hypervisor":
                 raise ValueError("allocation_source: hypervisor needs HYPERVISORS__SYNC=import")
+        elif "allocation" in self.hypervisors.write_back and self.allocation_source != "placement":
+            raise ValueError(
+                "hypervisors__write_back: allocation needs ALLOCATION_SOURCE=placement: nobody "
+                "else here knows what VMs take"
+            )
         elif self.placement.host_capacity:
             raise ValueError(
                 "placement__host_capacity: with HYPERVISORS__SYNC=import Hypervisor objects say "

@@ -214,6 +214,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Outbox", "journal.outbox"),
                     Tab("Log consumers", "journal.logconsumer"),
                     Tab("Mirror", "bridge.mirrorstate"),
+                    Tab("Hypervisor fields", "bridge.ownedfieldconflict"),
                 ),
             ),
             Entry(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -16,7 +17,7 @@ from kubernetes.client import ApiClient
 from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 
-from bridge.kube.door import kind_path
+from bridge.kube.door import Door, kind_path
 from bridge.kube.login import ClusterUnavailable, log_in, login_headers
 from journal.errors import HeadroomError
 
@@ -161,11 +162,38 @@ def hypervisors_api() -> ObjectsApi:
         ClusterUnavailable: They name none.
     """
     chosen = settings.HEADROOM.hypervisors
-    has_file = bool(chosen.kubeconfig or os.environ.get("KUBECONFIG"))
+    kubeconfig = _kubeconfig()
     api = log_in(
-        kubeconfig=chosen.kubeconfig,
+        kubeconfig=kubeconfig,
         context=chosen.context,
-        is_in_pod=not has_file and bool(os.environ.get("KUBERNETES_SERVICE_HOST")),
+        is_in_pod=kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")),
         threads=1,
     )
-    return ObjectsApi(api, kind_path(chosen.group, chosen.version, "hypervisors"))
+    return ObjectsApi(api, object_path())
+
+
+def hypervisors_door() -> Door:
+    """Return the way to write in the same objects; safe for threads.
+
+    Raises:
+        ClusterUnavailable: The settings name no cluster.
+    """
+    chosen = settings.HEADROOM.hypervisors
+    return Door(
+        kubeconfig=_kubeconfig(),
+        context=chosen.context,
+        timeout_seconds=chosen.timeout_seconds,
+        threads=chosen.write_threads,
+    )
+
+
+def object_path(name: str = "", sub: str = "") -> str:
+    """Return the address of the objects, of one, or of its status."""
+    chosen = settings.HEADROOM.hypervisors
+    return kind_path(chosen.group, chosen.version, "hypervisors", name, sub)
+
+
+def _kubeconfig() -> Path | None:
+    chosen: Path | None = settings.HEADROOM.hypervisors.kubeconfig
+    named = os.environ.get("KUBECONFIG")
+    return chosen or (Path(named) if named else None)

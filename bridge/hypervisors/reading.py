@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final
 
+from bridge.domain.owned_fields import Amounts, Stated
 from hosts.domain.readiness import Condition, compute_ready
 from hosts.domain.vm_list import ReportedVM
 from hosts.models import Maintenance
@@ -47,8 +48,13 @@ def name_of(body: Mapping[str, object]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def read_hypervisor(node: Node) -> DescribedHost:
+def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> DescribedHost:
     """Return what an object says of its host.
+
+    Args:
+        node: The object.
+        is_effective_ours: Effective amounts are what we write there: those installed times
+            overcommit, rounded down, whatever is stated.
 
     Effective amounts are taken as stated, installed ones where nothing is stated. Readiness is the
     stated condition; without one it follows from the others for hosts whose life cycle nobody
@@ -67,6 +73,9 @@ def read_hypervisor(node: Node) -> DescribedHost:
     totals, effective = _amounts(status, "capacity"), _amounts(status, "effectiveCapacity")
     taken = _amounts(status, "allocation", rounding=ROUND_CEILING)
     vcpus, memory_bytes = totals
+    vcpus_ratio, memory_ratio = _overcommit(overcommit, "cpu"), _overcommit(overcommit, "memory")
+    if is_effective_ours:
+        effective = _scaled(vcpus, vcpus_ratio), _scaled(memory_bytes, memory_ratio)
     has_allocation = taken[0] is not None and taken[1] is not None
     return DescribedHost(
         name=name,
@@ -79,8 +88,8 @@ def read_hypervisor(node: Node) -> DescribedHost:
         total_memory_bytes=memory_bytes or 0,
         effective_vcpus=_first(effective[0], vcpus),
         effective_memory_bytes=_first(effective[1], memory_bytes),
-        vcpus_ratio=_overcommit(overcommit, "cpu"),
-        memory_ratio=_overcommit(overcommit, "memory"),
+        vcpus_ratio=vcpus_ratio,
+        memory_ratio=memory_ratio,
         traits=tuple(status.texts("traits", required=False)),
         custom_traits=tuple(spec.texts("customTraits", required=False)),
         aggregates=_aggregates(status),
@@ -153,6 +162,46 @@ def _amounts(
         return whole
 
     return amount("cpu"), amount("memory")
+
+
+def _scaled(amount: int | None, ratio: Decimal) -> int | None:
+    return None if amount is None else min(int(amount * ratio), INT64_MAX)
+
+
+def stated_fields(node: Node) -> Stated:
+    """Return what an object that can be understood says in fields that are ours."""
+    metadata = node.child("metadata")
+    spec, status = node.child("spec", required=False), node.child("status", required=False)
+    groups = spec.fields.get("groups")
+    overcommit = spec.child("overcommit", required=False)
+    vcpus, memory_bytes = _amounts(status, "capacity")
+    return Stated(
+        uid=metadata.text("uid", default=""),
+        version=metadata.text("resourceVersion", default=""),
+        traits=frozenset(status.texts("traits", required=False)),
+        overcommit={
+            name: Decimal(str(ratio))
+            if isinstance(ratio, int | float) and not isinstance(ratio, bool)
+            else None
+            for name, ratio in overcommit.fields.items()
+        },
+        promised=_whole(
+            (
+                _scaled(vcpus, _overcommit(overcommit, "cpu")),
+                _scaled(memory_bytes, _overcommit(overcommit, "memory")),
+            )
+        ),
+        effective=_whole(_amounts(status, "effectiveCapacity")),
+        allocation=_whole(_amounts(status, "allocation", rounding=ROUND_CEILING)),
+        groups=groups if isinstance(groups, list) else (),
+    )
+
+
+def _whole(amounts: tuple[int | None, int | None]) -> Amounts | None:
+    vcpus, memory_bytes = amounts
+    if vcpus is None or memory_bytes is None:
+        return None
+    return Amounts(vcpus=vcpus, memory_bytes=memory_bytes)
 
 
 def _first(*stated: int | None) -> int:

@@ -19,8 +19,10 @@ import structlog
 from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
-from bridge.hypervisors.kubernetes import Expired, ObjectsApi, Watch
-from bridge.hypervisors.reading import name_of
+from bridge.domain.owned_fields import Stated
+from bridge.hypervisors.kubernetes import Expired, ObjectsApi, Watch, hypervisors_door
+from bridge.hypervisors.reading import name_of, object_node, stated_fields
+from bridge.hypervisors.write_back import WriteBack
 from bridge.hypervisors.writing import KIND, Malformed, Told, told_by, write_changes, write_list
 from bridge.kube.login import ClusterUnavailable
 from hosts.feed.state import fail_pass, still_known
@@ -70,6 +72,7 @@ class Watcher:
         self._actor = actor
         self._until = until
         self._objects: dict[str, Told] = {}
+        self._stated: dict[str, Stated] | None = None
         self._before = 0
         self._version = ""
         self._listed_at: datetime | None = None
@@ -96,7 +99,9 @@ class Watcher:
         try:
             with held_lease(LEASE) as is_ours:
                 if is_ours:
-                    with closing(self._open_api()) as api:
+                    self._stated = None
+                    fields = WriteBack(hypervisors_door, lambda: self._stated)
+                    with closing(self._open_api()) as api, fields:
                         self._follow(api)
                 else:
                     self._until.wait(LOOK_SECONDS)
@@ -132,27 +137,20 @@ class Watcher:
     def _list(self, api: ObjectsApi, *, accepts_shrink: bool = False) -> ImportReport:
         began = database_now()
         objects: dict[str, Told] = {}
+        stated: dict[str, Stated] = {}
         version = following = ""
         while not version or following:
             page = api.page(limit=settings.HEADROOM.hypervisors.page_objects, following=following)
             for body in page.objects:
-                self._hear(objects, body)
+                _hear(objects, stated, body)
             # All pages are of one version.
             version, following = version or page.version, page.following
         report = write_list(objects, actor=self._actor, accepts_shrink=accepts_shrink)
         LISTS_TOTAL.inc()
         self._objects, self._version, self._listed_at = objects, version, began
-        self._before = len(objects)
+        self._before, self._stated = len(objects), stated
         self._pause_seconds = FIRST_PAUSE_SECONDS
         return report
-
-    def _hear(self, objects: dict[str, Told], body: Json) -> str:
-        name, told = told_by(body, len(objects))
-        if isinstance(told, Malformed):
-            MALFORMED_TOTAL.inc()
-        if name:
-            objects[name] = told
-        return name
 
     def _watch(self, api: ObjectsApi) -> None:
         """Write what a watch tells until it ends."""
@@ -193,6 +191,7 @@ class Watcher:
             ClusterUnavailable: It told of an error, or of no event.
         """
         heard: dict[str, Told] = {}
+        stated: dict[str, Stated] = {}
         gone: set[str] = set()
         version = self._version
         for event in batch:
@@ -205,9 +204,12 @@ class Watcher:
                 heard.pop(name, None)
                 gone.add(name)
             elif kind != BOOKMARK:
-                gone.discard(self._hear(heard, body))
+                gone.discard(_hear(heard, stated, body))
             version = _version_of(body) or version
         self._write(heard, gone & self._objects.keys())
+        known = self._stated or {}
+        kept = {name: known[name] for name in known.keys() - heard.keys() - gone}
+        self._stated = kept | stated
         self._version = version
         self._pause_seconds = FIRST_PAUSE_SECONDS
 
@@ -238,6 +240,19 @@ class Watcher:
         longest = settings.HEADROOM.hypervisors.longest_pause_seconds
         self._pause_seconds = min(2 * seconds, longest)
         self._until.wait(seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads, hides nothing
+
+
+def _hear(objects: dict[str, Told], stated: dict[str, Stated], body: Json) -> str:
+    """Keep what an object says, of its host and in fields of ours; return its name."""
+    name, told = told_by(body, len(objects))
+    if isinstance(told, Malformed):
+        MALFORMED_TOTAL.inc()
+    if name:
+        objects[name] = told
+        stated.pop(name, None)
+    if settings.HEADROOM.hypervisors.write_back and not isinstance(told, Malformed):
+        stated[name] = stated_fields(object_node(body))
+    return name
 
 
 class _Ended:

@@ -10,7 +10,9 @@ from uuid import uuid4
 
 import orjson
 import structlog
+from django.conf import settings
 
+from bridge.domain.owned_fields import Field
 from bridge.hypervisors.reading import name_of, object_node, read_hypervisor
 from hosts.feed.state import begin_pass, fail_pass, finish_pass, still_known
 from hosts.region.described import (
@@ -55,7 +57,8 @@ def told_by(body: object, number: int = 0) -> tuple[str, Told]:
     try:
         if NUL in orjson.dumps(body):
             raise node.error("", "contains a NUL character")
-        return name, read_hypervisor(node)
+        is_ours = Field.EFFECTIVE_CAPACITY in settings.HEADROOM.hypervisors.write_back
+        return name, read_hypervisor(node, is_effective_ours=is_ours)
     except RegionFileError as error:
         log.warning("hypervisor_malformed", host=name, error=error.message)
         return name, Malformed(problem=error.message)

@@ -24,6 +24,8 @@ CREATED: Final = 201
 ACCEPTED: Final = 202
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
+#: Cause of a conflict with another field manager.
+OWNED: Final = "FieldManagerConflict"
 #: Answers that are about the object itself; all others are about the cluster, or about us.
 REFUSALS: Final = frozenset({400, 413, 422})
 
@@ -37,7 +39,7 @@ class ObjectRefused(HeadroomError):  # noqa: N818 - says what is the case
 
 
 class ObjectChanged(HeadroomError):  # noqa: N818 - says what is the case
-    """Somebody else wrote or deleted an object since we did."""
+    """Somebody else wrote or deleted an object since we did, or owns fields of it (``owned``)."""
 
     code = "object_changed"
 
@@ -133,7 +135,7 @@ class Door:
         if status in (OK, CREATED):
             return document, status == CREATED
         if status == CONFLICT or (status == NOT_FOUND and _is_about_object(document)):
-            raise ObjectChanged(_message(status, document))
+            raise ObjectChanged(_message(status, document), owned=_is_owned(document))
         raise _failure(status, document)
 
     def get(self, path: str) -> Json | None:
@@ -205,10 +207,16 @@ def _is_about_object(document: Json) -> bool:
     return bool((document.get("details") or {}).get("name"))
 
 
+def _is_owned(document: Json) -> bool:
+    """Return whether a conflict is about fields of other managers, not about the object."""
+    causes = (document.get("details") or {}).get("causes") or ()
+    return any(cause.get("reason") == OWNED for cause in causes)
+
+
 def _message(status: int, document: Json) -> str:
     return f"{status}: {document.get('message', 'no message')}"
 
 
 def _failure(status: int, document: Json) -> HeadroomError:
     kind = ObjectRefused if status in REFUSALS else ClusterUnavailable
-    return kind(_message(status, document))
+    return kind(_message(status, document), answered=status)

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from bridge.clusters import naming
 from bridge.domain.kinds import Kind
-from bridge.models import MirrorState
+from bridge.models import MirrorState, OwnedFieldConflict
 from bridge.selectors import render_rows
 from console.base import SystemOwnedAdmin, badge, column
 
@@ -71,3 +71,18 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
         status = found.whole_status(row.object_generation, row.observed_generation)
         whole = {**found.manifest(naming()), "status": status}
         return format_html('<pre class="hr-json">{}</pre>', yaml.safe_dump(whole, sort_keys=False))
+
+
+@admin.register(OwnedFieldConflict)
+class OwnedFieldConflictAdmin(SystemOwnedAdmin[OwnedFieldConflict]):
+    """Fields of Hypervisor objects that are not as they should be."""
+
+    owner_note = (
+        "Kept by the watcher of Hypervisor objects (docs/hypervisors.md, Fields that Headroom "
+        "writes); a row goes once its field is as it should be."
+    )
+    list_display = (column("host_name", "host"), "field", "problem", column("since"))
+    list_filter = ("field",)
+    search_fields = ("host_name",)
+    search_help_text = "Part of the name of a host"
+    page_columns = ("host_name", "field", "problem", "since")

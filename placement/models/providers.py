@@ -33,6 +33,8 @@ class ResourceProvider(models.Model):
         host_traits: Traits that the host had when it was last looked at. What it gains or loses is
             passed on; what clients write is left alone.
         host_aggregates: Likewise its aggregates.
+        requested_traits: Traits that clients gave the host at last; None: they never did.
+        requested_aggregates: Likewise aggregates, UUID -> name, which may be empty.
         is_retiring: The host is gone; the provider goes with its last allocation.
     """
 
@@ -53,6 +55,8 @@ class ResourceProvider(models.Model):
         models.CharField(max_length=255), db_default=[], default=list, blank=True
     )
     host_aggregates = ArrayField(models.UUIDField(), db_default=[], default=list, blank=True)
+    requested_traits = ArrayField(models.CharField(max_length=255), null=True, blank=True)
+    requested_aggregates = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 

@@ -51,6 +51,16 @@ INSERT INTO placement_provider_aggregate (provider_id, aggregate_id)
 SELECT %s, a.id FROM placement_aggregate a WHERE a.uuid = ANY (%s::uuid[]) ON CONFLICT DO NOTHING
 """
 
+REQUEST_TRAITS = """
+UPDATE placement_provider SET requested_traits = %s::text[]
+ WHERE id = %s AND requested_traits::text[] IS DISTINCT FROM %s::text[]
+"""
+REQUEST_AGGREGATES = """
+UPDATE placement_provider AS p SET requested_aggregates = asked.names
+  FROM (SELECT coalesce(jsonb_object_agg(a.uuid, a.name), '{}') AS names
+          FROM placement_aggregate a WHERE a.uuid = ANY (%s::uuid[])) AS asked
+ WHERE p.id = %s AND p.requested_aggregates IS DISTINCT FROM asked.names
+"""
 AGGREGATE_NAMES = "SELECT uuid::text, name FROM placement_aggregate WHERE uuid = ANY (%s::uuid[])"
 
 
@@ -114,6 +124,8 @@ def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation:
         run(NEW_AGGREGATES, [listed])
         changed = run(REMOVE_AGGREGATES, [provider.id, listed]).rowcount
         changed += run(ADD_AGGREGATES, [provider.id, listed]).rowcount
+        if provider.is_host:
+            run(REQUEST_AGGREGATES, [listed, provider.id])
         if changed and provider.is_host:
             names = {row[0]: row[1] for row in run(AGGREGATE_NAMES, [listed]).fetchall()}
             groups = [{"uuid": one, "name": names[one]} for one in listed]
@@ -125,7 +137,7 @@ def set_provider_aggregates(uuid: str, *, aggregates: Sequence[str], generation:
 
 
 def announce_groups(provider: LockedProvider, groups: Mapping[str, object]) -> None:
-    """Tell the bridge which traits or aggregates clients want a host to have.
+    """Tell who follows the outbox which traits or aggregates clients want a host to have.
 
     It replaces the groups of that kind in the host's Hypervisor object and keeps the others.
 
@@ -147,6 +159,8 @@ def _replace_traits(provider: LockedProvider, traits: Mapping[str, int]) -> int:
     trait_ids = sorted(traits.values())
     changed = run(REMOVE_TRAITS, [provider.id, trait_ids]).rowcount
     changed += run(ADD_TRAITS, [provider.id, trait_ids]).rowcount
+    if provider.is_host:
+        run(REQUEST_TRAITS, [sorted(traits), provider.id, sorted(traits)])
     if not changed:
         return provider.generation
     if provider.is_host:

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from bridge.models import MirrorState
+from bridge.models import MirrorState, OwnedFieldConflict
 from capacity.models import FlavorGroupRule, ReservationKind
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import (
@@ -197,6 +197,7 @@ def region(db: None) -> None:
     FeedPass.objects.create(kind="servers", passes=3, listed_at=timezone.now(), failures=1)
     mirrored = factories.make_commitment()
     MirrorState.objects.create(kind="CommittedResource", source_id=mirrored.pk, name="mirrored")
+    OwnedFieldConflict.objects.create(host_name="node1", field="overcommit", problem="theirs")
     LogConsumer.objects.create(name="bridge")
     CheckFinding.objects.create(
         check_name="broker",

@@ -55,6 +55,14 @@ class Objects:
     def say(self, name: str, **status: Any) -> None:
         self._api.patch_cluster_custom_object_status(*KIND, name, {"status": status})
 
+    def get(self, name: str) -> Json:
+        found: Json = self._api.get_cluster_custom_object(*KIND, name)
+        return found
+
+    def names(self) -> list[str]:
+        listed = self._api.list_cluster_custom_object(*KIND)["items"]
+        return sorted(body["metadata"]["name"] for body in listed)
+
     def delete(self, name: str) -> None:
         self._api.delete_cluster_custom_object(*KIND, name)
 

@@ -1,0 +1,182 @@
+"""Fields of Hypervisor objects that the platform owns, and what they should say (spec hosts, C.5).
+
+A field is compared as what it means, not as it is spelt, and is sent only where it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+Json = Any  # members of objects keep the API's own shapes
+
+
+class Field(StrEnum):
+    """A field of ours, by its word in ``HEADROOM_HYPERVISORS__WRITE_BACK``."""
+
+    OVERCOMMIT = "overcommit"
+    GROUPS = "groups"
+    EFFECTIVE_CAPACITY = "effective_capacity"
+    ALLOCATION = "allocation"
+
+    @property
+    def is_status(self) -> bool:
+        """Whether it stands in the status."""
+        return self in {Field.EFFECTIVE_CAPACITY, Field.ALLOCATION}
+
+    @property
+    def key(self) -> str:
+        """Its key in the specification or the status."""
+        return "effectiveCapacity" if self is Field.EFFECTIVE_CAPACITY else self.value
+
+    @property
+    def manager(self) -> str:
+        """Field manager that owns it."""
+        return f"headroom-{self.value.replace('_', '-')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OvercommitRule:
+    """What hosts with a trait, or without it, may promise of what they have.
+
+    Attributes:
+        ratios: ``cpu``, ``memory`` -> at least 1; may be empty.
+        trait: A trait of the status.
+        is_present: Whether the rule is for hosts that have it.
+    """
+
+    ratios: Mapping[str, Decimal]
+    trait: str
+    is_present: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """vCPUs and bytes of memory."""
+
+    vcpus: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """Traits and aggregates that clients of Placement want a host to have; None: never asked.
+
+    Attributes:
+        aggregates: UUID -> name, which may be empty.
+    """
+
+    traits: frozenset[str] | None = None
+    aggregates: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What an object says in these fields now.
+
+    Attributes:
+        version: ``metadata.resourceVersion``.
+        traits: Of its status.
+        overcommit: None stands for a ratio that is no number.
+        promised: What it has times overcommit, rounded down; None without capacity.
+        effective: None where it is not said.
+        allocation: Likewise.
+        groups: As they are.
+    """
+
+    uid: str
+    version: str
+    traits: frozenset[str]
+    overcommit: Mapping[str, Decimal | None]
+    promised: Amounts | None
+    effective: Amounts | None
+    allocation: Amounts | None
+    groups: Sequence[Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """A field that does not say what it should.
+
+    Attributes:
+        wanted: What it should be.
+        foreign: Keys in it that nobody of ours wrote, to be removed.
+    """
+
+    field: Field
+    wanted: Json
+    foreign: tuple[str, ...] = ()
+
+
+def overcommit_of(traits: Iterable[str], rules: Sequence[OvercommitRule]) -> dict[str, Decimal]:
+    """Return the ratios of a host, by resource: of rules in order, the last word for each counts.
+
+    Source: spec hosts, C.5.
+    """
+    has = frozenset(traits)
+    ratios: dict[str, Decimal] = {}
+    for rule in rules:
+        if (rule.trait in has) is rule.is_present:
+            ratios.update(rule.ratios)
+    return dict(sorted(ratios.items()))
+
+
+def overcommit_patch(stated: Stated, rules: Sequence[OvercommitRule]) -> Patch | None:
+    """Return what ``spec.overcommit`` should be; None when it is."""
+    wanted = overcommit_of(stated.traits, rules)
+    if stated.overcommit == wanted:
+        return None
+    foreign = tuple(sorted(stated.overcommit.keys() - wanted.keys()))
+    return Patch(
+        field=Field.OVERCOMMIT,
+        wanted={name: float(ratio) for name, ratio in wanted.items()},
+        foreign=foreign,
+    )
+
+
+def amounts_patch(field: Field, stated: Amounts | None, wanted: Amounts | None) -> Patch | None:
+    """Return what a field of amounts should be; None when it is, or nobody knows."""
+    if wanted is None or stated == wanted:
+        return None
+    said = {"cpu": str(wanted.vcpus), "memory": str(wanted.memory_bytes)}
+    return Patch(field=field, wanted=said)
+
+
+def groups_patch(stated: Stated, requested: Requested | None) -> Patch | None:
+    """Return what ``spec.groups`` should be; None when it is.
+
+    Groups of a kind that no client ever asked for stay as they are, and so does what the others
+    say beside uuid and name. No group is there twice.
+
+    Source: spec placement, 8.4; spec hosts, C.1.
+    """
+    if requested is None:
+        return None
+    wanted: dict[tuple[str, str], Json] = {}
+    for group in stated.groups:
+        kind, key = _identity(group)
+        is_asked = requested.traits if kind == "trait" else requested.aggregates
+        if is_asked is None or key in is_asked:
+            wanted.setdefault((kind, key), group)
+    for trait in sorted(requested.traits or ()):
+        wanted.setdefault(("trait", trait), {"trait": {"name": trait}})
+    for uuid, name in sorted((requested.aggregates or {}).items()):
+        group = {"aggregate": {"name": name or uuid, "uuid": uuid}}
+        wanted.setdefault(("aggregate", uuid), group)
+    found = list(wanted.values())
+    if list(stated.groups) == found:
+        return None
+    return Patch(field=Field.GROUPS, wanted=found)
+
+
+def _identity(group: Json) -> tuple[str, str]:
+    if isinstance(group, dict):
+        trait, aggregate = group.get("trait"), group.get("aggregate")
+        if isinstance(trait, dict):
+            return "trait", str(trait.get("name"))
+        if isinstance(aggregate, dict):
+            return "aggregate", str(aggregate.get("uuid"))
+    return "aggregate", repr(group)
