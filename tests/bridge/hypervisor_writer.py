@@ -70,5 +70,5 @@ class Objects:
         self._client.close()
 
 
-def awaited(is_true: Callable[[], bool]) -> None:
-    assert wait_until(is_true, PATIENCE_SECONDS), "it never came true"
+def awaited(is_true: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
+    assert wait_until(is_true, seconds), "it never came true"

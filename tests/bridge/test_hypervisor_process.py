@@ -17,9 +17,12 @@ from config.launcher.production import serve_command
 from hosts.models import Host
 from journal.models import Lease
 from tests.bridge.hypervisor_objects import hypervisor_object
-from tests.bridge.hypervisor_writer import Objects, awaited
+from tests.bridge.hypervisor_writer import PATIENCE_SECONDS, Objects, awaited
 from tests.e2e.processes import process_environment
 from tests.kube.server import Cluster
+
+#: Processes start, on a machine that does much else.
+SECONDS = 3 * PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -59,14 +62,14 @@ def test_another_takes_over_from_one_that_was_killed(api_server: Cluster, tmp_pa
     objects.define()
     objects.put(hypervisor_object("node1"))
     with watchers(api_server, tmp_path, count=2) as children:
-        awaited(lambda: Host.objects.filter(name="node1").exists())
+        awaited(lambda: Host.objects.filter(name="node1").exists(), seconds=SECONDS)
         holder = Lease.objects.get(name=LEASE).holder
         (leader,) = (one for one in children if f":{one.process.pid}:" in holder)
         os.kill(leader.process.pid, signal.SIGKILL)
         objects.put(hypervisor_object("node2"))
-        awaited(lambda: Host.objects.filter(name="node2").exists())
+        awaited(lambda: Host.objects.filter(name="node2").exists(), seconds=SECONDS)
         assert Lease.objects.get(name=LEASE).holder != holder
         (other,) = (one for one in children if one is not leader)
         os.kill(other.process.pid, signal.SIGTERM)
-        assert other.process.wait(15) == 0
+        assert other.process.wait(SECONDS) == 0
     objects.close()
