@@ -32,7 +32,7 @@ class ZoneTooLargeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundVm:
+class BoundVM:
     """A VM that slots are owed to.
 
     Attributes:
@@ -87,7 +87,7 @@ def has_solver() -> bool:
 
 
 def exact_bound(
-    vms: Sequence[BoundVm],
+    vms: Sequence[BoundVM],
     room_bytes: Mapping[str, int | None],
     *,
     seconds: float = DEFAULT_SECONDS,
@@ -126,7 +126,7 @@ _Key = tuple[int, int, str]
 class _Program:
     """Variables and rows; only while one bound is computed."""
 
-    vms: Sequence[BoundVm]
+    vms: Sequence[BoundVM]
     hosts: Sequence[str]
     use: dict[_Key, int] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)

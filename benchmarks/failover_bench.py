@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 from rich.console import Console
 
-from benchmarks.exact_bound import BoundVm, exact_bound, has_solver
+from benchmarks.exact_bound import BoundVM, exact_bound, has_solver
 from benchmarks.failover_rebalancing import rebalancing_rows
 from benchmarks.failover_region import add_vms, fill_failover_region, move_some_vms, move_vms
 from benchmarks.failover_zones import RoomyChooser, model_zone
@@ -330,7 +330,7 @@ def _exact_case(hosts: int, count: int, required: int) -> list[Measure]:
     vms = zone.vms
     answer = exact_bound(
         [
-            BoundVm(
+            BoundVM(
                 uuid=uuid,
                 host=zone.hosts.names[vms.host[row]],
                 memory_bytes=int(vms.memory_bytes[row]),

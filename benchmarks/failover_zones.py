@@ -10,7 +10,7 @@ from failover.domain.zone_columns import (
     HostColumns,
     MemberColumns,
     SlotColumns,
-    VmColumns,
+    VMColumns,
     ZoneSnapshot,
 )
 from scheduling.resources import GIB
@@ -52,7 +52,7 @@ def model_zone(
             failover_memory_bytes=nothing,
             failover_vcpus=nothing,
         ),
-        vms=VmColumns(
+        vms=VMColumns(
             ids=np.arange(1, vms + 1),
             uuids=tuple(f"{name}-vm{number:06}" for number in range(vms)),
             host=host,

@@ -95,7 +95,7 @@ def intent_from_hints(hints: Mapping[str, object] | None) -> Intent | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedVm:
+class PlacedVM:
     """A VM that is on a host, as far as its intent may be inferred from it."""
 
     flavor_name: str
@@ -103,7 +103,7 @@ class PlacedVm:
     is_host_down: bool
 
 
-def inferred_intent(vm: PlacedVm | None, flavor_name: str) -> tuple[Intent, str]:
+def inferred_intent(vm: PlacedVM | None, flavor_name: str) -> tuple[Intent, str]:
     """Return what a request that does not say it is for, and why, as the end of a sentence.
 
     Args:

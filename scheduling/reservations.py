@@ -23,7 +23,7 @@ _SPLICE_SHARE = 64
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 _ByKey = Mapping[tuple[str, str], tuple[ReservationRow, ...]]
-_ByVm = Mapping[str, tuple[ReservationRow, ...]]
+_ByVM = Mapping[str, tuple[ReservationRow, ...]]
 _Size = tuple[str, int, int]
 _BySize = Mapping[_Size, tuple[ReservationRow, ...]]
 
@@ -49,12 +49,12 @@ class ReservationIndex:
 
     by_id: Mapping[int, ReservationRow] = field(default_factory=dict)
     committed: _ByKey = field(default_factory=dict)
-    failover_of_vm: _ByVm = field(default_factory=dict)
-    failover_on: _ByVm = field(default_factory=dict)
+    failover_of_vm: _ByVM = field(default_factory=dict)
+    failover_on: _ByVM = field(default_factory=dict)
     failover_of_size: _BySize = field(default_factory=dict)
-    in_flight_of_vm: _ByVm = field(default_factory=dict)
+    in_flight_of_vm: _ByVM = field(default_factory=dict)
     in_flight: _ByKey = field(default_factory=dict)
-    slots_expecting: _ByVm = field(default_factory=dict)
+    slots_expecting: _ByVM = field(default_factory=dict)
     failover: tuple[ReservationRow, ...] = ()
     all_committed: tuple[ReservationRow, ...] = ()
 

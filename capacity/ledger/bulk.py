@@ -124,7 +124,7 @@ class HeldSlot:
         return ResourceVector(memory_bytes=self.memory_bytes, vcpus=self.vcpus)
 
 
-class JoiningVm(NamedTuple):
+class JoiningVM(NamedTuple):
     """A VM that joins a failover reservation.
 
     Attributes:
@@ -208,7 +208,7 @@ def _reservation_line(key: int, slot: HeldSlot, zone: str, tail: str, moment: st
 
 
 def join_many(
-    users: Sequence[JoiningVm],
+    users: Sequence[JoiningVM],
     *,
     now: datetime,
     also: str = "",

@@ -55,7 +55,7 @@ class InFlightPlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VmSighting:
+class VMSighting:
     """Where a VM is seen now.
 
     Attributes:
@@ -93,7 +93,7 @@ def intent_label(intent: str) -> str:
     return intent if intent in INTENTS else UNKNOWN_INTENT
 
 
-def in_flight_state(placement: InFlightPlacement, sighting: VmSighting | None) -> InFlightState:
+def in_flight_state(placement: InFlightPlacement, sighting: VMSighting | None) -> InFlightState:
     """Return whether a VM has landed, or what its placement still waits for.
 
     Landed means that it is listed on a host with an in-flight row of it (for rebuild and resize
@@ -111,7 +111,7 @@ def in_flight_state(placement: InFlightPlacement, sighting: VmSighting | None) -
     return InFlightState.ON_SOURCE
 
 
-def _state_on(host: str, placement: InFlightPlacement, sighting: VmSighting) -> InFlightState:
+def _state_on(host: str, placement: InFlightPlacement, sighting: VMSighting) -> InFlightState:
     is_sized = placement.intent in SIZED_INTENTS
     if host == placement.source_host and not (is_sized and host in placement.hosts):
         return InFlightState.ON_SOURCE

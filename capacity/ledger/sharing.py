@@ -12,7 +12,7 @@ Parts = tuple[ResourceVector, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsideVm:
+class InsideVM:
     """What of a VM is in a slot.
 
     Attributes:
@@ -68,7 +68,7 @@ def cut_slot(slot: ResourceVector, memory_bytes: Sequence[int]) -> Parts:
 
 
 def divide_vms(
-    vms: Sequence[InsideVm], pieces: Sequence[ResourceVector], *, is_moving: bool = False
+    vms: Sequence[InsideVM], pieces: Sequence[ResourceVector], *, is_moving: bool = False
 ) -> tuple[Parts, ...]:
     """Return which parts of the VMs of a slot are in its pieces.
 

@@ -54,7 +54,7 @@ def with_told_names(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VmFacts:
+class VMFacts:
     """What a request for a VM is judged by, and one for a slot is not.
 
     Attributes:
@@ -103,7 +103,7 @@ class SlotAsk:
     names_flavor: bool = True
     only_hosts: frozenset[str] | None = None
     intent: Intent = Intent.RESERVE_FOR_COMMITTED_RESOURCE
-    vm: VmFacts | None = None
+    vm: VMFacts | None = None
 
     @property
     def is_askable(self) -> bool:

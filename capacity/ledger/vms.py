@@ -61,7 +61,7 @@ class Booking(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotVmSums:
+class SlotVMSums:
     """What the VMs of a slot take.
 
     Attributes:
@@ -75,15 +75,15 @@ class SlotVmSums:
     expected_unheld: ResourceVector = ZERO
 
 
-NO_VMS = SlotVmSums()
+NO_VMS = SlotVMSums()
 
 
-def slot_vm_sums(reservation_ids: Collection[int]) -> dict[int, SlotVmSums]:
+def slot_vm_sums(reservation_ids: Collection[int]) -> dict[int, SlotVMSums]:
     """Return what the VMs of slots take; slots without VMs are left out."""
     if not reservation_ids:
         return {}
     return {
-        row[0]: SlotVmSums(
+        row[0]: SlotVMSums(
             confirmed=ResourceVector(memory_bytes=row[1], vcpus=row[2]),
             expected=ResourceVector(memory_bytes=row[3], vcpus=row[4]),
             expected_unheld=ResourceVector(memory_bytes=row[5], vcpus=row[6]),
@@ -168,7 +168,7 @@ def _of_one_host(slots: Iterable[Reservation]) -> list[Reservation]:
     return [slot for slot in placed if slot.target_host_id == placed[0].target_host_id]
 
 
-def _room(slot: Reservation, inside: SlotVmSums) -> ResourceVector:
+def _room(slot: Reservation, inside: SlotVMSums) -> ResourceVector:
     taken = inside.confirmed + inside.expected
     return slot.size - taken
 

@@ -24,7 +24,7 @@ from django.db import DatabaseError, models, transaction
 from capacity.ledger.in_flight_end import (
     InFlightPlacement,
     InFlightState,
-    VmSighting,
+    VMSighting,
     has_failed,
     in_flight_lifetime,
     in_flight_state,
@@ -399,7 +399,7 @@ def after_vm_changes(vm_uuids: Collection[str] | None = None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PlacedVm:
+class _PlacedVM:
     vm_uuid: str
     row_ids: tuple[int, ...]
     placement: InFlightPlacement
@@ -409,7 +409,7 @@ class _PlacedVm:
     has_failed: bool
 
 
-def _placed_vms(vm_uuids: Collection[str] | None) -> list[_PlacedVm]:
+def _placed_vms(vm_uuids: Collection[str] | None) -> list[_PlacedVM]:
     """Read the placed VMs of interest with their sightings, in two queries."""
     by_vm: defaultdict[str, list[Reservation]] = defaultdict(list)
     rows = _rows_of(vm_uuids).select_related("target_host", "source_host").order_by("pk")
@@ -422,7 +422,7 @@ def _placed_vms(vm_uuids: Collection[str] | None) -> list[_PlacedVm]:
     return [_placed_vm(rows, listed.get(vm_uuid)) for vm_uuid, rows in sorted(by_vm.items())]
 
 
-def _placed_vm(rows: Sequence[Reservation], vm: Instance | None) -> _PlacedVm:
+def _placed_vm(rows: Sequence[Reservation], vm: Instance | None) -> _PlacedVM:
     first = rows[0]
     placement = InFlightPlacement(
         intent=first.intent,
@@ -430,7 +430,7 @@ def _placed_vm(rows: Sequence[Reservation], vm: Instance | None) -> _PlacedVm:
         resources=ResourceVector(memory_bytes=first.memory_bytes, vcpus=first.vcpus),
         source_host=first.source_host.name if first.source_host is not None else "",
     )
-    return _PlacedVm(
+    return _PlacedVM(
         vm_uuid=first.vm_uuid,
         row_ids=tuple(row.pk for row in rows),
         placement=placement,
@@ -447,12 +447,12 @@ def _placed_vm(rows: Sequence[Reservation], vm: Instance | None) -> _PlacedVm:
     )
 
 
-def _sighting(vm: Instance | None) -> VmSighting | None:
+def _sighting(vm: Instance | None) -> VMSighting | None:
     """Return where a VM is listed; a host that we do not know counts by its name."""
     if vm is None:
         return None
     host_name = vm.host.name if vm.host is not None else vm.host_name
-    return VmSighting(
+    return VMSighting(
         hosts=frozenset({host_name} - {""}),
         resources=ResourceVector(memory_bytes=vm.memory_bytes, vcpus=vm.vcpus),
     )

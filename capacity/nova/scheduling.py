@@ -39,7 +39,7 @@ from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.evaluation import PipelineRunError, check_gatherable
-from scheduling.intents import Intent, PlacedVm, inferred_intent
+from scheduling.intents import Intent, PlacedVM, inferred_intent
 from scheduling.record import DecisionRecord, record_run
 from scheduling.request import (
     CallOptions,
@@ -295,7 +295,7 @@ def with_intent(request: PlacementRequest) -> PlacementRequest:
     vm = None
     if row is not None:
         flavor, host, state = row
-        vm = PlacedVm(flavor_name=flavor, host_name=host, is_host_down=state == HostState.DOWN)
+        vm = PlacedVM(flavor_name=flavor, host_name=host, is_host_down=state == HostState.DOWN)
     intent, reason = inferred_intent(vm, request.flavor_name)
     return replace(request, intent=intent, intent_reason=reason)
 

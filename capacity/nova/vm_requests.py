@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from capacity.groups.flavor_groups import FlavorSpec
-from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk, VmFacts
+from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk, VMFacts
 from capacity.nova.nova_call import kvm_pipeline
 from capacity.nova.pipelines import usable_pipeline
 from hosts.models import Domain, Instance, Project, ServerGroup
@@ -15,7 +15,7 @@ from scheduling.request import InstanceGroup, Intent, max_per_host_from_rule
 from scheduling.resources import ResourceVector
 
 
-class VmBook:
+class VMBook:
     """What VMs ask of a new host; domains, server groups and pipelines are looked up once."""
 
     def __init__(self, vms: Sequence[Instance]) -> None:
@@ -42,7 +42,7 @@ class VmBook:
             domain=self._domains.get(vm.project_id, NO_DOMAIN),
             pipeline=self._pipeline(kvm_pipeline(specs)),
             intent=intent,
-            vm=VmFacts(
+            vm=VMFacts(
                 hypervisor_type=host.hypervisor_type if host is not None else "",
                 source_host=host.name if host is not None else "",
                 instance_group=self._groups.get(vm.openstack_id),

@@ -22,7 +22,7 @@ from capacity.ledger.slot_request import DomainHint
 from commitments.domain.accounting import slots_message
 from commitments.domain.cores_account import CoresAccount, CoresHolding, CoresLedger
 from commitments.domain.cutting import SlotsFound, SlotsWanted, find_hosts
-from commitments.domain.payg import PaygVm
+from commitments.domain.payg import PaygVM
 from commitments.domain.planner import (
     NewSlot,
     SlotLimitExceeded,
@@ -97,7 +97,7 @@ class AdmissionSnapshot:
     rooms: Mapping[int, SlotRoom] = field(default_factory=dict)
     cores: Mapping[tuple[str, str], CoresLedger] = field(default_factory=dict)
     max_slots: int = 0
-    payg: Mapping[tuple[str, str, str], Sequence[PaygVm]] = field(default_factory=dict)
+    payg: Mapping[tuple[str, str, str], Sequence[PaygVM]] = field(default_factory=dict)
     domains: Mapping[str, DomainHint] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     probes: Probes = DEFAULT_PROBES
@@ -122,7 +122,7 @@ class SlotPlacement:
     resource_name: str
     slot: ResourceVector
     decision: Decision | None
-    vm: PaygVm | None = None
+    vm: PaygVM | None = None
 
     @property
     def host_id(self) -> int | None:
@@ -384,7 +384,7 @@ class _Admission:
             prefix=desired.slot_prefix,
         )
 
-    def _payg_vms(self, desired: CommitmentState) -> list[PaygVm]:
+    def _payg_vms(self, desired: CommitmentState) -> list[PaygVM]:
         """Return the VMs that this commitment may cover and no other of the batch does."""
         key = (desired.project_id, desired.flavor_group_name, desired.zone)
         vms = self._snapshot.payg.get(key, ())

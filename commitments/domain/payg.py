@@ -9,7 +9,7 @@ from scheduling.resources import ResourceVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaygVm:
+class PaygVM:
     """A running VM that no slot holds yet.
 
     Attributes:
@@ -38,16 +38,16 @@ class Adoption:
         memory_bytes: Memory of its slot: what is left to cover, if that is less than the VM.
     """
 
-    vm: PaygVm
+    vm: PaygVM
     memory_bytes: int
 
 
-def in_adoption_order(vms: Sequence[PaygVm]) -> tuple[PaygVm, ...]:
+def in_adoption_order(vms: Sequence[PaygVM]) -> tuple[PaygVM, ...]:
     """Return VMs the largest first, ties by uuid (spec commitments, 7.1 step 5)."""
     return tuple(sorted(vms, key=lambda vm: (-vm.flavor_memory_bytes, vm.vm_uuid)))
 
 
-def adopt_vms(candidates: Sequence[PaygVm], missing_bytes: int) -> tuple[Adoption, ...]:
+def adopt_vms(candidates: Sequence[PaygVM], missing_bytes: int) -> tuple[Adoption, ...]:
     """Choose the VMs that cover an amount, each at most once.
 
     The largest that fits into what is left is taken first; when none fits, the smallest one, with a

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.ledger.slot_request import slot_name
-from commitments.domain.payg import Adoption, PaygVm, adopt_vms
+from commitments.domain.payg import Adoption, PaygVM, adopt_vms
 from commitments.domain.state import CommitmentState
 from commitments.domain.subsets import PieceClass, ReachableSums
 
@@ -75,7 +75,7 @@ class NewSlot:
     resource_name: str
     memory_bytes: int
     vcpus: int
-    vm: PaygVm | None = None
+    vm: PaygVM | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ def plan_slots(
     *,
     now: datetime,
     max_slots: int = 0,
-    payg: Sequence[PaygVm] = (),
+    payg: Sequence[PaygVM] = (),
 ) -> PlanOutcome:
     """Plan the slots of one commitment so that their memory adds up to what it claims now.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from capacity.groups.flavor_groups import FlavorGroupDef
-from commitments.domain.payg import PaygVm
+from commitments.domain.payg import PaygVM
 from commitments.domain.planner import (
     NewSlot,
     PlanOutcome,
@@ -72,7 +72,7 @@ def plan_renewal(
     *,
     now: datetime,
     max_slots: int = 0,
-    payg: Sequence[PaygVm] = (),
+    payg: Sequence[PaygVM] = (),
 ) -> PlanOutcome:
     """Plan the slots of one commitment, with outdated ones replaced by what is built now.
 

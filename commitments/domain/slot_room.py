@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from capacity.ledger.blocking import blocked_resources
-from capacity.ledger.sharing import InsideVm, divide_vms
+from capacity.ledger.sharing import InsideVM, divide_vms
 from scheduling.resources import ZERO, ResourceVector
 
 
@@ -43,9 +43,9 @@ def divided_rooms(room: SlotRoom, pieces: Sequence[ResourceVector]) -> tuple[Slo
     """Return what the pieces of a slot take; what they block adds up to what it blocks."""
     is_moving = len(room.host_ids) > 1
     inside = (
-        InsideVm(resources=room.confirmed, is_confirmed=True),
-        InsideVm(resources=room.expected),
-        InsideVm(resources=room.listed - room.confirmed - room.expected, is_held=True),
+        InsideVM(resources=room.confirmed, is_confirmed=True),
+        InsideVM(resources=room.expected),
+        InsideVM(resources=room.listed - room.confirmed - room.expected, is_held=True),
     )
     parts = zip(*divide_vms(inside, pieces, is_moving=is_moving), strict=True)
     rooms = []

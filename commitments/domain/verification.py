@@ -51,7 +51,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedVm:
+class ListedVM:
     """A VM in a slot as it is stored.
 
     Attributes:
@@ -85,7 +85,7 @@ class ListedVm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotVms:
+class SlotVMs:
     """A placed slot with its VMs.
 
     Attributes:
@@ -97,7 +97,7 @@ class SlotVms:
 
     slot_id: int
     host_id: int
-    vms: tuple[ListedVm, ...]
+    vms: tuple[ListedVM, ...]
     group: str = ""
 
     def is_for(self, sighting: Sighting) -> bool:
@@ -106,7 +106,7 @@ class SlotVms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VmVerdict:
+class VMVerdict:
     """What becomes of one VM of a slot.
 
     Attributes:
@@ -116,7 +116,7 @@ class VmVerdict:
         resources: What it takes, as seen or else as stored.
     """
 
-    vm: ListedVm
+    vm: ListedVM
     fate: Fate
     host_id: int | None
     resources: ResourceVector
@@ -134,7 +134,7 @@ class SlotVerdict:
     """
 
     slot_id: int
-    vms: tuple[VmVerdict, ...]
+    vms: tuple[VMVerdict, ...]
     follows_to: int | None = None
     is_in_grace: bool = False
 
@@ -165,7 +165,7 @@ class Patience:
 
 
 def verify_slot(
-    slot: SlotVms,
+    slot: SlotVMs,
     sightings: Mapping[str, Sighting],
     *,
     now: datetime,
@@ -195,7 +195,7 @@ def verify_slot(
 
     Source: spec commitments, 9.3, 10.3 with its product rules; groups: 2.2 (matches_group), 14.3.
     """
-    verdicts: list[VmVerdict] = []
+    verdicts: list[VMVerdict] = []
     follows_to: int | None = None
     is_in_grace = False
     for vm in slot.vms:
@@ -208,7 +208,7 @@ def verify_slot(
             fate, follows_to = Fate.FOLLOWED, host_id
         is_in_grace |= fate is Fate.KEPT and not vm.was_seen
         verdicts.append(
-            VmVerdict(
+            VMVerdict(
                 vm=vm,
                 fate=fate,
                 host_id=host_id,
@@ -224,7 +224,7 @@ def verify_slot(
 
 
 def _fate(
-    vm: ListedVm, sighting: Sighting | None, slot: SlotVms, now: datetime, patience: Patience
+    vm: ListedVM, sighting: Sighting | None, slot: SlotVMs, now: datetime, patience: Patience
 ) -> Fate:
     host_id = sighting.host_id if sighting is not None else None
     if slot.host_id in vm.claimed_on and (vm.is_confirmed or host_id != slot.host_id):
@@ -243,7 +243,7 @@ def _fate(
     return Fate.KEPT if is_moving else _fate_of_absent(vm, now, patience)
 
 
-def _fate_of_claimed(vm: ListedVm, sighting: Sighting | None, slot: SlotVms) -> Fate:
+def _fate_of_claimed(vm: ListedVM, sighting: Sighting | None, slot: SlotVMs) -> Fate:
     if vm.is_claim_listed and vm.is_deleted:
         return Fate.GONE
     if not vm.is_claim_listed or sighting is None or sighting.is_moving:
@@ -254,19 +254,19 @@ def _fate_of_claimed(vm: ListedVm, sighting: Sighting | None, slot: SlotVms) -> 
     return Fate.KEPT if is_known_there else Fate.MOVED_AWAY
 
 
-def _fate_of_foreign(vm: ListedVm, sighting: Sighting, now: datetime, patience: Patience) -> Fate:
+def _fate_of_foreign(vm: ListedVM, sighting: Sighting, now: datetime, patience: Patience) -> Fate:
     if not vm.was_seen:
         return _fate_of_unseen(vm, now, patience)
     return Fate.KEPT if sighting.is_moving else Fate.OTHER_GROUP
 
 
-def _fate_of_unseen(vm: ListedVm, now: datetime, patience: Patience) -> Fate:
+def _fate_of_unseen(vm: ListedVM, now: datetime, patience: Patience) -> Fate:
     if vm.is_in_flight or now - vm.since < patience.grace:
         return Fate.KEPT
     return Fate.NEVER_ARRIVED if patience.may_drop else Fate.HELD_BACK
 
 
-def _fate_of_absent(vm: ListedVm, now: datetime, patience: Patience) -> Fate:
+def _fate_of_absent(vm: ListedVM, now: datetime, patience: Patience) -> Fate:
     if vm.missing_since is None and (patience.settle or not patience.may_drop):
         return Fate.MISSING
     if not patience.may_drop:

@@ -10,19 +10,19 @@ from django.db.models import Exists, OuterRef, QuerySet
 from capacity.groups.flavor_groups import FlavorGroupDef
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.domain.admission import CommitmentTarget
-from commitments.domain.payg import PaygVm
+from commitments.domain.payg import PaygVM
 from commitments.domain.statuses import ResourceType
 from hosts.models import Instance
 from scheduling.resources import ResourceVector
 
 ACTIVE = "ACTIVE"
 
-PaygVms = Mapping[tuple[str, str, str], tuple[PaygVm, ...]]
+PaygVMs = Mapping[tuple[str, str, str], tuple[PaygVM, ...]]
 
 
 def payg_candidates(
     targets: Iterable[CommitmentTarget], groups: Mapping[str, FlavorGroupDef]
-) -> PaygVms:
+) -> PaygVMs:
     """Return the VMs that memory commitments may cover, by (project, group, zone).
 
     Empty unless the operator switched this on. A VM that some slot lists already is left out, and
@@ -45,14 +45,14 @@ def payg_candidates(
     return {key: _candidates(key, groups[key[1]]) for key in sorted(keys)}
 
 
-def _candidates(key: tuple[str, str, str], group: FlavorGroupDef) -> tuple[PaygVm, ...]:
+def _candidates(key: tuple[str, str, str], group: FlavorGroupDef) -> tuple[PaygVM, ...]:
     project_id, _, zone = key
     flavors = {flavor.name: flavor for flavor in group.flavors}
     rows = _running_alone().filter(
         project_id=project_id, host__zone=zone, flavor_name__in=list(flavors)
     )
     return tuple(
-        PaygVm(
+        PaygVM(
             vm_uuid=row.openstack_id,
             host_id=row.host.pk,
             host_name=row.host.name,

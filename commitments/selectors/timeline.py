@@ -11,7 +11,7 @@ from django.db.models import F, Q, QuerySet, Sum
 
 from capacity.models import Reservation, ReservationKind
 from capacity.nova.slot_requests import SlotBook, held_slot
-from capacity.nova.vm_requests import VmBook
+from capacity.nova.vm_requests import VMBook
 from commitments.domain.statuses import LIVE_STATUSES, ResourceType
 from commitments.domain.timeline import (
     CoresRelease,
@@ -153,7 +153,7 @@ def displaced_by(host_ids: Sequence[int], *, failed: Collection[int] = ()) -> tu
         .select_related("host")
         .order_by("-memory_bytes", "pk")
     )
-    book = VmBook(vms)
+    book = VMBook(vms)
     return (
         *slots,
         *(

@@ -19,7 +19,7 @@ from capacity.figures.probe_pipelines import current_probes
 from capacity.figures.zone_sums import running_vcpus_by_project
 from capacity.groups.reading import load_group_definitions
 from capacity.host_table import current_host_table
-from capacity.ledger.vms import NO_VMS, SlotVmSums, slot_vm_sums
+from capacity.ledger.vms import NO_VMS, SlotVMSums, slot_vm_sums
 from capacity.models import FlavorGroup, GroupCapacity, Reservation
 from capacity.nova.slot_requests import domain_hints, slot_pipelines
 from commitments.domain.accounting import retry_delay_seconds
@@ -84,7 +84,7 @@ def read_slots(commitments: Collection[Commitment]) -> StoredSlots:
     )
 
 
-def slot_room(slot: Reservation, inside: SlotVmSums) -> SlotRoom:
+def slot_room(slot: Reservation, inside: SlotVMSums) -> SlotRoom:
     """Return what a stored slot takes now, with the VMs in it."""
     return SlotRoom(
         host_ids=tuple(
@@ -98,7 +98,7 @@ def slot_room(slot: Reservation, inside: SlotVmSums) -> SlotRoom:
 
 
 def _slot_view(
-    slot: Reservation, commitment_uuid: str, inside: SlotVmSums, *, is_resting: bool
+    slot: Reservation, commitment_uuid: str, inside: SlotVMSums, *, is_resting: bool
 ) -> SlotView:
     held_by_vms = inside.confirmed + inside.expected
     return SlotView(

@@ -15,7 +15,7 @@ from django.db.models.base import ModelState
 
 from capacity.ledger.apply import hold_slots, join_slots, leave_slots, write_slots
 from capacity.ledger.rooms import refresh_blocks
-from capacity.ledger.sharing import InsideVm, divide_vms
+from capacity.ledger.sharing import InsideVM, divide_vms
 from capacity.ledger.vms import vms_held_in_flight
 from capacity.models import AllocationState, Reservation, ReservationAllocation
 from commitments.domain.succession import SlotDivision
@@ -87,7 +87,7 @@ def _parts(
 ) -> list[ReservationAllocation]:
     """Return the VMs of the pieces; what is in pieces that nobody takes is in no slot any more."""
     inside = [
-        InsideVm(
+        InsideVM(
             resources=row.size,
             is_confirmed=row.state == AllocationState.CONFIRMED,
             is_held=(division.slot_id, row.vm_uuid) in held,

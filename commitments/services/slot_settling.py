@@ -28,12 +28,12 @@ from capacity.models import (
 from commitments.domain.classify import TrackedSlot, pick_slots
 from commitments.domain.verification import (
     Fate,
-    ListedVm,
+    ListedVM,
     Patience,
     Sighting,
     SlotVerdict,
-    SlotVms,
-    VmVerdict,
+    SlotVMs,
+    VMVerdict,
     verify_slot,
 )
 from commitments.selectors.slot_suspects import arrivals_at
@@ -302,7 +302,7 @@ def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
     assert slot.target_host_id is not None  # noqa: S101 - only placed slots are judged
     vms = tuple(_listed(chunk, slot, row) for row in chunk.inside(slot))
     return verify_slot(
-        SlotVms(
+        SlotVMs(
             slot_id=slot.pk,
             host_id=slot.target_host_id,
             vms=vms,
@@ -315,9 +315,9 @@ def _judge(chunk: _Chunk, slot: Reservation) -> SlotVerdict:
     )
 
 
-def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> ListedVm:
+def _listed(chunk: _Chunk, slot: Reservation, row: ReservationAllocation) -> ListedVM:
     parts, now = chunk.parts_at(row.vm_uuid, slot.target_host_id), chunk.context.now
-    return ListedVm(
+    return ListedVM(
         vm_uuid=row.vm_uuid,
         is_confirmed=row.state == AllocationState.CONFIRMED,
         since=trusted(row.since, now) or LONG_AGO,
@@ -368,7 +368,7 @@ def _apply(chunk: _Chunk, slot: Reservation, verdict: SlotVerdict) -> None:
 
 
 def _apply_fate(
-    chunk: _Chunk, slot: Reservation, row: ReservationAllocation, verdict: VmVerdict
+    chunk: _Chunk, slot: Reservation, row: ReservationAllocation, verdict: VMVerdict
 ) -> None:
     fate, now = verdict.fate, chunk.context.now
     if fate is Fate.KEPT:
@@ -395,7 +395,7 @@ def _apply_fate(
         chunk.tell(slot, f"VM {row.vm_uuid} {why}")
 
 
-def _see(chunk: _Chunk, slot: Reservation, verdict: VmVerdict) -> None:
+def _see(chunk: _Chunk, slot: Reservation, verdict: VMVerdict) -> None:
     """Note that a VM is on the host of its slots, all its parts at once.
 
     When it is not as large as its parts together, it is shared among its slots anew.

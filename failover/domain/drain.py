@@ -38,7 +38,7 @@ class MoveKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainVm:
+class DrainVM:
     """A VM on a host that is to be drained.
 
     Attributes:
@@ -88,7 +88,7 @@ class DrainInput:
 
     hosts: tuple[str, ...]
     table: HostTable
-    vms: tuple[DrainVm, ...] = ()
+    vms: tuple[DrainVM, ...] = ()
     slots: tuple[DrainSlot, ...] = ()
     failover_asks: Mapping[str, SlotAsk] = field(default_factory=dict)
     state: DrillState

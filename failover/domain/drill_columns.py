@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from failover.domain.bounds import CoverageCost, LowerBounds, lower_bounds
-from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVm
+from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVM
 from failover.domain.zone_columns import Int64Column, ZoneSnapshot
 from scheduling.resources import ResourceVector
 
@@ -19,7 +19,7 @@ def drill_state_of(snapshots: Iterable[ZoneSnapshot]) -> DrillState:
     owed to a VM that is stopped.
     """
     hosts: list[DrillHost] = []
-    vms: list[DrillVm] = []
+    vms: list[DrillVM] = []
     slots: list[DrillSlot] = []
     for snapshot in snapshots:
         hosts.extend(_hosts(snapshot))
@@ -90,7 +90,7 @@ def _hosts(snapshot: ZoneSnapshot) -> Iterator[DrillHost]:
         )
 
 
-def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVm]:
+def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVM]:
     vms, names = snapshot.vms, snapshot.hosts.names
     columns = zip(
         vms.uuids,
@@ -102,7 +102,7 @@ def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVm]:
     )
     for uuid, host, memory_bytes, vcpus, required in columns:
         if host >= 0:
-            yield DrillVm(
+            yield DrillVM(
                 uuid=uuid,
                 host=names[host],
                 size=_vector(memory_bytes, vcpus),

@@ -45,7 +45,7 @@ class DrillHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrillVm:
+class DrillVM:
     """A VM as a drill sees it.
 
     Attributes:
@@ -122,7 +122,7 @@ class DrillState:
     """
 
     hosts: Mapping[str, DrillHost]
-    vms: Mapping[str, DrillVm]
+    vms: Mapping[str, DrillVM]
     slots: Mapping[str, DrillSlot]
     vms_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slots_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class DrillState:
 
     @classmethod
     def of(
-        cls, hosts: Iterable[DrillHost], vms: Iterable[DrillVm], slots: Iterable[DrillSlot]
+        cls, hosts: Iterable[DrillHost], vms: Iterable[DrillVM], slots: Iterable[DrillSlot]
     ) -> DrillState:
         """Index hosts, VMs and slots; users that are no VMs of the state are ignored by drills."""
         by_name = {host.name: host for host in sorted(hosts, key=lambda host: host.name)}

@@ -17,7 +17,7 @@ from failover.domain.rebalance import MayUse, TargetSlot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VmExchange:
+class VMExchange:
     """A VM changes its slots.
 
     Attributes:
@@ -41,7 +41,7 @@ class ExchangePlan:
         is_cut: Whether VMs are left for the next time because there would be too many.
     """
 
-    exchanges: tuple[VmExchange, ...]
+    exchanges: tuple[VMExchange, ...]
     standing: Mapping[int, str]
     reserved_before: int
     reserved_after: int
@@ -94,7 +94,7 @@ class _Exchanging:
         self.standing = self._standing()
         self._made: set[int] = set()
         self.reserved = sum(slot.size.memory_bytes for slot in state.slots.values())
-        self.exchanges: list[VmExchange] = []
+        self.exchanges: list[VMExchange] = []
         self.pending = [uuid for uuid in self._of_vm if not self._is_done(uuid)]
 
     def one_pass(self, most: int) -> bool:
@@ -164,7 +164,7 @@ class _Exchanging:
         for name in self._state.slots_of.get(uuid, ()):
             if name not in {self.standing.get(number) for number in numbers}:
                 self._leave(uuid, name)
-        self.exchanges.append(VmExchange(vm=uuid, targets=tuple(sorted(numbers))))
+        self.exchanges.append(VMExchange(vm=uuid, targets=tuple(sorted(numbers))))
         return True
 
     def _take(self, fresh: Sequence[TargetSlot]) -> bool:

@@ -68,7 +68,7 @@ class HostColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class VmColumns:
+class VMColumns:
     """VMs on hosts of a zone that need failover reservations or have some, ascending by uuid.
 
     Attributes:
@@ -174,7 +174,7 @@ class ZoneSnapshot:
 
     zone: str
     hosts: HostColumns
-    vms: VmColumns
+    vms: VMColumns
     slots: SlotColumns
     members: MemberColumns
     slots_held: Int64Column | None = None

@@ -12,12 +12,12 @@ from django.db.models import Q
 from capacity.host_table import current_host_table
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
 from capacity.nova.slot_requests import SlotBook, held_slot
-from capacity.nova.vm_requests import VmBook
+from capacity.nova.vm_requests import VMBook
 from failover.domain.drain import (
     DrainInput,
     DrainReport,
     DrainSlot,
-    DrainVm,
+    DrainVM,
     blockers_for,
     plan_drain,
 )
@@ -105,7 +105,7 @@ def _loaded(hosts: Sequence[Host], now: datetime) -> tuple[DrainInput, dict[int,
     ]
     largest = {slot.name: _largest_user(state, slot.users) for slot in failover}
     users = Instance.objects.filter(openstack_id__in=largest.values()).select_related("host")
-    book = VmBook([*vms, *users])
+    book = VMBook([*vms, *users])
     by_uuid = {row.openstack_id: row for row in users}
     slots = _slots(ids)
     return (
@@ -113,7 +113,7 @@ def _loaded(hosts: Sequence[Host], now: datetime) -> tuple[DrainInput, dict[int,
             hosts=tuple(host.name for host in hosts),
             table=current_host_table(),
             vms=tuple(
-                DrainVm(host=row.host.name, ask=book.ask_for(row, Intent.LIVE_MIGRATION))
+                DrainVM(host=row.host.name, ask=book.ask_for(row, Intent.LIVE_MIGRATION))
                 for row in vms
                 if row.host is not None and row.memory_bytes and row.vcpus
             ),

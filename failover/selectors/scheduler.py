@@ -17,7 +17,7 @@ import numpy as np
 from capacity.groups.flavor_groups import FlavorSpec
 from capacity.host_table import current_host_table
 from capacity.ledger.placing import without_room
-from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, VmFacts, slot_request
+from capacity.ledger.slot_request import NO_DOMAIN, SlotAsk, VMFacts, slot_request
 from capacity.nova.nova_call import kvm_pipeline
 from capacity.nova.pipelines import usable_pipeline
 from capacity.nova.vm_requests import domain_hint, instance_group, texts
@@ -114,7 +114,7 @@ def class_facts(
             project_id=key.project_id,
             domain=domain_hint(domains.get(key.project_id)) if key.project_id else NO_DOMAIN,
             intent=intent,
-            vm=VmFacts(
+            vm=VMFacts(
                 hypervisor_type=key.hypervisor_type,
                 instance_group=groups.get(key.server_group),
             ),

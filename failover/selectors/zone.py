@@ -27,7 +27,7 @@ from failover.domain.zone_columns import (
     HostColumns,
     MemberColumns,
     SlotColumns,
-    VmColumns,
+    VMColumns,
     ZoneSnapshot,
 )
 from failover.models import FailoverPolicy, FailoverZone
@@ -316,7 +316,7 @@ def _vm_columns(
     hosts: HostColumns,
     host_row: Mapping[int, int],
     known: frozenset[str],
-) -> VmColumns:
+) -> VMColumns:
     """Return the VMs that need reservations or have some.
 
     Args:
@@ -351,7 +351,7 @@ def _vm_columns(
         reading, names, label_codes, _ints(memory_bytes), _ints(vcpus)
     )
     active = reading.reports.active_host
-    return VmColumns(
+    return VMColumns(
         ids=_ints(keys),
         uuids=tuple(uuids),
         host=host,

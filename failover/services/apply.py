@@ -19,7 +19,7 @@ import numpy as np
 import structlog
 from django.db import IntegrityError
 
-from capacity.ledger.bulk import HeldSlot, JoiningVm, take_room
+from capacity.ledger.bulk import HeldSlot, JoiningVM, take_room
 from capacity.ledger.rooms import lock_rooms
 from core.chunks import in_chunks
 from core.copying import number_array, text_array
@@ -99,8 +99,8 @@ _Step = tuple[tuple[int, int], ...]
 """(VM row, reservation number) of some reservations, by number."""
 
 
-class _Vm(NamedTuple):
-    """A VM that joins something; the fields of ``JoiningVm`` from the second on."""
+class _VM(NamedTuple):
+    """A VM that joins something; the fields of ``JoiningVM`` from the second on."""
 
     uuid: str
     memory_bytes: int
@@ -132,7 +132,7 @@ class PlanWriter:
         self._names: dict[int, str] = dict(enumerate(snapshot.slots.names))
         self._created: Mapping[int, NewSlot] = {}
         self._have: list[int] = []
-        self._vms: Mapping[int, _Vm] = {}
+        self._vms: Mapping[int, _VM] = {}
         self.done = done or Applied()
 
     def write(self, plan: ZonePlan) -> Applied:
@@ -272,7 +272,7 @@ class PlanWriter:
         key_of = ChainMap(fresh, self._slot_keys)
         joined = {number for _, number in joins} - set(fresh)
         write_users(
-            (JoiningVm(key_of[number], *self._vms[vm]) for vm, number in joins),
+            (JoiningVM(key_of[number], *self._vms[vm]) for vm, number in joins),
             touched={self._slot_keys[number] for number in joined},
             now=self._now,
         )
@@ -370,7 +370,7 @@ class PlanWriter:
             )
 
 
-def _vms_of(snapshot: ZoneSnapshot, plan: ZonePlan) -> Mapping[int, _Vm]:
+def _vms_of(snapshot: ZoneSnapshot, plan: ZonePlan) -> Mapping[int, _VM]:
     """Return row -> VM for those that join something."""
     rows = sorted({vm for vm, _ in plan.cover.joins})
     vms = snapshot.vms
@@ -379,7 +379,7 @@ def _vms_of(snapshot: ZoneSnapshot, plan: ZonePlan) -> Mapping[int, _Vm]:
         vms.vcpus[rows].tolist(),
         snapshot.hosts.ids[vms.host[rows]].tolist(),
     )
-    return {row: _Vm(vms.uuids[row], *fields) for row, *fields in zip(rows, *columns, strict=True)}
+    return {row: _VM(vms.uuids[row], *fields) for row, *fields in zip(rows, *columns, strict=True)}
 
 
 def _size(memory_bytes: int, vcpus: int) -> ResourceVector:

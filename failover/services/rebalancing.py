@@ -18,14 +18,14 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
-from capacity.ledger.bulk import HeldSlot, JoiningVm, take_room
+from capacity.ledger.bulk import HeldSlot, JoiningVM, take_room
 from capacity.ledger.rooms import lock_rooms
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
 from core.chunks import in_chunks
 from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
-from failover.domain.exchange import ExchangePlan, VmExchange, plan_exchange
+from failover.domain.exchange import ExchangePlan, VMExchange, plan_exchange
 from failover.domain.rebalance import RebalancePlan, RebalanceStep, TargetSlot, plan_rebalance
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import ShadowPlan, ShadowState
@@ -223,7 +223,7 @@ class _Work:
         self.keys = {one.target: self.ids[one.joins] for one in outcome.plan if one.joins}
         done = 0
         for step in outcome.plan:
-            change = VmExchange(vm=step.vm, targets=(step.target,))
+            change = VMExchange(vm=step.vm, targets=(step.target,))
             done += self._exchange_some([change], [self.ids[step.leaves]] if step.leaves else [])
         self._mark(ShadowState.DONE if is_over else ShadowState.RUNNING, done)
         return replace(outcome, done=done, refused=len(outcome.plan) - done)
@@ -247,7 +247,7 @@ class _Work:
         return replace(outcome, done=done, refused=len(plan.exchanges) - done)
 
     def _exchange_some(
-        self, exchanges: Sequence[VmExchange], leaves: Collection[int] | None = None
+        self, exchanges: Sequence[VMExchange], leaves: Collection[int] | None = None
     ) -> int:
         """Let some VMs exchange their slots in a transaction; halve those that are refused.
 
@@ -266,7 +266,7 @@ class _Work:
 
     def _exchange_now(
         self,
-        exchanges: Sequence[VmExchange],
+        exchanges: Sequence[VMExchange],
         made: dict[int, int],
         leaves: Collection[int] | None = None,
     ) -> bool:
@@ -431,7 +431,7 @@ class _Work:
         for target in self.targets:
             for uuid in target.users:
                 numbers.setdefault(uuid, []).append(target.number)
-        changes = [VmExchange(vm=uuid, targets=tuple(of_vm)) for uuid, of_vm in numbers.items()]
+        changes = [VMExchange(vm=uuid, targets=tuple(of_vm)) for uuid, of_vm in numbers.items()]
         if not self._exchange_now(changes, {}):
             return False
         delete_unused(sorted(old))
@@ -484,9 +484,9 @@ def _usable(keys: Collection[int]) -> dict[int, ResourceVector]:
     return {row.pk: _size(row) for row in locked}
 
 
-def _user(reservation_id: int, vm: Instance) -> JoiningVm:
+def _user(reservation_id: int, vm: Instance) -> JoiningVM:
     assert vm.host_id is not None  # noqa: S101 - checked by the callers
-    return JoiningVm(
+    return JoiningVM(
         reservation_id=reservation_id,
         vm_uuid=vm.openstack_id,
         memory_bytes=vm.memory_bytes,

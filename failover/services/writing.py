@@ -11,7 +11,7 @@ from django.db import transaction
 
 from capacity.ledger.bulk import (
     HeldSlot,
-    JoiningVm,
+    JoiningVM,
     hold_many,
     join_many,
     leave_many,
@@ -107,7 +107,7 @@ def write_slots(
 
 
 def write_users(
-    users: Iterable[JoiningVm], *, touched: Collection[int] = (), now: datetime
+    users: Iterable[JoiningVM], *, touched: Collection[int] = (), now: datetime
 ) -> None:
     """Write users of reservations; the database refuses those that break the rules.
 

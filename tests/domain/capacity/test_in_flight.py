@@ -10,7 +10,7 @@ from capacity.ledger.in_flight_end import (
     INTENTS,
     InFlightPlacement,
     InFlightState,
-    VmSighting,
+    VMSighting,
     has_failed,
     holds_in_flight,
     in_flight_lifetime,
@@ -31,8 +31,8 @@ def placement(intent: str, hosts: str, source: str = "") -> InFlightPlacement:
     )
 
 
-def seen(hosts: str, resources: ResourceVector = LARGE) -> VmSighting:
-    return VmSighting(hosts=frozenset(hosts), resources=resources)
+def seen(hosts: str, resources: ResourceVector = LARGE) -> VMSighting:
+    return VMSighting(hosts=frozenset(hosts), resources=resources)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def seen(hosts: str, resources: ResourceVector = LARGE) -> VmSighting:
     ],
 )
 def test_landing_table_of_section_12_3(
-    placed: InFlightPlacement, sighting: VmSighting, state: str
+    placed: InFlightPlacement, sighting: VMSighting, state: str
 ) -> None:
     assert in_flight_state(placed, sighting) == InFlightState(state)
 
@@ -88,7 +88,7 @@ def test_landing_table_of_section_12_3(
     ],
 )
 def test_reconcile_table_of_section_12_2(
-    placed: InFlightPlacement, sighting: VmSighting | None, state: str
+    placed: InFlightPlacement, sighting: VMSighting | None, state: str
 ) -> None:
     assert in_flight_state(placed, sighting) == InFlightState(state)
 
@@ -115,7 +115,7 @@ def test_landed_equals_the_rule_read_word_by_word(
             landed = landed or size == LARGE
         elif host != source:
             landed = True
-    state = in_flight_state(placed, VmSighting(hosts=listed, resources=size))
+    state = in_flight_state(placed, VMSighting(hosts=listed, resources=size))
     assert (state is InFlightState.LANDED) == landed
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.ledger.blocking import blocked_resources
-from capacity.ledger.sharing import InsideVm, cut_slot, divide_vms, share_vm
+from capacity.ledger.sharing import InsideVM, cut_slot, divide_vms, share_vm
 from scheduling.resources import ZERO, ResourceVector
 
 
@@ -17,14 +17,14 @@ def size(memory: int, vcpus: int = 0) -> ResourceVector:
 
 sizes = st.builds(size, st.integers(0, 20), st.integers(0, 9))
 vms = st.lists(
-    st.builds(InsideVm, resources=sizes, is_confirmed=st.booleans(), is_held=st.booleans()),
+    st.builds(InsideVM, resources=sizes, is_confirmed=st.booleans(), is_held=st.booleans()),
     max_size=5,
 )
 cuts = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
 def block(
-    slot: ResourceVector, inside: list[InsideVm], *, is_moving: bool, sees_flights: bool
+    slot: ResourceVector, inside: list[InsideVM], *, is_moving: bool, sees_flights: bool
 ) -> ResourceVector:
     """Return what a slot blocks, in the words of commitments, 10.1."""
     confirmed = sum((vm.resources for vm in inside if vm.is_confirmed and not is_moving), ZERO)
@@ -41,7 +41,7 @@ def block(
 
 @given(memories=cuts, vcpus=st.integers(0, 12), inside=vms, is_moving=st.booleans())
 def test_pieces_block_what_the_slot_blocked(
-    memories: list[int], vcpus: int, inside: list[InsideVm], *, is_moving: bool
+    memories: list[int], vcpus: int, inside: list[InsideVM], *, is_moving: bool
 ) -> None:
     slot = size(sum(memories), vcpus)
     pieces = cut_slot(slot, memories)
@@ -53,7 +53,7 @@ def test_pieces_block_what_the_slot_blocked(
         after = ZERO
         for number, piece in enumerate(pieces):
             in_piece = [
-                InsideVm(resources=p[number], is_confirmed=vm.is_confirmed, is_held=vm.is_held)
+                InsideVM(resources=p[number], is_confirmed=vm.is_confirmed, is_held=vm.is_held)
                 for vm, p in zip(inside, parts, strict=True)
             ]
             after += block(piece, in_piece, is_moving=is_moving, sees_flights=sees_flights)

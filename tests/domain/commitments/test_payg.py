@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
-from commitments.domain.payg import PaygVm, adopt_vms
+from commitments.domain.payg import PaygVM, adopt_vms
 from commitments.domain.planner import SlotLimitExceeded, SlotPlan, plan_slots
 from commitments.domain.state import CommitmentState, CommitmentStatus, ResourceType
 from scheduling.resources import GIB, ResourceVector
@@ -22,9 +22,9 @@ GROUP = FlavorGroupDef(
 )
 
 
-def vm(flavor: str, uuid: str = "") -> PaygVm:
+def vm(flavor: str, uuid: str = "") -> PaygVM:
     size = ResourceVector(memory_bytes=SIZES[flavor] * GIB, vcpus=SIZES[flavor] // 2)
-    return PaygVm(
+    return PaygVM(
         vm_uuid=uuid or f"vm-{flavor}",
         host_id=7,
         host_name="host-7",
@@ -36,7 +36,7 @@ def vm(flavor: str, uuid: str = "") -> PaygVm:
 
 
 def planned(
-    candidates: list[PaygVm], gib: int, max_slots: int = 0
+    candidates: list[PaygVM], gib: int, max_slots: int = 0
 ) -> list[tuple[str | None, int]] | str:
     desired = CommitmentState(
         commitment_uuid="abc123",
@@ -77,7 +77,7 @@ def planned(
     ],
 )
 def test_running_vms_are_covered_as_the_examples_say(
-    candidates: list[PaygVm], gib: int, slots: list[tuple[str | None, int]]
+    candidates: list[PaygVM], gib: int, slots: list[tuple[str | None, int]]
 ) -> None:
     assert planned(candidates, gib) == slots
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from commitments.domain.verification import (
     Fate,
-    ListedVm,
+    ListedVM,
     Patience,
     Sighting,
-    SlotVms,
+    SlotVMs,
     verify_slot,
 )
 from scheduling.resources import GIB, ResourceVector
@@ -24,8 +24,8 @@ AT_ONCE = Patience(grace=GRACE, settle=timedelta(0))
 PATIENT = Patience(grace=GRACE, settle=timedelta(minutes=2))
 
 
-def vm(uuid: str, minutes: int, *, is_confirmed: bool = False, **fields: object) -> ListedVm:
-    return ListedVm(
+def vm(uuid: str, minutes: int, *, is_confirmed: bool = False, **fields: object) -> ListedVM:
+    return ListedVM(
         vm_uuid=uuid,
         is_confirmed=is_confirmed,
         since=NOW - timedelta(minutes=minutes),
@@ -39,7 +39,7 @@ def on(host_id: int | None, *, is_moving: bool = False) -> Sighting:
 
 
 def fates(
-    vms: list[ListedVm],
+    vms: list[ListedVM],
     sightings: dict[str, Sighting],
     *,
     patience: Patience = AT_ONCE,
@@ -47,7 +47,7 @@ def fates(
     group: str = "hana_1",
 ) -> tuple[list[Fate], bool, int | None]:
     verdict = verify_slot(
-        SlotVms(slot_id=9, host_id=HOST_1, vms=tuple(vms), group=group),
+        SlotVMs(slot_id=9, host_id=HOST_1, vms=tuple(vms), group=group),
         sightings,
         now=NOW,
         patience=patience,
@@ -109,7 +109,7 @@ SEEN = vm("vm", 2, is_confirmed=True)
     ],
 )
 def test_vms_of_a_slot_are_judged_as_the_table_says(
-    vms: list[ListedVm],
+    vms: list[ListedVM],
     sightings: dict[str, Sighting],
     expected: list[Fate],
     is_in_grace: bool,
@@ -212,7 +212,7 @@ def of(group: str | None, host_id: int | None = HOST_1, *, is_moving: bool = Fal
     ],
 )
 def test_a_slot_is_for_vms_of_its_flavor_group(
-    vms: list[ListedVm], sighting: Sighting, fate: Fate
+    vms: list[ListedVM], sighting: Sighting, fate: Fate
 ) -> None:
     assert fates(vms, {"vm": sighting})[0] == [fate]
 

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVm
+from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVM
 from scheduling.resources import GIB, ResourceVector
 
 SLOT = re.compile(r"(\w+)@(\w+)\{([^}]*)\}")
@@ -63,7 +63,7 @@ def world(
             for name in names
         ),
         (
-            DrillVm(
+            DrillVM(
                 uuid=uuid,
                 host=host,
                 size=gib((sizes or {}).get(uuid, 4)),
@@ -125,7 +125,7 @@ def states(draw: st.DrawFn, *, are_valid: bool) -> DrillState:
                 for name in hosts
             ),
             (
-                DrillVm(uuid=uuid, host=host, size=gib(sizes[uuid]), required_count=required[uuid])
+                DrillVM(uuid=uuid, host=host, size=gib(sizes[uuid]), required_count=required[uuid])
                 for uuid, host in vms.items()
             ),
             slots,

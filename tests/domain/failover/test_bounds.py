@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from benchmarks import exact_bound as exact_module
 from benchmarks.exact_bound import (
-    BoundVm,
+    BoundVM,
     ExactBound,
     SolverMissingError,
     ZoneTooLargeError,
     exact_bound,
 )
 from failover.domain.bounds import LowerBounds, lower_bounds
-from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVm
+from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVM
 from scheduling.resources import GIB, ResourceVector
 from tests.domain.failover.drill_worlds import rules_hold
 
@@ -103,9 +103,9 @@ def test_required_counts_of_their_own_are_counted_one_by_one() -> None:
     assert bounds.shared == -(-(4 * 8 + 4 + 9 * 6) // 4)
 
 
-def bound_vms(vms: Vms, required: int) -> list[BoundVm]:
+def bound_vms(vms: Vms, required: int) -> list[BoundVM]:
     return [
-        BoundVm(uuid=f"v{n}", host=host, memory_bytes=size, required_count=required)
+        BoundVM(uuid=f"v{n}", host=host, memory_bytes=size, required_count=required)
         for n, (host, size) in enumerate(vms)
     ]
 
@@ -176,7 +176,7 @@ def state_of(vms: Vms, slots: list[tuple[str, list[int]]], hosts: str) -> DrillS
     size = ResourceVector(memory_bytes=1, vcpus=1)
     return DrillState.of(
         (DrillHost(name=host, zone="z") for host in hosts),
-        (DrillVm(uuid=f"v{n}", host=place, size=size) for n, (place, _) in enumerate(vms)),
+        (DrillVM(uuid=f"v{n}", host=place, size=size) for n, (place, _) in enumerate(vms)),
         (
             DrillSlot(name=f"r{n}", host=host, size=size, users=tuple(f"v{one}" for one in group))
             for n, (host, group) in enumerate(slots)

@@ -14,14 +14,14 @@ from failover.domain.drain import (
     DrainInput,
     DrainReport,
     DrainSlot,
-    DrainVm,
+    DrainVM,
     MoveKind,
     blockers_for,
     cover_after,
     plan_drain,
 )
 from failover.domain.drain_window import MOST_STRETCHES, SafeWindow, next_safe_window
-from failover.domain.drill_state import DrillState, DrillVm
+from failover.domain.drill_state import DrillState, DrillVM
 from scheduling.resources import GIB
 from scheduling.table import HostRow, HostTable
 from tests.domain.failover.drill_worlds import gib, rules_hold, states, world
@@ -46,8 +46,8 @@ def ask(key: str, memory_gib: int) -> SlotAsk:
     )
 
 
-def vm(uuid: str, memory_gib: int, host: str = "a") -> DrainVm:
-    return DrainVm(host=host, ask=ask(uuid, memory_gib))
+def vm(uuid: str, memory_gib: int, host: str = "a") -> DrainVM:
+    return DrainVM(host=host, ask=ask(uuid, memory_gib))
 
 
 def slot(name: str, memory_gib: int, *vm_uuids: str, commitment: str = "c") -> DrainSlot:
@@ -63,7 +63,7 @@ def slot(name: str, memory_gib: int, *vm_uuids: str, commitment: str = "c") -> D
 def drained(
     hosts: HostTable,
     *,
-    vms: tuple[DrainVm, ...] = (),
+    vms: tuple[DrainVM, ...] = (),
     slots: tuple[DrainSlot, ...] = (),
     state: DrillState | None = None,
     failover: dict[str, SlotAsk] | None = None,
@@ -152,7 +152,7 @@ def where(report: DrainReport) -> dict[str, str]:
 )
 def test_drain_of_one_host(
     hosts: HostTable,
-    vms: tuple[DrainVm, ...],
+    vms: tuple[DrainVM, ...],
     slots: tuple[DrainSlot, ...],
     expected: dict[str, str],
     blockers: tuple[Blocker, ...],
@@ -253,7 +253,7 @@ def keeps_rules_with(
 ) -> bool:
     """Try all subsets of the movers' memberships: the number kept must be possible by the rules."""
     moved = [
-        DrillVm(
+        DrillVM(
             uuid=uuid,
             host=destinations.get(uuid, row.host),
             size=row.size,

@@ -21,7 +21,7 @@ from failover.domain.drill_state import (
     DrillHost,
     DrillSlot,
     DrillState,
-    DrillVm,
+    DrillVM,
     FailureSet,
     UnknownFailureDomainError,
 )
@@ -403,7 +403,7 @@ def test_long_chains_of_contested_slots_are_untangled() -> None:
         effective=ResourceVector(memory_bytes=1 << 60, vcpus=1 << 30),
     )
     vms = [
-        DrillVm(uuid=f"v{n:05}", host=f"h{n}", size=gib(1), required_count=1) for n in range(count)
+        DrillVM(uuid=f"v{n:05}", host=f"h{n}", size=gib(1), required_count=1) for n in range(count)
     ]
     # v0 can only use r0, v1 r0 and r1, and so on: serving them from the back needs one long chain.
     slots = [

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from capacity.groups.flavor_groups import FlavorSpec
-from capacity.ledger.slot_request import SlotAsk, VmFacts, slot_request
+from capacity.ledger.slot_request import SlotAsk, VMFacts, slot_request
 from capacity.nova.nova_call import kvm_pipeline
 from failover.domain.cleaning import stale_members
 from failover.domain.covering import largest_first
@@ -203,7 +203,7 @@ def test_image_is_made_up_from_the_hypervisor_type(
         slot=ZERO,
         zone="",
         project_id="",
-        vm=VmFacts(hypervisor_type=hypervisor),
+        vm=VMFacts(hypervisor_type=hypervisor),
     )
     assert slot_request(ask).image_properties == expected
 

@@ -12,7 +12,7 @@ from failover.domain.zone_columns import (
     HostColumns,
     MemberColumns,
     SlotColumns,
-    VmColumns,
+    VMColumns,
     ZoneSnapshot,
 )
 
@@ -111,7 +111,7 @@ def zone_of(
             failover_memory_bytes=held,
             failover_vcpus=zero.copy(),
         ),
-        vms=VmColumns(
+        vms=VMColumns(
             ids=np.arange(len(uuids)),
             uuids=tuple(uuids),
             host=np.array([row.get(vms.get(uuid, ""), -1) for uuid in uuids], dtype=np.int32),

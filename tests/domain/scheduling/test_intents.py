@@ -7,7 +7,7 @@ import pytest
 from scheduling.intents import (
     CallOptions,
     Intent,
-    PlacedVm,
+    PlacedVM,
     hint_text,
     image_hypervisor_type,
     inferred_intent,
@@ -48,8 +48,8 @@ def test_without_hint_there_is_no_intent(hints: dict[str, object] | None) -> Non
     assert intent_from_hints(hints) is None
 
 
-def placed(flavor: str, *, down: bool) -> PlacedVm:
-    return PlacedVm(flavor_name=flavor, host_name="h1", is_host_down=down)
+def placed(flavor: str, *, down: bool) -> PlacedVM:
+    return PlacedVM(flavor_name=flavor, host_name="h1", is_host_down=down)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def placed(flavor: str, *, down: bool) -> PlacedVm:
     ],
 )
 def test_an_intent_that_nobody_tells_is_inferred(
-    vm: PlacedVm | None, intent: Intent, reason: str
+    vm: PlacedVM | None, intent: Intent, reason: str
 ) -> None:
     assert inferred_intent(vm, "m1") == (intent, reason)
 
