@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.rows import HostRow
+from scheduling.table_rows import HostRow
 
 BoolColumn: TypeAlias = NDArray[np.bool_]
 Int64Column: TypeAlias = NDArray[np.int64]

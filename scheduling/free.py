@@ -25,8 +25,8 @@ from scheduling.request import (
     PlacementRequest,
 )
 from scheduling.resources import ZERO, ResourceVector
-from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
+from scheduling.table_rows import ReservationRow
 
 Rows: TypeAlias = slice | Int64Column
 

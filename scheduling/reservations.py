@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from scheduling.overlaid import Overlaid
-from scheduling.rows import ReservationRow
+from scheduling.table_rows import ReservationRow
 
 KIND_COMMITTED = "committed"
 KIND_FAILOVER = "failover"

@@ -33,7 +33,7 @@ from scheduling.columns import (
 from scheduling.host_names import HostNames, NameIndex
 from scheduling.instances import InstanceIndex
 from scheduling.reservations import NO_RESERVATIONS, ReservationIndex
-from scheduling.rows import HostAggregate, HostRow
+from scheduling.table_rows import HostAggregate, HostRow
 
 __all__ = [
     "CAPACITY_COLUMNS",

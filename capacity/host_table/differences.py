@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from scheduling.columns import BIT_COLUMNS, CAPACITY_COLUMNS, CODE_COLUMNS, BoolColumn
 from scheduling.reservations import ReservationIndex
-from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
+from scheduling.table_rows import ReservationRow
 
 _PLAIN_COLUMNS = ("host_ids", "name_hashes", "is_known", "state_ok", *CAPACITY_COLUMNS)
 _GROUPINGS = (

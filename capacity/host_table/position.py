@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from capacity.host_table.changes import Changes, read_changes
 from capacity.host_table.owners import OwnerMap
-from capacity.host_table.rows import (
+from capacity.host_table.reading import (
     IN_FLIGHT,
     HeldRow,
     read_aggregates,
@@ -24,8 +24,8 @@ from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
 from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.reservations import ReservationIndex
-from scheduling.rows import HostAggregate, HostRow, ReservationRow
 from scheduling.table import HostTable
+from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -31,8 +31,8 @@ from failover.selectors.zone import (
 )
 from hosts.domain.vm_list import ReportedVM, ReportingHost
 from journal.statements import fetch_rows
-from scheduling.rows import ReservationRow
 from scheduling.table import HostTable
+from scheduling.table_rows import ReservationRow
 
 ZONE_OF_VM = """
 SELECT zone, clock_timestamp() FROM hosts_host

@@ -12,8 +12,8 @@ from scheduling.engine import SLOT_PIPELINE
 from scheduling.explain import explain_host
 from scheduling.record import record_run
 from scheduling.request import CallOptions
-from scheduling.rows import HostRow
 from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from tests.domain.scheduling.worlds import ask, host_rows
 
 pytestmark = pytest.mark.django_db

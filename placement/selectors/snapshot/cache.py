@@ -24,7 +24,7 @@ from placement.metrics import RELOAD_SECONDS, observe_check, observe_refresh
 from placement.selectors.allocated import NAME
 from placement.selectors.held import CORES, MEMORY
 from placement.selectors.snapshot.changes import Changes, read_changes
-from placement.selectors.snapshot.rows import NamesByID, read_names, read_trees
+from placement.selectors.snapshot.reading import NamesByID, read_names, read_trees
 
 log = structlog.get_logger(__name__)
 

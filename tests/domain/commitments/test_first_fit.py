@@ -31,7 +31,7 @@ from commitments.domain.timeline import (
     with_host_changes,
 )
 from scheduling.resources import GIB
-from scheduling.rows import HostRow
+from scheduling.table_rows import HostRow
 from tests.domain.commitments.test_timeline import (
     NOW,
     SMALL,

@@ -14,8 +14,8 @@ from scheduling.quota import CommitmentFact, QuotaFacts
 from scheduling.request import InstanceGroup, Intent, PlacementRequest, RequestedDestination
 from scheduling.reservations import ReservationIndex
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.rows import HostAggregate, HostRow, ReservationRow
 from scheduling.table import HostTable
+from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
 
 from .worlds import gib
 

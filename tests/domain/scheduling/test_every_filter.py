@@ -13,9 +13,9 @@ from scheduling.filters import Filter, FreeColumns, StepError
 from scheduling.record import record_run
 from scheduling.request import Intent, PlacementRequest
 from scheduling.resources import ResourceVector
-from scheduling.rows import HostRow
 from scheduling.step_catalogue import FILTERS
 from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 
 from .full_worlds import SLOW_RULES, World, full_requests, full_worlds, kept, only, slow_verdict
 from .worlds import gib

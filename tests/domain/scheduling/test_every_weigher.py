@@ -14,9 +14,9 @@ from scheduling.explain import explain_host
 from scheduling.filters import capacity_filter, free_columns
 from scheduling.request import InstanceGroup, Intent, PlacementRequest
 from scheduling.resources import GIB, ResourceVector
-from scheduling.rows import HostRow, ReservationRow
 from scheduling.step_catalogue import WEIGHERS
 from scheduling.table import HostTable
+from scheduling.table_rows import HostRow, ReservationRow
 from scheduling.weighers import (
     Weigher,
     kvm_binpack,

@@ -20,8 +20,8 @@ from scheduling.request import (
     UnplaceableRequestError,
     max_per_host_from_rule,
 )
-from scheduling.rows import HostAggregate, HostRow
 from scheduling.table import HostTable
+from scheduling.table_rows import HostAggregate, HostRow
 
 from .full_worlds import EXTERNAL, NO_VM, kept, only
 from .worlds import ask, gib, readable, roomy

@@ -12,8 +12,8 @@ from scheduling import filters
 from scheduling.filters import Filter
 from scheduling.quota import QuotaFacts
 from scheduling.request import InstanceGroup, Intent, RequestedDestination
-from scheduling.rows import HostAggregate
 from scheduling.table import HostTable
+from scheduling.table_rows import HostAggregate
 
 from .full_worlds import NO_VM, kept
 from .worlds import ask, roomy

@@ -10,7 +10,7 @@ from scheduling.filters import capacity_filter, filter_has_enough_capacity, free
 from scheduling.request import Intent, PlacementRequest
 from scheduling.reservations import ReservationIndex
 from scheduling.resources import GIB, ZERO
-from scheduling.rows import HostRow, ReservationRow
+from scheduling.table_rows import HostRow, ReservationRow
 from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
 
 from .full_worlds import World, blocks_by_host, free_on, full_requests, full_worlds, kept, pair

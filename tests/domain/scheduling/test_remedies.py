@@ -15,9 +15,9 @@ from scheduling.filters import Filter
 from scheduling.instances import InstanceIndex
 from scheduling.quota import QuotaFacts
 from scheduling.request import InstanceGroup, Intent, RequestedDestination
-from scheduling.rows import HostAggregate, HostRow
 from scheduling.step_catalogue import FILTERS
 from scheduling.table import HostTable
+from scheduling.table_rows import HostAggregate, HostRow
 from scheduling.weighing_text import WeighedHost, weighing_text
 
 from .full_worlds import full_hosts, only

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.reservations import ReservationIndex
-from scheduling.rows import ReservationRow
+from scheduling.table_rows import ReservationRow
 from tests.domain.scheduling.worlds import gib
 
 KINDS = ("committed", "failover", "in_flight")

@@ -21,10 +21,10 @@ from scheduling.pipelines import (
 )
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
-from scheduling.rows import HostRow
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.step_catalogue import WEIGHERS
 from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from scheduling.weighers import (
     Bounds,
     Weigher,

@@ -12,8 +12,8 @@ from scheduling.engine import Pipeline, schedule
 from scheduling.filters import FreeColumns
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.rows import HostAggregate
 from scheduling.table import FloatColumn, HostRow, HostTable, text_hash
+from scheduling.table_rows import HostAggregate
 from scheduling.weighers import Weigher, kvm_binpack
 
 TRAITS = tuple(f"T{number}" for number in range(70))  # more than one 64-bit word

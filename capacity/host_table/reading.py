@@ -16,7 +16,7 @@ from hosts.models import HostState, HostStatus, Maintenance
 from journal.statements import fetch_rows
 from scheduling.filters import conditions_allow_placement
 from scheduling.resources import ZERO, ResourceVector
-from scheduling.rows import HostAggregate, HostRow, ReservationRow
+from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
 
 SELECT_HOSTS = """
 SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.custom_traits,
