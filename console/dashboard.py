@@ -14,8 +14,16 @@ from django.db import models
 from django.db.models import Case, Count, F, Q, Sum, When
 from django.http import HttpRequest
 
+from capacity.figures.group_capacity import known_zones
+from capacity.figures.history_reads import recent_history
 from capacity.figures.zone_rooms import zone_sums
-from capacity.models import FlavorGroup, FlavorGroupSnapshot, GroupCapacity, HostCapacity
+from capacity.models import (
+    CapacityHistory,
+    FlavorGroup,
+    FlavorGroupSnapshot,
+    GroupCapacity,
+    HostCapacity,
+)
 from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment, SyncRun
 from console.base import PageData, badge, list_url, may_view, row_url
@@ -23,6 +31,7 @@ from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
 from console.commitments.presentation import amount_text, condition_title, condition_tone, why_text
 from console.hosts.columns import READY_HOST, with_project_name
+from console.time_charts import ZONE_LAYERS, history_moments, time_chart
 from core.text import (
     NOTHING,
     count_text,
@@ -38,6 +47,7 @@ from journal.models import AuditEntry, Heartbeat
 
 UNFULFILLED_SHOWN = 8
 GROUPS_SHOWN = 60
+ZONES_DRAWN = 6
 RUNS_SHOWN = 4
 IMPORT_ACTION = "region_imported"
 READY_ON_HOST = Q(
@@ -67,6 +77,7 @@ def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bo
         states=states,
         zones=_zones() if may_see(HostCapacity) else None,
         zone_legend=legend("vms", "committed", "failover", "in_flight", "free"),
+        history=_history(now) if may_see(CapacityHistory) else None,
         groups=None if groups is None else groups[:GROUPS_SHOWN],
         groups_note=f"first {GROUPS_SHOWN}" if len(groups or ()) > GROUPS_SHOWN else "",
         group_legend=(
@@ -231,6 +242,21 @@ def _zone_summary(zone: dict[str, Any]) -> PageData:
         reserved_unused=memory_short(zone["failover"] + zone["in_flight"]),
         free=memory_short(zone["free"]),
         extra=f"{count_text(zone['free_vcpus'])} of {count_text(zone['cores'])}",
+    )
+
+
+def _history(now: datetime) -> tuple[PageData, ...]:
+    zones = sorted(known_zones())[:ZONES_DRAWN]
+    rows = recent_history(zones=zones, groups=[""], now=now)
+    return tuple(
+        time_chart(
+            f"zone-{number}",
+            f"Memory of {zone}",
+            history_moments(rows.get((zone, ""), ())),
+            layers=ZONE_LAYERS,
+            total="total",
+        )
+        for number, zone in enumerate(zones)
     )
 
 

@@ -40,7 +40,7 @@ class CapacityHistory(models.Model):
 
     Hours are what the host rooms and the capacity rows said at the first look of the hour; days are
     means of their hours, rounded down. Rows are written once and never changed. What was not looked
-    at has no row. Writers: ``capacity.figures.history`` alone.
+    at has no row. Writers: ``capacity.figures.history`` and, for demos, ``made_up``.
     """
 
     span = models.CharField(max_length=4, choices=HistorySpan.choices)
@@ -102,7 +102,7 @@ class HostHistory(models.Model):
     """The room of a host at the first look of a day.
 
     Rows go by the name of the host, so that one that leaves and returns keeps its past. Writers:
-    ``capacity.figures.history`` alone.
+    ``capacity.figures.history`` and, for demos, ``made_up``.
     """
 
     day = models.DateField(help_text="UTC")

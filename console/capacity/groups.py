@@ -12,8 +12,10 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from capacity.figures.history_reads import recent_history
 from capacity.groups import editing as services
 from capacity.models import (
+    CapacityHistory,
     FlavorCapacity,
     FlavorGroup,
     FlavorGroupMember,
@@ -25,12 +27,14 @@ from capacity.models import (
 )
 from console.base import (
     BaseAdmin,
+    PageData,
     ReadOnlyInline,
     SystemOwnedAdmin,
     badge,
     column,
     find_link,
     list_url,
+    may_view,
     register_findable,
     request_actor,
     row_link,
@@ -40,6 +44,7 @@ from console.base import (
 )
 from console.capacity.page_data import group_bar
 from console.hosts.columns import CLOUD_NOTE, ZoneFilter
+from console.time_charts import GROUP_LAYERS, Unit, history_moments, time_chart
 from core.text import (
     NOTHING,
     count_text,
@@ -47,6 +52,7 @@ from core.text import (
     memory_text,
 )
 from hosts.models import Flavor
+from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.middleware import request_id_of
 
@@ -397,11 +403,16 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         "ready",
         "computed",
     )
+    change_form_before_template = "admin/group_capacity_page.html"
     list_filter = (ZoneFilter, "group_name", "is_ready")
     search_fields = ("group_name",)
     inlines = (FlavorCapacityInline,)
 
     group = shown("group", lambda row: row.group_name, "group_name")
+
+    def page_parts(self, request: HttpRequest, row: GroupCapacity) -> dict[str, Any]:
+        """Show what the group had over time."""
+        return {"charts": _charts(row) if may_view(request, CapacityHistory) else ()}
 
     @admin.display(description="installed", ordering="total_memory_bytes")
     def total(self, row: GroupCapacity) -> str:
@@ -449,6 +460,26 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         return badge("warn", row.ready_reason or "not computed yet", row.ready_message)
 
     computed = column("computed_at", "computed")
+
+
+def _charts(row: GroupCapacity) -> tuple[PageData, ...]:
+    """Return the pictures of a group in a zone: memory and vCPUs."""
+    key = (row.zone, row.group_name)
+    rows = recent_history(zones=key[:1], groups=key[1:], now=database_now())
+    moments = history_moments(rows.get(key, ()))
+    name = f"{row.group_name} in {row.zone}"
+    drawn: tuple[tuple[str, Unit], ...] = (("Memory", "memory"), ("vCPUs", "vcpus"))
+    return tuple(
+        time_chart(
+            f"group-{unit}",
+            f"{words} of {name}",
+            moments,
+            layers=GROUP_LAYERS,
+            total="total",
+            unit=unit,
+        )
+        for words, unit in drawn
+    )
 
 
 @admin.register(ProjectQuota)

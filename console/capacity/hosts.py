@@ -11,21 +11,24 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from capacity.models import HostCapacity
+from capacity.models import HostCapacity, HostHistory
 from console.base import (
     CheckedActions,
     Column,
     SystemOwnedAdmin,
     find_link,
     list_url,
+    may_view,
     shown,
     text_link,
 )
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
 from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
+from console.time_charts import host_chart
 from core.text import NOTHING, count_text, memory_short, memory_text, percent_text
 from hosts.models import Host, Instance
+from journal.clock import database_now
 
 HELD = ("committed", "failover", "in_flight")
 
@@ -144,7 +147,12 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
 
     def page_parts(self, request: HttpRequest, row: Host) -> dict[str, Any]:
         """Show the page with room, slots and VMs."""
-        return {"page": host_page(row)}
+        room = getattr(row, "room", None)
+        sees = may_view(request, HostHistory)
+        return {
+            "page": host_page(row),
+            "chart": host_chart(row.name, room, now=database_now()) if sees else None,
+        }
 
     state_column = shown("ready", host_state_badge, "state")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from failover.drill_models import CoverageAccount
+from journal.clock import database_now
 from tests.admin.test_pages import EDITABLE
+from tests.factories import make_capacity_history
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -233,3 +236,31 @@ def test_lists_and_forms_work_without_eval(browser: webdriver.Chrome, live_serve
     until(browser, sidebar)
 
     assert problems == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_pictures_over_time_are_drawn_in_both_themes_and_their_table_stays(
+    browser: webdriver.Chrome, live_server: Any
+) -> None:
+    now = database_now()
+    for hours in range(5):
+        make_capacity_history(at=now - timedelta(hours=hours), total_memory_bytes=64 << 30)
+    sign_in(browser, live_server.url)
+    browser.get(live_server.url + reverse("admin:index"))
+    until(browser, "document.querySelector('figure[data-drawn] canvas') !== null")
+    table = "document.querySelector('figure[data-drawn] table').checkVisibility()"
+    until(browser, f"!{table}")
+    browser.find_element(By.CSS_SELECTOR, "figure[data-drawn] summary").send_keys(Keys.ENTER)
+    until(browser, table)
+    drawn = "document.querySelector('figure[data-drawn] canvas').toDataURL()"
+    light = browser.execute_script(f"return {drawn}")
+    browser.execute_script("document.documentElement.classList.toggle('dark')")
+    WebDriverWait(browser, 20).until(
+        lambda driver: driver.execute_script(f"return {drawn}") != light
+    )
+    fetched = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(entry => entry.name)"
+    )
+    assert [name for name in fetched if not name.startswith((live_server.url, "data:"))] == []
+    assert problems_of(browser, browser.current_url) == []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from capacity.figures.history import FIGURES, forget_history, keep_history
+from capacity.figures.made_up import make_up_history
 from capacity.figures.zone_rooms import zone_sums
 from capacity.models import CapacityComputation, CapacityHistory, HistorySpan, HostHistory
 from capacity.tasks import keep_history as keep_history_task
@@ -211,3 +212,26 @@ def test_runs_beside_each_other_write_what_one_would() -> None:
 def test_the_task_tells_what_it_wrote() -> None:
     factories.make_host()
     assert keep_history_task() == {"hours": 1, "days": 0, "hosts": 1, "forgotten": 0}
+
+
+@pytest.mark.django_db
+def test_a_made_up_past_says_so_and_ends_where_the_present_begins() -> None:
+    host = factories.make_host(memory_gib=64, vcpus=32)
+    factories.make_vm(host=host, memory_gib=20, vcpus=5)
+    factories.recount_room(host)
+    factories.make_group_capacity("hana_1", running_memory_bytes=20 * GIB, running_vcpus=5)
+    computed()
+    assert make_up_history(now=NOW) > 0
+    real = CapacityHistory.objects.filter(is_made_up=False)
+    assert set(real.values_list("at", flat=True)) == {NOW.replace(minute=0, second=0)}
+    made_up = CapacityHistory.objects.filter(is_made_up=True)
+    assert made_up.filter(at__gte=NOW.replace(minute=0, second=0)).count() == 0
+    for row in made_up.filter(group_name=""):
+        parts = sum(getattr(row, f"{name}_memory_bytes") or 0 for name in FIGURES[1:])
+        assert parts == row.total_memory_bytes == 64 * GIB
+        assert row.payg_memory_bytes <= 20 * GIB
+    assert HostHistory.objects.filter(is_made_up=False).count() == 1
+    count = CapacityHistory.objects.count()
+    assert make_up_history(now=NOW) == 0
+    assert CapacityHistory.objects.count() == count
+    assert keep_history(now=NOW + DAY).days == 2  # of the present day: zone and group

@@ -16,8 +16,10 @@ from django.contrib.auth.models import AbstractUser
 from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 
+from capacity.figures.made_up import make_up_history
 from commitments.models import Commitment
 from hosts.models import Host, Instance
+from journal.clock import database_now
 
 ADMIN_NAME = "admin"
 DEFAULT_HOSTS = 300
@@ -75,6 +77,9 @@ class Command(BaseCommand):
         if is_loaded and "reconcile_failover" in get_commands():
             self._say("covering VMs for the loss of their host")
             call_command("reconcile_failover", stdout=self.stdout)
+        if is_loaded and not options["imports"]:
+            made_up = make_up_history(now=database_now())
+            self._say(f"making up a past of {made_up:,} rows, marked as made up")
         password = admin_password(options["password_file"], make_new=options["fresh_admin"])
         self.stdout.write(f"admin login: {ADMIN_NAME} / {password}")
 
