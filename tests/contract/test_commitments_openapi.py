@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from django.test import Client
 from django.urls import get_resolver
 
 from capacity.models import Reservation
@@ -29,7 +30,8 @@ from tests.contract.test_liquid_openapi import as_template, patterns_below
 from tests.factories import make_vm
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "commitments.openapi.yaml"
-PREFIX = "/api/v1/commitments"
+PREFIXES = ("/api/v1/commitments", "/api/v1/explanations")
+EXPLANATION = "/api/v1/explanations/commitments/{commitment_uuid}"
 
 
 def document() -> dict[str, Any]:
@@ -47,10 +49,10 @@ def test_every_url_below_the_prefix_is_documented_with_its_methods_and_nothing_e
     served = {
         as_template(route): set(pattern.callback.view_class.http_method_names)  # type: ignore[attr-defined]  # a View's
         for route, pattern in patterns_below(get_resolver(urls.__name__))
-        if as_template(route).startswith(PREFIX)
+        if as_template(route).startswith(PREFIXES)
     }
     assert {path: set(item) for path, item in document()["paths"].items()} == served
-    assert set(served) == {URL}
+    assert set(served) == {URL, EXPLANATION}
 
 
 def deleting(uuid: str) -> dict[str, Any]:
@@ -118,3 +120,42 @@ def test_errors_are_as_documented(
     assert str(status) in document()["paths"][URL]["post"]["responses"]
     assert response["Content-Type"] == "application/problem+json"
     validate(response.json(), "ProblemDetails")
+
+
+@pytest.mark.django_db
+def test_explanations_are_as_documented(cloud: LiquidClient) -> None:  # noqa: F811
+    commit(cloud, B, 10, "2098-01-01T00:00:00Z")
+    slot = Reservation.objects.select_related("target_host").order_by("pk")[0]
+    assert slot.target_host is not None
+    make_vm(host=slot.target_host, slot=slot, flavor_name="small", memory_gib=1, vcpus=1)
+    path = EXPLANATION.format(commitment_uuid=B)
+    answer = Client(headers={"X-Auth-Token": ADMIN}).get(path)
+    assert answer.status_code == 200, answer.content
+    validate(answer.json(), "Explanation")
+    assert answer.json()["slots"][0]["vms"]
+    assert answer.json()["events"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("method", "token", "status"),
+    [
+        ("get", "nobody-knows-this-one", 401),
+        ("get", MEMBER, 403),
+        ("get", ADMIN, 404),
+        ("post", ADMIN, 405),
+    ],
+)
+def test_errors_of_explanations_are_as_documented(
+    liquid: LiquidClient,  # noqa: F811
+    method: str,
+    token: str,
+    status: int,
+) -> None:
+    del liquid
+    path = EXPLANATION.format(commitment_uuid=A)
+    answer = getattr(Client(headers={"X-Auth-Token": token}), method)(path)
+    assert answer.status_code == status, answer.content
+    assert str(status) in document()["paths"][EXPLANATION]["get"]["responses"]
+    assert answer["Content-Type"] == "application/problem+json"
+    validate(answer.json(), "ProblemDetails")
