@@ -46,6 +46,7 @@ OPERATIONS = (
     "GET /statusz",
     "GET /readyz",
     "GET /metrics",
+    "GET /api/v1/explanations/commitments/{commitment_uuid}",
     "POST /api/v1/commitments/what-if",
     "POST /scheduler/nova/external",
     "POST /api/v1/scheduling/explain",
