@@ -28,7 +28,6 @@ UUID_LIKE = re.compile(r"[0-9a-f]{32}")
 CANONICAL = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 INVALID_QUERY: Final = "Invalid query string parameters: "
 ANY_PREFIX: Final = "in:"
-NONE_PREFIX: Final = "!in:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
