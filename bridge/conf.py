@@ -54,10 +54,11 @@ class BridgeSettings(Section):
         max_length=63,
         description="Ends the names of objects, so that several regions can feed one cluster.",
     )
-    hand_edits: Literal["restore", "report"] = Field(
+    hand_edits: Literal["restore", "report", "adopt"] = Field(
         "restore",
         description="What is done with objects that others changed or deleted: write them anew, "
-        "or only tell.",
+        "only tell and leave the object alone, or leave the edited fields alone until the "
+        "database says something else.",
     )
     poll_interval_seconds: float = Field(
         0.2, gt=0, le=60, description="How often changes of rows are looked for."
@@ -66,7 +67,8 @@ class BridgeSettings(Section):
         300.0,
         ge=1,
         le=86_400,
-        description="How often all objects are compared with what was written.",
+        description="How often all objects are listed and compared with what was written, "
+        "beside the watch.",
     )
     request_timeout_seconds: float = Field(
         10.0, gt=0, le=300, description="Longest wait for an answer of a cluster."

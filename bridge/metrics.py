@@ -40,7 +40,10 @@ MIRROR: Final = Scraped(
             gauge("bridge_objects", "Rows that are mirrored."),
             gauge("bridge_queue_objects", "Objects that wait to be written."),
             gauge("bridge_failed_objects", "Objects that could not be written at the last try."),
-            gauge("bridge_drifted_objects", "Objects that are left as others changed them."),
+            gauge(
+                "bridge_drifted_objects",
+                "Objects that are left, or a part of them, as others changed them.",
+            ),
             gauge("bridge_lag_seconds", "For how long the oldest waiting object could be written."),
             gauge(
                 "bridge_position_age_seconds",

@@ -19,8 +19,8 @@ class MirrorState(models.Model):
     The queue is in here: ``is_due`` is set in the transaction that moves the bridge's position
     past a change, and cleared by the one that notes what was written, unless ``wanted`` has grown
     meanwhile. So a change is neither lost nor doubled wherever the bridge dies. Digests are of
-    what the cluster was sent; empty ones make the next write complete. Writers: the bridge that
-    holds the lease.
+    what the cluster was sent; empty ones make the next write complete. Where ``is_suspect`` is set
+    the next write looks at the object first. Writers: the bridge that holds the lease.
     """
 
     kind = models.CharField(max_length=32, choices=KINDS)
@@ -49,6 +49,18 @@ class MirrorState(models.Model):
     )
     drifted_at = models.DateTimeField(
         null=True, blank=True, help_text="since when it is as others left it"
+    )
+    is_suspect = models.BooleanField(
+        default=False, db_default=False, help_text="is not in the cluster as it was written"
+    )
+    adopted = models.JSONField(
+        null=True, blank=True, help_text="what of it is left to others, and what the row said then"
+    )
+    transitions = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="conditions as they were written: status and time of the last transition",
     )
     written_at = models.DateTimeField(null=True, blank=True)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from django.conf import settings
+from django.db.models import Model
 
 from bridge.domain.kinds import Kind, Naming
 from bridge.domain.objects import (
@@ -15,11 +16,13 @@ from bridge.domain.objects import (
     CommitmentRow,
     Condition,
     FlavorRow,
+    HostRow,
     QuotaRow,
     Rendered,
     ReservationRow,
     render_capacity,
     render_commitment,
+    render_host,
     render_quota,
     render_reservation,
 )
@@ -27,14 +30,19 @@ from capacity.ledger.slot_request import slot_name, slot_name_prefix
 from capacity.models import (
     FlavorCapacity,
     GroupCapacity,
+    HostCapacity,
     ProjectQuota,
     Reservation,
     ReservationAllocation,
     ReservationKind,
 )
-from capacity.resource_names import group_capacity_resource_name
+from capacity.resource_names import group_capacity_resource_name, host_resource_name
 from commitments.models import Commitment, InstanceAssignment
+from hosts.domain.readiness import hindering_conditions
+from hosts.models import Host, HostState, HostStatus, Instance, Maintenance
+from hosts.vm_source import DELETED
 
+Row = TypeVar("Row", bound=Model)
 #: Rendered, or why there can be no object.
 Readable = Rendered | str
 
@@ -47,11 +55,14 @@ def render_rows(kind: Kind, ids: Iterable[int], naming: Naming) -> dict[int, Rea
     return _READERS[kind](list(ids), naming)
 
 
-def _try(render: Callable[[], Rendered]) -> Readable:
-    try:
-        return render()
-    except ValueError as error:  # no name in Kubernetes, or a stored spec that nobody can read
-        return str(error)
+def _each(rows: Iterable[Row], render: Callable[[Row], Rendered]) -> dict[int, Readable]:
+    found: dict[int, Readable] = {}
+    for row in rows:
+        try:
+            found[row.pk] = render(row)
+        except ValueError as error:  # no name in Kubernetes, or a spec that nobody can read
+            found[row.pk] = str(error)
+    return found
 
 
 def _commitments(ids: list[int], naming: Naming) -> dict[int, Readable]:
@@ -59,10 +70,10 @@ def _commitments(ids: list[int], naming: Naming) -> dict[int, Readable]:
     assigned = InstanceAssignment.objects.filter(commitment__in=ids).order_by("position", "id")
     for pk, commitment_id, vm_uuid in assigned.values_list("pk", "commitment_id", "vm_uuid"):
         vms[commitment_id].append((pk, vm_uuid))
-    return {
-        row.pk: _try(lambda row=row: render_commitment(_commitment(row, vms[row.pk]), naming))  # type: ignore[misc]  # bound now
-        for row in Commitment.objects.filter(pk__in=ids)
-    }
+    return _each(
+        Commitment.objects.filter(pk__in=ids),
+        lambda row: render_commitment(_commitment(row, vms[row.pk]), naming),
+    )
 
 
 def _commitment(row: Commitment, vms: list[tuple[int, str]]) -> CommitmentRow:
@@ -111,10 +122,7 @@ def _reservations(ids: list[int], naming: Naming) -> dict[int, Readable]:
     rows = Reservation.objects.filter(pk__in=ids).select_related(
         "target_host", "confirmed_host", "commitment", "failover"
     )
-    return {
-        row.pk: _try(lambda row=row: render_reservation(_reservation(row, users[row.pk]), naming))  # type: ignore[misc]  # bound now
-        for row in rows
-    }
+    return _each(rows, lambda row: render_reservation(_reservation(row, users[row.pk]), naming))
 
 
 def _reservation(row: Reservation, users: list[ReservationAllocation]) -> ReservationRow:
@@ -186,10 +194,10 @@ def _capacities(ids: list[int], naming: Naming) -> dict[int, Readable]:
                 total_vm_slots=one.total_vm_slots,
             )
         )
-    return {
-        row.pk: _try(lambda row=row: render_capacity(_capacity(row, flavors[row.pk]), naming))  # type: ignore[misc]  # bound now
-        for row in GroupCapacity.objects.filter(pk__in=ids)
-    }
+    return _each(
+        GroupCapacity.objects.filter(pk__in=ids),
+        lambda row: render_capacity(_capacity(row, flavors[row.pk]), naming),
+    )
 
 
 def _capacity(row: GroupCapacity, flavors: list[FlavorRow]) -> CapacityRow:
@@ -213,17 +221,17 @@ def _capacity(row: GroupCapacity, flavors: list[FlavorRow]) -> CapacityRow:
             status=row.is_ready if row.ready_reason else None,
             reason=row.ready_reason,
             message=row.ready_message,
-            changed_at=row.created_at,
+            changed_at=row.updated_at,
+            is_latest=True,
         ),
         flavors=tuple(flavors),
     )
 
 
 def _quotas(ids: list[int], naming: Naming) -> dict[int, Readable]:
-    return {
-        row.pk: _try(lambda row=row: render_quota(_quota(row), naming))  # type: ignore[misc]  # bound now
-        for row in ProjectQuota.objects.filter(pk__in=ids)
-    }
+    return _each(
+        ProjectQuota.objects.filter(pk__in=ids), lambda row: render_quota(_quota(row), naming)
+    )
 
 
 def _quota(row: ProjectQuota) -> QuotaRow:
@@ -248,9 +256,87 @@ def _quota(row: ProjectQuota) -> QuotaRow:
             status=True if row.observed_generation is not None else None,
             reason="Reconciled",
             message="",
-            changed_at=row.created_at,
+            changed_at=row.updated_at,
+            is_latest=True,
             is_current=row.observed_generation == row.generation,
         ),
+    )
+
+
+def _hosts(ids: list[int], naming: Naming) -> dict[int, Readable]:
+    vms: dict[int, list[tuple[int, str, str, bool]]] = defaultdict(list)
+    found = Instance.objects.filter(host__in=ids).order_by("openstack_id")
+    for pk, host_id, vm_id, name, status in found.values_list(
+        "pk", "host_id", "openstack_id", "name", "status"
+    ):
+        if host_id is not None and status != DELETED:
+            vms[host_id].append((pk, vm_id, name, status == "ACTIVE"))
+    rooms = {room.host_id: room for room in HostCapacity.objects.filter(host__in=ids)}
+    return _each(
+        Host.objects.filter(pk__in=ids),
+        lambda row: render_host(_host(row, rooms.get(row.pk), vms[row.pk]), naming),
+    )
+
+
+def _host(row: Host, room: HostCapacity | None, vms: list[tuple[int, str, str, bool]]) -> HostRow:
+    room = room or HostCapacity()
+    ratios = (row.memory_ratio, row.vcpus_ratio, row.disk_ratio)
+    return HostRow(
+        source_id=row.pk,
+        name=row.name,
+        plain_name=host_resource_name(row.name),
+        zone=row.zone,
+        building_block=row.building_block,
+        is_enabled=row.status == HostStatus.ENABLED,
+        disabled_reason=row.disabled_reason,
+        maintenance=row.maintenance,
+        custom_traits=tuple(row.custom_traits),
+        aggregate_uuids=tuple(row.aggregate_uuids),
+        allowed_projects=tuple(row.allowed_projects),
+        ratios=(f"{ratios[0]:f}", f"{ratios[1]:f}", f"{ratios[2]:f}"),
+        openstack_id=row.openstack_id,
+        service_id=row.service_id,
+        provider_uuid=row.provider_uuid,
+        hypervisor_type=row.hypervisor_type,
+        cpu_arch=row.cpu_arch,
+        state=row.state,
+        down_since=row.down_since,
+        terminating_since=row.terminating_since,
+        traits=tuple(row.traits),
+        total=(row.total_memory_bytes, row.total_vcpus),
+        effective=(row.effective_memory_bytes, row.effective_vcpus),
+        allocated=(room.allocated_memory_bytes, room.allocated_vcpus),
+        held={
+            "committed": (room.committed_memory_bytes, room.committed_vcpus),
+            "failover": (room.failover_memory_bytes, room.failover_vcpus),
+            "inFlight": (room.in_flight_memory_bytes, room.in_flight_vcpus),
+        },
+        instances=tuple((vm_id, name, is_active) for _, vm_id, name, is_active in vms),
+        condition=_host_ready(row),
+        reported={str(name): str(said) for name, said in row.conditions.items()},
+        changed_at=row.updated_at,
+        part_ids=tuple(pk for pk, _, _, _ in vms),
+    )
+
+
+def _host_ready(row: Host) -> Condition:
+    """Return whether VMs may be placed on a host, and the first reason why not."""
+    hindering = hindering_conditions(row.conditions)
+    reason, message = "Ready", ""
+    if row.state != HostState.UP:
+        reason = "Down" if row.state == HostState.DOWN else "StateUnknown"
+    elif row.status != HostStatus.ENABLED:
+        reason, message = "Disabled", row.disabled_reason
+    elif row.maintenance not in {Maintenance.NONE, Maintenance.HA}:
+        reason, message = "Maintenance", row.maintenance
+    elif hindering:
+        reason, message = "Conditions", "; ".join(hindering)
+    return Condition(
+        status=row.is_ready,
+        reason=reason,
+        message=message,
+        changed_at=row.updated_at,
+        is_latest=True,
     )
 
 
@@ -259,4 +345,5 @@ _READERS: Final[Mapping[Kind, Callable[[list[int], Naming], dict[int, Readable]]
     Kind.RESERVATION: _reservations,
     Kind.FLAVOR_GROUP_CAPACITY: _capacities,
     Kind.PROJECT_QUOTA: _quotas,
+    Kind.HOST: _hosts,
 }

@@ -9,6 +9,7 @@ MAX_PREFIX: Final = 56
 FNV_OFFSET: Final = 0x811C9DC5
 FNV_PRIME: Final = 0x01000193
 LOW_BITS: Final = 0xFFFFFF
+_PLAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,180}[a-z0-9])?")
 _OTHER = re.compile(r"[^a-z0-9-]")
 
 
@@ -27,6 +28,18 @@ def group_capacity_resource_name(group: str, zone: str) -> str:
     readable = _OTHER.sub("-", f"{group}-{zone}".lower())[:MAX_PREFIX].lstrip("-")
     raw = b"\0".join((group.encode(errors="surrogatepass"), zone.encode(errors="surrogatepass")))
     digits = f"{fnv1a_32(raw) & LOW_BITS:06x}"
+    return f"{readable}-{digits}" if readable else digits
+
+
+def host_resource_name(host: str) -> str:
+    """Return the name of a host: its own where Kubernetes takes it, else a readable part of it.
+
+    Two hosts that only differ in case are kept apart by hexadecimal digits.
+    """
+    if _PLAIN.fullmatch(host):
+        return host
+    readable = _OTHER.sub("-", host.lower())[:MAX_PREFIX].lstrip("-")
+    digits = f"{fnv1a_32(host.encode(errors='surrogatepass')):08x}"
     return f"{readable}-{digits}" if readable else digits
 
 

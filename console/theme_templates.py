@@ -5,6 +5,9 @@ a parser of its own, which knows neither statements nor globals. The few places 
 uses them are replaced as its templates are loaded, by what ``static/headroom/page.js`` has. A
 theme that has other text there does not load: look again. Rows that are sorted by hand
 (``ordering_field``) would need the theme's ``sortRecords`` there too; we have none.
+
+One text is replaced for what it says: an empty list invites to create rows that only the system
+writes.
 """
 
 from __future__ import annotations
@@ -25,6 +28,15 @@ _SEARCH: Final = (
     '<span class="material-symbols-outlined" aria-hidden="true">search</span></a>'
 )
 
+_EMPTY_SAID: Final = (
+    '{% trans "This page yielded into no results. Create a new item or reset your filters." %}'
+)
+_EMPTY_SAYS: Final = (
+    "{% if cl.query or cl.has_active_filters %}No row fits this search and these filters."
+    "{% elif has_add_permission %}There is no row yet."
+    "{% else %}There is no row yet: the system writes them.{% endif %}"
+)
+
 
 def _button(switch: str) -> str:
     """Return what makes a mark that is clicked a button for keys and screen readers."""
@@ -35,6 +47,12 @@ def _button(switch: str) -> str:
 
 
 REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "unfold/helpers/empty_results.html": (
+        (
+            _EMPTY_SAID,
+            _EMPTY_SAYS,
+        ),
+    ),
     "unfold/layouts/skeleton.html": (
         ("unfold/js/alpine/alpine.js", "vendor/alpine-csp/alpine.js"),
         (f"({_STORED} !== null) ? ({_STORED} == '1') : true", "$page.sidebarIsOpen()"),

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     RESERVATION = "Reservation"
     FLAVOR_GROUP_CAPACITY = "FlavorGroupCapacity"
     PROJECT_QUOTA = "ProjectQuota"
+    HOST = "Host"
 
     @property
     def plural(self) -> str:
@@ -30,6 +31,7 @@ PLURALS: Final = {
     Kind.RESERVATION: "reservations",
     Kind.FLAVOR_GROUP_CAPACITY: "flavorgroupcapacities",
     Kind.PROJECT_QUOTA: "projectquotas",
+    Kind.HOST: "hosts",
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,11 @@ RESERVATION_TYPES: Final = {
     "in_flight": ("InFlightReservation", "in-flight"),
 }
 
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+TRUTHS: Final = {"True": True, "False": False}
+#: What Kubernetes takes as the value of a label; there are no labels of other values.
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
 Json = dict[str, Any]  # Any: what JSON holds
 
 
@@ -33,6 +39,8 @@ class Condition:
     Attributes:
         is_current: Whether it is about the present spec, as far as the row says.
         changed_at: Of the last transition.
+        is_latest: The row keeps no such time: it is at the latest when it was written last. What
+            was told of the same status before is true then.
     """
 
     status: bool | None
@@ -40,6 +48,11 @@ class Condition:
     message: str
     changed_at: datetime
     is_current: bool = True
+    is_latest: bool = False
+
+
+#: Status of each condition and the time of its last transition, as they were told.
+Transitions = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +63,8 @@ class Rendered:
         name: In the cluster.
         zone: Decides which cluster; empty where any may hold it.
         status: Without conditions.
+        condition: That of the type Ready.
+        others: Further conditions by their types.
         has_current_usage: Whether usage was counted for the present spec; None where there is none.
         part_ids: Keys of dependent rows that went into it.
     """
@@ -65,6 +80,7 @@ class Rendered:
     annotations: Mapping[str, str] = field(default_factory=dict)
     has_current_usage: bool | None = None
     part_ids: tuple[int, ...] = ()
+    others: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
     def spec_digest(self) -> str:
@@ -86,7 +102,9 @@ class Rendered:
             "spec": self.spec,
         }
 
-    def whole_status(self, generation: int, observed: int | None) -> Json:
+    def whole_status(
+        self, generation: int, observed: int | None, told: Transitions | None = None
+    ) -> Json:
         """Return the status with its conditions.
 
         Generations are the cluster's: what the row calls so counts other changes. Those that wait
@@ -95,24 +113,43 @@ class Rendered:
         Args:
             generation: The object's, after its spec was applied.
             observed: The generation that the condition was about when it was last written.
+            told: Transitions that were written before.
         """
         status = dict(self.status)
         if self.has_current_usage:
             status["usageObservedGeneration"] = generation
-        condition = self.condition
-        if condition.status is None:
+        if self.condition.status is None:
             return status
-        seen = generation if condition.is_current else observed
-        ready: Json = {
-            "type": "Ready",
-            "status": str(condition.status),
-            "reason": condition.reason or "Unknown",
-            "message": condition.message,
-            "lastTransitionTime": timestamp(condition.changed_at),
-        }
+        seen = generation if self.condition.is_current else observed
+        conditions = [
+            _condition(type_name, condition, (told or {}).get(type_name))
+            for type_name, condition in {"Ready": self.condition, **self.others}.items()
+        ]
         if seen is not None:
-            ready["observedGeneration"] = status["observedGeneration"] = seen
-        return {**status, "conditions": [ready]}
+            status["observedGeneration"] = seen
+            for condition in conditions:
+                condition["observedGeneration"] = seen
+        return {**status, "conditions": conditions}
+
+
+def _condition(type_name: str, condition: Condition, told: list[str] | None) -> Json:
+    status = "Unknown" if condition.status is None else str(condition.status)
+    is_told = condition.is_latest and told is not None and told[0] == status
+    return {
+        "type": type_name,
+        "status": status,
+        "reason": condition.reason or "Unknown",
+        "message": condition.message,
+        "lastTransitionTime": told[1] if is_told and told else timestamp(condition.changed_at),
+    }
+
+
+def transitions(status: Json) -> dict[str, list[str]]:
+    """Return what a status tells of transitions."""
+    return {
+        each["type"]: [each["status"], each["lastTransitionTime"]]
+        for each in status.get("conditions", ())
+    }
 
 
 def digest(document: Any) -> str:  # Any: what JSON holds
@@ -132,7 +169,7 @@ def _still(value: Any) -> Any:  # Any: what JSON holds
 def present(document: Mapping[str, Any]) -> Json:
     """Return what is known of a document: no field without a value, and no empty map.
 
-    Server-side apply makes null of a map that had keys and has none.
+    Server-side apply makes null of a map that had keys and has none; of a list that is a map, too.
     """
     return {key: value for key, value in document.items() if value is not None and value != {}}
 
@@ -446,7 +483,8 @@ def render_capacity(row: CapacityRow, naming: Naming) -> Rendered:
                     "totalCapacityVmSlots": flavor.total_vm_slots,
                 }
                 for flavor in row.flavors
-            ],
+            ]
+            or None,
             "committedCapacity": row.committed_slots,
             "committedCapacityBytes": row.committed_memory_bytes,
             "smallestFlavorName": row.smallest_flavor,
@@ -530,3 +568,114 @@ def render_quota(row: QuotaRow, naming: Naming) -> Rendered:
         ),
         condition=row.condition,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRow:
+    """A hypervisor; pairs are bytes of memory and vCPUs.
+
+    Attributes:
+        ratios: Of memory, vCPUs and disk, as decimal numbers.
+        held: Held room by who holds it: ``committed``, ``failover``, ``inFlight``.
+        instances: Id, name and whether it runs, of each VM, in order of the ids.
+        reported: Condition types of the host itself -> ``True``, ``False`` or ``Unknown``.
+        changed_at: When the row was written last.
+    """
+
+    source_id: int
+    name: str
+    plain_name: str
+    zone: str
+    building_block: str
+    is_enabled: bool
+    disabled_reason: str
+    maintenance: str
+    custom_traits: tuple[str, ...]
+    aggregate_uuids: tuple[str, ...]
+    allowed_projects: tuple[str, ...]
+    ratios: tuple[str, str, str]
+    openstack_id: str
+    service_id: str
+    provider_uuid: str
+    hypervisor_type: str
+    cpu_arch: str
+    state: str
+    down_since: datetime | None
+    terminating_since: datetime | None
+    traits: tuple[str, ...]
+    total: tuple[int, int]
+    effective: tuple[int, int]
+    allocated: tuple[int, int]
+    held: Mapping[str, tuple[int, int]]
+    instances: tuple[tuple[str, str, bool], ...]
+    condition: Condition
+    reported: Mapping[str, str]
+    changed_at: datetime
+    part_ids: tuple[int, ...] = ()
+
+
+def render_host(row: HostRow, naming: Naming) -> Rendered:
+    """Return a hypervisor (spec hosts, C.1 to C.3)."""
+    spec: Json = {
+        "hostName": row.name,
+        "availabilityZone": row.zone,
+        "buildingBlock": row.building_block,
+        "enabled": row.is_enabled,
+        "disabledReason": row.disabled_reason,
+        "maintenance": row.maintenance,
+        "customTraits": list(row.custom_traits),
+        "aggregates": list(row.aggregate_uuids),
+        "allowedProjects": list(row.allowed_projects),
+        "overcommit": dict(zip(("memory", "cpu", "disk"), row.ratios, strict=True)),
+    }
+    status = present(
+        {
+            "hypervisorId": row.openstack_id,
+            "serviceId": row.service_id,
+            "providerId": row.provider_uuid,
+            "hypervisorType": row.hypervisor_type,
+            "cpuArch": row.cpu_arch,
+            "state": row.state,
+            "downSince": timestamp(row.down_since),
+            "terminatingSince": timestamp(row.terminating_since),
+            "traits": list(row.traits),
+            "capacity": _room(row.total),
+            "effectiveCapacity": _room(row.effective),
+            "allocation": _room(row.allocated),
+            "held": {name: _room(pair) for name, pair in row.held.items()},
+            "numInstances": len(row.instances),
+            "instances": [
+                {"id": vm_id, "name": name, "active": is_active}
+                for vm_id, name, is_active in row.instances
+            ]
+            or None,
+        }
+    )
+    labels = {ZONE_LABEL: row.zone, f"{naming.group}/building-block": row.building_block}
+    return Rendered(
+        kind=Kind.HOST,
+        source_id=row.source_id,
+        name=naming.object_name(row.plain_name),
+        zone=row.zone,
+        spec=spec,
+        status=status,
+        condition=row.condition,
+        labels={key: value for key, value in labels.items() if _LABEL_VALUE.fullmatch(value)},
+        part_ids=row.part_ids,
+        others={
+            type_name: Condition(
+                status=TRUTHS.get(said),
+                reason="Reported",
+                message="",
+                changed_at=row.changed_at,
+                is_latest=True,
+            )
+            for type_name, said in sorted(row.reported.items())
+            if type_name and type_name != "Ready"
+        },
+    )
+
+
+def _room(pair: tuple[int, int]) -> Json:
+    memory_bytes, vcpus = pair
+    return resources(memory_bytes=memory_bytes, vcpus=vcpus)

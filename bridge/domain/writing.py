@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bridge.domain.kinds import Kind, Naming
@@ -12,6 +12,7 @@ from bridge.domain.objects import Rendered
 
 REASON_CHARACTERS: Final = 60
 LONGEST_BACKOFF_SECONDS: Final = 300
+MOST_FIELDS_TOLD: Final = 10
 #: Reasons of Ready that a commitment is told by; a type and a word for each.
 COMMITMENT_EVENTS: Final = {"Accepted": ("Normal", "Accepted"), "Rejected": ("Warning", "Rejected")}
 
@@ -25,6 +26,9 @@ class Known:
         observed: Generation that the Ready condition was about.
         reason: Status and reason of that condition.
         is_left: Whether it is as others left it, which was told.
+        is_suspect: Whether it has another version than was written last, or is gone.
+        adopted: What of it is left to others: ``uid`` of the object and ``fields``, each with its
+            path and what the database said; or ``gone``, the digest of what was deleted.
     """
 
     state_id: int
@@ -43,6 +47,9 @@ class Known:
     failures: int = 0
     drifts: int = 0
     is_left: bool = False
+    is_suspect: bool = False
+    adopted: dict[str, Any] | None = None  # Any: what JSON holds
+    transitions: dict[str, list[str]] = field(default_factory=dict)
 
 
 def reason_of(rendered: Rendered) -> str:
@@ -75,14 +82,19 @@ def event_of(known: Known, rendered: Rendered) -> tuple[str, str] | None:
     return None
 
 
-def hand_edit_message(others: Iterable[str]) -> str:
+def hand_edit_message(others: Iterable[str], fields: Iterable[str], outcome: str) -> str:
     """Return what an object's Event says when it is not as it was written.
 
     Args:
         others: Field managers of it that are no bridge; none of an object that was deleted.
+        fields: That were changed.
+        outcome: What becomes of the edit.
     """
     who = ", ".join(sorted(others))
-    return f"changed by {who}" if who else "deleted, though not by Headroom"
+    said = f"changed by {who}" if who else "deleted, though not by Headroom"
+    named = sorted(fields)
+    what = ": " + ", ".join(named[:MOST_FIELDS_TOLD]) if named else ""
+    return f"{said}{what} ({outcome})"
 
 
 def event_manifest(
@@ -94,6 +106,7 @@ def event_manifest(
     message: str,
     uid: str,
     at: str,
+    version: str = "",
 ) -> dict[str, Any]:  # Any: what JSON holds
     """Return an Event of core/v1; the same transition has the same name, so it is told once.
 
@@ -103,9 +116,10 @@ def event_manifest(
         event: Type and reason.
         uid: Of the object; empty if there is none.
         at: When it happened, as Kubernetes writes times; empty if nobody knows.
+        version: Of the object, where the time does not tell one such event from the next.
     """
     severity, reason = event
-    told = f"{uid} {reason} {at} {message}".encode()
+    told = f"{uid} {reason} {at} {version} {message}".encode()
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -134,3 +148,11 @@ def event_manifest(
 def backoff_seconds(failures: int) -> int:
     """Return how long an object that was refused waits for its next attempt."""
     return int(min(LONGEST_BACKOFF_SECONDS, 2 ** min(failures, 20)))
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Return whether a version of an object is later than another; False where none can tell.
+
+    Kubernetes promises from 1.35 on that versions are numbers that grow; they were before.
+    """
+    return version.isdecimal() and other.isdecimal() and int(version) > int(other)

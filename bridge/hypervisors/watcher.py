@@ -20,10 +20,23 @@ from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
 from bridge.domain.owned_fields import Stated
-from bridge.hypervisors.kubernetes import Expired, ObjectsApi, Watch, hypervisors_door
+from bridge.hypervisors.kubernetes import hypervisors_door
 from bridge.hypervisors.reading import name_of, object_node, stated_fields
 from bridge.hypervisors.write_back import WriteBack
 from bridge.hypervisors.writing import KIND, Malformed, Told, told_by, write_changes, write_list
+from bridge.kube.listing import (
+    ADDED,
+    BOOKMARK,
+    DELETED,
+    ERROR,
+    MODIFIED,
+    Expired,
+    ObjectsApi,
+    Watch,
+    error_of,
+    event_of,
+    version_of,
+)
 from bridge.kube.login import ClusterUnavailable
 from hosts.feed.state import fail_pass, still_known
 from hosts.region.run import ImportReport
@@ -41,8 +54,6 @@ LEASE: Final = "bridge.hypervisors"
 #: How often a process that waits looks for the lease, and one that watches for its end.
 LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
-GONE_STATUS: Final = 410
-ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 EVENTS_TOTAL: Final = counter(
     "hypervisor_events_total",
     "Events of Hypervisor objects that were heard.",
@@ -195,17 +206,17 @@ class Watcher:
         gone: set[str] = set()
         version = self._version
         for event in batch:
-            kind, body = _event(event)
+            kind, body = event_of(event)
             EVENTS_TOTAL.labels(kind).inc()
             if kind == ERROR:
-                raise _error_of(body)
+                raise error_of(body)
             if kind == DELETED:
                 name = name_of(body)
                 heard.pop(name, None)
                 gone.add(name)
             elif kind != BOOKMARK:
                 gone.discard(_hear(heard, stated, body))
-            version = _version_of(body) or version
+            version = version_of(body) or version
         self._write(heard, gone & self._objects.keys())
         known = self._stated or {}
         kept = {name: known[name] for name in known.keys() - heard.keys() - gone}
@@ -276,23 +287,3 @@ def _read_on(watch: Watch, events: SimpleQueue[Json]) -> None:
         error = broken
     finally:
         events.put(_Ended(error))
-
-
-def _event(event: Json) -> tuple[str, Json]:
-    kind = event.get("type") if isinstance(event, dict) else None
-    body = event.get("object") if isinstance(event, dict) else None
-    if kind not in {ADDED, MODIFIED, DELETED, BOOKMARK, ERROR} or not isinstance(body, dict):
-        raise ClusterUnavailable("the watch told something that is no event")
-    return kind, body
-
-
-def _error_of(status: Json) -> HeadroomError:
-    if status.get("code") == GONE_STATUS:
-        return Expired(str(status.get("message")))
-    return ClusterUnavailable(f"the watch told of an error: {status.get('message')}")
-
-
-def _version_of(body: Json) -> str:
-    metadata = body.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) else ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -17,8 +16,7 @@ from journal.errors import HeadroomError
 MANAGER: Final = "headroom-bridge"
 STATUS_MANAGER: Final = "headroom-bridge-status"
 APPLY: Final = "application/apply-patch+yaml"
-ONLY_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-PAGE: Final = 500
+JSON_PATCH: Final = "application/json-patch+json"
 OK: Final = 200
 CREATED: Final = 201
 ACCEPTED: Final = 202
@@ -44,29 +42,33 @@ class ObjectChanged(HeadroomError):  # noqa: N818 - says what is the case
     code = "object_changed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """An object of a list, by its metadata."""
-
-    name: str
-    resource_version: str
-    labels: Mapping[str, str]
-
-
 class Door:
     """One cluster; safe for threads."""
 
     def __init__(
-        self, *, kubeconfig: Path | None, context: str, timeout_seconds: float, threads: int
+        self,
+        *,
+        kubeconfig: Path | None,
+        context: str,
+        timeout_seconds: float,
+        threads: int,
+        is_in_pod: bool | None = None,
     ) -> None:
         """Read who we are there; nothing is sent.
+
+        Args:
+            is_in_pod: It is the cluster of our pod; left out, that is so without a kubeconfig.
 
         Raises:
             ClusterUnavailable: the kubeconfig cannot be read, or we are in no pod.
         """
         self._client = log_in(
-            kubeconfig=kubeconfig, context=context, is_in_pod=kubeconfig is None, threads=threads
+            kubeconfig=kubeconfig,
+            context=context,
+            is_in_pod=kubeconfig is None if is_in_pod is None else is_in_pod,
+            threads=threads,
         )
+        self._timeout_seconds = timeout_seconds
         self._url = self._client.configuration.host.rstrip("/")
         self._timeout = urllib3.Timeout(total=timeout_seconds)
 
@@ -89,13 +91,13 @@ class Door:
         Raises:
             ClusterUnavailable: there is no answer, or one that is no JSON.
         """
-        headers = {"Accept": accept, "User-Agent": MANAGER, **login_headers(self._client)}
+        headers = self._headers(accept)
         if body is not None:
             headers["Content-Type"] = content_type
         try:
             answer = self._client.rest_client.pool_manager.request(
                 method,
-                f"{self._url}{path}" + (f"?{urlencode(query)}" if query else ""),
+                self._address(path, query),
                 body=None if body is None else orjson.dumps(body),
                 headers=headers,
                 timeout=self._timeout,
@@ -104,6 +106,38 @@ class Door:
             return answer.status, orjson.loads(answer.data) if answer.data else {}
         except (urllib3.exceptions.HTTPError, orjson.JSONDecodeError) as error:
             raise ClusterUnavailable(f"no answer: {error}") from error
+
+    def open(
+        self, path: str, *, query: Mapping[str, str], accept: str, silence_seconds: float | None
+    ) -> Any:  # Any: urllib3's
+        """Ask for what is long or has no end; return the response, which the caller reads.
+
+        Args:
+            silence_seconds: Longest wait for a next piece; the usual timeout when left out.
+
+        Raises:
+            ClusterUnavailable: there is no answer.
+        """
+        wait = urllib3.Timeout(
+            connect=self._timeout_seconds, read=silence_seconds or self._timeout_seconds
+        )
+        try:
+            return self._client.rest_client.pool_manager.request(
+                "GET",
+                self._address(path, query),
+                headers=self._headers(accept),
+                timeout=wait,
+                preload_content=False,
+                retries=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ClusterUnavailable(f"{path}: {error}") from error
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        return {"Accept": accept, "User-Agent": MANAGER, **login_headers(self._client)}
+
+    def _address(self, path: str, query: Mapping[str, str] | None) -> str:
+        return f"{self._url}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def apply(
         self,
@@ -136,6 +170,24 @@ class Door:
             return document, status == CREATED
         if status == CONFLICT or (status == NOT_FOUND and _is_about_object(document)):
             raise ObjectChanged(_message(status, document), owned=_is_owned(document))
+        raise _failure(status, document)
+
+    def patch(self, path: str, version: str, steps: list[Json]) -> Json:
+        """Take the steps of a JSON patch to one version of an object; return what it is then.
+
+        Raises:
+            ObjectChanged: it has another version, or is gone.
+            ObjectRefused: the object is not valid then.
+            ClusterUnavailable: anything else.
+        """
+        lock = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
+        status, document = self.request(
+            "PATCH", path, [lock, *steps], query={"fieldManager": MANAGER}, content_type=JSON_PATCH
+        )
+        if status == OK:
+            return document
+        if status == CONFLICT or (status == NOT_FOUND and _is_about_object(document)):
+            raise ObjectChanged(_message(status, document))
         raise _failure(status, document)
 
     def get(self, path: str) -> Json | None:
@@ -172,28 +224,6 @@ class Door:
         status, document = self.request("POST", path, manifest, query={"fieldManager": MANAGER})
         if status not in (OK, CREATED, ACCEPTED, CONFLICT):
             raise _failure(status, document)
-
-    def list_metadata(self, path: str, *, selector: str) -> Iterator[Found]:
-        """Yield the objects of a kind that bear labels, page by page.
-
-        Raises:
-            ClusterUnavailable: anything is wrong; also that the list ended too late to go on.
-        """
-        query = {"limit": str(PAGE), "labelSelector": selector}
-        while True:
-            status, document = self.request("GET", path, query=query, accept=ONLY_METADATA)
-            if status != OK:
-                raise _failure(status, document)
-            for item in document.get("items") or ():
-                about = item["metadata"]
-                yield Found(
-                    name=about["name"],
-                    resource_version=about["resourceVersion"],
-                    labels=about.get("labels", {}),
-                )
-            query["continue"] = document["metadata"].get("continue", "")
-            if not query["continue"]:
-                return
 
 
 def kind_path(group: str, version: str, plural: str, name: str = "", sub: str = "") -> str:

@@ -1,112 +1,146 @@
-"""All objects of a cluster against what was written: what others changed is found and healed."""
+"""What a cluster tells of its objects against what was written: what others changed is marked.
+
+Lists and events name versions. One that is not the version of the last write, nor of an earlier
+one, is somebody else's: the object is marked and looked at when it is written next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from bridge.domain.kinds import Kind
-from bridge.domain.writing import Known
+from bridge.domain.writing import Known, is_newer
 from bridge.kube.objects import Writer
-from bridge.metrics import DRIFTS, ERRORS, WRITES
+from bridge.kube.observing import Heard, Listed
+from bridge.metrics import ERRORS, WRITES
 from bridge.models import MirrorState
 from journal.leases import check_leases
 
 log = structlog.get_logger(__name__)
 
 FEWEST_DELETED: Final = 5
-MOST_TOLD: Final = 100
+#: Rows that are compared, and orphans that are deleted, in one go: changes go in between.
+SLICE: Final = 1000
+ORPHANS: Final = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """What a cluster has of our objects.
+def compare(writer: Writer, cluster: str, listed: Listed) -> Iterator[int]:
+    """Mark what a cluster lacks or others changed, and delete what no row is behind.
 
-    Attributes:
-        began: When it was begun to be listed, by the database's time.
-        versions: Name and version of each object, by kind.
-    """
-
-    began: datetime
-    versions: Mapping[Kind, Mapping[str, str]]
-
-
-def list_objects(writer: Writer, began: datetime) -> Listed:
-    """Return what a cluster has; begun while nothing waits to be written there.
-
-    Raises:
-        ClusterUnavailable: the cluster does not answer.
-    """
-    return Listed(began=began, versions={kind: writer.versions(kind) for kind in Kind})
-
-
-def compare(writer: Writer, cluster: str, listed: Listed) -> int:
-    """Mark due what a cluster lacks or others changed, and delete what no row is behind.
-
-    What was written since the list began is not in it for sure, and is left for the next one.
-    Returns how many objects differed.
+    What was written after the list is not in it, and is left for the next one. Works in slices;
+    yields after each how many objects differed.
 
     Raises:
         ClusterUnavailable: the cluster does not answer.
         LeaseLost: another process is the bridge now.
     """
-    return sum(_compare_kind(writer, cluster, kind, listed) for kind in Kind)
-
-
-def _compare_kind(writer: Writer, cluster: str, kind: Kind, listed: Listed) -> int:
-    found = listed.versions[kind]
-    is_restoring = settings.HEADROOM.bridge.hand_edits == "restore"
-    differing: dict[int, str] = {}
-    known = set()
-    states = MirrorState.objects.filter(cluster=cluster, kind=kind)
-    for pk, name, version, is_due, left_at, written_at in states.values_list(
-        "pk", "name", "resource_version", "is_due", "drifted_at", "written_at"
-    ).iterator():
-        known.add(name)
-        is_newer = written_at is not None and written_at >= listed.began
-        is_same = found.get(name) == version
-        if not (is_due or is_newer or is_same) and (is_restoring or left_at is None):
-            differing[pk] = name
-    if differing:
-        _mark(list(differing), kind, is_restoring=is_restoring)
-    if not is_restoring:  # else they are told of when they are written
-        for name in list(differing.values())[:MOST_TOLD]:
-            writer.tell_of_hand_edit(kind, name)
-    orphans = sorted(found.keys() - known)
-    most = max(FEWEST_DELETED, settings.HEADROOM.bridge.max_drop_ratio * len(found))
+    known: set[str] = set()
+    states = MirrorState.objects.filter(cluster=cluster, kind=listed.kind).order_by("pk")
+    last = 0
+    while rows := list(
+        states.filter(pk__gt=last).values_list("pk", "name", "resource_version", "is_due")[:SLICE]
+    ):
+        last = rows[-1][0]
+        known.update(name for _, name, _, _ in rows)
+        yield _mark(
+            listed.kind,
+            [
+                pk
+                for pk, name, version, is_due in rows
+                if not is_due
+                and listed.versions.get(name, "") != version
+                and not is_newer(version, listed.version)
+            ],
+        )
+    yield _mark_left(cluster, listed.kind)
+    orphans = sorted(listed.versions.keys() - known)
+    most = max(FEWEST_DELETED, settings.HEADROOM.bridge.max_drop_ratio * len(listed.versions))
     if len(orphans) > most:
         ERRORS.labels(kind="orphans").inc()
         log.error(
-            "mirror_orphans_kept", cluster=cluster, kind=kind.value, count=len(orphans), most=most
+            "mirror_orphans_kept",
+            cluster=cluster,
+            kind=listed.kind.value,
+            count=len(orphans),
+            most=most,
         )
-        return len(differing)
-    for name in orphans:
+        return
+    # One that a bridge wrote and died before it noted that is written again first.
+    unnamed = MirrorState.objects.filter(kind=listed.kind, is_due=True, name="", failures=0)
+    while orphans and unnamed.exists():
+        yield 1
+    for start in range(0, len(orphans), ORPHANS):
+        yield _delete(writer, listed.kind, orphans[start : start + ORPHANS])
+
+
+def _delete(writer: Writer, kind: Kind, names: list[str]) -> int:
+    taken = set(
+        MirrorState.objects.filter(kind=kind, name__in=names).values_list("name", flat=True)
+    )
+    for name in set(names) - taken:
         writer.delete(Known(state_id=0, wanted=0, kind=kind, source_id=0, name=name))
         WRITES.labels(kind=kind.value, what="deleted").inc()
-    return len(differing) + len(orphans)
+    return len(names)
 
 
-def _mark(differing: list[int], kind: Kind, *, is_restoring: bool) -> None:
-    """Let objects be written anew, or note that they are left as they are."""
+def take_events(cluster: str, events: Iterable[Heard]) -> int:
+    """Mark objects of which events tell that others changed or deleted them; return how many.
+
+    After all that was written is noted: our own writes come back as events too.
+
+    Raises:
+        LeaseLost: another process is the bridge now.
+    """
+    latest = {(event.kind, event.name): event for event in events}
+    marked = 0
+    for kind in {kind for kind, _ in latest}:
+        names = [name for of, name in latest if of is kind]
+        states = MirrorState.objects.filter(cluster=cluster, kind=kind, name__in=names)
+        marked += _mark(
+            kind,
+            [
+                pk
+                for pk, name, version in states.filter(is_suspect=False).values_list(
+                    "pk", "name", "resource_version"
+                )
+                if _is_by_others(latest[kind, name], version)
+            ],
+        )
+    return marked
+
+
+def _is_by_others(event: Heard, version: str) -> bool:
+    if event.is_gone:
+        return bool(version) and not is_newer(version, event.version)
+    return event.version != version and not is_newer(version, event.version)
+
+
+def _mark(kind: Kind, keys: list[int]) -> int:
+    if keys:
+        _look_at(Q(pk__in=keys))
+        log.warning("mirror_differs", kind=kind.value, count=len(keys))
+    return len(keys)
+
+
+def _mark_left(cluster: str, kind: Kind) -> int:
+    """Mark what was left when the settings said something else."""
+    policy = settings.HEADROOM.bridge.hand_edits
+    left = Q(cluster=cluster, kind=kind, is_suspect=False, drifted_at__isnull=False)
+    if policy == "report":
+        return 0
+    return _look_at(left & Q(adopted=None) if policy == "adopt" else left)
+
+
+def _look_at(which: Q) -> int:
     with transaction.atomic(durable=True):
         check_leases()
-        changed = {
-            "spec_digest": "",
-            "status_digest": "",
-            "is_due": True,
-            "wanted": F("wanted") + 1,
-            "due_at": Now(),
-        }
-        if not is_restoring:
-            changed = {"drifted_at": Now(), "resource_version": "", "drifts": F("drifts") + 1}
-            DRIFTS.labels(kind=kind.value).inc(len(differing))
-        MirrorState.objects.filter(pk__in=differing).update(**changed)
-    log.warning("mirror_differs", kind=kind.value, count=len(differing))
+        return MirrorState.objects.filter(which).update(
+            is_suspect=True, is_due=True, wanted=F("wanted") + 1, due_at=Now()
+        )

@@ -51,6 +51,9 @@ _FIELDS: Final = {
     "is_first": "is_first",
     "failures": "failures",
     "drifts": "drifts",
+    "is_suspect": "is_suspect",
+    "adopted": "adopted",
+    "transitions": "transitions",
 }
 _NOTE: Final = """
 UPDATE bridge_mirrorstate AS state
@@ -62,14 +65,17 @@ UPDATE bridge_mirrorstate AS state
        resource_version = new.resource_version, object_generation = new.generation,
        observed_generation = new.observed, reason = new.reason, is_first = new.is_first,
        failures = new.failures, error = new.error, drifts = new.drifts,
+       is_suspect = new.is_suspect, transitions = new.transitions,
+       adopted = nullif(new.adopted, 'null'::jsonb),
        drifted_at = CASE WHEN new.is_left THEN coalesce(state.drifted_at, statement_timestamp())
-                         WHEN new.is_written THEN NULL ELSE state.drifted_at END,
+                         WHEN new.is_due THEN state.drifted_at END,
        written_at = CASE WHEN new.is_written THEN statement_timestamp() ELSE state.written_at END
   FROM jsonb_to_recordset(%s::jsonb) AS new (
        state_id bigint, wanted bigint, is_due boolean, pause_seconds integer, part_ids bigint[],
        cluster text, name text, spec_digest text, status_digest text, resource_version text,
        generation bigint, observed bigint, reason text, is_first boolean, failures integer,
-       error text, drifts integer, is_left boolean, is_written boolean)
+       error text, drifts integer, is_suspect boolean, adopted jsonb, transitions jsonb,
+       is_left boolean, is_written boolean)
  WHERE state.id = new.state_id
 """
 _FORGET: Final = """
@@ -218,26 +224,22 @@ class Drain:
             WRITES.labels(kind=known.kind.value, what="deleted").inc()
 
     def _write(self, way: Way, known: Known, row: Rendered) -> Note:
-        if known.is_left and settings.HEADROOM.bridge.hand_edits == "report":
-            return Note(known=known, is_left=True, part_ids=row.part_ids)
         writer = way.open()
-        written = writer.write(known, row)
+        written = writer.write(known, row, policy=settings.HEADROOM.bridge.hand_edits)
         for event in written.events:
             writer.tell(event)
         known = written.known
         if written.is_drifted:
             DRIFTS.labels(kind=row.kind.value).inc()
             log.warning("mirror_drifted", kind=row.kind.value, name=row.name)
-            writer.tell_of_hand_edit(row.kind, row.name)
             known = replace(known, drifts=known.drifts + 1)
         if written.error:
             return _refused(known, written.error, part_ids=row.part_ids)
-        if written.is_outdated:
-            is_left = written.is_drifted and settings.HEADROOM.bridge.hand_edits == "report"
-            return Note(known=known, is_due=not is_left, is_left=is_left, part_ids=row.part_ids)
         WRITES.labels(kind=row.kind.value, what="applied").inc(written.requests)
         return Note(
             known=replace(known, failures=0),
+            is_due=written.is_outdated,
+            is_left=written.is_left,
             part_ids=row.part_ids,
             is_written=bool(written.requests),
         )

@@ -36,11 +36,11 @@ def _parents(table: str, column: str) -> str:
     return f"SELECT part.{column} FROM {rows}"  # noqa: S608 - our own names
 
 
-def _bereft(kind: Kind, table: str) -> str:
-    gone = f"SELECT row_id FROM journal_changes('{table}', {SINCE}) WHERE is_deletion"  # noqa: S608
+def _bereft(kind: Kind, table: str, *, which: str = "is_deletion") -> str:
+    changed = f"SELECT row_id FROM journal_changes('{table}', {SINCE}) WHERE {which}"  # noqa: S608
     return (
         f"SELECT source_id FROM bridge_mirrorstate WHERE kind = '{kind.value}'"  # noqa: S608
-        f" AND part_ids && ARRAY({gone})"
+        f" AND part_ids && ARRAY({changed})"
     )
 
 
@@ -65,6 +65,15 @@ SOURCES: Final[dict[Kind, tuple[str, tuple[str, ...]]]] = {
     ),
     Kind.FLAVOR_GROUP_CAPACITY: ("capacity_groupcapacity", (_own("capacity_groupcapacity"),)),
     Kind.PROJECT_QUOTA: ("capacity_projectquota", (_own("capacity_projectquota"),)),
+    Kind.HOST: (
+        "hosts_host",
+        (
+            _own("hosts_host"),
+            _parents("capacity_hostcapacity", "host_id"),
+            _parents("hosts_instance", "host_id") + " WHERE part.host_id IS NOT NULL",
+            _bereft(Kind.HOST, "hosts_instance", which="true"),  # a VM leaves one for another
+        ),
+    ),
 }
 
 _MARK: Final = """

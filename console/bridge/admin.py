@@ -8,6 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from bridge.clusters import naming
+from bridge.domain.edits import path_text
 from bridge.domain.kinds import Kind
 from bridge.models import MirrorState, OwnedFieldConflict
 from bridge.selectors import render_rows
@@ -19,7 +20,7 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
     """Mirrored rows."""
 
     owner_note = (
-        "Kept by the bridge. What others change in a cluster is written anew or left, as "
+        "Kept by the bridge. What others change in a cluster is written anew, left or adopted, as "
         "HEADROOM_BRIDGE__HAND_EDITS says; change the row instead."
     )
     list_display = (
@@ -45,6 +46,7 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
         "written_at",
         "drifts",
         "drifted_at",
+        "adopted_fields",
         "resource_version",
         "object_generation",
         "observed_generation",
@@ -54,6 +56,8 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
     @admin.display(description="state")
     def state(self, row: MirrorState) -> SafeString:
         """Say how the object stands to its row."""
+        if row.adopted is not None:
+            return badge("warn", "adopted", "a part of it is left to others")
         if row.drifted_at is not None:
             return badge("warn", "left as changed", "somebody else changed or deleted it")
         if row.error:
@@ -62,13 +66,22 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
             return badge("idle", "waits")
         return badge("ok", "mirrored")
 
+    @admin.display(description="left to others")
+    def adopted_fields(self, row: MirrorState) -> str:
+        """Name the fields that the bridge leaves until the database says something else."""
+        if row.adopted is None:
+            return ""
+        if "gone" in row.adopted:
+            return "the object: it was deleted"
+        return ", ".join(path_text(field["path"]) for field in row.adopted["fields"])
+
     @admin.display(description="YAML of the row")
     def manifest(self, row: MirrorState) -> SafeString:
         """Show what the bridge writes, from the row as it is now."""
         found = render_rows(Kind(row.kind), [row.source_id], naming()).get(row.source_id)
         if found is None or isinstance(found, str):
             return format_html("{}", found or "the row is gone: the object is to be deleted")
-        status = found.whole_status(row.object_generation, row.observed_generation)
+        status = found.whole_status(row.object_generation, row.observed_generation, row.transitions)
         whole = {**found.manifest(naming()), "status": status}
         return format_html('<pre class="hr-json">{}</pre>', yaml.safe_dump(whole, sort_keys=False))
 

@@ -345,3 +345,16 @@ def test_a_small_table_is_counted_exactly() -> None:
     paginator = CappedPaginator(Host.objects.order_by("name"), 2)
 
     assert (paginator.count, paginator.count_text, paginator.num_pages) == (5, "5", 3)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", MODELS, ids=label)
+def test_an_empty_list_invites_only_to_what_can_be_done(
+    model: type[Model], admin_client: Client
+) -> None:
+    said = admin_client.get(page_url(model, "changelist") + "?q=nothing-like-it").content.decode()
+    assert "Create a new item" not in said
+    if not model._default_manager.exists():
+        bare = admin_client.get(page_url(model, "changelist")).content.decode()
+        expected = "There is no row yet" + ("." if model in EDITABLE else ": the system writes")
+        assert expected in bare

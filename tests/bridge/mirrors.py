@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
-from bridge.clusters import naming
+from bridge.clusters import naming, open_door
 from bridge.domain.kinds import Kind
 from bridge.domain.objects import MOVING, Rendered
 from bridge.kube.definitions import Definition, await_served, install
 from bridge.kube.door import Door
+from bridge.kube.listing import ObjectsApi
+from bridge.kube.observing import Listed
 from bridge.mirror import LEASE, Mirror
 from bridge.models import MirrorState
 from bridge.selectors import render_rows
@@ -42,14 +46,49 @@ def converge() -> int:
     """Mirror until nothing is left to do; return how many steps did something."""
     mirror = Mirror()
     steps = 0
-    with held_lease(LEASE) as is_ours:
+    with closing(mirror), held_lease(LEASE) as is_ours:
         assert is_ours
         register()
         while mirror.step():
             steps += 1
             assert steps < 500
-    mirror.close()
     return steps
+
+
+@contextmanager
+def mirroring() -> Iterator[Callable[[Callable[[], bool] | None], bool]]:
+    """Mirror step by step as one process does; yield what steps until something is so.
+
+    With nothing to wait for it steps until each kind is listed and compared, and nothing waits.
+    """
+    mirror = Mirror()
+    with held_lease(LEASE) as is_ours:
+        assert is_ours
+        register()
+
+        def until(is_so: Callable[[], bool] | None) -> bool:
+            def stepped() -> bool:
+                done = mirror.step()
+                return is_so() if is_so else not done
+
+            return wait_until(stepped, SECONDS)
+
+        try:
+            yield until
+        finally:
+            mirror.close()
+
+
+def listed_kind(kind: Kind) -> Listed:
+    """Return what the cluster has of a kind now."""
+    chosen = naming()
+    path = f"/apis/{chosen.api_version}/{kind.plural}"
+    with closing(
+        ObjectsApi(open_door("test"), path, silence_seconds=SECONDS, is_whole=False)
+    ) as api:
+        page = api.page(limit=500)
+    found = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in page.objects}
+    return Listed(kind=kind, version=page.version, versions=found)
 
 
 def rows() -> dict[tuple[Kind, str], Rendered]:
@@ -83,8 +122,10 @@ def assert_equal(cluster: Cluster) -> None:
         assert about["labels"] == row.manifest(naming())["metadata"]["labels"], key
         assert about.get("annotations", {}) == dict(row.annotations), key
         state = MirrorState.objects.get(kind=key[0], name=key[1])
-        expected = row.whole_status(about["generation"], state.observed_generation)
-        assert still(item.get("status", {})) == still(expected)
+        expected = row.whole_status(
+            about["generation"], state.observed_generation, state.transitions
+        )
+        assert still(item.get("status", {})) == still(expected), key
         assert (state.resource_version, state.is_due) == (about["resourceVersion"], False), key
     assert MirrorState.objects.count() == len(wanted)
 

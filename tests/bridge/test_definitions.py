@@ -127,7 +127,7 @@ def test_a_slot_says_whose_it_is(cluster: Cluster) -> None:
     assert "which commitment" in said
 
 
-@pytest.mark.parametrize("kind", ["cres", "resv", "fgc", "pqu", "headroom"])
+@pytest.mark.parametrize("kind", ["cres", "resv", "fgc", "pqu", "hst", "headroom"])
 def test_short_names_and_the_category_are_known(cluster: Cluster, kind: str) -> None:
     assert wait_until(
         lambda: "error" not in cluster.kubectl("get", kind, code=None), PATIENCE_SECONDS

@@ -12,9 +12,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from bridge.hypervisors import watcher as following
-from bridge.hypervisors.kubernetes import Expired, ObjectsApi, hypervisors_api
+from bridge.hypervisors.kubernetes import hypervisors_api
 from bridge.hypervisors.watcher import Watcher
 from bridge.hypervisors.writing import write_changes
+from bridge.kube.listing import Expired, ObjectsApi
 from bridge.kube.login import ClusterUnavailable
 from capacity.models import HostCapacity
 from hosts.models import FeedPass, Host

@@ -89,18 +89,18 @@ def test_a_cluster_that_restarts_gets_what_happened_meanwhile(
     host = make_host("h1")
     rows = [make_commitment() for _ in range(20)]
     with bridges(own, tmp_path):
-        assert wait_until(is_mirrored(20), SECONDS)
+        assert wait_until(is_mirrored(21), SECONDS)
         own.stop()
         for row in rows[:10]:
             make_slot(row, host)
         Commitment.objects.filter(pk=rows[15].pk).delete()
         assert wait_until(lambda: MirrorState.objects.filter(is_due=True).exists(), SECONDS)
         own.start()
-        assert wait_until(is_mirrored(29), 2 * SECONDS)
+        assert wait_until(is_mirrored(30), 2 * SECONDS)
         assert_equal(own)
         own.kubectl("delete", f"cres/commitment-{rows[0].commitment_uuid}")
         assert wait_until(lambda: MirrorState.objects.filter(drifts=1).exists(), SECONDS)
-        assert wait_until(is_mirrored(29), SECONDS)
+        assert wait_until(is_mirrored(30), SECONDS)
         assert_equal(own)
 
 
