@@ -7,10 +7,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.db.models import F
 
 from bridge.conf import BridgeCluster, BridgeSettings
 from bridge.domain.kinds import PLURALS, Kind, Naming
@@ -21,11 +24,15 @@ from commitments.models import Commitment
 from config.launcher.places import this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
 from config.launcher.production import serve_command
+from journal.clock import database_now
 from journal.models import Lease
 from tests.bridge.mirrors import SECONDS, assert_equal, install_kinds
 from tests.e2e.processes import process_environment
 from tests.factories import make_commitment, make_host, make_slot
 from tests.kube.server import ApiServer
+
+OFF = 2_000
+LONG_SECONDS = 10 * SECONDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -102,6 +109,44 @@ def test_a_cluster_that_restarts_gets_what_happened_meanwhile(
         assert wait_until(lambda: MirrorState.objects.filter(drifts=1).exists(), SECONDS)
         assert wait_until(is_mirrored(30), SECONDS)
         assert_equal(own)
+
+
+def test_what_happened_while_the_bridge_was_off_and_killed_is_all_there(
+    own: ApiServer, tmp_path: Path
+) -> None:
+    """2,000 objects that came, changed and went: equal one by one, though killed in between."""
+    first = make_commitment()
+    fields = {
+        field.attname: getattr(first, field.attname)
+        for field in Commitment._meta.concrete_fields
+        if not field.primary_key and not field.generated
+    }
+    Commitment.objects.bulk_create(
+        Commitment(**{**fields, "commitment_uuid": str(uuid4()), "creator_request_id": f"{n}"})
+        for n in range(OFF - 1)
+    )
+    with bridges(own, tmp_path) as (child,):
+        assert wait_until(lambda: written() >= OFF // 4, LONG_SECONDS)
+        os.kill(child.process.pid, signal.SIGKILL)
+    keys = list(Commitment.objects.order_by("pk").values_list("pk", flat=True))
+    Commitment.objects.filter(pk__in=keys[: OFF // 10]).delete()
+    for _ in range(2):
+        Commitment.objects.update(requested_amount=F("requested_amount") + (1 << 30))
+    Lease.objects.all().delete()  # as after the time in which nobody renewed it
+    began = database_now()
+    with bridges(own, tmp_path) as (child,):
+        assert wait_until(lambda: written(began) >= OFF // 4, LONG_SECONDS)
+        os.kill(child.process.pid, signal.SIGKILL)
+    Lease.objects.all().delete()
+    with bridges(own, tmp_path):
+        assert wait_until(is_mirrored(OFF - OFF // 10), LONG_SECONDS)
+    assert_equal(own)
+    assert not MirrorState.objects.exclude(drifts=0).exists()
+
+
+def written(since: datetime | None = None) -> int:
+    states = MirrorState.objects.exclude(written_at=None)
+    return (states.filter(written_at__gt=since) if since else states).count()
 
 
 def test_another_takes_over_from_one_that_was_killed(own: ApiServer, tmp_path: Path) -> None:
