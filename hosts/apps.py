@@ -19,6 +19,7 @@ class HostsConfig(AppConfig):
         """Register sections of region files, metrics and checks."""
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
         from hosts.doctor import host_checks  # noqa: PLC0415 - models first
+        from hosts.feed import files  # noqa: PLC0415 - models first
         from hosts.metrics import FEED  # noqa: PLC0415 - models first
         from hosts.region import (  # noqa: PLC0415 - models first
             described,
@@ -29,7 +30,7 @@ class HostsConfig(AppConfig):
             servers,
         )
 
-        for module in (identity, flavors, hosts, host_facts, described, servers):
+        for module in (identity, flavors, hosts, host_facts, described, servers, files):
             module.register()
         at_scrape(FEED)
         offers.extend((host_checks, _cloud_checks))

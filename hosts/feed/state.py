@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
-from django.db.models.functions import Greatest
+from django.db.models import F, Value
+from django.db.models.functions import Greatest, Least
 
 from hosts.feed.lists import Kind
 from hosts.models import DeletedVM, FeedPass, Region
@@ -47,20 +47,23 @@ def fail_pass(kind: str, error: str) -> None:
 def finish_pass(kind: str, began: datetime, report: ImportReport) -> None:
     """Note that a pass was completed, and what is known from it: all of it or, killed, nothing.
 
-    Passes over VMs end one after the other, by the row of changes: what is known never gets less.
+    Passes over VMs end one after the other, by the row of changes: what is known gets less by files
+    alone (:func:`vms_are_of`).
     """
     counts = {counted.section: asdict(counted) for counted in report.counts.values()}
     with transaction.atomic(durable=True):
         FeedPass.objects.filter(kind=kind).update(
             passes=F("passes") + 1,
             finished_at=database_now(),
-            listed_at=Greatest("listed_at", began),
             counts=counts,
             refusal="\n".join(report.refusals[name] for name in sorted(report.refusals)),
             error="",
             failures=0,
         )
-        if kind == Kind.SERVERS:
+        counted = FeedPass.objects.filter(kind=kind, began_at=began).update(
+            listed_at=Greatest("listed_at", began)
+        )
+        if kind == Kind.SERVERS and counted:
             # What changed before all VMs were read need not be asked for again.
             FeedPass.objects.get_or_create(kind=Kind.CHANGES)
             changes = FeedPass.objects.filter(kind=Kind.CHANGES)
@@ -68,6 +71,23 @@ def finish_pass(kind: str, began: datetime, report: ImportReport) -> None:
             DeletedVM.objects.filter(seen_at__lt=began).delete()
         if kind in {Kind.SERVERS, Kind.CHANGES}:
             _tell_when_listed()
+
+
+def vms_are_of(taken_at: datetime | None) -> None:
+    """Note that a file is about to write VMs: as old as it until changes since then are read.
+
+    A pass that is reading meanwhile may have read what the file then undoes; it counts for nothing.
+    Runs inside the caller's transaction.
+
+    Args:
+        taken_at: When the file's list was taken; None, where it does not say so, until all VMs are
+            read anew.
+    """
+    FeedPass.objects.filter(kind=Kind.SERVERS).update(began_at=None)
+    FeedPass.objects.filter(kind=Kind.CHANGES).update(
+        began_at=None, listed_at=Least("listed_at", Value(taken_at)) if taken_at else None
+    )
+    _tell_when_listed()
 
 
 def still_known(kind: str) -> None:

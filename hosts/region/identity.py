@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from django.conf import settings
+
 from hosts.models import Domain, Project, Region
 from hosts.region.node import ID_MAX, Json, Node
 from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
@@ -45,6 +47,8 @@ def _write_about(run: ImportRun) -> None:
         "source": about.get("source", ""),
         "versions": about.get("versions", {}),
     }
+    if settings.HEADROOM.feed.cloud:  # which alone tells from when VMs are
+        del wanted["taken_at"]
     counts = run.report.of(ABOUT)
     existing = Region.objects.select_for_update().first()
     if existing is None:

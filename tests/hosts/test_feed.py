@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import deepcopy
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -416,6 +418,76 @@ def test_a_long_pass_that_ends_last_does_not_make_the_list_older(cloud: LiveClou
     )
     assert (newest.kind, older.kind) == (Kind.CHANGES, Kind.SERVERS)
     assert Region.objects.get().listed_at == newest.listed_at
+
+
+def told_time() -> datetime:
+    listed_at = Region.objects.get().listed_at
+    assert listed_at
+    return listed_at
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_file_makes_what_is_known_no_newer_than_it(
+    cloud: LiveCloud, settings: Any, tmp_path: Path, hours: int
+) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    read_cloud(cloud)
+    before = known_until(database_now())
+    taken_at = before - timedelta(hours=hours)
+    servers = [cloud.server("v1") | {"OS-EXT-SRV-ATTR:hypervisor_hostname": "node1"}]
+    file = {"about": {"region": "r", "taken_at": taken_at.isoformat()}}
+    load(write_file(tmp_path, file | {"compute": {"servers": servers}}))
+    assert known_until(database_now()) == told_time() == min(before, taken_at)
+    assert Region.objects.get().name == "r"
+    read_cloud(cloud, Kind.CHANGES)
+    assert known_until(database_now()) == told_time() > before
+    load(write_file(tmp_path, {"about": {"region": "r", "taken_at": taken_at.isoformat()}}))
+    assert told_time() > before  # it has no VMs
+    load(write_file(tmp_path, file | {"about": {}, "compute": {"servers": servers}}))
+    assert known_until(database_now()).year == 1970
+    with pytest.raises(NothingReadYet):
+        read_cloud(cloud, Kind.CHANGES)
+    read_cloud(cloud, Kind.SERVERS)
+    assert known_until(database_now()) > before
+
+
+def test_an_older_file_is_undone_by_the_next_look_at_changes(
+    cloud: LiveCloud, settings: Any, tmp_path: Path
+) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    read_cloud(cloud)
+    old, taken_at = deepcopy(cloud.servers), cloud.clock
+    cloud.ahead += timedelta(hours=1)
+    cloud.put("v1", 1)
+    read_cloud(cloud, Kind.CHANGES)
+    now = places()
+    assert now["v1"] == "node1"
+    file = {"about": {"taken_at": taken_at.isoformat()}, "compute": {"servers": old}}
+    load(write_file(tmp_path, file))
+    assert places()["v1"] == "node2"
+    read_cloud(cloud, Kind.CHANGES)
+    assert places() == now
+
+
+def test_a_pass_that_reads_beside_the_import_of_a_file_tells_no_time(
+    cloud: LiveCloud, settings: Any, tmp_path: Path
+) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    read_cloud(cloud)
+    before = known_until(database_now())
+    taken_at = before - timedelta(hours=1)
+    file = {"about": {"taken_at": taken_at.isoformat()}, "compute": {"servers": cloud.servers}}
+    cloud.meanwhile["/servers/detail?all_tenants=1&limit=1000&marker=v5"] = in_a_thread(
+        lambda: load(write_file(tmp_path, file))
+    )
+    read_cloud(cloud, Kind.SERVERS)
+    assert not cloud.meanwhile
+    assert known_until(database_now()) == taken_at
+    read_cloud(cloud, Kind.SERVERS)
+    assert known_until(database_now()) > before
 
 
 def test_vms_are_read_at_once_where_their_host_came_after_them(
