@@ -7,15 +7,17 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from capacity.nova.in_flight import InFlightAsk, hold_alone
+from capacity.nova.in_flight import InFlightAsk, InFlightHold, end_expired, hold_alone
 from failover.models import FailoverReservation
 from hosts.models import Host
 from placement.models import Consumer
@@ -61,6 +63,18 @@ def claim(vm: str, host: Host, project: str) -> int:
     return client.allocate(vm, {host.openstack_id: ASKED}, project_id=project).status
 
 
+def hold(vm: str, hosts: list[Host], project: str) -> InFlightHold | None:
+    """Hold three of some hosts for a VM, as the scheduler does."""
+    ask = InFlightAsk(
+        vm_uuid=vm,
+        resources=ResourceVector(memory_bytes=GIB, vcpus=1),
+        intent="create",
+        project_id=project,
+        flavor_group_name="general",
+    )
+    return hold_alone(ask, candidates=[host.name for host in hosts], request_id="boot", max_held=3)
+
+
 def boot_anywhere(hosts: list[Host], project: str, *, asks: bool) -> Boot:
     """Return what boots a VM as Nova does: one host after the other until a claim is granted.
 
@@ -74,17 +88,9 @@ def boot_anywhere(hosts: list[Host], project: str, *, asks: bool) -> Boot:
         start = int(vm[:8], 16) % len(hosts)
         order = [*hosts[start:], *hosts[:start]]
         if asks:
-            ask = InFlightAsk(
-                vm_uuid=vm,
-                resources=ResourceVector(memory_bytes=GIB, vcpus=1),
-                intent="create",
-                project_id=project,
-                flavor_group_name="general",
-            )
-            names = [host.name for host in order]
-            hold = hold_alone(ask, candidates=names, request_id="boot", max_held=3)
-            if hold is not None:
-                order = sorted(order, key=lambda host: host.pk not in hold.host_ids)
+            held = hold(vm, order, project)
+            if held is not None:
+                order = sorted(order, key=lambda host: host.pk not in held.host_ids)
         for host in order:
             status = claim(vm, host, project)
             if status == 204:
@@ -125,12 +131,14 @@ def test_48_boots_for_90_free_places_succeed(asks: bool) -> None:
     assert {room.allocated_memory_bytes for room in HostCapacity.objects.all()} == {0}
 
 
+@pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("project", [OWNER, STRANGER])
-def test_100_boots_for_42_places_fill_exactly_these(project: str) -> None:
+def test_100_boots_for_42_places_fill_exactly_these(project: str, asks: bool) -> None:
     """The owner holds half of 84 places, and may use all of its own beside the free ones."""
     hosts = make_cloud(14, 3 if project == OWNER else 6, held=7)
-    answers = burst(boot_anywhere(hosts, project, asks=False), 100)
+    answers = burst(boot_anywhere(hosts, project, asks=asks), 100)
     assert answers == {204: 42, 409: 58}
+    assert rows_in_flight() == 0
     assert_claims_are_the_ledger()
     in_slots = ReservationAllocation.objects.filter(reservation__kind="committed").count()
     assert in_slots == (21 if project == OWNER else 0)
@@ -179,26 +187,49 @@ def test_claims_go_on_beside_workers_that_are_killed() -> None:
     assert not ReservationAllocation.objects.exists()
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_100_boots_fill_42_places_beside_workers_that_are_killed(asks: bool) -> None:
+    """What a worker held for a VM that it did not live to claim is free by its time."""
+    hosts = make_cloud(14, 3, held=7)
+    boot = boot_anywhere(hosts, OWNER, asks=asks)
+
+    def worker(dies: bool) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(2 if dies else 5):
+                boot(uuid())
+            if dies:
+                connection.ensure_connection()
+                if asks:
+                    hold(uuid(), hosts, OWNER)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return work
+
+    finished = in_children([worker(place < 4) for place in range(10)])
+    assert finished.count(False) == 4
+    assert_claims_are_the_ledger()
+    end_expired(timezone.now() + timedelta(hours=3))
+    assert rows_in_flight() == 0
+    granted = Consumer.objects.count()
+    assert burst(boot, 62)[204] == 42 - granted
+    assert rows_in_flight() == 0
+    assert_claims_are_the_ledger()
+    assert {room.allocated_memory_bytes for room in HostCapacity.objects.all()} == {3 * GIB}
+    delete_all()
+    assert_claims_are_the_ledger()
+    assert not ReservationAllocation.objects.exists()
+
+
 def test_a_flight_that_came_while_a_claim_waited_ends_with_it() -> None:
     here, there = make_cloud(2, 4)
     vm = uuid()
-
-    def hold() -> None:
-        ask = InFlightAsk(
-            vm_uuid=vm,
-            resources=ResourceVector(memory_bytes=GIB, vcpus=1),
-            intent="create",
-            project_id=STRANGER,
-            flavor_group_name="general",
-        )
-        assert hold_alone(ask, candidates=[there.name], request_id="boot", max_held=1)
 
     with ThreadPoolExecutor(2) as pool:
         with transaction.atomic():
             HostCapacity.objects.select_for_update().get(host=here)
             answer = pool.submit(on_own_connection, partial(claim, vm, here, STRANGER))
             wait_for_a_blocked_session()
-            pool.submit(on_own_connection, hold).result()
+            assert pool.submit(on_own_connection, partial(hold, vm, [there], STRANGER)).result()
             assert rows_in_flight() == 1
         assert answer.result() == 204
     assert rows_in_flight() == 0
