@@ -296,9 +296,11 @@ def _settled(write: _Write, *, compares: bool = False) -> tuple[Any, ...] | None
 
 
 def _may_have_held(request: AllocationRequest) -> bool:
-    """Return whether a consumer of the write may be an old one."""
-    return not request.checks_generations or any(
-        consumer.generation is not None for consumer in request.consumers
+    """Return whether a consumer of the write may be an old one; who is deleted is."""
+    return (
+        not request.checks_generations
+        or not request.consumers
+        or any(consumer.generation is not None for consumer in request.consumers)
     )
 
 

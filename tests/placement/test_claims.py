@@ -199,6 +199,22 @@ def test_what_a_deletion_gives_back_is_the_owners_at_once(cloud: Cloud) -> None:
     assert cloud.blocked_gib() == 0
 
 
+@pytest.mark.parametrize("headers", [{}, {"If_Match": "1"}])
+def test_no_deletion_is_refused_whatever_its_slot_gets_back(
+    cloud: Cloud, headers: dict[str, str]
+) -> None:
+    """A slot that took the VM for larger than its claim gets back more than the claim gives."""
+    vm, stranger = uuid(), uuid()
+    assert cloud.claim(vm, cloud.held) == 204
+    ReservationAllocation.objects.update(memory_bytes=16 * GIB, vcpus=4)
+    Reservation.objects.update(blocked_memory_bytes=0, blocked_vcpus=0)
+    rebuild_host_capacity()
+    held = {cloud.held.openstack_id: SMALL}
+    assert cloud.client.allocate(stranger, held, project_id=STRANGER).status == 204
+    assert cloud.client.delete(f"/allocations/{vm}", **headers).status == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({}, 16)
+
+
 def test_a_claim_ends_the_rows_in_flight_on_all_hosts(cloud: Cloud) -> None:
     vm, other = uuid(), uuid()
     for host in (cloud.held, cloud.free):
