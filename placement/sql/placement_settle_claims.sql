@@ -1,14 +1,16 @@
 -- Settles in the ledger what this transaction wrote of consumers (ADR 0029), and counts what VMs
 -- take of the hosts concerned. Returns where it took room that is held for others, and the failover
 -- reservations that evacuated VMs use now, as rows without a host. Rows are found one by one by
--- their keys (OFFSET 0 keeps it that way), whatever the server knows of the tables.
+-- their keys (OFFSET 0 keeps it that way), whatever the server knows of the tables. Nothing is kept in
+-- memory to be looked up again: to prepare that takes longer than the few rows of a claim.
 CREATE OR REPLACE FUNCTION placement_settle_claims(p_consumers text[])
 RETURNS TABLE (
     host_id bigint, resource text, taken bigint, effective bigint, before bigint,
     failover_id bigint
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_memoize = off SET enable_material = off AS $$
 #variable_conflict use_column
 DECLARE
     v_changed bigint[];
