@@ -12,7 +12,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from capacity.models import Reservation, ReservationKind
 from capacity.nova.slot_requests import SlotBook, held_slot
 from capacity.nova.vm_requests import VMBook
-from commitments.domain.statuses import LIVE_STATUSES, ResourceType
+from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.domain.timeline import (
     CoresRelease,
     Displaced,
@@ -43,9 +43,7 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
         zone: Availability zone.
         outside: Uuids of commitments whose end does not count: those that are being decided.
     """
-    slots = Reservation.objects.filter(
-        commitment__zone=zone, commitment__state__in=LIVE_STATUSES, commitment__end_time__gt=now
-    ).exclude(commitment__commitment_uuid__in=outside)
+    slots = _ending_slots(zone, now).exclude(commitment__commitment_uuid__in=outside)
     moving = slots.filter(confirmed_host__isnull=False).exclude(confirmed_host=F("target_host"))
     releases = sorted(
         [*_releases(slots, "target_host_id"), *_releases(moving, "confirmed_host_id")],
@@ -92,6 +90,48 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
             for end, group, project_id, vcpus in cores
         ),
         hosts=tuple((index[row.at], change) for row in planned for change in _planned_changes(row)),
+    )
+
+
+def known_memory_changes(
+    zone: str, group_name: str, *, now: datetime
+) -> list[tuple[datetime, int]]:
+    """Return what commitments of a group are known to give back or to take of a zone's memory.
+
+    What slots hold beyond their VMs comes back when their commitment ends; VMs stay. A planned
+    commitment takes its amount when it is to be confirmed. Two statements.
+
+    Returns:
+        Moments after ``now`` in order, with bytes; negative ones are taken.
+    """
+    ends = (
+        _ending_slots(zone, now)
+        .filter(flavor_group_name=group_name, target_host__isnull=False)
+        .filter(blocked_memory_bytes__gt=0)
+        .order_by()
+        .values_list("commitment__end_time")
+        .annotate(memory_bytes=Sum("blocked_memory_bytes"))
+    )
+    starts = (
+        Commitment.objects.filter(
+            zone=zone,
+            flavor_group_name=group_name,
+            state=CommitmentStatus.PLANNED,
+            resource_type=ResourceType.MEMORY,
+            confirm_by__gt=now,
+        )
+        .order_by()
+        .values_list("confirm_by")
+        .annotate(memory_bytes=Sum("requested_amount"))
+    )
+    returned = [(at, int(amount)) for at, amount in ends if at is not None]
+    taken = [(at, -int(amount)) for at, amount in starts if at is not None]
+    return sorted([*returned, *taken])
+
+
+def _ending_slots(zone: str, now: datetime) -> QuerySet[Reservation]:
+    return Reservation.objects.filter(
+        commitment__zone=zone, commitment__state__in=LIVE_STATUSES, commitment__end_time__gt=now
     )
 
 

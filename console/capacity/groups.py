@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -25,6 +26,7 @@ from capacity.models import (
     GroupCapacity,
     ProjectQuota,
 )
+from commitments.selectors.timeline import known_memory_changes
 from console.base import (
     BaseAdmin,
     PageData,
@@ -43,6 +45,7 @@ from console.base import (
     time_tag,
 )
 from console.capacity.page_data import group_bar
+from console.capacity.runway_text import runway_sentences
 from console.hosts.columns import CLOUD_NOTE, ZoneFilter
 from console.time_charts import GROUP_LAYERS, Unit, history_moments, time_chart
 from core.text import (
@@ -412,7 +415,17 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
 
     def page_parts(self, request: HttpRequest, row: GroupCapacity) -> dict[str, Any]:
         """Show what the group had over time."""
-        return {"charts": _charts(row) if may_view(request, CapacityHistory) else ()}
+        if not may_view(request, CapacityHistory):
+            return {}
+        now = database_now()
+        key = (row.zone, row.group_name)
+        rows = recent_history(zones=key[:1], groups=key[1:], now=now).get(key, [])
+        sees = may_view(request, "commitments.commitment")
+        changes = known_memory_changes(*key, now=now) if sees else None
+        return {
+            "charts": _charts(row, rows),
+            "runway": runway_sentences(row, rows, changes=changes, now=now),
+        }
 
     @admin.display(description="installed", ordering="total_memory_bytes")
     def total(self, row: GroupCapacity) -> str:
@@ -462,11 +475,9 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
     computed = column("computed_at", "computed")
 
 
-def _charts(row: GroupCapacity) -> tuple[PageData, ...]:
+def _charts(row: GroupCapacity, rows: Sequence[CapacityHistory]) -> tuple[PageData, ...]:
     """Return the pictures of a group in a zone: memory and vCPUs."""
-    key = (row.zone, row.group_name)
-    rows = recent_history(zones=key[:1], groups=key[1:], now=database_now())
-    moments = history_moments(rows.get(key, ()))
+    moments = history_moments(rows)
     name = f"{row.group_name} in {row.zone}"
     drawn: tuple[tuple[str, Unit], ...] = (("Memory", "memory"), ("vCPUs", "vcpus"))
     return tuple(

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.figures.history_reads import DAY, HOUR, gaps, recent_history
-from capacity.models import HistorySpan
+from capacity.models import GroupCapacity, HistorySpan
+from commitments.domain.statuses import CommitmentStatus
+from commitments.selectors.timeline import known_memory_changes
 from console.time_charts import GROUP_LAYERS, Moment, history_moments, time_chart
 from journal.clock import database_now
 from scheduling.resources import GIB
@@ -163,3 +165,69 @@ class TestPages:
             with CaptureQueriesContext(connection) as captured:
                 assert admin_client.get(url).status_code == 200
             assert len(captured) <= QUERY_LIMIT
+
+
+@pytest.mark.django_db
+class TestRunway:
+    def page(self, client: Client, group: str = "hana_1") -> str:
+        row = GroupCapacity.objects.get(group_name=group)
+        url = reverse("admin:capacity_groupcapacity_change", args=[row.pk])
+        return client.get(url).content.decode()
+
+    def grow(self, days: int, free_gib: int) -> None:
+        now = database_now()
+        factories.make_group_capacity("hana_1", exclusively_free_memory_bytes=free_gib * GIB)
+        for day in range(days):
+            factories.make_capacity_history(
+                at=now - day * DAY,
+                span=HistorySpan.DAY if day > 3 else HistorySpan.HOUR,
+                group_name="hana_1",
+                payg_memory_bytes=(100 - day) * GIB,
+            )
+
+    def test_the_end_is_told_with_its_pace(self, admin_client: Client) -> None:
+        self.grow(days=20, free_gib=30)
+        page = self.page(admin_client)
+        wanted = database_now() + 30 * DAY
+        assert f"is likely used up on {wanted:%Y-%m-%d}" in page
+        assert "Use grows by 1 GiB a day, the median of 20 days." in page
+
+    def test_what_ends_and_starts_is_counted(self, admin_client: Client) -> None:
+        self.grow(days=20, free_gib=30)
+        now = database_now()
+        factories.make_group("hana_1", flavors=[("small", 4096, 1)])
+        ending = factories.make_commitment(amount_gib=16, end_time=now + 10 * DAY)
+        factories.make_slot(ending, factories.make_host(), memory_gib=16)
+        factories.make_commitment(
+            amount_gib=6, state=CommitmentStatus.PLANNED, confirm_by=now + 5 * DAY
+        )
+        factories.make_commitment(
+            amount_gib=9, zone="az-b", state=CommitmentStatus.PLANNED, confirm_by=now + DAY
+        )
+        assert known_memory_changes("az-a", "hana_1", now=now) == [
+            (now + 5 * DAY, -6 * GIB),
+            (now + 10 * DAY, 16 * GIB),
+        ]
+        page = self.page(admin_client)
+        assert f"is likely used up on {now + 40 * DAY:%Y-%m-%d}" in page
+        assert "16 GiB come back when commitments end and 6 GiB are taken" in page
+
+    def test_too_little_history_is_not_known(self, admin_client: Client) -> None:
+        self.grow(days=3, free_gib=30)
+        assert "is not known: 3 days of history, 14 are needed." in self.page(admin_client)
+
+    def test_nothing_free_and_no_growth_are_said(self, admin_client: Client) -> None:
+        self.grow(days=20, free_gib=0)
+        assert "Nothing is free for this group now." in self.page(admin_client)
+        GroupCapacity.objects.update(exclusively_free_memory_bytes=10_000 * GIB)
+        assert "lasts longer than a year." in self.page(admin_client)
+
+    def test_commitments_that_may_not_be_seen_are_left_out_and_it_is_said(
+        self, client: Client
+    ) -> None:
+        self.grow(days=20, free_gib=30)
+        person = User.objects.create_user("ann", password="x", is_staff=True)
+        names = ["view_groupcapacity", "view_capacityhistory"]
+        person.user_permissions.set(Permission.objects.filter(codename__in=names))
+        client.force_login(person)
+        assert "which you may not see." in self.page(client)
