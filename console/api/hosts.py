@@ -1,0 +1,334 @@
+"""``/api/v1``: hosts, VMs, flavors, projects, domains, and the passes of the feed."""
+
+from __future__ import annotations
+
+from django.db.models import F
+from rest_framework import serializers
+
+from capacity.models import HostCapacity
+from console.api.filters import (
+    BeforeFilter,
+    Filters,
+    FlagFilter,
+    SinceFilter,
+    TextFilter,
+    WordFilter,
+)
+from console.api.names import domain_name, project_name
+from console.api.views import ReadViewSet, RowSerializer
+from hosts.models import (
+    Domain,
+    FeedPass,
+    Flavor,
+    Host,
+    HostState,
+    HostStatus,
+    Instance,
+    Maintenance,
+    Project,
+)
+
+
+class RoomSerializer(RowSerializer):
+    """What a host has and what takes it."""
+
+    class Meta:
+        model = HostCapacity
+        fields = (
+            "effective_memory_bytes",
+            "effective_vcpus",
+            "allocated_memory_bytes",
+            "allocated_vcpus",
+            "committed_memory_bytes",
+            "committed_vcpus",
+            "failover_memory_bytes",
+            "failover_vcpus",
+            "in_flight_memory_bytes",
+            "in_flight_vcpus",
+            "oversubscribed_since",
+        )
+
+
+class HostSerializer(RowSerializer):
+    """A hypervisor with its room; ``room`` is null until the ledger knows the host."""
+
+    uuid = serializers.CharField(source="openstack_id")
+    is_ready = serializers.BooleanField(help_text="takes new VMs and slots")
+    room = RoomSerializer(allow_null=True)
+
+    class Meta:
+        model = Host
+        fields = (
+            "name",
+            "uuid",
+            "zone",
+            "building_block",
+            "hypervisor_type",
+            "cpu_arch",
+            "state",
+            "status",
+            "disabled_reason",
+            "maintenance",
+            "is_ready",
+            "down_since",
+            "terminating_since",
+            "total_memory_bytes",
+            "total_vcpus",
+            "total_disk_gib",
+            "reserved_memory_bytes",
+            "reserved_vcpus",
+            "reserved_disk_gib",
+            "effective_disk_gib",
+            "room",
+            "traits",
+            "aggregate_uuids",
+            "allowed_projects",
+            "created_at",
+            "updated_at",
+        )
+
+
+class HostFilters(Filters):
+    """Filters of hosts."""
+
+    name = TextFilter()
+    uuid = TextFilter(field_name="openstack_id")
+    zone = TextFilter()
+    state = WordFilter(choices=HostState.choices)
+    status = WordFilter(choices=HostStatus.choices)
+    maintenance = WordFilter(choices=[choice for choice in Maintenance.choices if choice[0]])
+    hypervisor_type = TextFilter()
+    building_block = TextFilter()
+    updated_since = SinceFilter(field_name="updated_at")
+
+
+class HostViewSet(ReadViewSet):
+    """Hypervisors, what they have and what takes it."""
+
+    path_label = "/api/v1/hosts"
+    queryset = Host.objects.select_related("room").defer(
+        "provider_inventories",
+        "provider_traits",
+        "nested_providers",
+        "custom_traits",
+        "domain_capabilities",
+        "reported_instances",
+    )
+    serializer_class = HostSerializer
+    filterset_class = HostFilters
+    lookup_field = "name"
+    orderings = {"name": ("name",), "zone": ("zone", "name")}
+    default_ordering = "name"
+
+
+class VMSerializer(RowSerializer):
+    """A VM with its size and place; ``host_name`` is null where no known host carries it."""
+
+    uuid = serializers.CharField(source="openstack_id")
+    project_name = serializers.CharField(allow_null=True)
+    host_name = serializers.CharField(source="known_host_name", allow_null=True)
+
+    class Meta:
+        model = Instance
+        fields = (
+            "uuid",
+            "name",
+            "project_id",
+            "project_name",
+            "user_id",
+            "zone",
+            "host_name",
+            "flavor_name",
+            "memory_bytes",
+            "vcpus",
+            "disk_gib",
+            "status",
+            "vm_state",
+            "task_state",
+            "os_type",
+            "image_id",
+            "launched_at",
+            "nova_created_at",
+            "nova_updated_at",
+            "updated_at",
+        )
+
+
+class VMFilters(Filters):
+    """Filters of VMs."""
+
+    uuid = TextFilter(field_name="openstack_id")
+    name = TextFilter()
+    project_id = TextFilter()
+    zone = TextFilter()
+    host_name = TextFilter(field_name="host__name")
+    flavor_name = TextFilter()
+    status = TextFilter()
+    updated_since = SinceFilter(field_name="updated_at")
+
+
+class VMViewSet(ReadViewSet):
+    """VMs of the cloud."""
+
+    path_label = "/api/v1/vms"
+    queryset = Instance.objects.defer("flavor_extra_specs", "metadata").annotate(
+        project_name=project_name(), known_host_name=F("host__name")
+    )
+    serializer_class = VMSerializer
+    filterset_class = VMFilters
+    lookup_field = "openstack_id"
+    orderings = {"uuid": ("openstack_id",)}
+    default_ordering = "uuid"
+
+
+class FlavorSerializer(RowSerializer):
+    """A flavor; ``flavor_group_name`` is null where no group has it."""
+
+    id = serializers.CharField(source="openstack_id")
+    flavor_group_name = serializers.CharField(allow_null=True)
+
+    class Meta:
+        model = Flavor
+        fields = (
+            "id",
+            "name",
+            "flavor_group_name",
+            "memory_bytes",
+            "vcpus",
+            "disk_gib",
+            "ephemeral_gib",
+            "is_public",
+            "extra_specs",
+            "created_at",
+            "updated_at",
+        )
+
+
+class FlavorFilters(Filters):
+    """Filters of flavors."""
+
+    id = TextFilter(field_name="openstack_id")
+    name = TextFilter()
+    flavor_group_name = TextFilter(field_name="membership__group__name")
+    is_public = FlagFilter()
+
+
+class FlavorViewSet(ReadViewSet):
+    """Flavors of the cloud."""
+
+    path_label = "/api/v1/flavors"
+    queryset = Flavor.objects.annotate(flavor_group_name=F("membership__group__name"))
+    serializer_class = FlavorSerializer
+    filterset_class = FlavorFilters
+    lookup_field = "name"
+    orderings = {"name": ("name",), "id": ("openstack_id",)}
+    default_ordering = "name"
+
+
+class ProjectSerializer(RowSerializer):
+    """A project of Keystone."""
+
+    id = serializers.CharField(source="openstack_id")
+    domain_name = serializers.CharField(allow_null=True)
+
+    class Meta:
+        model = Project
+        fields = (
+            "id",
+            "name",
+            "domain_id",
+            "domain_name",
+            "parent_id",
+            "is_enabled",
+            "created_at",
+            "updated_at",
+        )
+
+
+class ProjectFilters(Filters):
+    """Filters of projects."""
+
+    id = TextFilter(field_name="openstack_id")
+    name = TextFilter()
+    domain_id = TextFilter()
+    is_enabled = FlagFilter()
+
+
+class ProjectViewSet(ReadViewSet):
+    """Projects of Keystone."""
+
+    path_label = "/api/v1/projects"
+    queryset = Project.objects.annotate(domain_name=domain_name())
+    serializer_class = ProjectSerializer
+    filterset_class = ProjectFilters
+    lookup_field = "openstack_id"
+    orderings = {"id": ("openstack_id",)}
+    default_ordering = "id"
+
+
+class DomainSerializer(RowSerializer):
+    """A domain of Keystone."""
+
+    id = serializers.CharField(source="openstack_id")
+
+    class Meta:
+        model = Domain
+        fields = ("id", "name", "is_enabled", "created_at", "updated_at")
+
+
+class DomainFilters(Filters):
+    """Filters of domains."""
+
+    id = TextFilter(field_name="openstack_id")
+    name = TextFilter()
+    is_enabled = FlagFilter()
+
+
+class DomainViewSet(ReadViewSet):
+    """Domains of Keystone."""
+
+    path_label = "/api/v1/domains"
+    queryset = Domain.objects.all()
+    serializer_class = DomainSerializer
+    filterset_class = DomainFilters
+    lookup_field = "openstack_id"
+    orderings = {"id": ("openstack_id",)}
+    default_ordering = "id"
+
+
+class FeedPassSerializer(RowSerializer):
+    """How far the feed is with one kind of lists; ``listed_at`` says how old they are."""
+
+    class Meta:
+        model = FeedPass
+        fields = (
+            "kind",
+            "passes",
+            "began_at",
+            "finished_at",
+            "listed_at",
+            "counts",
+            "refusal",
+            "error",
+            "failures",
+        )
+
+
+class FeedPassFilters(Filters):
+    """Filters of passes of the feed."""
+
+    kind = TextFilter()
+    finished_since = SinceFilter(field_name="finished_at")
+    finished_before = BeforeFilter(field_name="finished_at")
+
+
+class FeedPassViewSet(ReadViewSet):
+    """The last pass of the feed over each kind of lists."""
+
+    path_label = "/api/v1/feed-passes"
+    queryset = FeedPass.objects.all()
+    serializer_class = FeedPassSerializer
+    filterset_class = FeedPassFilters
+    lookup_field = "kind"
+    orderings = {"kind": ("kind",)}
+    default_ordering = "kind"

@@ -1,0 +1,75 @@
+"""Paths of the lists: no trailing slash, no redirect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.urls import URLPattern, path
+
+from console.api.capacity import (
+    DecisionViewSet,
+    FlavorGroupViewSet,
+    GroupCapacityViewSet,
+    ReservationViewSet,
+)
+from console.api.commitments import (
+    CommitmentEventViewSet,
+    CommitmentViewSet,
+    CompactionRunViewSet,
+    RefusalViewSet,
+    SyncRunViewSet,
+)
+from console.api.failover import (
+    FailoverEventViewSet,
+    FailoverReservationViewSet,
+    FailoverRunViewSet,
+    UncoveredVMViewSet,
+)
+from console.api.hosts import (
+    DomainViewSet,
+    FeedPassViewSet,
+    FlavorViewSet,
+    HostViewSet,
+    ProjectViewSet,
+    VMViewSet,
+)
+from console.api.journal import AuditEntryViewSet
+from console.api.views import ReadViewSet
+
+LISTS: Final[tuple[type[ReadViewSet], ...]] = (
+    HostViewSet,
+    VMViewSet,
+    FlavorViewSet,
+    FlavorGroupViewSet,
+    ProjectViewSet,
+    DomainViewSet,
+    GroupCapacityViewSet,
+    CommitmentViewSet,
+    CommitmentEventViewSet,
+    RefusalViewSet,
+    ReservationViewSet,
+    DecisionViewSet,
+    FailoverReservationViewSet,
+    UncoveredVMViewSet,
+    FailoverRunViewSet,
+    FailoverEventViewSet,
+    SyncRunViewSet,
+    CompactionRunViewSet,
+    FeedPassViewSet,
+    AuditEntryViewSet,
+)
+PREFIX: Final = "/api/v1/"
+
+
+def _paths(view: type[ReadViewSet]) -> tuple[URLPattern, URLPattern]:
+    name = view.path_label.removeprefix(PREFIX)
+    return (
+        path(name, view.as_view({"get": "list"}), name=name),
+        path(
+            f"{name}/<{view.key_type()}:key>", view.as_view({"get": "retrieve"}), name=f"{name}-one"
+        ),
+    )
+
+
+app_name = "operator"
+urlpatterns: list[URLPattern] = [pattern for view in LISTS for pattern in _paths(view)]
