@@ -224,6 +224,17 @@ class BaseAdmin(BoundedSearch[RowT]):
                 unknown.append(name)
         return unknown
 
+    def get_list_display_links(self, request: HttpRequest, list_display: Any) -> Any:
+        """Return the column that leads to a row: the first that is no link itself."""
+        if self.list_display_links or self.list_display_links is None:
+            return super().get_list_display_links(request, list_display)
+        own = [name for name in list_display if not self._is_link(name)]
+        return (own or list(list_display))[:1]
+
+    def _is_link(self, name: Any) -> bool:
+        shown_by = getattr(self, name, None) if isinstance(name, str) else name
+        return bool(getattr(shown_by, "is_link", False))
+
     def page_parts(self, request: HttpRequest, row: RowT) -> dict[str, Any]:
         """Return what the template of a row's page shows beside its columns."""
         return {}
@@ -515,7 +526,7 @@ def json_block(content: object) -> SafeString | str:
     if content in (None, {}, [], ""):
         return NOTHING
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, default=str)
-    return format_html('<pre class="hr-json">{}</pre>', text)
+    return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text)
 
 
 def time_tag(moment: datetime | None) -> SafeString | str:
@@ -532,6 +543,9 @@ def time_tag(moment: datetime | None) -> SafeString | str:
 
 class Column:
     """A read-only column of a list, or a line of a page."""
+
+    is_link = False
+    """Whether what it shows is a link, which no link to the row can go around."""
 
     def __init__(
         self, title: str, text: TextColumn, ordering: str | Combinable = "", name: str = ""
@@ -566,7 +580,9 @@ def column(name: str, title: str = "") -> Column:
 def link(object_type: str, name: str, title: str, *, ordering: str | None = None) -> Column:
     """Return a column that links to an object by the public id that a field holds."""
     order = name if ordering is None else ordering
-    return Column(title, lambda row: find_link(object_type, getattr(row, name)), order)
+    linked = Column(title, lambda row: find_link(object_type, getattr(row, name)), order)
+    linked.is_link = True
+    return linked
 
 
 def _is_field(model: type[models.Model], name: str) -> bool:

@@ -26,6 +26,7 @@ from capacity.models import (
 )
 from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment, SyncRun
+from console.attention import attention
 from console.base import PageData, badge, list_url, may_view, row_url
 from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
@@ -70,6 +71,7 @@ def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bo
     states, open_count = _states() if sees_commitments else (None, 0)
     groups = _groups(now) if may_see(GroupCapacity) else None
     return PageData(
+        attention=attention(now, may_see),
         health=_health(now, may_see),
         unfulfilled=_unfulfilled(now) if sees_commitments else None,
         unfulfilled_note=plural(open_count, "live commitment") + " not held as promised",

@@ -103,6 +103,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Per group and zone", "capacity.groupcapacity"),
                     Tab("Flavor groups", "capacity.flavorgroup"),
                     Tab("Flavors", "hosts.flavor"),
+                    Tab("History", "capacity.capacityhistory"),
                     Tab("Last build", "capacity.flavorgroupsnapshot"),
                 ),
             ),
@@ -137,6 +138,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 (
                     Tab("Hosts", "hosts.host"),
                     Tab("Host capacity", "capacity.hostcapacity"),
+                    Tab("History", "capacity.hosthistory"),
                     Tab("Planned changes", "hosts.plannedhostchange"),
                     Tab("Aggregates", "hosts.aggregate"),
                     Tab("Region", "hosts.region"),

@@ -1,4 +1,4 @@
-"""The theme's templates, for Alpine's build that evaluates no text as code.
+"""The theme's templates, for Alpine's build that evaluates no text as code, and screen readers.
 
 That build (``static/vendor/alpine-csp/``) stands in for the theme's own. It reads attributes with
 a parser of its own, which knows neither statements nor globals. The few places where the theme
@@ -8,6 +8,8 @@ theme that has other text there does not load: look again. Rows that are sorted 
 
 One text is replaced for what it says: an empty list invites to create rows that only the system
 writes.
+
+Others name the main part of a page and its menus for screen readers.
 """
 
 from __future__ import annotations
@@ -70,6 +72,23 @@ REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             f'sidebarMobileOpen = !sidebarMobileOpen" {_button("sidebarMobileOpen")}',
         ),
         (_LINE, _SEARCH + _LINE),
+    ),
+    "admin/base.html": (('<div id="main" class=', '<div id="main" role="main" class='),),
+    "unfold/helpers/navigation.html": (
+        (
+            '<nav id="nav-sidebar-inner" class=',
+            '<nav id="nav-sidebar-inner" aria-label="Menu" class=',
+        ),
+    ),
+    "unfold/helpers/app_list.html": (
+        ("data-simplebar>", 'data-simplebar data-simplebar-aria-label="Entries of the menu">'),
+    ),
+    "unfold/helpers/tab_items.html": (
+        ('<nav id="tabs-items" class=', '<nav id="tabs-items" aria-label="Lists" class='),
+        (
+            '<nav id="tabs-dropdown" class=',
+            '<nav id="tabs-dropdown" aria-label="More lists" class=',
+        ),
     ),
     "unfold/helpers/command.html": (
         (

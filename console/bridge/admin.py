@@ -83,7 +83,9 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
             return format_html("{}", found or "the row is gone: the object is to be deleted")
         status = found.whole_status(row.object_generation, row.observed_generation, row.transitions)
         whole = {**found.manifest(naming()), "status": status}
-        return format_html('<pre class="hr-json">{}</pre>', yaml.safe_dump(whole, sort_keys=False))
+        return format_html(
+            '<pre class="hr-json" tabindex="0">{}</pre>', yaml.safe_dump(whole, sort_keys=False)
+        )
 
 
 @admin.register(OwnedFieldConflict)

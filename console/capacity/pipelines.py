@@ -168,7 +168,7 @@ class PipelineVersionInline(ReadOnlyInline[PipelineVersion]):
         ),
     )
 
-    @admin.display(description="")
+    @admin.display(description="restore")
     def restore(self, row: PipelineVersion) -> SafeString | str:
         """Lead to the form with this version's definition in it."""
         if row.version == row.pipeline.version:

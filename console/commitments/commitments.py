@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from commitments.domain.statuses import LIVE_STATUSES, UNFINISHED_STATUSES, ResourceType
 from commitments.models import Commitment, CommitmentEvent, Condition, ServiceInfoVersion
+from console.attention import OVERDUE
 from console.base import (
     AnswerFilter,
     SystemOwnedAdmin,
@@ -90,6 +91,16 @@ def _lasting(now: datetime) -> Q:
     return Q(state__in=UNFINISHED_STATUSES, end_time__gt=now)
 
 
+class StuckFilter(AnswerFilter):
+    """Commitments that a worker should have taken long ago."""
+
+    title = "due for long"
+    parameter_name = "stuck"
+    answers = {
+        "yes": ("due and not taken", lambda: Q(next_reconcile_at__lt=database_now() - OVERDUE))
+    }
+
+
 class EndsFilter(AnswerFilter):
     """Commitments that are not over by when they end."""
 
@@ -145,6 +156,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         FulfilledFilter,
         EndsFilter,
         UseFilter,
+        StuckFilter,
         "state",
         "ready_reason",
         ZoneFilter,

@@ -122,8 +122,7 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
         if row.finished_at is None:
             return badge("warn", "running, or it died")
         text = row.error_code or row.outcome or "finished"
-        tone = TONES.get(row.outcome, "bad" if row.error_code else "ok")
-        return badge("ok" if row.shrink_accepted_by else tone, text, row.message)
+        return badge("ok" if row.shrink_accepted_by else outcome_tone(row), text, row.message)
 
     explanation = shown(
         "why", lambda row: format_html("<pre>{}</pre>", row.message) if row.message else NOTHING
@@ -156,6 +155,11 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
             return NOTHING
         moment = time_tag(row.shrink_accepted_at)
         return format_html("by {} {}", row.shrink_accepted_by, moment)
+
+
+def outcome_tone(row: SyncRun) -> str:
+    """Return how the end of a run is to be shown: ``ok``, ``warn`` or ``bad``."""
+    return TONES.get(row.outcome, "bad" if row.error_code else "ok")
 
 
 def _counts(row: SyncRun) -> list[tuple[str, int]]:

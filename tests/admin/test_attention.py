@@ -1,0 +1,142 @@
+"""What needs attention: each cause alone turns the verdict, and leads to its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from commitments.domain.statuses import CommitmentStatus
+from commitments.models import Condition, SyncRun
+from failover.drill_models import CoverageAccount, EvacuationPlan
+from failover.models import FailoverZone
+from hosts.models import FeedPass
+from journal.models import CheckFinding
+from tests import factories
+from tests.admin.test_frame import staff_client
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+
+
+def finding(severity: str) -> None:
+    CheckFinding.objects.create(check_name="x", severity=severity, found="f", looked_at=NOW)
+
+
+def commitment(reason: str, **more: Any) -> None:
+    factories.make_commitment(
+        state=CommitmentStatus.PENDING, is_accepted=False, ready_status=False, ready_reason=reason,
+        **more,
+    )  # fmt: skip
+
+
+def synced(**more: Any) -> None:
+    SyncRun.objects.create(**{"started_at": NOW, "finished_at": NOW, "source": "limes", **more})
+
+
+CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
+    "1 error of the doctor": ("bad", lambda: finding("error")),
+    "1 warning of the doctor": ("warn", lambda: finding("warning")),
+    "1 live commitment waiting": ("warn", lambda: commitment(Condition.RESERVING)),
+    "1 live commitment refused": ("warn", lambda: commitment(Condition.REJECTED)),
+    "1 commitment stuck": (
+        "bad",
+        lambda: factories.make_commitment(
+            ready_status=True, next_reconcile_at=NOW - timedelta(hours=1)
+        ),
+    ),
+    "7 VMs not protected": (
+        "bad",
+        lambda: CoverageAccount.objects.create(
+            zone="z", accounted_at=NOW, owed_vms=9, uncovered_vms=7
+        ),
+    ),
+    "2 dead hosts in z": (
+        "bad",
+        lambda: EvacuationPlan.objects.create(
+            zone="z", failed_hosts=["a", "b"], started_at=NOW, changed_at=NOW
+        ),
+    ),
+    "1 host down": ("warn", lambda: factories.make_host("h", state="down")),
+    "failover brake on in z": (
+        "bad",
+        lambda: FailoverZone.objects.create(zone="z", brake_reason="vm_list_empty"),
+    ),
+    "the last run of limes: not_reachable": (
+        "bad",
+        lambda: synced(outcome="failed", error_code="not_reachable"),
+    ),
+    "the last run of limes: incomplete": ("warn", lambda: synced(outcome="incomplete")),
+    "8 objects skipped by limes": (
+        "warn",
+        lambda: synced(
+            outcome="success", counts={"skipped_x": 5, "skipped_y": 3, "created": 9}
+        ),
+    ),
+    "the feed of servers fails, 2 passes in a row": (
+        "bad",
+        lambda: FeedPass.objects.create(kind="servers", failures=2, error="e"),
+    ),
+    "the feed of servers did not believe all": (
+        "warn",
+        lambda: FeedPass.objects.create(kind="servers", refusal="shrank"),
+    ),
+}  # fmt: skip
+
+
+def told(client: Client) -> Any:
+    return client.get(reverse("admin:index")).context["dashboard"].attention
+
+
+@pytest.mark.parametrize("text", CAUSES)
+def test_each_cause_turns_the_verdict_and_leads_to_rows(admin_client: Client, text: str) -> None:
+    finding("ok")
+    assert (told(admin_client).tone, told(admin_client).title) == ("ok", "All is well")
+    tone, make = CAUSES[text]
+    make()
+
+    verdict = told(admin_client)
+
+    assert verdict.tone == tone
+    assert [line.text for line in verdict.lines] == [text]
+    answer = admin_client.get(verdict.lines[0].url)
+    assert answer.status_code == 200
+    if "cl" in answer.context and "not protected" not in text:
+        assert answer.context["cl"].result_count == 1
+
+
+def test_the_worst_is_first_and_old_runs_are_past(admin_client: Client) -> None:
+    synced(outcome="failed", error_code="long_ago")
+    synced(outcome="success")
+    finding("warning")
+    finding("error")
+
+    verdict = told(admin_client)
+
+    assert verdict.title == "1 thing wrong, 1 thing to look at"
+    assert [line.text.split()[1] for line in verdict.lines] == ["error", "warning"]
+
+
+def test_checks_that_do_not_run_are_no_good_news(admin_client: Client) -> None:
+    assert [line.text for line in told(admin_client).lines] == [
+        "checks of the installation ran last: never"
+    ]
+    CheckFinding.objects.create(
+        check_name="x", severity="ok", found="f", looked_at=timezone.now() - timedelta(hours=2)
+    )
+    assert told(admin_client).tone == "warn"
+
+
+def test_only_what_may_be_seen_is_told() -> None:
+    finding("error")
+    factories.make_host("h", state="down")
+
+    assert told(staff_client("nobody")) is None
+    assert [line.text for line in told(staff_client("looker", "view_host")).lines] == [
+        "1 host down"
+    ]
