@@ -30,6 +30,7 @@ LISTS: Final = {
     "/compute/os-aggregates": ("compute", "aggregates"),
     "/compute/servers/detail": ("compute", "servers"),
     "/compute/os-server-groups": ("compute", "server_groups"),
+    "/compute/os-migrations": ("compute", "migrations"),
     "/image/v2/images": ("image", "images"),
     "/placement/resource_providers": ("placement", "resource_providers"),
 }

@@ -16,13 +16,17 @@ from capacity.groups.editing import (
 )
 from capacity.groups.group_settings import CATCH_ALL
 from capacity.groups.refreshing import overruled_rules, refresh_flavor_groups
+from capacity.ledger.moving import forget_moved_vms, hold_moving_vms, hold_moving_vms_of
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import zone_lock
 from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings
 from capacity.nova.in_flight import after_vm_changes
 from core.chunks import in_chunks
+from hosts.feed.lists import Kind
+from hosts.feed.state import listed_at
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
+from hosts.region.moving import MIGRATIONS
 from hosts.region.node import Json, Node
 from hosts.region.registry import DumpOptions, Ledger, Phase, Section, Shape, Step, registry
 from hosts.region.run import ImportRun, Unique
@@ -46,11 +50,20 @@ def register() -> None:
         Step(Phase.WRITE, 60, "flavor groups", _write),
         Step(Phase.FINISH, 10, "rooms of hosts", _rebuild_rooms, is_divided=True),
         Step(Phase.FINISH, 20, "in-flight reservations", _end_in_flight, is_divided=True),
+        Step(
+            Phase.FINISH,
+            25,
+            "VMs that move",
+            _hold_moving,
+            after=frozenset({MIGRATIONS, SERVERS}),
+            is_divided=True,
+        ),
     )
     registry.ledger = Ledger(lock_zones=zone_lock, settle=_settle)
 
 
 def _settle(host_ids: Collection[int]) -> None:
+    hold_moving_vms_of(host_ids)
     rebuild_host_capacity(sorted(host_ids))
 
 
@@ -194,6 +207,16 @@ def _rebuild_rooms(run: ImportRun) -> None:
 def _end_in_flight(run: ImportRun) -> None:
     if SERVERS in run.sections_seen:
         after_vm_changes()
+
+
+def _hold_moving(run: ImportRun) -> None:
+    """Hold room on both hosts of VMs that a live cloud moves; files do not tell of these."""
+    if run.live is None:
+        return
+    listed_until = run.live.began if SERVERS in run.sections_seen else listed_at(Kind.CHANGES)
+    if listed_until is not None:
+        forget_moved_vms(listed_until)
+    hold_moving_vms()
 
 
 def _dump_rules(_: DumpOptions) -> Iterator[Json]:

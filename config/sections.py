@@ -396,6 +396,9 @@ class FeedSettings(Section):
     servers_interval_seconds: int = Field(
         600, ge=5, description="Between two full passes over all VMs."
     )
+    migrations_interval_seconds: float = Field(
+        10.0, ge=1, le=3600, description="Between two looks at the migrations in progress."
+    )
     server_groups_interval_seconds: int = Field(
         120, ge=5, description="Between two full passes over server groups."
     )

@@ -149,6 +149,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "deployed_code",
                 (
                     Tab("VMs", "hosts.instance"),
+                    Tab("Migrations", "hosts.servermigration"),
                     Tab("Server groups", "hosts.servergroup"),
                     Tab("Images", "hosts.image"),
                 ),

@@ -27,10 +27,12 @@ class HostsConfig(AppConfig):
             host_facts,
             hosts,
             identity,
+            moving,
             servers,
         )
 
-        for module in (identity, flavors, hosts, host_facts, described, servers, files):
+        parts = (identity, flavors, hosts, host_facts, described, servers, moving, files)
+        for module in parts:
             module.register()
         at_scrape(FEED)
         offers.extend((host_checks, _cloud_checks))

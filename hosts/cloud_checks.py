@@ -74,6 +74,11 @@ SERVICES: Final[Mapping[str, tuple[Wanted, ...]]] = {
             },
         ),
         Wanted(
+            path="/os-migrations?limit=1",
+            key="migrations",
+            rule="os_compute_api:os-migrations:index",
+        ),
+        Wanted(
             path="/os-server-groups?all_projects=True&limit=1",
             key="server_groups",
             rule="os_compute_api:os-server-groups:index:all_projects",

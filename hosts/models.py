@@ -460,6 +460,36 @@ class DeletedVM(models.Model):
         return self.openstack_id
 
 
+class ServerMigration(models.Model):
+    """A VM on its way to another host, as Nova lists it: live, cold, resized or evacuated.
+
+    Hosts are by the name of the hypervisor, else of its compute service. Sizes are what the VM
+    takes on each, NULL while nobody knows. ``over_at`` is set when Nova no longer has it in
+    progress; the row goes once the VM list is as new. Writers: :mod:`hosts.region.moving`, and
+    whoever holds the room of such VMs.
+    """
+
+    uuid = models.CharField(max_length=64, unique=True)
+    vm_uuid = models.CharField(max_length=64, db_index=True)
+    migration_type = models.CharField(max_length=32)
+    status = models.CharField(max_length=64)
+    source_name = models.CharField(max_length=255, blank=True)
+    target_name = models.CharField(max_length=255, blank=True)
+    source_memory_bytes = models.BigIntegerField(null=True, blank=True)
+    source_vcpus = models.BigIntegerField(null=True, blank=True)
+    target_memory_bytes = models.BigIntegerField(null=True, blank=True)
+    target_vcpus = models.BigIntegerField(null=True, blank=True)
+    over_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "migration of a VM"
+        verbose_name_plural = "migrations of VMs"
+        ordering = ("uuid",)
+
+    def __str__(self) -> str:
+        return self.uuid
+
+
 class Instance(FollowedModel):
     """A VM (Nova server) with its size and place. Writers: import, sync.
 

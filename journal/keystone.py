@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
@@ -47,6 +48,25 @@ def login_options(options: KeystoneSettings) -> tuple[str, dict[str, str]]:
         "project_name": options.project_name,
         "project_domain_name": options.project_domain_name,
     }
+
+
+def own_login(options: KeystoneSettings) -> Any:  # Any: the library has no types
+    """Return our login, the same for all sessions of this process: one token serves them all.
+
+    It logs in when first asked, and again when the token ends or is refused; threads may share it.
+    """
+    plugin, login = login_options(options)
+    return _shared_login(plugin, tuple(sorted(login.items())))
+
+
+@lru_cache(maxsize=8)
+def _shared_login(plugin: str, login: tuple[tuple[str, str], ...]) -> Any:  # Any: as above
+    return loading.get_plugin_loader(plugin).load_from_options(**dict(login))
+
+
+def forget_own_logins() -> None:
+    """Log in anew with the next session."""
+    _shared_login.cache_clear()
 
 
 log = structlog.get_logger(__name__)

@@ -38,6 +38,7 @@ from capacity.ledger.in_flight_statements import (
     IS_EXPECTED,
     hold_room_statement,
 )
+from capacity.ledger.moving import CREATOR as MOVING
 from capacity.ledger.rooms import lock_rooms, shift_blocks
 from capacity.ledger.vms import refresh_slots_expecting
 from capacity.locks import LOCK_FIRST, LockSpace, lock_alone, lock_first
@@ -45,6 +46,7 @@ from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from core.chunks import in_chunks
 from core.prepared import fetch_prepared
+from hosts.feed.lists import Kind
 from hosts.feed.state import known_until
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
@@ -378,7 +380,8 @@ def end_expired(now: datetime | None = None) -> int:
     expired = (
         Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
         .filter(
-            models.Q(end_time__lte=known_until(moment))
+            models.Q(end_time__lte=known_until(moment)) & ~models.Q(creator=MOVING)
+            | models.Q(end_time__lte=known_until(moment, Kind.MIGRATIONS), creator=MOVING)
             | models.Q(end_time__gt=moment + longest + TOLERANCE)
         )
         .order_by("vm_uuid", "pk")
@@ -459,7 +462,8 @@ def _sighting(vm: Instance | None) -> VMSighting | None:
 
 
 def _rows_of(vm_uuids: Collection[str] | None) -> models.QuerySet[Reservation]:
-    rows = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
+    """Return the rows of placements; those of migrations end with these."""
+    rows = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT).exclude(creator=MOVING)
     return rows if vm_uuids is None else rows.filter(vm_uuid__in=vm_uuids)
 
 

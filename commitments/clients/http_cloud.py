@@ -10,7 +10,6 @@ from typing import Any, TypeGuard
 from urllib.parse import urljoin
 
 import structlog
-from keystoneauth1 import loading
 from keystoneauth1.exceptions import ClientException
 from keystoneauth1.session import Session
 
@@ -18,7 +17,7 @@ from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAns
 from commitments.conf import SyncSettings
 from commitments.domain.limes_wire import V1, LimesListing
 from journal.conf import KeystoneSettings
-from journal.keystone import login_options
+from journal.keystone import own_login
 
 log = structlog.get_logger(__name__)
 
@@ -39,10 +38,8 @@ class HTTPCloud:
     def __init__(
         self, keystone: KeystoneSettings, options: SyncSettings, limes: LimesListing = V1
     ) -> None:
-        plugin, login = login_options(keystone)
-        loader: Any = loading.get_plugin_loader(plugin)  # Any: the library has no types
         self._session = Session(
-            auth=loader.load_from_options(**login),
+            auth=own_login(keystone),
             verify=keystone.ca_file or True,
             cert=(keystone.cert_file, keystone.key_file) if keystone.cert_file else None,
             timeout=options.timeout_seconds,

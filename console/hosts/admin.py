@@ -39,6 +39,7 @@ from hosts.models import (
     Project,
     Region,
     ServerGroup,
+    ServerMigration,
 )
 from hosts.services.planned_changes import remove_planned_change, save_planned_change
 from journal.middleware import request_id_of
@@ -211,6 +212,36 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
         remove_planned_change(
             pk=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
         )
+
+
+@admin.register(ServerMigration)
+class ServerMigrationAdmin(SystemOwnedAdmin[ServerMigration]):
+    """VMs that Nova is moving: they hold room on both hosts until that is over."""
+
+    owner_note = "What Nova has in progress; passes of the feed over migrations write it."
+    list_display = (
+        "vm_uuid",
+        column("migration_type", "kind"),
+        "status",
+        column("source_name", "from"),
+        column("target_name", "to"),
+        column("over_at", "over since"),
+    )
+    list_filter = ("migration_type", "status")
+    search_fields = ("=uuid", "=vm_uuid", "source_name", "target_name")
+    page_columns = (
+        "uuid",
+        "vm_uuid",
+        "migration_type",
+        "status",
+        "source_name",
+        "source_memory_bytes",
+        "source_vcpus",
+        "target_name",
+        "target_memory_bytes",
+        "target_vcpus",
+        "over_at",
+    )
 
 
 @admin.register(FeedPass)

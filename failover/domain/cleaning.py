@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from failover.domain.blame import memberships_to_remove
 from failover.domain.plan import Brake, CleaningPlan, PlanOptions, Removal, RemovalReason, Resize
 from failover.domain.slots import FailoverSlot, SlotUser
-from failover.domain.zone_columns import BoolColumn, ZoneSnapshot
+from failover.domain.zone_columns import MEMBERS_SAID_GONE, BoolColumn, ZoneSnapshot
 
 _Numbers = NDArray[np.signedinteger[Any]]
 _NARROW = 1 << 31
@@ -250,6 +250,8 @@ def _resized(snapshot: ZoneSnapshot, left: BoolColumn) -> tuple[Resize, ...]:
 def _brake(snapshot: ZoneSnapshot, removals: list[Removal], options: PlanOptions) -> Brake | None:
     """Return why the input looks like a loss of data, None if it does not.
 
+    Memberships of VMs that the cloud itself said are gone end for no loss.
+
     Source: spec failover, 17.9.
     """
     members = len(snapshot.members)
@@ -262,7 +264,8 @@ def _brake(snapshot: ZoneSnapshot, removals: list[Removal], options: PlanOptions
             message=f"no host reports a VM, although {members} memberships are known",
             facts={"memberships": members, "hosts_reporting": snapshot.notes["hosts_reporting"]},
         )
-    if members and not listed:
+    said_gone = snapshot.notes.get(MEMBERS_SAID_GONE, 0)
+    if members > said_gone and not listed:
         return Brake(
             code="vm_list_empty",
             message=f"the VM list is empty, although {members} memberships are known",
@@ -274,10 +277,13 @@ def _brake(snapshot: ZoneSnapshot, removals: list[Removal], options: PlanOptions
             message=f"the VM list shrank from {before} to {listed} since the last run",
             facts={"vms_before": before, "vms_now": listed},
         )
-    if len(removals) > max(options.brake_floor, options.max_removal_ratio * members):
+    gone = sum(removal.reason is RemovalReason.GONE for removal in removals)
+    believed = min(said_gone, gone)
+    doubted = len(removals) - believed
+    if doubted > max(options.brake_floor, options.max_removal_ratio * (members - believed)):
         return Brake(
             code="too_many_removals",
-            message=f"{len(removals)} of {members} memberships would go in one run",
-            facts={"removals": len(removals), "memberships": members},
+            message=f"{doubted} of {members - believed} memberships would go in one run",
+            facts={"removals": doubted, "memberships": members - believed},
         )
     return None

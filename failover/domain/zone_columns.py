@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,6 +157,10 @@ class MemberColumns:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+MEMBERS_SAID_GONE: Final = "members_said_gone"
+"""Note: how many memberships are of VMs that the cloud itself said are gone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

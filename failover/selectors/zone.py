@@ -24,6 +24,7 @@ from failover.choices import SlotState
 from failover.conf import SHIPPED_REQUIREMENTS, FailoverConfig, current_config
 from failover.domain.patterns import required_counts
 from failover.domain.zone_columns import (
+    MEMBERS_SAID_GONE,
     HostColumns,
     MemberColumns,
     SlotColumns,
@@ -33,6 +34,7 @@ from failover.domain.zone_columns import (
 from failover.models import FailoverPolicy, FailoverZone
 from hosts.domain.vm_list import ReportingHost, active_hosts
 from hosts.feed.state import known_until
+from hosts.listing import deleted_vms
 from hosts.models import HostState, HostStatus, Maintenance
 from hosts.vm_source import reporting_hosts
 from journal.clock import TOLERANCE
@@ -381,7 +383,10 @@ def _rows_of_vms(
     reading.notes["vms_listed"] = sum(row[2] in here for row in reading.vms)
     rows = [row for row in reading.vms if required_of[row[5]] or row[1] in known]
     vanished = known - {row[1] for row in rows}
+    reading.notes.pop(MEMBERS_SAID_GONE, None)
     if vanished:
+        deleted = deleted_vms(vanished)
+        reading.notes[MEMBERS_SAID_GONE] = sum(row[2] in deleted for row in reading.members)
         sizes = {row[2]: (row[5], row[6]) for row in reading.members}
         rows += [(-1, uuid, None, *sizes[uuid], "", "", 0, "", None) for uuid in vanished]
     rows.sort(key=itemgetter(1))

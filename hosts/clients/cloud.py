@@ -86,7 +86,10 @@ class OpenStackCloud:
             is_too_old = answer.status_code == NOT_ACCEPTABLE
             reason = f"; it has to offer microversion {wanted}" if is_too_old else ""
             raise CloudUnreachable(
-                f"{service} {path}: status {answer.status_code}{reason}", service=service, path=path
+                f"{service} {path}: status {answer.status_code}{reason}",
+                service=service,
+                path=path,
+                answer=answer.status_code,
             )
         # No column takes a NUL, which Nova lets users write into metadata.
         content = (

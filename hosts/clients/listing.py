@@ -15,6 +15,9 @@ IMAGE: Final = "image"
 PLACEMENT: Final = "placement"
 LIMES: Final = "resources"
 NOT_FOUND: Final = 404
+GONE_MARKER: Final = (400, NOT_FOUND)
+"""What services answer when the element that a page should follow was deleted meanwhile."""
+MOST_MARKERS: Final = 10
 
 
 class CloudUnreachable(HeadroomError):  # noqa: N818 - says what happened
@@ -49,6 +52,7 @@ def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[
             f"{service} {path}: status {NOT_FOUND}, but every cloud has this list",
             service=service,
             path=path,
+            answer=NOT_FOUND,
         )
     found = body.get(key) if isinstance(body, dict) else None
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
@@ -100,14 +104,33 @@ def pages(
         limit: Elements to ask for at once.
     """
     separator = "&" if "?" in path else "?"
-    last = ""
+    start = f"{path}{separator}limit={limit}"
+    before: list[str] = []
     seen: set[str] = set()
     while True:
-        after = f"&marker={last}" if last else ""
-        page, _ = listed(cloud, service, f"{path}{separator}limit={limit}{after}", key)
+        page = _page_after(cloud, service, start, key, before)
         found = [item for item in page if str(item.get(marker)) not in seen]
         if not found:
             return
         yield from found
-        last = str(found[-1].get(marker))
-        seen |= {str(item.get(marker)) for item in found}
+        before = [str(item.get(marker)) for item in found]
+        seen.update(before)
+
+
+def _page_after(
+    cloud: CloudReader, service: str, start: str, key: str, before: list[str]
+) -> list[Json]:
+    """Return the page after the last of some elements that is still there.
+
+    Raises:
+        CloudUnreachable: There is none, or every one of them went meanwhile.
+    """
+    markers = [f"&marker={last}" for last in reversed(before[-MOST_MARKERS:])] or [""]
+    for number, after in enumerate(markers, start=1):
+        try:
+            page, _ = listed(cloud, service, start + after, key)
+            break
+        except CloudUnreachable as error:
+            if number == len(markers) or error.facts.get("answer") not in GONE_MARKER:
+                raise
+    return page

@@ -7,7 +7,7 @@ forged costs a question at the most.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -74,16 +74,29 @@ def forget_hints(kind: Kind, until: datetime) -> None:
 
 
 def hinted_servers(cloud: CloudReader) -> Iterator[Json]:
-    """Yield the VMs that hints name; one that we have and Nova does not is yielded as deleted."""
+    """Yield the VMs that hints name; one that we have and Nova does not is yielded as deleted.
+
+    Nova hides VMs of other projects from whoever is no administrator: a 404 counts where it shows
+    another VM of that project.
+    """
     (servers,) = lists_of(Kind.SERVERS)
     hints = FeedHint.objects.filter(kind=Kind.SERVERS).order_by("seen_at")
     vm_uuids = list(hints.values_list("object_id", flat=True)[:MOST_LOOKED_AT])
-    ours = set(
-        Instance.objects.filter(openstack_id__in=vm_uuids).values_list("openstack_id", flat=True)
-    )
-    found = in_parallel(lambda vm: (vm, cloud.get(COMPUTE, servers.path_of(vm))), vm_uuids)
-    for vm_uuid, body in found:
+    known: Iterable[tuple[str, str]] = Instance.objects.filter(
+        openstack_id__in=vm_uuids
+    ).values_list("openstack_id", "project_id")
+    ours = dict(known)
+    found = list(in_parallel(lambda vm: (vm, cloud.get(COMPUTE, servers.path_of(vm))), vm_uuids))
+    shown = {body["server"].get("tenant_id") for _, body in found if body is not None}
+    absent = [vm_uuid for vm_uuid, body in found if body is None and vm_uuid in ours]
+    for _, body in found:
         if body is not None:
             yield body["server"]
-        elif vm_uuid in ours:
+    for project_id in sorted({ours[vm_uuid] for vm_uuid in absent} - shown):
+        others = Instance.objects.filter(project_id=project_id).exclude(openstack_id__in=absent)
+        witness = others.order_by("pk").values_list("openstack_id", flat=True).first()
+        if witness and cloud.get(COMPUTE, servers.path_of(witness)) is not None:
+            shown.add(project_id)
+    for vm_uuid in absent:
+        if ours[vm_uuid] in shown:
             yield {"id": vm_uuid, "status": "DELETED"}

@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+import structlog
+from django.conf import settings
+
 from hosts.clients.listing import (
     COMPUTE,
     IDENTITY,
@@ -22,16 +25,22 @@ from hosts.clients.listing import (
     pages,
     pages_by_offset,
 )
+from hosts.domain.moving import IN_PROGRESS, RESIZE, is_in_progress
 from hosts.region.flavors import FLAVORS, IMAGES, SERVER_GROUPS
 from hosts.region.identity import DOMAINS, PROJECTS
 from hosts.region.inventory import AGGREGATES, HYPERVISORS, PROVIDERS, SERVICES
-from hosts.region.servers import SERVERS
+from hosts.region.moving import MIGRATIONS, SOURCE_HOLDS, TARGET_HOLDS
+from hosts.region.servers import SERVERS, VM_STATE
+
+log = structlog.get_logger(__name__)
 
 WORKERS: Final = 8
 #: What hosts are made of; usages and allocations are for people and for what-if.
 PARTS_OF_HOSTS: Final = ("inventories", "traits", "aggregates")
 PARTS_OF_PROVIDERS: Final = (*PARTS_OF_HOSTS, "usages", "allocations")
 COMMITMENTS: Final = "limes.commitments"
+OWN_PLACEMENT: Final = "placement"
+"""The source of allocations where the cloud's Placement is this one: it needs no telling."""
 
 Json = Any  # bodies keep the APIs' own shapes
 Reader = Callable[[CloudReader], Iterator[Json]]
@@ -45,6 +54,7 @@ class Kind(StrEnum):
     IMAGES = "images"
     HOSTS = "hosts"
     SERVERS = "servers"
+    MIGRATIONS = "migrations"
     SERVER_GROUPS = "server_groups"
     CHANGES = "changes"
 
@@ -60,6 +70,7 @@ class CloudList:
         read: Yields its elements, each once, all pages.
         own: Path of one element, which answers 404 when there is none; empty where the list is one
             answer, which is whole or none.
+        is_over: Asks whether an element that is not listed is over, where it has no path.
     """
 
     section: str
@@ -67,6 +78,7 @@ class CloudList:
     service: str
     read: Reader
     own: str = ""
+    is_over: Callable[[CloudReader, str], bool] | None = None
 
     def path_of(self, element_id: str) -> str:
         """Return the path of one element."""
@@ -160,6 +172,64 @@ def _server_groups(cloud: CloudReader) -> Iterator[Json]:
     return pages_by_offset(cloud, COMPUTE, path, "server_groups")
 
 
+def _migrations(cloud: CloudReader) -> Iterator[Json]:
+    """Yield migrations in progress, state after state: one that goes on meanwhile comes later.
+
+    A list of all of them would hold whatever moved in the last years.
+    """
+    for status in IN_PROGRESS:
+        path = f"/os-migrations?status={quote(status)}"
+        for found in pages(cloud, COMPUTE, path, "migrations", marker="uuid"):
+            if (
+                found.get("migration_type") == RESIZE
+                and settings.HEADROOM.allocation_source != OWN_PLACEMENT
+            ):
+                yield {**found, **_claims(cloud, found)}
+            else:
+                yield found
+
+
+def _claims(cloud: CloudReader, migration: Json) -> Json:
+    """Return what a VM that is resized holds on both hosts; nothing where nobody may know.
+
+    Placement alone tells both sizes: the old one is the migration's, the new one the VM's.
+    """
+    sizes = {}
+    for key, consumer in ((SOURCE_HOLDS, "uuid"), (TARGET_HOLDS, "instance_uuid")):
+        try:
+            body = cloud.get(PLACEMENT, f"/allocations/{quote(str(migration.get(consumer)))}")
+            held = [one["resources"] for one in body["allocations"].values()]
+        except (CloudUnreachable, LookupError, TypeError, AttributeError) as error:
+            log.info("feed_claims_unknown", vm=migration.get("instance_uuid"), error=str(error))
+            return {}
+        if not held:
+            return {}
+        sizes[key] = {
+            name: sum(one.get(name, 0) for one in held) for name in ("MEMORY_MB", "VCPU", "PCPU")
+        }
+    return sizes
+
+
+def own_id_of_migration(uuid: object, vm_uuid: object) -> str:
+    """Return by what :func:`migration_is_over` finds a migration."""
+    return f"{vm_uuid}/{uuid}"
+
+
+def migration_is_over(cloud: CloudReader, own_id: str) -> bool:
+    """Return whether Nova says that a migration is over, or does not have it while it has the VM.
+
+    Of cells that are down Nova lists no migration and of each VM only a name; a VM that is not
+    there may only be hidden from us.
+    """
+    vm_uuid, _, uuid = own_id.partition("/")
+    path = f"/os-migrations?instance_uuid={quote(vm_uuid, safe='')}"
+    for found in pages(cloud, COMPUTE, path, "migrations", marker="uuid"):
+        if found.get("uuid") == uuid:
+            return not is_in_progress(str(found.get("status")))
+    body = cloud.get(COMPUTE, f"/servers/{quote(vm_uuid, safe='')}")
+    return body is not None and VM_STATE in body["server"]
+
+
 def _commitments(cloud: CloudReader) -> Iterator[Json]:
     if not cloud.has(LIMES):
         return
@@ -224,7 +294,17 @@ LISTS: Final = tuple(
 )
 """In the order of region files."""
 
+MIGRATION_LIST: Final = CloudList(
+    section=MIGRATIONS,
+    kind=Kind.MIGRATIONS,
+    service=COMPUTE,
+    read=_migrations,
+    is_over=migration_is_over,
+)
+"""Of live clouds alone: no region file tells who is on the way."""
+LIVE_LISTS: Final = (*LISTS, MIGRATION_LIST)
+
 
 def lists_of(kind: Kind) -> tuple[CloudList, ...]:
     """Return the lists that a full pass of a kind reads."""
-    return tuple(each for each in LISTS if each.kind is kind)
+    return tuple(each for each in LIVE_LISTS if each.kind is kind)

@@ -81,7 +81,7 @@ def run_pass(
             take_in(
                 run,
                 source.read,
-                sections=[each for each in registry.sections() if each.path in sections],
+                sections=[each for each in registry.live_sections() if each.path in sections],
                 writing=alone(options),
             )
         except BaseException as error:

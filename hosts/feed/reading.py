@@ -10,8 +10,8 @@ from django.conf import settings
 
 from hosts.clients.listing import CloudReader, CloudUnreachable
 from hosts.domain.shrinking import has_shrunk_too_much
-from hosts.feed.lists import LISTS, CloudList, in_parallel
-from hosts.models import Aggregate, Host
+from hosts.feed.lists import LIVE_LISTS, CloudList, in_parallel, own_id_of_migration
+from hosts.models import Aggregate, Host, ServerMigration
 from hosts.region.inventory import (
     AGGREGATES,
     COMPUTE_BINARY,
@@ -19,6 +19,7 @@ from hosts.region.inventory import (
     PROVIDERS,
     SERVICES,
 )
+from hosts.region.moving import MIGRATIONS
 from hosts.region.node import Node, RegionFileError
 from hosts.region.registry import Shape
 from hosts.region.run import ImportRun, Live
@@ -29,8 +30,14 @@ log = structlog.get_logger(__name__)
 DELETED: Final = "DELETED"
 UNKNOWN: Final = "UNKNOWN"
 PROGRESS_EVERY: Final = 500
+MOST_WITNESSES: Final = 8
 #: Of the element of a list: what its row is found by.
-KEYS: Final = {HYPERVISORS: "hypervisor_hostname", SERVICES: "host", AGGREGATES: "uuid"}
+KEYS: Final = {
+    HYPERVISORS: "hypervisor_hostname",
+    SERVICES: "host",
+    AGGREGATES: "uuid",
+    MIGRATIONS: "uuid",
+}
 
 Json = Any  # bodies keep the APIs' own shapes
 #: Lists that are one answer, of which no row is asked for by itself: how many of their rows there
@@ -62,7 +69,7 @@ class CloudSource:
         self._cloud = cloud
         self._lists = lists
         self._most_asked = most_asked
-        self._listed: dict[str, str] = {}
+        self._listed: dict[str, dict[str, str]] = {}
         self._gone: dict[str, set[str]] = {}
 
     def read(self, run: ImportRun, sinks: Sinks) -> None:
@@ -87,7 +94,7 @@ class CloudSource:
                     node = Node(element, each.service, each.section, f"[{number}]")
                     if not _is_taken(run, live, node, sinks[each.section][1]):
                         continue
-                    self._listed.setdefault(each.section, str(element.get("id")))
+                    self._remember(each.section, element)
         _freeze_hosts(live)
 
     def find_gone(self, section: str, absent: Sequence[str]) -> Collection[str]:
@@ -97,8 +104,8 @@ class CloudSource:
         asked, or is more than may be asked in a pass, stays for the next one.
         """
         found = self._gone.setdefault(section, set())
-        (each,) = [one for one in LISTS if one.section == section]
-        if not each.own:
+        (each,) = [one for one in LIVE_LISTS if one.section == section]
+        if not each.own and each.is_over is None:
             return absent
         asked = _own_ids(section, absent[: self._most_asked])
         if not asked or not self._is_credible(each):
@@ -107,12 +114,26 @@ class CloudSource:
         found.update(key for key, is_missing in answers if is_missing)
         return found
 
+    def _remember(self, section: str, element: Json) -> None:
+        """Keep an element of each owner: who sees one thing need not see another's."""
+        listed = self._listed.setdefault(section, {})
+        owner = str(element.get("tenant_id") or "")
+        if owner not in listed and len(listed) < MOST_WITNESSES:
+            listed[owner] = str(element.get("id"))
+
     def _is_credible(self, each: CloudList) -> bool:
-        listed = self._listed.get(each.section)
-        return listed is None or not self._is_missing(each, listed)
+        """Return whether all that is listed of some owners is found when it is asked for.
+
+        Nova hides VMs of other projects from whoever is no administrator, also from those that may
+        list them.
+        """
+        listed = self._listed.get(each.section, {}).values() if each.own else ()
+        return not any(in_parallel(lambda own: self._is_missing(each, own), listed))
 
     def _is_missing(self, each: CloudList, element_id: str) -> bool:
         try:
+            if each.is_over is not None:
+                return each.is_over(self._cloud, element_id)
             return self._cloud.get(each.service, each.path_of(element_id)) is None
         except CloudUnreachable as error:
             log.info("feed_absence_unknown", section=each.section, error=error.message)
@@ -183,6 +204,12 @@ def _freeze_hosts(live: Live) -> None:
 
 def _own_ids(section: str, keys: Sequence[str]) -> dict[str, str]:
     """Return the id by which the cloud knows each row."""
+    if section == MIGRATIONS:
+        moving = ServerMigration.objects.filter(uuid__in=keys).order_by("uuid")
+        return {
+            uuid: own_id_of_migration(uuid, vm_uuid)
+            for uuid, vm_uuid in moving.values_list("uuid", "vm_uuid")
+        }
     if section != HYPERVISORS:
         return {key: key for key in keys}
     hosts: Iterator[tuple[str, str]] = iter(

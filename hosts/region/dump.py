@@ -93,5 +93,6 @@ def dump_region(stream: BinaryIO, options: DumpOptions) -> None:
             execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         writer = RegionFileWriter(stream)
         for section in in_file_order(registry.sections()):
-            writer.write(section.path, section.shape, section.dumper(options))
+            if section.dumper is not None:
+                writer.write(section.path, section.shape, section.dumper(options))
         writer.finish()

@@ -64,13 +64,14 @@ class Section:
     Attributes:
         path: JSON path of the list or map, such as ``compute.servers``.
         reader: Called once a run; returns what takes each element as it is parsed.
-        dumper: Yields the elements, or pairs of key and element, in canonical order.
+        dumper: Yields the elements, or pairs of key and element, in canonical order; None for what
+            only live clouds tell: region files have no such section.
         shape: List of objects, map of objects, or plain members.
     """
 
     path: str
     reader: Reader
-    dumper: Dumper
+    dumper: Dumper | None
     shape: Shape = Shape.LIST
 
 
@@ -129,7 +130,11 @@ class Registry:
                 self._steps[part.phase, part.name] = part
 
     def sections(self) -> tuple[Section, ...]:
-        """Return all sections, by path."""
+        """Return the sections of region files, by path."""
+        return tuple(one for one in self.live_sections() if one.dumper is not None)
+
+    def live_sections(self) -> tuple[Section, ...]:
+        """Return all sections, also those that only live clouds have, by path."""
         return tuple(self._sections[path] for path in sorted(self._sections))
 
     def steps(self, phase: Phase) -> list[Step]:

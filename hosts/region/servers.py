@@ -223,6 +223,15 @@ def _remove_deleted(run: ImportRun) -> None:
     remove_rows(run, section=SERVERS, rows=rows, key="openstack_id", host_field="host_id")
 
 
+def _forget_asked(run: ImportRun, rows: QuerySet[Instance]) -> None:
+    """Remember VMs of which a live cloud, asked for each, said that they are gone; count them."""
+    if run.live is not None:
+        gone = list(rows.order_by("openstack_id").values_list("openstack_id", flat=True))
+        if gone:
+            write_part(run, partial(_remember_deleted, run.live, gone))
+    _count_gone(run, rows)
+
+
 def _count_gone(run: ImportRun, rows: QuerySet[Instance]) -> None:
     """Count VMs of a live cloud that are about to be removed, as the cloud says itself."""
     if run.live is not None:
@@ -275,7 +284,7 @@ def _prune_servers(run: ImportRun) -> None:
         key="openstack_id",
         spared=Q(host__zone__in=left_out) if left_out else None,
         host_field="host_id",
-        removing=partial(_count_gone, run),
+        removing=partial(_forget_asked, run),
     )
 
 

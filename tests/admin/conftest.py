@@ -45,6 +45,7 @@ from hosts.models import (
     PlannedHostChange,
     Region,
     ServerGroup,
+    ServerMigration,
 )
 from journal.actors import Actor
 from journal.models import (
@@ -195,6 +196,9 @@ def region(db: None) -> None:
     UsageCheck.objects.create(snapshot="1:1:", group_fingerprint="x", checked_at=timezone.now())
     Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
     FeedPass.objects.create(kind="servers", passes=3, listed_at=timezone.now(), failures=1)
+    ServerMigration.objects.create(
+        uuid="m", vm_uuid="v", migration_type="resize", status="finished"
+    )
     mirrored = factories.make_commitment()
     MirrorState.objects.create(kind="CommittedResource", source_id=mirrored.pk, name="mirrored")
     OwnedFieldConflict.objects.create(host_name="node1", field="overcommit", problem="theirs")

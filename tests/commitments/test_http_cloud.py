@@ -9,6 +9,7 @@ import pytest
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
 from commitments.clients.http_cloud import HTTPCloud, answers_of
 from commitments.conf import SyncSettings
+from journal.keystone import forget_own_logins
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 from tests.peers.keystone import REGION, Keystone
 
@@ -25,6 +26,18 @@ def client(fake_cloud: FakeCloud, *, password: str | None = None, **options: Any
 def listed(cloud: HTTPCloud) -> dict[str, ProjectAnswer]:
     answers = cloud.list_commitments(cloud.list_projects())
     return {answer.project.project_id: answer for answer in answers}
+
+
+@pytest.fixture(autouse=True)
+def _own_login() -> None:
+    forget_own_logins()
+
+
+def test_all_clients_of_a_process_share_one_login(fake_cloud: FakeCloud) -> None:
+    fake_cloud.add("p1")
+    for _ in range(3):
+        listed(client(fake_cloud))
+    assert fake_cloud.seen["login"] == 1
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 100])

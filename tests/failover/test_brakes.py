@@ -8,7 +8,7 @@ from django.utils import timezone
 from failover.choices import EventReason, RunOutcome
 from failover.models import FailoverEvent, FailoverZone
 from failover.services.orders import confirm_removal
-from hosts.models import Host, Instance
+from hosts.models import DeletedVM, Host, Instance
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.models import AuditEntry
@@ -44,6 +44,21 @@ def test_empty_vm_list_removes_nothing_and_raises_the_brake(covered: dict[str, i
     run()
     events = FailoverEvent.objects.filter(reason=EventReason.REMOVAL_HALTED)
     assert events.count() == 1
+
+
+def test_vms_that_the_cloud_said_are_gone_leave_without_a_brake(covered: dict[str, int]) -> None:
+    lost = list(Instance.objects.values_list("openstack_id", flat=True))
+    Instance.objects.all().delete()
+    assert run().brake == "vm_list_empty"
+    now = timezone.now()
+    DeletedVM.objects.bulk_create(DeletedVM(openstack_id=vm, seen_at=now) for vm in lost[:-1])
+    assert run().brake == "vm_list_empty", "of one nobody said so"
+    DeletedVM.objects.create(openstack_id=lost[-1], seen_at=now)
+    FailoverZone.objects.update(vm_count=0)  # as the pass does that saw them go
+    assert run().brake == ""
+    assert covered
+    assert cover() == {}
+    assert_sound()
 
 
 def test_empty_lists_of_all_hosts_remove_nothing_and_raise_the_brake(

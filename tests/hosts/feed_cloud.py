@@ -31,6 +31,7 @@ LISTS = {
     "/os-services": ("compute", "services"),
     "/os-aggregates": ("compute", "aggregates"),
     "/servers/detail": ("compute", "servers"),
+    "/os-migrations": ("compute", "migrations"),
     "/os-server-groups": ("compute", "server_groups"),
     "/images": ("image", "images"),
     "/resource_providers": ("placement", "resource_providers"),
@@ -61,6 +62,7 @@ class LiveCloud:
         lost: Beginnings of paths that are answered with 404 whatever is there.
         asked: Paths in the order in which they were asked for.
         meanwhile: Called once, after a path was answered.
+        claims: What consumers of Placement hold, by provider.
     """
 
     def __init__(self, hosts: int = 2) -> None:
@@ -75,6 +77,7 @@ class LiveCloud:
         region["placement"] = {"resource_providers": []}
         (self._server,) = region["compute"]["servers"]
         region["compute"]["servers"] = []
+        region["compute"]["migrations"] = []
         region["compute"]["server_groups"][0]["members"] = []
         self.region = region
         self.deleted: dict[str, Json] = {}
@@ -84,6 +87,7 @@ class LiveCloud:
         self.asked: list[str] = []
         self.meanwhile: dict[str, Callable[[], object]] = {}
         self.ahead = timedelta()
+        self.claims: dict[str, dict[str, Json]] = {}
 
     @property
     def clock(self) -> datetime:
@@ -110,6 +114,28 @@ class LiveCloud:
 
     def touch(self, server: Json) -> None:
         server["updated"] = self.clock.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @property
+    def migrations(self) -> list[Json]:
+        migrations: list[Json] = self.region["compute"]["migrations"]
+        return migrations
+
+    def start(self, vm: str, source: int, target: int | None, **fields: Any) -> Json:
+        """Begin to move a VM."""
+        number = len(self.migrations) + 1
+        migration = {
+            "id": number,
+            "uuid": f"m{number:03d}",
+            "instance_uuid": vm,
+            "status": "running",
+            "migration_type": "live-migration",
+            "source_compute": f"svc{source}",
+            "source_node": f"node{source}",
+            "dest_compute": f"svc{target}" if target else None,
+            "dest_node": f"node{target}" if target else None,
+        } | fields
+        self.migrations.append(migration)
+        return migration
 
     def delete(self, vm: str) -> None:
         server = self.server(vm)
@@ -149,6 +175,8 @@ class LiveCloud:
                     for server in [*elements, *self.deleted.values()]
                     if "updated" in server and datetime.fromisoformat(server["updated"]) >= since
                 ]
+            for fact in {"status", "instance_uuid"} & query.keys():
+                elements = [one for one in elements if one[fact] == query[fact][0]]
             elements = elements[: self.cut.get(path, len(elements))]
             if key == "resource_providers":
                 elements = [
@@ -159,7 +187,10 @@ class LiveCloud:
                     elements = [one for one in elements if one["uuid"] == query["uuid"][0]]
             if path in WHOLE:
                 return {key: elements, "links": {"next": None}}
-            return {key: self._page(elements, query)}
+            return {key: self._page(elements, query, "uuid" if key == "migrations" else "id")}
+        if path.startswith("/allocations/"):
+            held = self.claims.get(path.removeprefix("/allocations/"), {})
+            return {"allocations": {f"rp-{n}": {"resources": one} for n, one in held.items()}}
         return self._one(path)
 
     def _one(self, path: str) -> Any:
@@ -178,12 +209,12 @@ class LiveCloud:
         return one and {key.removesuffix("s"): one}
 
     @staticmethod
-    def _page(elements: list[Json], query: dict[str, list[str]]) -> list[Json]:
+    def _page(elements: list[Json], query: dict[str, list[str]], own: str) -> list[Json]:
         """Return a page after a marker, also after one that is deleted meanwhile."""
         if "marker" in query:
-            elements = [one for one in elements if one["id"] > query["marker"][0]]
+            elements = [one for one in elements if one[own] > query["marker"][0]]
         start = int(query["offset"][0]) if "offset" in query else 0
-        return sorted(elements, key=itemgetter("id"))[start : start + PAGE]
+        return sorted(elements, key=itemgetter(own))[start : start + PAGE]
 
 
 def read_cloud(cloud: LiveCloud, *kinds: Kind, accepts_shrink: bool = False) -> ImportReport:

@@ -25,6 +25,7 @@ class MiniCloud:
         self.refused = ""
         self.refuses_login = False
         self.date = ""
+        self.deleted_behind = ""
         self.paths = {
             "identity": "/identity",
             "compute": "/compute/v2.1",
@@ -111,15 +112,29 @@ class MiniCloud:
             "os-services": "services",
             "os-aggregates": "aggregates",
             "os-server-groups": "server_groups",
+            "os-migrations": "migrations",
         }
         if len(rest) < 2 or rest[1] not in kinds:
             return 200, {"version": self.version("v2.1", "/compute/v2.1", "2.96")}
         key = kinds[rest[1]]
-        return 200, {key.removesuffix("_2_53"): self.page(self.region["compute"][key], query)}
+        if key == "migrations":
+            facts = {"status", "instance_uuid"} & query.keys()
+            listed = self.region["compute"][key]
+            moved = [one for one in listed if all(one[f] == query[f][0] for f in facts)]
+            return 200, {key: [] if "marker" in query else moved}
+        try:
+            page = self.page(self.region["compute"][key], query)
+        except LookupError:
+            return 400, {"badRequest": {"message": "marker not found"}}
+        if page and self.deleted_behind == key:  # at the border of each page
+            self.region["compute"][key].remove(page[-1])
+        return 200, {key.removesuffix("_2_53"): page}
 
     def placement(self, rest: list[str], _: dict[str, list[str]]) -> tuple[int, Json]:
         if not rest:
             return 200, {"versions": [self.version("v1.0", "/placement", "1.39", "1.0")]}
+        if rest[0] == "allocations":
+            return 200, {"allocations": {}}
         providers = self.region["placement"]["resource_providers"]
         if len(rest) == 1:
             parts = {"inventories", "traits", "aggregates", "usages", "allocations"}
@@ -135,6 +150,8 @@ class MiniCloud:
         start = int(query["offset"][0]) if "offset" in query else 0
         if "marker" in query:
             ids = [str(item["id"]) for item in items]
+            if query["marker"][0] not in ids:
+                raise LookupError
             start = ids.index(query["marker"][0]) + 1
         return items[start : start + min(10, int(query["limit"][0]))]
 

@@ -88,6 +88,19 @@ def test_a_project_that_limes_does_not_know_yet_has_no_commitments(
     assert {commitment["uuid"] for commitment in dumped} == others
 
 
+def test_servers_that_are_deleted_at_borders_of_pages_cost_no_other(
+    cloud: MiniCloud, tmp_path: Path
+) -> None:
+    before = {server["id"] for server in cloud.region["compute"]["servers"]}
+    cloud.deleted_behind = "servers"
+    region = tmp_path / "region.json"
+    call_command("dump_region", "--cloud", "mini", "--output", str(region))
+    dumped = {server["id"] for server in json.loads(region.read_bytes())["compute"]["servers"]}
+    left = {server["id"] for server in cloud.region["compute"]["servers"]}
+    assert left < before
+    assert dumped == before
+
+
 def test_an_unknown_cloud_is_named(cloud: MiniCloud) -> None:
     with pytest.raises(CommandError, match="nowhere"):
         call_command("dump_region", "--cloud", "nowhere")

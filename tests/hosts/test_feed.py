@@ -554,6 +554,37 @@ def test_hints_make_the_next_look_ask_for_exactly_these_vms(cloud: LiveCloud) ->
     assert set(DeletedVM.objects.values_list("openstack_id", flat=True)) == {"v2"}
 
 
+def test_vms_that_nova_hides_from_us_are_not_gone(cloud: LiveCloud) -> None:
+    """As from whoever is no administrator: those of other projects are listed, and 404."""
+    for number in range(6, 9):
+        cloud.boot(f"v{number}", 1, tenant_id="p2")
+    read_cloud(cloud)
+    cloud.lost = {f"/servers/v{number}" for number in range(6, 9)}
+    hidden = {f"v{number}" for number in range(6, 9)}
+    for vm in hidden:
+        note_hints([Hint(kind=Kind.SERVERS, object_id=vm)])
+    read_cloud(cloud, Kind.CHANGES)
+    assert hidden <= places().keys()
+
+    kept = list(cloud.servers)
+    cloud.servers[:] = [server for server in kept if server["id"] not in {"v6", "v1"}]
+    read_cloud(cloud, Kind.SERVERS)
+    assert {"v6", "v1"} <= places().keys()
+    cloud.servers[:] = kept
+    cloud.delete("v6")
+    read_cloud(cloud, Kind.CHANGES)
+    assert places().keys() >= {"v1", "v7"}
+    assert "v6" not in places()
+
+
+def test_vms_that_were_asked_for_and_are_gone_are_remembered(cloud: LiveCloud) -> None:
+    read_cloud(cloud)
+    cloud.delete("v1")
+    cloud.deleted.clear()
+    read_cloud(cloud, Kind.SERVERS)
+    assert set(DeletedVM.objects.values_list("openstack_id", flat=True)) == {"v1"}
+
+
 def test_a_hint_that_comes_while_it_is_looked_at_is_looked_at_again(cloud: LiveCloud) -> None:
     read_cloud(cloud)
     hint = Hint(kind=Kind.SERVERS, object_id="v1")

@@ -125,6 +125,17 @@ def test_losing_a_quarter_of_the_vm_list_removes_nothing() -> None:
     assert brake_of(most, slots, previous_vm_count=100) == "vm_list_shrank"
 
 
+def test_what_the_cloud_said_is_gone_is_no_loss() -> None:
+    vms, slots = many_members(100)
+    said = {"members_said_gone": 100}
+    assert brake_of({}, slots, notes=said) == ""
+    assert brake_of({}, slots, notes={"members_said_gone": 99}) == "vm_list_empty"
+    few = dict(list(vms.items())[:60])
+    options = {"previous_vm_count": 60}  # the pass discounted them
+    assert brake_of(few, slots, notes={"members_said_gone": 40}, **options) == ""
+    assert brake_of(few, slots, notes={"members_said_gone": 10}, **options) == "too_many_removals"
+
+
 def test_too_many_moves_at_once_remove_nothing() -> None:
     vms, slots = many_members(100)
     moved = {uuid: ("s000" if n < 30 else host) for n, (uuid, host) in enumerate(vms.items())}
