@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bridge.hypervisors.kubernetes import ObjectsApi
 from bridge.kube.door import Door
+from bridge.kube.listing import ObjectsApi
 from bridge.models import OwnedFieldConflict
 from config.sections_hypervisors import OvercommitRule
 from tests.bridge.conftest import use
