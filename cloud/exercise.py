@@ -15,6 +15,7 @@ from cloud.catalog import IMAGE
 from cloud.claims import ASKED_STEPS, COMMITTED_STEPS, Claims
 from cloud.feed import FEED_STEPS, Feed
 from cloud.layout import FLAVORS, PROJECTS, ZONES, FlavorPlan, Layout
+from cloud.moves import MOVE_STEPS
 from cloud.processes import Processes
 from cloud.region import dump_and_import
 from cloud.said import problems_in, said_since
@@ -373,6 +374,6 @@ STEPS: Mapping[str, Callable[[Exercise], str]] = {
     "live migration, scheduler asked": _live_migration,
     "deletion of the rest": _deletion,
     **_claiming_steps(ASKED_STEPS),
-    **{title: partial(_following, work) for title, work in FEED_STEPS.items()},
+    **{title: partial(_following, work) for title, work in {**FEED_STEPS, **MOVE_STEPS}.items()},
     "Headroom's logs": _logs,
 }

@@ -25,13 +25,13 @@ _PATIENCE_SECONDS: Final = 90.0
 _POLL_SECONDS: Final = 0.1
 
 _VM: Final = "SELECT 1 FROM hosts_instance WHERE openstack_id = %s"
-_VM_ON: Final = """
+VM_ON: Final = """
 SELECT 1 FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
  WHERE vm.openstack_id = %s AND host.service_host = %s AND vm.status = 'ACTIVE'
 """
 _HOST_IS: Final = "SELECT 1 FROM hosts_host WHERE service_host = %s AND state = %s"
 _LISTENS: Final = "SELECT 1 FROM journal_heartbeat WHERE name = 'listener'"
-_FOLLOWED: Final = """
+FOLLOWED: Final = """
 SELECT 1 FROM hosts_feedpass WHERE kind = 'changes' AND listed_at > %s::timestamptz
 """
 _NOW: Final = "SELECT clock_timestamp()::text"
@@ -70,6 +70,12 @@ class Feed:
                 time.sleep(_POLL_SECONDS)
         return time.monotonic() - began
 
+    def now(self) -> str:
+        """Return the time of Headroom's database, as it writes it."""
+        with psycopg.connect(self.environ["DATABASE_URL"]) as connection:
+            (text,) = connection.execute(_NOW).fetchone() or ("",)
+        return str(text)
+
     def gone(self, server_id: str) -> float:
         """Wait until there is no row of a VM."""
         return self.seen(
@@ -96,21 +102,24 @@ def _connect(feed: Feed) -> str:
     return f"{cloud.count('az-')} lines about zones"
 
 
+def feed_variables(layout: Layout) -> dict[str, str]:
+    """Return the settings of a Headroom that follows the cloud as its administrator."""
+    return {
+        **openstack_variables(layout),
+        "HEADROOM_FEED__CLOUD": ENVIRONMENT,
+        "HEADROOM_LISTENER__TRANSPORT_URL": message_url(layout),
+        "HEADROOM_LISTENER__METRICS_PORT": "0",
+    }
+
+
 def _start(feed: Feed) -> str:
     feed.processes.stop("beat")
     feed.processes.stop("worker")
-    env = {
-        **feed.environ,
-        **openstack_variables(feed.layout),
-        "HEADROOM_FEED__CLOUD": ENVIRONMENT,
-        "HEADROOM_LISTENER__TRANSPORT_URL": message_url(feed.layout),
-        "HEADROOM_LISTENER__METRICS_PORT": "0",
-    }
+    env = {**feed.environ, **feed_variables(feed.layout)}
     serve_headroom(feed.layout, feed.processes, env, ("worker", "beat", "listener"))
-    with psycopg.connect(feed.environ["DATABASE_URL"]) as connection:
-        (now,) = connection.execute(_NOW).fetchone() or ("",)
+    now = feed.now()
     heard = feed.seen("a listener", _LISTENS)
-    followed = feed.seen("changes", _FOLLOWED, now)
+    followed = feed.seen("changes", FOLLOWED, now)
     return f"listening after {heard:.1f} s, changes followed after {heard + followed:.1f} s"
 
 
@@ -126,7 +135,7 @@ def _boots(feed: Feed) -> str:
     for server in in_parallel(boot, range(SERVERS)):
         feed.servers[server["id"]] = server
     slowest = max(
-        feed.seen(f"{server['name']} on {host_of(server)}", _VM_ON, server_id, host_of(server))
+        feed.seen(f"{server['name']} on {host_of(server)}", VM_ON, server_id, host_of(server))
         for server_id, server in feed.servers.items()
     )
     return f"{SERVERS} servers, the last {slowest:.1f} s after Nova said so; {feed.sums()}"
@@ -137,7 +146,7 @@ def _migration(feed: Feed) -> str:
     feed.api.act(server["id"], "os-migrateLive", {"host": None, "block_migration": "auto"})
     moved = feed.api.wait(server["id"], "ACTIVE", left=host_of(server))
     feed.servers[server["id"]] = moved
-    seconds = feed.seen(f"it on {host_of(moved)}", _VM_ON, moved["id"], host_of(moved))
+    seconds = feed.seen(f"it on {host_of(moved)}", VM_ON, moved["id"], host_of(moved))
     return f"{host_of(server)} to {host_of(moved)}, after {seconds:.1f} s; {feed.sums()}"
 
 
@@ -163,7 +172,7 @@ def _evacuation(feed: Feed) -> str:
         for server in victims:
             after = feed.api.evacuate(server)
             feed.servers[server["id"]] = after
-            feed.seen(f"it on {host_of(after)}", _VM_ON, after["id"], host_of(after))
+            feed.seen(f"it on {host_of(after)}", VM_ON, after["id"], host_of(after))
     up = feed.seen(f"that {host} is up", _HOST_IS, host, "up")
     return (
         f"{host} down after {down:.1f} s, {len(victims)} servers elsewhere, up after {up:.1f} s; "

@@ -70,6 +70,11 @@ class Layout:
         """File that holds the address Nova's scheduler asks; absent when it asks nobody."""
         return self.state / "external-url"
 
+    @property
+    def live_hold_file(self) -> Path:
+        """File that keeps live migrations from ending while it is there."""
+        return self.state / "computes" / "hold-live-migrations"
+
     def port(self, service: str) -> int:
         """Return the port of a service."""
         return self.base_port + _OFFSETS[service]

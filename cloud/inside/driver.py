@@ -1,13 +1,15 @@
 """Nova's fake driver with a size, traits and nested providers, and guests that survive a restart.
 
 Copied into Nova's own package, the only place drivers are loaded from; reads ``shape.json`` in the
-state directory of its nova-compute.
+state directory of its nova-compute. Live migrations wait while the file ``hold-live-migrations``
+stands beside these directories.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from nova.compute import power_state
 from nova.virt import fake
 
 Anything = Any  # Nova has no types
+_LONGEST_HOLD_SECONDS = 300.0
+_POLL_SECONDS = 0.2
 
 
 class Driver(fake.FakeDriverWithoutFakeNodes):  # type: ignore[misc]  # Nova has no types
@@ -30,6 +34,7 @@ class Driver(fake.FakeDriverWithoutFakeNodes):  # type: ignore[misc]  # Nova has
         super().__init__(virtapi, read_only)
         self.host_status_base["hypervisor_type"] = "QEMU"
         self._guests = home / "guests.json"
+        self._live_hold = home.parent / "hold-live-migrations"
         self._saving = threading.Lock()  # calls come in several threads
         if self._guests.exists():
             for uuid, (name, state) in json.loads(self._guests.read_text("utf-8")).items():
@@ -71,6 +76,13 @@ class Driver(fake.FakeDriverWithoutFakeNodes):  # type: ignore[misc]  # Nova has
         self.instances.setdefault(instance.uuid, known)
         super().power_on(context, instance, *args, **kwargs)
         self._save()
+
+    def live_migration(self, *args: Anything, **kwargs: Anything) -> None:
+        """Move a guest, once nobody holds live migrations."""
+        deadline = time.monotonic() + _LONGEST_HOLD_SECONDS
+        while self._live_hold.exists() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        super().live_migration(*args, **kwargs)
 
     def post_live_migration(
         self, context: Anything, instance: Anything, *args: Anything, **kwargs: Anything

@@ -12,6 +12,7 @@ from cloud import claims
 from cloud.exercise import STEPS
 from cloud.feed import FEED_STEPS
 from cloud.layout import FLAVORS, SHAPES, ZONES
+from cloud.moves import MOVE_STEPS
 from placement.models import Origin, ResourceProvider
 from tests import factories
 from tests.placement.rows import allocate, make_provider
@@ -19,14 +20,14 @@ from tests.placement.rows import allocate, make_provider
 GIB = 1 << 30
 
 
-def rows(query: str, *values: str) -> list[tuple[object, ...]]:
+def rows(query: str, *values: str | int | bool) -> list[tuple[object, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, values or None)
         return list(cursor.fetchall())
 
 
 def test_no_step_takes_the_place_of_another() -> None:
-    others = set(chain(claims.COMMITTED_STEPS, claims.ASKED_STEPS, FEED_STEPS))
+    others = set(chain(claims.COMMITTED_STEPS, claims.ASKED_STEPS, FEED_STEPS, MOVE_STEPS))
     assert len(STEPS) == len(others) + 17
 
 
