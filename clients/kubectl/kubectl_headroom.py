@@ -12,8 +12,10 @@ there is no answer.
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -28,6 +30,9 @@ from urllib.parse import quote, urlsplit
 CONFIG_MAP = "headroom"
 TIMEOUT_SECONDS = 120
 GIB = 1 << 30
+INTERRUPTED = 130
+#: A commitment as ``kubectl get -o name`` has it, with the region that its name may end with.
+OBJECT_NAME = re.compile(r"(?:[^/]+/)?commitment-([0-9a-fA-F-]{36})(?:\..*)?")
 
 
 class NoAnswerError(Exception):
@@ -39,30 +44,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         answer = options.ask(Platform(options), options)
+        lines, status = _shown(answer, options)
     except NoAnswerError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
-    if options.output == "json":
-        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in options.show(answer))
-    return 0 if options.is_yes(answer) else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    try:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _shown(answer: Any, options: argparse.Namespace) -> tuple[list[str], int]:
+    """Return lines and exit status."""
+    try:
+        status = 0 if options.is_yes(answer) else 1
+        shown = list(options.show(answer))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise NoAnswerError("this is no answer of Headroom: does the url lead to it?") from error
+    return ([json.dumps(answer, indent=2)] if options.output == "json" else shown), status
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kubectl headroom", description="Ask Headroom about commitments and hosts."
     )
-    parser.add_argument("--kubeconfig", help="as of kubectl")
-    parser.add_argument("--context", help="as of kubectl")
-    parser.add_argument(
-        "-n", "--namespace", default="headroom", help="where the ConfigMap headroom is"
-    )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.set_defaults(kubeconfig=None, context=None, namespace="headroom", output="text")
+    _add_common(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     explain = commands.add_parser("explain", help="what a commitment holds, where, and why")
-    explain.add_argument("commitment", metavar="UUID")
+    explain.add_argument("commitment", metavar="COMMITMENT", help="its UUID, or its object's name")
     explain.set_defaults(ask=ask_explain, show=show_explain, is_yes=lambda answer: True)
 
     what_if = commands.add_parser("what-if", help="would a new commitment be accepted?")
@@ -80,7 +95,20 @@ def _parser() -> argparse.ArgumentParser:
     drain = commands.add_parser("drain-check", help="is it safe to empty these hosts together?")
     drain.add_argument("hosts", metavar="HOST", nargs="+")
     drain.set_defaults(ask=ask_drain, show=show_drain, is_yes=lambda answer: answer["safe"])
+    for command in (explain, what_if, drain):
+        _add_common(command)
     return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """Take these before the command as well as after it."""
+    left_out = argparse.SUPPRESS
+    parser.add_argument("--kubeconfig", default=left_out, help="as of kubectl")
+    parser.add_argument("--context", default=left_out, help="as of kubectl")
+    parser.add_argument(
+        "-n", "--namespace", default=left_out, help="where the ConfigMap headroom is (headroom)"
+    )
+    parser.add_argument("-o", "--output", choices=("text", "json"), default=left_out)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -96,11 +124,14 @@ class Platform:
     def __init__(self, options: argparse.Namespace) -> None:
         """Look it up."""
         found = _config_map(options)
-        self._url = (found.get("url") or "").rstrip("/")
-        if urlsplit(self._url).scheme not in ("http", "https"):
+        self._url = (found.get("url") or "").strip().rstrip("/")
+        if not _is_url(self._url):
             raise NoAnswerError(f"the ConfigMap {CONFIG_MAP} has no url of http or https")
         self._token = _token()
-        context = ssl.create_default_context(cadata=found.get("ca.crt") or None)
+        try:
+            context = ssl.create_default_context(cadata=found.get("ca.crt") or None)
+        except (OSError, ValueError) as error:
+            raise NoAnswerError(f"ca.crt of the ConfigMap {CONFIG_MAP}: {error}") from error
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context), _NoRedirects
         )
@@ -116,8 +147,16 @@ class Platform:
         except urllib.error.HTTPError as error:
             with error:
                 raise NoAnswerError(_refusal(error)) from error
-        except (OSError, ValueError) as error:
-            raise NoAnswerError(f"{self._url}: {error}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise NoAnswerError(f"{self._url}: {error or type(error).__name__}") from error
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
@@ -133,11 +172,14 @@ def _token() -> str:
     file = os.environ.get("HEADROOM_TOKEN_FILE")
     if not token and file:
         try:
-            token = Path(file).read_text(encoding="utf-8").strip()
+            token = Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise NoAnswerError(f"HEADROOM_TOKEN_FILE: {error}") from error
+    token = token.strip()
     if not token:
         raise NoAnswerError("HEADROOM_TOKEN or HEADROOM_TOKEN_FILE has to say who asks")
+    if not (token.isascii() and token.isprintable()):  # and never in a message
+        raise NoAnswerError("HEADROOM_TOKEN or HEADROOM_TOKEN_FILE is no token: odd characters")
     return token
 
 
@@ -156,14 +198,17 @@ def _config_map(options: argparse.Namespace) -> dict[str, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoAnswerError(f"kubectl: {error}") from error
     if done.returncode != 0:
-        raise NoAnswerError(done.stderr.decode(errors="replace").strip())
+        *_, said = ["", *done.stderr.decode(errors="replace").strip().splitlines()]
+        raise NoAnswerError(f"the ConfigMap {CONFIG_MAP} in {options.namespace}: {said}")
     found: dict[str, str] = json.loads(done.stdout).get("data") or {}
     return found
 
 
 def ask_explain(platform: Platform, options: argparse.Namespace) -> Any:
     """Ask what a commitment holds."""
-    return platform.ask(f"/api/v1/explanations/commitments/{quote(options.commitment, safe='')}")
+    named = OBJECT_NAME.fullmatch(options.commitment)
+    uuid = named.group(1) if named else options.commitment
+    return platform.ask(f"/api/v1/explanations/commitments/{quote(uuid, safe='')}")
 
 
 def show_explain(answer: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -53,10 +54,18 @@ def plugin(
     found = {**CONFIG_MAP, "data": {"url": live_server.url}}
     api_server.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps(found))
 
-    def run(*words: str, token: str = ANYBODY, namespace: str = "default") -> Any:
+    def run(
+        *words: str,
+        token: str = ANYBODY,
+        namespace: str = "default",
+        stdout: Any = subprocess.PIPE,
+        **more: str,
+    ) -> Any:
+        chosen = ["-n", namespace] if namespace else []
         return subprocess.run(  # noqa: S603 - a test's own words
-            [str(tmp_path / "kubectl"), "headroom", "-n", namespace, *words],
-            capture_output=True,
+            [str(tmp_path / "kubectl"), "headroom", *chosen, *words],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             text=True,
             check=False,
             timeout=60,
@@ -65,6 +74,7 @@ def plugin(
                 "KUBECONFIG": str(api_server.kubeconfig),
                 "HOME": str(tmp_path),
                 "HEADROOM_TOKEN": token,
+                **more,
             },
         )
 
@@ -93,6 +103,120 @@ def test_explain(plugin: Plugin, region: str) -> None:
     assert "VM vm-1 confirmed" in done.stdout
     told = json.loads(plugin("-o", "json", "explain", region).stdout)
     assert [slot["host"] for slot in told["slots"]] == ["h1"]
+
+
+def test_a_commitment_may_be_called_as_kubectl_calls_it(plugin: Plugin, region: str) -> None:
+    for name in (
+        f"commitment-{region}",
+        f"committedresource.cortex.cloud/commitment-{region}",
+        f"cres/commitment-{region}.r2",
+    ):
+        assert plugin("explain", name).stdout.startswith(f"commitment {region}: "), name
+
+
+def test_what_is_of_kubectl_may_come_last(
+    plugin: Plugin, region: str, api_server: Cluster, tmp_path: Path
+) -> None:
+    there = {"KUBECONFIG": str(tmp_path / "none"), "namespace": ""}
+    kubeconfig = ("--kubeconfig", str(api_server.kubeconfig))
+    last = ("-n", "default", "-o", "json", *kubeconfig)
+    done = plugin("drain-check", "h2", *last, **there)
+    assert (done.returncode, json.loads(done.stdout)["safe"]) == (0, True), done.stderr
+    done = plugin(*kubeconfig, "-n", "default", "drain-check", "h2", **there)
+    assert (done.returncode, done.stdout) == (0, "h2: safe\n"), done.stderr
+    nobody = plugin("drain-check", "h2", "--context", "nobody-such")
+    assert (nobody.returncode, "nobody-such" in nobody.stderr) == (2, True)
+
+
+def test_the_token_may_stand_in_a_file(plugin: Plugin, region: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{ANYBODY}\n")
+    done = plugin("explain", region, token="", HEADROOM_TOKEN_FILE=str(file))
+    assert done.returncode == 0, done.stderr
+    lost = plugin("explain", region, token="", HEADROOM_TOKEN_FILE=str(tmp_path / "none"))
+    assert no_answer(lost).startswith("error: HEADROOM_TOKEN_FILE: ")
+
+
+def test_help_names_all_commands(plugin: Plugin) -> None:
+    done = plugin("--help", namespace="")
+    assert done.returncode == 0
+    for word in ("explain", "what-if", "drain-check", "--kubeconfig", "--context"):
+        assert word in done.stdout
+        if not word.startswith("-"):
+            about = plugin(word, "--help")
+            assert (about.returncode, "--namespace" in about.stdout) == (0, True)
+    wrong = plugin("drain-check")
+    assert (wrong.returncode, "required: HOST" in wrong.stderr) == (2, True)
+
+
+def no_answer(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line that says why there is no answer."""
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+CLOSED = "127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ({"url": f"http://{CLOSED}"}, "refused"),
+        ({"url": "http://[half"}, "no url of http or https"),
+        ({"url": "http://host:port"}, "no url of http or https"),
+        ({"url": "https://"}, "no url of http or https"),
+        ({}, "no url of http or https"),
+        ({"url": f"https://{CLOSED}", "ca.crt": "mine"}, "ca.crt of the ConfigMap headroom: "),
+    ],
+)
+def test_a_wrong_config_map_is_told_in_one_line(
+    plugin: Plugin, api_server: Cluster, found: dict[str, str], problem: str
+) -> None:
+    told = json.dumps({**CONFIG_MAP, "data": found})
+    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=told)
+    assert problem in no_answer(plugin("drain-check", "h1"))
+
+
+def test_a_certificate_of_ones_own_is_believed(plugin: Plugin, api_server: Cluster) -> None:
+    """At an HTTPS server that is not Headroom: only whom its certificate is shown hears it."""
+    view = api_server.kubectl("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
+    about = json.loads(view)["clusters"][0]["cluster"]
+    if "certificate-authority-data" not in about:
+        pytest.skip("the cluster's certificate is one that machines trust anyway")
+    certificate = b64decode(about["certificate-authority-data"]).decode()
+    told = {**CONFIG_MAP, "data": {"url": about["server"]}}
+    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=json.dumps(told))
+    assert "CERTIFICATE_VERIFY_FAILED" in no_answer(plugin("drain-check", "h1"))
+    told["data"]["ca.crt"] = certificate
+    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=json.dumps(told))
+    assert "/api/v1/failover/drain-check: status 40" in no_answer(plugin("drain-check", "h1"))
+
+
+def test_a_cluster_that_is_away_is_told_in_one_line(plugin: Plugin, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    cluster = {"name": "c", "cluster": {"server": f"http://{CLOSED}"}}
+    context = {"name": "c", "context": {"cluster": "c"}}
+    away.write_text(
+        json.dumps({"clusters": [cluster], "contexts": [context], "current-context": "c"})
+    )
+    said = no_answer(plugin("drain-check", "h1", "--kubeconfig", str(away)))
+    assert "refused" in said
+
+
+def test_a_token_that_is_none_is_never_printed(plugin: Plugin) -> None:
+    said = no_answer(plugin("explain", "x", token="se\ncret"))
+    assert "odd characters" in said
+    assert "cret" not in said
+
+
+def test_whoever_reads_no_further_gets_no_traceback(plugin: Plugin, region: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as stream:
+        done = plugin("explain", region, stdout=stream)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_nobody_knows_is_no_answer(plugin: Plugin, region: str) -> None:
@@ -159,6 +283,32 @@ def test_the_token_follows_no_redirect(plugin: Plugin, api_server: Cluster) -> N
             server.shutdown()
     assert (done.returncode, len(asked)) == (2, 1), done.stderr
     assert "302" in done.stderr
+
+
+def test_what_headroom_would_not_say_is_no_answer(plugin: Plugin, api_server: Cluster) -> None:
+    answers = [b"{}", b"[]", b"<html>", b""]
+
+    class Another(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.pop(0))
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Another) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            found = {**CONFIG_MAP, "data": {"url": f"http://127.0.0.1:{server.server_port}"}}
+            api_server.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps(found))
+            for _ in range(2):
+                assert "no answer of Headroom" in no_answer(plugin("drain-check", "h1"))
+            for _ in range(2):
+                assert "Expecting value" in no_answer(plugin("-o", "json", "drain-check", "h1"))
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(("token", "status"), [(VIEWER, 200), (MEMBER, 403), ("", 401)])
