@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from django.db import connection, connections
@@ -13,6 +16,7 @@ from django.db import connection, connections
 from journal.models import Lease
 
 MOST_STATEMENTS = 400
+NEVER = 1 << 30
 
 
 def die_at_statement(number: int) -> Callable[..., Any]:
@@ -46,6 +50,57 @@ def run_in_child(work: Callable[[], object], die_at: int) -> bool:
         return False
     assert os.WEXITSTATUS(status) == 0, "the work failed by itself"
     return True
+
+
+def die_at_each_distinct_statement(
+    work: Callable[[], None], between: Callable[[], None], *, times: int
+) -> int:
+    """Kill ``work`` just before each statement that it was not killed before yet, until none is.
+
+    Statements are the same that differ in numbers only; of each the first few of a run count, as
+    the same words may be said in another state.
+
+    Args:
+        between: Called after each kill, and once after the run that finished.
+        times: How many of the same statement in a run are distinct.
+
+    Returns:
+        How often it was killed.
+    """
+    died: set[tuple[str, int]] = set()
+    while len(died) < MOST_STATEMENTS:
+        reading, writing = os.pipe()
+        with os.fdopen(reading) as told, os.fdopen(writing, "w") as tell:
+            has_finished = _run_until_new(work, died, times, tell)
+            tell.close()
+            between()
+            if has_finished:
+                return len(died)
+            sql, number = json.loads(told.read())
+            died.add((sql, number))
+    pytest.fail(f"not finished after {MOST_STATEMENTS} kills")
+
+
+def _run_until_new(
+    work: Callable[[], None], died: set[tuple[str, int]], times: int, tell: TextIO
+) -> bool:
+    seen: Counter[str] = Counter()
+
+    def wrapper(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+        words = re.sub(r"\d+", "0", sql)
+        seen[words] += 1
+        key = (words, seen[words])
+        if seen[words] <= times and key not in died:
+            json.dump(key, tell)
+            tell.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return execute(sql, *arguments)
+
+    def watched() -> None:
+        with connection.execute_wrapper(wrapper):
+            work()
+
+    return run_in_child(watched, NEVER)
 
 
 def in_children(works: Sequence[Callable[[], None]]) -> list[bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from journal.actors import Actor
 from tests.bridge.hypervisor_objects import hypervisor_object, instances
 from tests.bridge.hypervisor_writer import Objects
 from tests.bridge.test_hypervisor_watch import connected, names, taken, takes
-from tests.killing import MOST_STATEMENTS, run_in_child
+from tests.killing import die_at_each_distinct_statement
 from tests.kube.server import Cluster
 from tests.ledger import assert_rooms_add_up
 
@@ -34,25 +33,26 @@ def test_killed_at_any_statement_it_leaves_what_adds_up_and_the_next_completes_i
     for body in bodies.values():
         objects.put(body)
     objects.say("node2", instances=instances(("vm-1", True)))
+    said = 1
+    objects.say("node1", **takes(said))
 
-    def follow(gib: int) -> None:
+    def follow() -> None:
         watcher = Watcher(hypervisors_api, actor=Actor(name="test"), until=None)  # type: ignore[arg-type]  # never asked
         watcher.list_once()
-        changed = hypervisor_object("node2", instances=[], **takes(gib))
+        changed = hypervisor_object("node2", instances=[], **takes(said))
         changed["metadata"]["resourceVersion"] = "1"
         told = [("MODIFIED", changed), ("DELETED", bodies["node3"])]
         watcher._take([{"type": kind, "object": body} for kind, body in told])
 
-    killed = 0
-    for number in range(1, MOST_STATEMENTS):
-        objects.say("node1", **takes(number))
-        has_finished = run_in_child(partial(follow, number), number)
+    def look() -> None:
+        nonlocal said
         assert_rooms_add_up()
-        assert taken("node1") <= number
+        assert taken("node1") <= said
         assert set(names()) <= set(bodies)
-        if has_finished:
-            break
-        killed += 1
+        said += 1
+        objects.say("node1", **takes(said))
+
+    killed = die_at_each_distinct_statement(follow, look, times=2)
     assert killed > 20, "nothing was killed"
     assert names() == ["node1", "node2"]
-    assert (taken("node1"), taken("node2")) == (killed + 1, killed + 1)
+    assert (taken("node1"), taken("node2")) == (said - 1, said - 1)

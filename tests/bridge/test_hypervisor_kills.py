@@ -20,13 +20,11 @@ from tests.bridge.hypervisor_objects import hypervisor_object
 from tests.bridge.hypervisor_writer import Objects
 from tests.bridge.test_hypervisor_watch import connected
 from tests.bridge.test_write_back import Stepped, only, put_as
-from tests.killing import run_in_child
+from tests.killing import NEVER, run_in_child
 from tests.kube.server import Cluster
 from tests.ledger import assert_rooms_add_up
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
-
-NEVER = 1 << 30
 
 
 @pytest.fixture

@@ -186,11 +186,12 @@ def test_a_certificate_of_ones_own_is_believed(plugin: Plugin, api_server: Clust
     if "certificate-authority-data" not in about:
         pytest.skip("the cluster's certificate is one that machines trust anyway")
     certificate = b64decode(about["certificate-authority-data"]).decode()
-    told = {**CONFIG_MAP, "data": {"url": about["server"]}}
-    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=json.dumps(told))
+    found = {"url": about["server"]}
+    told = json.dumps({**CONFIG_MAP, "data": found})
+    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=told)
     assert "CERTIFICATE_VERIFY_FAILED" in no_answer(plugin("drain-check", "h1"))
-    told["data"]["ca.crt"] = certificate
-    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=json.dumps(told))
+    told = json.dumps({**CONFIG_MAP, "data": {**found, "ca.crt": certificate}})
+    api_server.kubectl("replace", "-n", "default", "-f", "-", stdin=told)
     assert "/api/v1/failover/drain-check: status 40" in no_answer(plugin("drain-check", "h1"))
 
 
