@@ -93,7 +93,7 @@ def hold_moving_vms() -> int:
             event="moving_vms_tried_again",
         )
     if changed:
-        log.info("moving_vms_held", vms=changed)
+        log.info("moving_vms_held", count=changed)
     return changed
 
 

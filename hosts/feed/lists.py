@@ -200,7 +200,9 @@ def _claims(cloud: CloudReader, migration: Json) -> Json:
             body = cloud.get(PLACEMENT, f"/allocations/{quote(str(migration.get(consumer)))}")
             held = [one["resources"] for one in body["allocations"].values()]
         except (CloudUnreachable, LookupError, TypeError, AttributeError) as error:
-            log.info("feed_claims_unknown", vm=migration.get("instance_uuid"), error=str(error))
+            log.info(
+                "feed_claims_unknown", vm_uuid=migration.get("instance_uuid"), error=str(error)
+            )
             return {}
         if not held:
             return {}
