@@ -72,6 +72,11 @@ def token_check(layout: Layout, user: str) -> dict[str, object]:
     }
 
 
+def policy_file(layout: Layout, service: str) -> Path:
+    """Return where a service looks for access rules; a file that comes later is read at once."""
+    return layout.etc / f"{service}-policy.yaml"
+
+
 def _database(layout: Layout, name: str) -> Options:
     return {"connection": database_url(layout, name), **_POOL}
 
@@ -86,6 +91,7 @@ def keystone_conf(layout: Layout) -> Mapping[str, Options]:
         "fernet_tokens": {"key_repository": layout.state / "fernet"},
         "credential": {"key_repository": layout.state / "credential"},
         "cache": {"enabled": "false"},  # its processes would not hear of each other's changes
+        "oslo_policy": {"policy_file": policy_file(layout, "keystone")},
     }
 
 
@@ -190,6 +196,7 @@ def nova_conf(layout: Layout, *, external_url: str) -> Mapping[str, Options]:
         "oslo_concurrency": {"lock_path": layout.state / "nova" / "lock"},
         "oslo_messaging_rabbit": _MESSAGES,
         "oslo_messaging_notifications": {"driver": "messagingv2"},
+        "oslo_policy": {"policy_file": policy_file(layout, "nova")},
         "notifications": {
             "notification_format": "versioned",
             "notify_on_state_change": "vm_and_task_state",

@@ -17,6 +17,7 @@ from cloud.feed import FEED_STEPS, Feed
 from cloud.layout import FLAVORS, PROJECTS, ZONES, FlavorPlan, Layout
 from cloud.moves import MOVE_STEPS
 from cloud.processes import Processes
+from cloud.reader import READER_STEPS
 from cloud.region import dump_and_import
 from cloud.said import problems_in, said_since
 from config.launcher.terminal import LauncherError, say
@@ -374,6 +375,9 @@ STEPS: Mapping[str, Callable[[Exercise], str]] = {
     "live migration, scheduler asked": _live_migration,
     "deletion of the rest": _deletion,
     **_claiming_steps(ASKED_STEPS),
-    **{title: partial(_following, work) for title, work in {**FEED_STEPS, **MOVE_STEPS}.items()},
+    **{
+        title: partial(_following, work)
+        for title, work in {**FEED_STEPS, **MOVE_STEPS, **READER_STEPS}.items()
+    },
     "Headroom's logs": _logs,
 }

@@ -35,7 +35,7 @@ FOLLOWED: Final = """
 SELECT 1 FROM hosts_feedpass WHERE kind = 'changes' AND listed_at > %s::timestamptz
 """
 _NOW: Final = "SELECT clock_timestamp()::text"
-_FLAVOR_IS: Final = "SELECT 1 FROM hosts_flavor WHERE name = %s"
+FLAVOR_IS: Final = "SELECT 1 FROM hosts_flavor WHERE name = %s"
 _AGGREGATE_HAS: Final = "SELECT 1 FROM hosts_aggregate WHERE name = %s AND %s = ANY (host_names)"
 
 
@@ -154,7 +154,7 @@ def _catalog(feed: Feed) -> str:
     api, host = feed.api, host_of(next(iter(feed.servers.values())))
     flavor = {"name": "g_followed", "vcpus": 3, "ram": 12288, "disk": 20}
     api.nova("POST", "/flavors", {"flavor": flavor})
-    flavor_seconds = feed.seen("the flavor", _FLAVOR_IS, flavor["name"])
+    flavor_seconds = feed.seen("the flavor", FLAVOR_IS, flavor["name"])
     made = api.nova("POST", "/os-aggregates", {"aggregate": {"name": "followed"}})["aggregate"]
     path = f"/os-aggregates/{made['id']}/action"
     api.nova("POST", path, {"add_host": {"host": host}})

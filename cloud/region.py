@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cloud.api import CallError
 from cloud.catalog import POLICY
@@ -41,21 +41,39 @@ def dump_and_import(layout: Layout, environ: Mapping[str, str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def manage(layout: Layout, environ: Mapping[str, str], *words: str) -> str:
-    """Run a command of ``manage.py`` as the cloud's administrator; return what it printed.
+def manage(
+    layout: Layout,
+    environ: Mapping[str, str],
+    *words: str,
+    login: Mapping[str, str] | None = None,
+    good: Collection[int] = (0,),
+) -> str:
+    """Run a command of ``manage.py``; return what it printed.
+
+    Args:
+        layout: Where the cloud is.
+        environ: Of the command.
+        words: The command.
+        login: OS_* variables that differ from the administrator's.
+        good: Statuses that are no failure.
 
     Raises:
         CallError: It failed, with the last line that it said.
     """
     done = subprocess.run(  # noqa: S603 - our own commands
         [sys.executable, str(layout.root / "manage.py"), *words],
-        env={**environ, **openstack_variables(layout), "HEADROOM_LOG_LEVEL": "WARNING"},
+        env={
+            **environ,
+            **openstack_variables(layout),
+            **(login or {}),
+            "HEADROOM_LOG_LEVEL": "WARNING",
+        },
         cwd=layout.root,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
+    if done.returncode not in good:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise CallError(f"manage.py {words[0]} failed: {problem}")
     return done.stdout

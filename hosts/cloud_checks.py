@@ -21,6 +21,7 @@ from journal.clock import followed_clock
 
 OK: Final = 200
 REFUSED: Final = (401, 403)
+ADMIN: Final = "admin"
 LIQUID: Final = "liquid-"
 INFO: Final = "/v1/info"
 NOT_LOOKED_AT: Final = doubtful("not looked at: there is no login", "see the check cloud login")
@@ -60,7 +61,7 @@ SERVICES: Final[Mapping[str, tuple[Wanted, ...]]] = {
         Wanted(
             path="/flavors/detail?is_public=None&limit=1",
             key="flavors",
-            rule="os_compute_api:os-flavor-access",
+            rule="os_compute_api:os-flavor-extra-specs:index",
             fields={"extra_specs": "os_compute_api:os-flavor-extra-specs:index"},
         ),
         Wanted(
@@ -92,6 +93,12 @@ SERVICES: Final[Mapping[str, tuple[Wanted, ...]]] = {
             rule="placement:resource_providers:list",
         ),
     ),
+}
+
+#: What a service shows to its administrators alone, whatever rules others pass.
+HIDDEN: Final[Mapping[str, str]] = {
+    COMPUTE: "flavors that are not public and server groups of other projects",
+    IMAGE: "images of other projects that are not public",
 }
 
 
@@ -156,6 +163,11 @@ def _check_service(service: str, cloud: CloudProbe) -> Iterator[Finding]:
     for wanted in SERVICES[service]:
         look = cloud.look(service, wanted.path)
         yield list_finding(wanted, look.status, look.body)
+    if service in HIDDEN and ADMIN not in cloud.roles:
+        yield doubtful(
+            f"without the role {ADMIN} our user does not see {HIDDEN[service]}",
+            "docs/feed.md, What its user may do",
+        )
     if look is not None and look.ahead is not None:
         yield compared(f"the machine of {service}", look.ahead + followed_clock.deviation())
 

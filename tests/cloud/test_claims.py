@@ -13,6 +13,7 @@ from cloud.exercise import STEPS
 from cloud.feed import FEED_STEPS
 from cloud.layout import FLAVORS, SHAPES, ZONES
 from cloud.moves import MOVE_STEPS
+from cloud.reader import READER_STEPS
 from placement.models import Origin, ResourceProvider
 from tests import factories
 from tests.placement.rows import allocate, make_provider
@@ -27,7 +28,9 @@ def rows(query: str, *values: str | int | bool) -> list[tuple[object, ...]]:
 
 
 def test_no_step_takes_the_place_of_another() -> None:
-    others = set(chain(claims.COMMITTED_STEPS, claims.ASKED_STEPS, FEED_STEPS, MOVE_STEPS))
+    others = set(
+        chain(claims.COMMITTED_STEPS, claims.ASKED_STEPS, FEED_STEPS, MOVE_STEPS, READER_STEPS)
+    )
     assert len(STEPS) == len(others) + 17
 
 

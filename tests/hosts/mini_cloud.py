@@ -26,6 +26,7 @@ class MiniCloud:
         self.refuses_login = False
         self.date = ""
         self.deleted_behind = ""
+        self.roles: tuple[str, ...] = ("admin", "reader")
         self.paths = {
             "identity": "/identity",
             "compute": "/compute/v2.1",
@@ -171,7 +172,7 @@ class MiniCloud:
                 "methods": ["password"],
                 "user": {"id": "u", "name": "reader", "domain": {"id": "default", "name": "D"}},
                 "project": {"id": "p", "name": "admin", "domain": {"id": "default", "name": "D"}},
-                "roles": [{"id": name, "name": name} for name in ("admin", "reader")],
+                "roles": [{"id": name, "name": name} for name in self.roles],
                 "issued_at": "2026-11-20T10:00:00.000000Z",
                 "expires_at": "2099-11-20T10:00:00.000000Z",
                 "catalog": [

@@ -80,6 +80,17 @@ def test_a_list_that_is_refused_names_the_rule(
     ]
 
 
+def test_what_is_hidden_from_whoever_is_no_administrator_is_told(cloud: MiniCloud) -> None:
+    cloud.roles = ("headroom_reader", "reader")
+    told = {check: found for check, found, _ in bad("identity", "compute", "image", "placement")}
+    assert told == {
+        "cloud compute": "without the role admin our user does not see "
+        "flavors that are not public and server groups of other projects",
+        "cloud image": "without the role admin our user does not see "
+        "images of other projects that are not public",
+    }
+
+
 def test_what_another_rule_keeps_from_us_is_told(cloud: MiniCloud) -> None:
     for flavor in cloud.region["compute"]["flavors"]:
         del flavor["extra_specs"]
