@@ -18,7 +18,7 @@ from oslo_service import backend
 
 from hosts.doctor import LISTENER, NOTIFICATION
 from hosts.domain import notifications
-from hosts.domain.notifications import hint_of
+from hosts.domain.notifications import hints_of
 from hosts.feed.hints import MOST_HINTS, Hint, note_hints
 from hosts.feed.lists import Kind
 from journal.errors import HeadroomError
@@ -40,7 +40,10 @@ NONE: Final = "none"
 HEARD_TOTAL: Final = counter(
     "feed_notifications_total",
     "Notifications that were heard, by what they hint at.",
-    hint=(NONE, *sorted({kind for _, kind, _ in notifications.EVENTS if kind})),
+    hint=(
+        NONE,
+        *sorted({notifications.MIGRATIONS, *(kind for _, kind, _ in notifications.EVENTS if kind)}),
+    ),
 )
 
 
@@ -116,11 +119,11 @@ class Endpoint:
         self._add = add
 
     def info(self, _context: Any, _publisher: Any, event: Any, payload: Any, _about: Any) -> None:
-        """Take the hint of a notification."""
-        found = hint_of(event, payload)
-        HEARD_TOTAL.labels(NONE if found is None else found.kind).inc()
-        if found is not None:
-            self._add(Hint(kind=Kind(found.kind), object_id=found.object_id))
+        """Take the hints of a notification."""
+        found = hints_of(event, payload)
+        HEARD_TOTAL.labels(found[0].kind if found else NONE).inc()
+        for hint in found:
+            self._add(Hint(kind=Kind(hint.kind), object_id=hint.object_id))
 
     warn = error = info
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 DATA: Final = "nova_object.data"
 UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SERVERS, HOSTS, FLAVORS, SERVER_GROUPS = "servers", "hosts", "flavors", "server_groups"
+MIGRATIONS: Final = "migrations"
 
 
 class Hint(NamedTuple):
@@ -44,6 +45,22 @@ EVENTS: Final[tuple[tuple[str, str, str], ...]] = (
     ("flavor.*", FLAVORS, ""),
     ("server_group.*", SERVER_GROUPS, ""),
 )
+#: Event types (globs) of VMs on their way, from the first: both hosts are held from then on.
+MOVES: Final = (
+    "instance.live_migration_*",
+    "instance.resize*",
+    "instance.evacuate",
+    "compute_task.migrate_server.*",
+    "compute_task.rebuild_server.*",
+)
+
+
+def hints_of(event_type: object, payload: object) -> tuple[Hint, ...]:
+    """Return all that a notification hints at; see :func:`hint_of`."""
+    found = [hint_of(event_type, payload)]
+    if isinstance(event_type, str) and any(fnmatchcase(event_type, glob) for glob in MOVES):
+        found.append(Hint(MIGRATIONS))
+    return tuple(hint for hint in found if hint is not None)
 
 
 def hint_of(event_type: object, payload: object) -> Hint | None:

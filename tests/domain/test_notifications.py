@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.domain.notifications import DATA, EVENTS, Hint, hint_of
+from hosts.domain.notifications import DATA, EVENTS, MOVES, Hint, hint_of, hints_of
 
 SAMPLES: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "nova-notifications.json").read_text(encoding="utf-8")
@@ -65,6 +65,37 @@ def test_a_task_of_the_conductor_that_failed_names_its_vm() -> None:
 
 
 @pytest.mark.parametrize(
+    ("event_type", "is_of_the_vm"),
+    [
+        ("instance.live_migration_pre.start", False),
+        ("instance.live_migration_post.end", True),
+        ("instance.live_migration_rollback.end", True),
+        ("instance.resize_prep.start", False),
+        ("instance.resize.error", True),
+        ("instance.resize_confirm.end", True),
+        ("instance.resize_revert.end", True),
+        ("instance.evacuate", True),
+    ],
+)
+def test_a_vm_on_its_way_hints_at_migrations_as_well(event_type: str, is_of_the_vm: bool) -> None:
+    expected = (OF_THE_VM,) if is_of_the_vm else ()
+    found = hints_of(event_type, {DATA: {"uuid": VM}})
+    assert found == (*expected, Hint("migrations"))
+
+
+def test_a_move_that_the_conductor_gave_up_hints_at_migrations_as_well() -> None:
+    found = hints_of("compute_task.migrate_server.error", {DATA: {"instance_uuid": VM}})
+    assert found == (OF_THE_VM, Hint("migrations"))
+
+
+@pytest.mark.parametrize(
+    "event_type", ["instance.create.end", "compute_task.build_instances.error"]
+)
+def test_what_moves_nothing_does_not_hint_at_migrations(event_type: str) -> None:
+    assert hints_of(event_type, {DATA: {"uuid": VM, "instance_uuid": VM}}) == (OF_THE_VM,)
+
+
+@pytest.mark.parametrize(
     "object_id",
     [None, 7, "", "x" * 36, VM.upper(), f"{VM}\n", f"{VM}/../..", f"{VM}?x=1", [VM], {"a": VM}],
 )
@@ -86,3 +117,16 @@ JSON = st.recursive(
 def test_whatever_comes_gives_a_hint_of_a_known_kind_or_none(event: object, payload: Any) -> None:
     found = hint_of(event, payload)
     assert found in {None, OF_THE_VM, Hint("hosts"), Hint("flavors"), Hint("server_groups")}
+
+
+@given(st.sampled_from([glob.replace("*", "x") for glob in MOVES]) | JSON, JSON)
+def test_whatever_comes_hints_at_each_thing_once(event: object, payload: Any) -> None:
+    found = hints_of(event, payload)
+    assert len(set(found)) == len(found) <= 2
+    assert {hint.kind for hint in found} <= {
+        "servers",
+        "hosts",
+        "flavors",
+        "server_groups",
+        "migrations",
+    }

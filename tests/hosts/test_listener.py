@@ -104,6 +104,20 @@ class TestListening:
             assert waited_for(wanted) == wanted
         assert Heartbeat.objects.filter(name="notification").exists()
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "instance-resize_finish-end",
+            "instance-live_migration_post_dest-end",
+            "instance-evacuate",
+        ],
+    )
+    def test_a_vm_on_its_way_has_migrations_looked_at(self, exchange: str, name: str) -> None:
+        with listening():
+            send(notifier(exchange), name)
+            wanted = {("servers", VM), ("migrations", "")}
+            assert waited_for(wanted) == wanted
+
     def test_what_is_forged_hints_at_nothing_and_stops_nothing(self, exchange: str) -> None:
         with listening():
             to = notifier(exchange)
@@ -177,6 +191,7 @@ def test_every_kind_that_is_hinted_at_is_one_that_the_feed_reads() -> None:
         Kind.HOSTS,
         Kind.FLAVORS,
         Kind.SERVER_GROUPS,
+        Kind.MIGRATIONS,
     }
 
 
