@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from journal.conf import Section
 
-OwnedField = Literal["overcommit", "groups", "effective_capacity", "allocation"]
+OwnedField = Literal["overcommit", "groups", "effective_capacity", "allocation", "cells"]
 Ratio = Annotated[Decimal, Field(ge=1, lt=10_000)]
 
 
@@ -73,7 +73,8 @@ class HypervisorSettings(Section):
         description="JSON list of the fields that Headroom writes in the objects; nobody else "
         "may. `overcommit`: by OVERCOMMIT_RULES; `groups`: traits and aggregates that clients of "
         "Placement gave to hosts; `effective_capacity`: capacity times overcommit; `allocation`: "
-        "what VMs take, with ALLOCATION_SOURCE=placement.",
+        "what VMs take, with ALLOCATION_SOURCE=placement; `cells`: effective capacity of each NUMA "
+        "cell.",
     )
     overcommit_rules: tuple[OvercommitRule, ...] = Field(
         (),

@@ -21,11 +21,17 @@ class Field(StrEnum):
     GROUPS = "groups"
     EFFECTIVE_CAPACITY = "effective_capacity"
     ALLOCATION = "allocation"
+    CELLS = "cells"
 
     @property
     def is_status(self) -> bool:
         """Whether it stands in the status."""
-        return self in {Field.EFFECTIVE_CAPACITY, Field.ALLOCATION}
+        return self in {Field.EFFECTIVE_CAPACITY, Field.ALLOCATION, Field.CELLS}
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether it is a list of which others write parts: it is written of one version."""
+        return self in {Field.GROUPS, Field.CELLS}
 
     @property
     def key(self) -> str:
@@ -85,6 +91,8 @@ class Stated:
         effective: None where it is not said.
         allocation: Likewise.
         groups: As they are.
+        cells: NUMA cells as they are; what cannot be understood counts as none.
+        promised_cells: The same with what each may promise, rounded down; equal where it is said.
     """
 
     uid: str
@@ -95,6 +103,8 @@ class Stated:
     effective: Amounts | None
     allocation: Amounts | None
     groups: Sequence[Json]
+    cells: Sequence[Json] = ()
+    promised_cells: Sequence[Json] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +153,16 @@ def amounts_patch(field: Field, stated: Amounts | None, wanted: Amounts | None) 
         return None
     said = {"cpu": str(wanted.vcpus), "memory": str(wanted.memory_bytes)}
     return Patch(field=field, wanted=said)
+
+
+def cells_patch(stated: Stated) -> Patch | None:
+    """Return what ``status.cells`` should be; None when it is.
+
+    Source: spec hosts, C.2.
+    """
+    if stated.promised_cells == stated.cells:
+        return None
+    return Patch(field=Field.CELLS, wanted=list(stated.promised_cells))
 
 
 def groups_patch(stated: Stated, requested: Requested | None) -> Patch | None:

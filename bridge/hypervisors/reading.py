@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final
 
-from bridge.domain.owned_fields import Amounts, Stated
+from bridge.domain.owned_fields import Amounts, Json, Stated
 from hosts.domain.readiness import Condition, compute_ready
 from hosts.domain.vm_list import ReportedVM
 from hosts.models import Maintenance
 from hosts.region.described import DescribedAggregate, DescribedHost
-from hosts.region.node import ID_MAX, INT64_MAX, Node
+from hosts.region.node import ID_MAX, INT64_MAX, Node, RegionFileError
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 SECTION: Final = "hypervisors"
@@ -56,7 +56,8 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
         is_effective_ours: Effective amounts are what we write there: those installed times
             overcommit, rounded down, whatever is stated.
 
-    Effective amounts are taken as stated, installed ones where nothing is stated. Readiness is the
+    Effective amounts are taken as stated, installed ones where nothing is stated. What NUMA cells
+    have is the host's where it does not say itself. Readiness is the
     stated condition; without one it follows from the others for hosts whose life cycle nobody
     manages, and is unknown for others, which keeps VMs off.
 
@@ -70,7 +71,7 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
     overcommit = spec.child("overcommit", required=False)
     capabilities = status.child("capabilities", required=False)
     domain = status.child("domainCapabilities", required=False)
-    totals, effective = _amounts(status, "capacity"), _amounts(status, "effectiveCapacity")
+    totals, effective = _installed(status), _amounts(status, "effectiveCapacity")
     taken = _amounts(status, "allocation", rounding=ROUND_CEILING)
     vcpus, memory_bytes = totals
     vcpus_ratio, memory_ratio = _overcommit(overcommit, "cpu"), _overcommit(overcommit, "memory")
@@ -174,7 +175,9 @@ def stated_fields(node: Node) -> Stated:
     spec, status = node.child("spec", required=False), node.child("status", required=False)
     groups = spec.fields.get("groups")
     overcommit = spec.child("overcommit", required=False)
-    vcpus, memory_bytes = _amounts(status, "capacity")
+    vcpus, memory_bytes = _installed(status)
+    ratios = _overcommit(overcommit, "cpu"), _overcommit(overcommit, "memory")
+    cells, promised_cells = _stated_cells(status, ratios)
     return Stated(
         uid=metadata.text("uid", default=""),
         version=metadata.text("resourceVersion", default=""),
@@ -187,14 +190,65 @@ def stated_fields(node: Node) -> Stated:
         },
         promised=_whole(
             (
-                _scaled(vcpus, _overcommit(overcommit, "cpu")),
-                _scaled(memory_bytes, _overcommit(overcommit, "memory")),
+                _scaled(vcpus, ratios[0]),
+                _scaled(memory_bytes, ratios[1]),
             )
         ),
         effective=_whole(_amounts(status, "effectiveCapacity")),
         allocation=_whole(_amounts(status, "allocation", rounding=ROUND_CEILING)),
         groups=groups if isinstance(groups, list) else (),
+        cells=cells,
+        promised_cells=promised_cells,
     )
+
+
+def _installed(status: Node) -> tuple[int | None, int | None]:
+    """Return vCPUs and bytes that a host has: as stated, else as its NUMA cells have them.
+
+    Source: spec hosts, C.2.
+    """
+    if status.has("capacity") or not status.has("cells"):
+        return _amounts(status, "capacity")
+    found = [_amounts(cell, "capacity") for cell in _cells(status)]
+    vcpus, memory_bytes = [cpu for cpu, _ in found], [memory for _, memory in found]
+    return _sum(vcpus), _sum(memory_bytes)
+
+
+def _sum(amounts: list[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return min(sum(known), INT64_MAX) if amounts and len(known) == len(amounts) else None
+
+
+def _cells(status: Node) -> list[Node]:
+    cells = _objects(status, "cells")
+    known: set[int] = set()
+    for cell in cells:
+        number = cell.integer("cellID")
+        if number in known:
+            raise cell.error("cellID", f"{number} is there twice")
+        known.add(number)
+    return cells
+
+
+def _stated_cells(status: Node, ratios: tuple[Decimal, Decimal]) -> tuple[list[Json], list[Json]]:
+    """Return NUMA cells as they are, and with what each may promise; none if one is odd."""
+    try:
+        cells = _cells(status)
+        said = [_amounts(cell, "effectiveCapacity") for cell in cells]
+        wanted = [tuple(map(_scaled, _amounts(cell, "capacity"), ratios)) for cell in cells]
+    except RegionFileError:
+        return [], []
+    stated = [dict(cell.fields) for cell in cells]
+    promised = [
+        cell if may in (has, (None, None)) else {**cell, "effectiveCapacity": _written(may)}
+        for cell, has, may in zip(stated, said, wanted, strict=True)
+    ]
+    return stated, promised
+
+
+def _written(amounts: tuple[int | None, ...]) -> dict[str, str]:
+    named = zip(("cpu", "memory"), amounts, strict=True)
+    return {name: str(amount) for name, amount in named if amount is not None}
 
 
 def _whole(amounts: tuple[int | None, int | None]) -> Amounts | None:

@@ -26,6 +26,7 @@ from bridge.domain.owned_fields import (
     Requested,
     Stated,
     amounts_patch,
+    cells_patch,
     groups_patch,
     overcommit_patch,
 )
@@ -249,6 +250,7 @@ def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
         Field.ALLOCATION: lambda name, said: amounts_patch(
             Field.ALLOCATION, said.allocation, taken.get(name)
         ),
+        Field.CELLS: lambda _, said: cells_patch(said),
     }
     for name in sorted(stated):
         for field in map(Field, chosen.write_back):
@@ -302,10 +304,10 @@ def _told(name: str, field: Field, outcome: str, problem: str) -> Attempt:
 def _manifest(name: str, stated: Stated, patch: Patch) -> Json:
     """Return what is applied: to this very object, never to one of its name made anew.
 
-    Groups are made of what others wrote there, so of one version.
+    Groups and cells are made of what others wrote there, so of one version.
     """
     chosen = settings.HEADROOM.hypervisors
-    version = {"resourceVersion": stated.version} if patch.field is Field.GROUPS else {}
+    version = {"resourceVersion": stated.version} if patch.field.is_of_others else {}
     return {
         "apiVersion": f"{chosen.group}/{chosen.version}",
         "kind": "Hypervisor",

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from bridge.hypervisors.reading import building_block, object_node, quantity, read_hypervisor
+from bridge.hypervisors.reading import (
+    building_block,
+    object_node,
+    quantity,
+    read_hypervisor,
+    stated_fields,
+)
 from bridge.hypervisors.writing import Malformed, told_by
 from hosts.domain.readiness import Condition, compute_ready
 from hosts.domain.vm_list import ReportedVM
@@ -186,6 +192,47 @@ def test_what_cannot_be_understood_names_its_field(body: Json, told: str) -> Non
     assert told in caught.value.message
 
 
+CELLS = [
+    {"cellID": 0, "capacity": {"cpu": "10", "memory": "4Gi"}, "allocation": {"cpu": "9"}},
+    {"cellID": 1, "capacity": {"cpu": "11", "memory": "5Gi"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"capacity": None, "cells": CELLS}, (21, 9 * GIB)),
+        ({"capacity": {"cpu": "3", "memory": "1Gi"}, "cells": CELLS}, (3, GIB)),
+        ({"capacity": {"cpu": "3"}, "cells": CELLS}, (3, 0)),
+        ({"capacity": None, "cells": [*CELLS, {"cellID": 2, "capacity": {"cpu": "1"}}]}, (22, 0)),
+        ({"capacity": None, "cells": []}, (0, 0)),
+        ({"capacity": {"cpu": "3", "memory": "1Gi"}, "cells": "odd"}, (3, GIB)),
+    ],
+)
+def test_what_cells_have_is_the_hosts_where_it_does_not_say(
+    status: Json, expected: tuple[int, int]
+) -> None:
+    found = read(hypervisor_object(effectiveCapacity=None, **status))
+    assert (found.total_vcpus, found.total_memory_bytes) == expected
+    assert (found.effective_vcpus, found.effective_memory_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ("odd", "cells: must be a list"),
+        ([CELLS[0], CELLS[0]], "cells[1].cellID: 0 is there twice"),
+        ([{"capacity": {}}], "cells[0].cellID"),
+        ([{"cellID": 0, "capacity": {"cpu": "lots"}}], "cells[0].capacity.cpu: is no quantity"),
+    ],
+)
+def test_cells_that_are_needed_and_odd_name_their_field(cells: Any, told: str) -> None:
+    body = hypervisor_object(capacity=None, cells=cells)
+    with pytest.raises(RegionFileError) as caught:
+        read(body)
+    assert told in caught.value.message
+
+
 def test_what_no_column_can_hold_is_malformed() -> None:
     name, told = told_by(hypervisor_object(traits=["A\0B"]))
     assert isinstance(told, Malformed)
@@ -201,6 +248,16 @@ def test_anything_is_read_or_malformed(body: Any) -> None:
 def test_any_part_is_read_or_malformed(field: str, part: Any) -> None:
     _, told = told_by({**hypervisor_object(), field: part})
     assert isinstance(told, DescribedHost | Malformed)
+
+
+@given(
+    cells=ANY_JSON | st.lists(st.fixed_dictionaries({"cellID": ANY_JSON, "capacity": ANY_JSON})),
+    capacity=st.none() | ANY_JSON,
+)
+def test_what_was_read_can_be_compared_with_fields_of_ours(cells: Any, capacity: Any) -> None:
+    body = hypervisor_object(cells=cells, capacity=capacity)
+    if not isinstance(told_by(body)[1], Malformed):
+        stated_fields(object_node(body))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from bridge.domain.owned_fields import (
     Requested,
     Stated,
     amounts_patch,
+    cells_patch,
     groups_patch,
     overcommit_of,
     overcommit_patch,
@@ -173,6 +174,53 @@ def test_effective_capacity_of_ours_is_capacity_times_overcommit(
     assert (ours.effective_vcpus, ours.effective_memory_bytes) == (promised, 5 << 30)
     theirs = read_hypervisor(object_node(body))
     assert (theirs.effective_vcpus, theirs.effective_memory_bytes) == (1, 1)
+
+
+def cell(number: int, **fields: Any) -> dict[str, Any]:
+    return {"cellID": number, "capacity": {"cpu": "10", "memory": "4Gi"}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        pytest.param(None, None, id="none"),
+        pytest.param([], None, id="empty"),
+        pytest.param(
+            [cell(0), cell(1, allocation={"cpu": "3"}, effectiveCapacity={"cpu": "1"})],
+            [
+                cell(0, effectiveCapacity={"cpu": "12", "memory": str(4 << 30)}),
+                cell(
+                    1,
+                    allocation={"cpu": "3"},
+                    effectiveCapacity={"cpu": "12", "memory": str(4 << 30)},
+                ),
+            ],
+            id="rounded down, made anew, the rest stays",
+        ),
+        pytest.param(
+            [cell(0, effectiveCapacity={"cpu": 12, "memory": "4096Mi"})],
+            None,
+            id="the same in other words",
+        ),
+        pytest.param(
+            [{"cellID": 0, "effectiveCapacity": {"cpu": "5"}}], None, id="has nothing known"
+        ),
+        pytest.param(
+            [{"cellID": 0, "capacity": {"cpu": 2}}],
+            [{"cellID": 0, "capacity": {"cpu": 2}, "effectiveCapacity": {"cpu": "2"}}],
+            id="vcpus alone",
+        ),
+        pytest.param([cell(0), cell(0)], None, id="twice the same"),
+        pytest.param([cell(0), {"capacity": {}}], None, id="without a number"),
+        pytest.param([cell(0, capacity={"cpu": "lots"})], None, id="no quantity"),
+        pytest.param("cells", None, id="no list"),
+    ],
+)
+def test_cells_promise_what_they_have_times_overcommit(
+    cells: Any, expected: list[Any] | None
+) -> None:
+    patch = cells_patch(said({"overcommit": {"cpu": 1.25}}, cells=cells))
+    assert (None if patch is None else patch.wanted) == expected
 
 
 def test_without_capacity_nothing_is_promised() -> None:

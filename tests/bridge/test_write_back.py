@@ -177,6 +177,36 @@ def test_effective_capacity_of_ours_reaches_object_and_ledger(
     assert stepped.step() == 0  # the same in other words
 
 
+def test_cells_promise_as_their_host_does(objects: Objects, takes_objects: Any) -> None:
+    """Only where nobody else owns the list, which is one field of one manager."""
+    use(takes_objects, write_back=("overcommit", "cells"))
+    cells = [{"cellID": one, "capacity": {"cpu": "32", "memory": "1Gi"}} for one in (0, 1)]
+    objects.put(hypervisor_object("gpu", traits=["GPU"]))
+    put_as(
+        objects,
+        "node-agent",
+        only({**hypervisor_object("gpu")}, "status", cells=cells),
+        sub="status",
+    )
+    stepped = Stepped()
+    while stepped.step():
+        pass
+    assert objects.get("gpu")["status"]["cells"] == cells
+    assert "node-agent" in OwnedFieldConflict.objects.get(field="cells").problem
+    use(takes_objects, conflicts="force")
+    stepped = Stepped()
+    while stepped.step():
+        pass
+    may = {"cpu": "128", "memory": str(3 << 29)}
+    promised = [{**cell, "effectiveCapacity": may} for cell in cells]
+    assert objects.get("gpu")["status"]["cells"] == promised
+    assert not OwnedFieldConflict.objects.exists()
+    changed = [{**cell, "allocation": {"cpu": "1"}} for cell in promised]
+    objects.say("gpu", cells=changed)
+    assert stepped.step() == 0  # what is of others stays as they say it
+    assert objects.get("gpu")["status"]["cells"] == changed
+
+
 def test_a_node_agent_that_writes_effective_capacity_keeps_it(
     objects: Objects, takes_objects: Any
 ) -> None:
