@@ -38,6 +38,8 @@ from tests.claim_life import (
     listed_server,
 )
 from tests.clean_tables import CleanTables
+from tests.domain.failover.oracle import five_rules_hold, private_survivors
+from tests.failover.zones import assert_drills_save_everybody, plain_slots
 from tests.hosts.feed_cloud import LiveCloud
 from tests.hosts.feed_wire import FAULTS, WiredCloud, read_wire
 from tests.hosts.served_cloud import served_cloud
@@ -64,6 +66,7 @@ moves = st.one_of(
     st.tuples(st.just("commit"), uuids, st.integers(0, 8)),
     st.tuples(st.just("verify"), st.sampled_from([0, 20])),
     st.tuples(st.just("repair")),
+    st.tuples(st.just("fail_over")),
 )
 looks = st.one_of(
     st.tuples(st.just("nova_lists")),
@@ -168,6 +171,7 @@ def _live(cloud: FedCloud, history: list[tuple[Any, ...]], *, failover: bool) ->
         getattr(cloud, what)(*facts)
         assert_sound()
         assert_accepted_commitments_have_their_slots()
+        assert five_rules_hold(plain_slots())
 
     cloud.nova_lists()
     read_wire(Kind.CHANGES)
@@ -182,6 +186,21 @@ def _live(cloud: FedCloud, history: list[tuple[Any, ...]], *, failover: bool) ->
     rebuild_host_capacity()
     assert rooms() == fed
     assert_rooms_add_up()
+    if failover:
+        cloud.fail_over()
+        assert_sound()
+        assert_failover_is_sound()
+
+
+def assert_failover_is_sound() -> None:
+    """Whoever is covered survives any failure of hosts that the slow search can think of."""
+    plain = plain_slots()
+    assert five_rules_hold(plain)
+    users = {user.vm_uuid: user.host for slot in plain for user in slot.users}
+    for vm_uuid, host in users.items():
+        have = sum(vm_uuid in {user.vm_uuid for user in slot.users} for slot in plain)
+        assert private_survivors(plain, vm_uuid, frozenset({host})) == have
+    assert_drills_save_everybody()
 
 
 def rooms() -> list[tuple[Any, ...]]:
