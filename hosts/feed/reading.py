@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 import structlog
 from django.conf import settings
+from django.db.models import QuerySet
 
 from hosts.clients.listing import CloudReader, CloudUnreachable
 from hosts.domain.shrinking import has_shrunk_too_much
@@ -40,17 +44,53 @@ KEYS: Final = {
 }
 
 Json = Any  # bodies keep the APIs' own shapes
-#: Lists that are one answer, of which no row is asked for by itself: how many of their rows there
-#: were, and whether an element is one of these.
-WHOLE: Final[Mapping[str, tuple[Callable[[], int], Callable[[Json], bool]]]] = {
-    SERVICES: (
-        lambda: Host.objects.exclude(service_host="").values("service_host").distinct().count(),
-        lambda service: service.get("binary") == COMPUTE_BINARY,
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Whole:
+    """A list that is one answer: whole or none, and never asked for a row by itself.
+
+    Attributes:
+        stored: Keys of the rows that there are.
+        key: Returns the key of an element; empty for one that has no row.
+        paths: Returns the addresses that answer 404 once the rows of these keys are gone; None
+            where the cloud has none.
+    """
+
+    stored: Callable[[], QuerySet[Any, str]]
+    key: Callable[[Json], str]
+    paths: Callable[[Collection[str]], list[str]] | None = None
+
+
+def _service_paths(hosts: Collection[str]) -> list[str]:
+    """Return the addresses of hypervisors: Nova deletes them with their service, which has none."""
+    ids = Host.objects.filter(service_host__in=hosts).order_by("name")
+    return [
+        f"/os-hypervisors/{quote(id_, safe='')}"
+        for id_ in ids.values_list("openstack_id", flat=True)
+    ]
+
+
+WHOLE: Final[Mapping[str, _Whole]] = {
+    SERVICES: _Whole(
+        stored=lambda: (
+            Host.objects.exclude(service_host="").values_list("service_host", flat=True).distinct()
+        ),
+        key=lambda one: str(one.get("host")) if one.get("binary") == COMPUTE_BINARY else "",
+        paths=_service_paths,
     ),
-    AGGREGATES: (Aggregate.objects.count, lambda aggregate: bool(aggregate.get("uuid"))),
-    PROVIDERS: (
-        Host.objects.exclude(provider_uuid="").count,
-        lambda provider: not provider.get("parent_provider_uuid"),
+    AGGREGATES: _Whole(
+        stored=lambda: Aggregate.objects.values_list("uuid", flat=True),
+        key=lambda one: str(one.get("uuid") or ""),
+    ),
+    PROVIDERS: _Whole(
+        stored=lambda: Host.objects.exclude(provider_uuid="").values_list(
+            "provider_uuid", flat=True
+        ),
+        key=lambda one: "" if one.get("parent_provider_uuid") else str(one.get("uuid")),
+        paths=lambda uuids: [
+            f"/resource_providers/{quote(uuid, safe='')}" for uuid in sorted(uuids)
+        ],
     ),
 }
 Sinks = Mapping[str, tuple[Shape, Callable[[Node], None]]]
@@ -86,7 +126,7 @@ class CloudSource:
             run.sections_seen.add(each.section)
             elements = each.read(self._cloud)
             if each.section in WHOLE and not run.options.accepts_shrink:
-                elements = _believed(each, elements)
+                elements = self._believed(each, elements)
             for number, element in enumerate(elements):
                 if number % PROGRESS_EVERY == 0:
                     run.progress.step_grown(PROGRESS_EVERY)
@@ -114,6 +154,51 @@ class CloudSource:
         found.update(key for key, is_missing in answers if is_missing)
         return found
 
+    def _believed(self, each: CloudList, elements: Iterator[Json]) -> Iterator[Json]:
+        """Yield the elements of a list that is one answer.
+
+        Hosts are made of several lists: where one of these lacks a lot, nothing of a host is true.
+
+        Raises:
+            CloudUnreachable: It has lost too many rows, or all, and the cloud does not say of each
+                of them that it is gone.
+        """
+        whole = WHOLE[each.section]
+        before, count = whole.stored().count(), 0
+        listed: set[str] = set()
+        for element in elements:
+            if key := whole.key(element):
+                count += 1
+                listed.add(key)
+            yield element
+        chosen = settings.HEADROOM.slots
+        if (before and not count) or has_shrunk_too_much(
+            before, count, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
+        ):
+            if self._are_gone(each, whole, listed):
+                return
+            raise CloudUnreachable(
+                f"{each.section} shrank from {before} to {count}: hosts stay as they are until the "
+                "list is back or an operator accepts it (--accept-shrink)",
+                service=each.service,
+            )
+
+    def _are_gone(self, each: CloudList, whole: _Whole, listed: Collection[str]) -> bool:
+        """Return whether the cloud answers 404 for every row that is not listed, and for no other.
+
+        Without a row that is both listed and found no 404 is believed.
+        """
+        if whole.paths is None:
+            return False
+        stored = set(whole.stored())
+        absent, there = stored - {*listed}, sorted(stored & {*listed})[:MOST_WITNESSES]
+        if not there or len(absent) > self._most_asked:
+            return False
+        is_missing = partial(self._is_missing_at, each.service)
+        if any(in_parallel(is_missing, whole.paths(there))):
+            return False
+        return all(in_parallel(is_missing, whole.paths(absent)))
+
     def _remember(self, section: str, element: Json) -> None:
         """Keep an element of each owner: who sees one thing need not see another's."""
         listed = self._listed.setdefault(section, {})
@@ -134,34 +219,17 @@ class CloudSource:
         try:
             if each.is_over is not None:
                 return each.is_over(self._cloud, element_id)
-            return self._cloud.get(each.service, each.path_of(element_id)) is None
         except CloudUnreachable as error:
             log.info("feed_absence_unknown", section=each.section, error=error.message)
             return False
+        return self._is_missing_at(each.service, each.path_of(element_id))
 
-
-def _believed(each: CloudList, elements: Iterator[Json]) -> Iterator[Json]:
-    """Yield the elements of a list that is one answer.
-
-    Hosts are made of several lists: where one of these lacks a lot, nothing of a host is true.
-
-    Raises:
-        CloudUnreachable: It has lost too many rows, or all.
-    """
-    count_stored, counts = WHOLE[each.section]
-    before, listed = count_stored(), 0
-    for element in elements:
-        listed += counts(element)
-        yield element
-    chosen = settings.HEADROOM.slots
-    if (before and not listed) or has_shrunk_too_much(
-        before, listed, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
-    ):
-        raise CloudUnreachable(
-            f"{each.section} shrank from {before} to {listed}: hosts stay as they are until the "
-            "list is back or an operator accepts it (--accept-shrink)",
-            service=each.service,
-        )
+    def _is_missing_at(self, service: str, path: str) -> bool:
+        try:
+            return self._cloud.get(service, path) is None
+        except CloudUnreachable as error:
+            log.info("feed_absence_unknown", path=path, error=error.message)
+            return False
 
 
 def is_known(live: Live, section: str, element: Json) -> bool:

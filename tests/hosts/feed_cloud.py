@@ -198,6 +198,9 @@ class LiveCloud:
             listed = self.region["placement"]["resource_providers"]
             (provider,) = [each for each in listed if each["uuid"] == part.group(1)]
             return provider.get(part.group(2))
+        if path.startswith("/resource_providers/"):
+            listed = self.region["placement"]["resource_providers"]
+            return next((one for one in listed if path.endswith(f"/{one['uuid']}")), None)
         found = re.fullmatch(r"/([a-z-]+)/([^/]+)", path)
         assert found, path
         kind, own = found.groups()
