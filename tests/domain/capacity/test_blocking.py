@@ -53,7 +53,9 @@ def reservation(
             ZERO,
             id="two confirmed",
         ),
+        pytest.param(reservation(vector(480), vm(600, confirmed=True)), ZERO, id="resized"),
         pytest.param(reservation(vector(480), vm(240)), vector(480), id="expected only"),
+        pytest.param(reservation(vector(480), vm(600)), vector(600), id="expected, larger"),
         pytest.param(
             reservation(vector(480), vm(240, confirmed=True), target="other"),
             vector(480),

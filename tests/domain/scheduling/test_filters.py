@@ -206,6 +206,19 @@ def host_with(free: tuple[int, int], **fields: object) -> HostRow:
         pytest.param(host_with((8, 16), committed=gib(16, 8)), ask(8, 4), False, id="C02 h1"),
         pytest.param(host_with((8, 16), committed=gib(10, 5)), ask(8, 4), False, id="C04 cpu"),
         pytest.param(host_with((8, 16), failover=gib(16, 8)), ask(8, 4), False, id="F01 h1"),
+        pytest.param(host_with((80, 960)), ask(480, 40), True, id="480 on 960"),
+        pytest.param(
+            host_with((40, 480), committed=gib(480, 40)), ask(480, 40), False, id="480 beside 480"
+        ),
+        pytest.param(
+            host_with((80, 960), committed=gib(480, 40)), ask(480, 40), True, id="480 in the rest"
+        ),
+        pytest.param(
+            host_with((60, 960), committed=gib(480, 40)), ask(480, 40), False, id="480, no vCPUs"
+        ),
+        pytest.param(
+            host_with((40, 480), allocated=gib(100, 0)), ask(480, 40), False, id="480 beside VMs"
+        ),
         pytest.param(host_with((8, 16), in_flight=gib(9, 1)), ask(8, 4), False, id="in flight"),
         pytest.param(
             host_with((4, 16), allocated=gib(4, 5)), ask(1, 1), False, id="over-allocated"
