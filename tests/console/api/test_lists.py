@@ -27,6 +27,7 @@ from tests.factories import (
     make_commitment,
     make_host,
     make_hosts,
+    make_project,
     make_reservation,
     make_slot,
     make_vm,
@@ -227,13 +228,14 @@ def test_filters_keep_the_rows_that_have_the_value(region: None, view: type[Read
 
 def test_names_stand_beside_ids_and_amounts_in_the_field_of_their_unit(region: None) -> None:
     host = make_host("hx", memory_gib=8)
+    make_project("project-1", name="customer")
     commitment = make_commitment(project_id="project-1", flavor_group="hana_1")
     slot = make_slot(commitment, host, memory_gib=4)
     vm = make_vm(host=host, slot=slot, project_id="project-1")
     told = page(f"/api/v1/commitments/{commitment.commitment_uuid}")
     assert told["requested_memory_bytes"] == commitment.requested_amount
     assert told["requested_vcpus"] is None
-    assert told["project_name"] is not None
+    assert told["project_name"] == "customer"
     held = page(f"/api/v1/reservations/{slot.uuid}")
     assert (held["commitment_uuid"], held["target_host_name"]) == (commitment.commitment_uuid, "hx")
     assert [found["vm_uuid"] for found in held["vms"]] == [vm.openstack_id]
