@@ -143,13 +143,16 @@ def test_a_search_takes_a_fixed_number_of_statements(admin_client: Client) -> No
 
 
 def test_every_look_up_reads_few_rows() -> None:
-    """Each branch may read an index or a small table; forced, it finds an index."""
+    """Each branch may read an index or a small table; forced, it finds one of its condition."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         for source in search.SOURCES:
             words = [str(uuid4())]
             for condition in (*source.conditions(words), *source.beginnings("node")):
-                plan = str(search.branch(0, source, condition).explain())
+                rows = search.branch(0, source, condition)
+                rows.query.clear_limits()
+                rows.query.clear_ordering(force=True)  # else an empty table may be read in order
+                plan = str(rows.explain())
                 is_keyed = "Index Cond" in plan or "Recheck Cond" in plan
                 assert is_keyed, f"{source.title}: {condition}\n{plan}"
 
