@@ -70,6 +70,9 @@ def sign_in(browser: webdriver.Chrome, address: str) -> None:
     browser.find_element(By.NAME, "username").send_keys("admin")
     browser.find_element(By.NAME, "password").send_keys("password")
     browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
+    # A click may return before its form is sent; the next address would then lose to its answer.
+    signed_in = "document.title.startsWith('Overview') && document.readyState === 'complete'"
+    until(browser, signed_in)
 
 
 def addresses() -> list[str]:
