@@ -39,7 +39,7 @@ FULL, QUICK = 20_000, 1_000
 CHANGES_PER_SECOND = 100
 SAMPLES = 300
 #: All objects are listed and compared that often meanwhile.
-COMPARE_SECONDS = 10
+COMPARE_SECONDS = 60
 PATIENCE_SECONDS = 600.0
 
 

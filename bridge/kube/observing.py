@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,8 +28,10 @@ from bridge.kube.login import ClusterUnavailable
 log = structlog.get_logger(__name__)
 
 PAGE: Final = 250
-#: Between two pages, so that the cluster answers writes meanwhile.
+#: Between two pages, so that the cluster answers writes meanwhile: at least so long, and so many
+#: times as long as it took for the page.
 PAGE_PAUSE_SECONDS: Final = 0.1
+PAGE_PAUSE_RATIO: Final = 4.0
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
 
@@ -141,11 +144,13 @@ class Observer:
         versions: dict[str, str] = {}
         version = following = ""
         while not version or following:
+            began = time.monotonic()
             page = api.page(limit=PAGE, following=following)
             for body in page.objects:
                 versions[body["metadata"]["name"]] = version_of(body)
             version, following = version or page.version, page.following
-            if following and self._until.wait(PAGE_PAUSE_SECONDS):
+            pause_seconds = PAGE_PAUSE_RATIO * (time.monotonic() - began)
+            if following and self._until.wait(max(PAGE_PAUSE_SECONDS, pause_seconds)):
                 return
         self._version, self._heard_seconds = version, 0.0
         self._tell(Listed(kind=self._kind, version=version, versions=versions))
