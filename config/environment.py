@@ -30,29 +30,31 @@ from bridge.conf import BridgeSettings
 from commitments.conf import SyncSettings
 from config.launcher.state import usual_state_directory
 from config.sections import (
-    AdminSettings,
     CapacitySettings,
-    DeadlineSettings,
     DecisionSettings,
     FeedSettings,
-    HeavySettings,
     InFlightSettings,
     JournalSettings,
     LiquidSettings,
     MetricsSettings,
-    OidcSettings,
     OversubscriptionSettings,
     QuotaSettings,
     RetrySettings,
     SchedulerSettings,
     SlotSettings,
     UsageSettings,
-    WebSettings,
 )
 from config.sections_failover import FailoverSettings
 from config.sections_hypervisors import HypervisorSettings
 from config.sections_listener import ListenerSettings
 from config.sections_placement import PlacementSettings
+from config.sections_web import (
+    AdminSettings,
+    DeadlineSettings,
+    HeavySettings,
+    OidcSettings,
+    WebSettings,
+)
 from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
 
 PREFIX = "HEADROOM_"

@@ -17,7 +17,7 @@ from config.launcher.addresses import NAMES, address
 from config.launcher.terminal import LauncherError
 from config.logging import logging_tree
 from config.queues import QUEUES, STEADY, broker_url
-from config.sections import OidcSettings
+from config.sections_web import OidcSettings
 from console.theme import UNFOLD  # noqa: F401 - a setting
 
 try:

@@ -19,7 +19,7 @@ from django.urls import clear_url_caches, reverse
 from pydantic import SecretStr, ValidationError
 
 import config.urls
-from config.sections import OidcSettings
+from config.sections_web import OidcSettings
 from journal.models import AuditEntry
 
 pytestmark = pytest.mark.django_db(transaction=True)
