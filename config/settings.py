@@ -115,6 +115,7 @@ INSTALLED_APPS = [
     "axes",
     "django_prometheus",
     "rest_framework",
+    "drf_spectacular_sidecar",
     "core",
     "journal",
     "hosts",
@@ -216,6 +217,12 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "console.api.schema.ListSchema",
+}
+SPECTACULAR_SETTINGS = {
+    "OAS_VERSION": "3.1.0",
+    "POSTPROCESSING_HOOKS": [],  # the choices of a field stand with the field
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }
 
 LOGGING_CONFIG = None

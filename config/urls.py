@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from commitments.api.views import unknown_path
+from console.api.document import DocsView, SchemaView
 from console.api.views import UnknownPathView
 from console.commitments.api import CommitmentExplanationView
 from console.search import search_view
@@ -37,6 +38,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "api/v1/explanations/commitments/<str:commitment_uuid>", CommitmentExplanationView.as_view()
     ),
     path("api/v1/", include("console.api.urls")),
+    path("api/schema", SchemaView.as_view(), name="api_schema"),
+    path("api/docs", DocsView.as_view(), name="api_docs"),
     re_path(r"^api(?:/.*)?$", UnknownPathView.as_view()),
     path("failover/v1/simulations", SimulationView.as_view()),
 ]

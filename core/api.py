@@ -41,6 +41,7 @@ JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
 SERVER_ERROR = 500
 DECISION = "failed to process scheduling decision"
+REQUEST = "failed to process request"
 READ = "failed to read request body"
 TOO_LARGE = "request body is too large"
 #: What metrics and callers are told of a status, one of few texts.
@@ -108,6 +109,7 @@ class ApiView(APIView):
         limited_by: Section of the settings with the longest body.
         path_label: The path as metrics name it.
         checks_method_first: Whether an unknown method is refused before anything else is looked at.
+        failed_text: Public text of errors that have none of their own.
         error_text: Public text of the error that was answered, one of few; empty for none.
     """
 
@@ -115,6 +117,7 @@ class ApiView(APIView):
     limited_by: ClassVar[str] = "liquid"
     path_label: ClassVar[str] = ""
     checks_method_first: ClassVar[bool] = True
+    failed_text: ClassVar[str] = REQUEST
     http_request: HttpRequest
     actor: Actor
     error_text: str = ""
@@ -156,7 +159,7 @@ class ApiView(APIView):
         status = status_of(error)
         if status == SERVER_ERROR:
             self.log_failure(Failure.of(error))
-        self.error_text = public_text(error, status)
+        self.error_text = public_text(error, status, self.failed_text)
         response = self.refusal(error, status)
         if isinstance(error, Unauthenticated | Unavailable):
             for name, header in error.headers.items():
@@ -179,6 +182,8 @@ class ApiView(APIView):
 
 class JsonErrorView(ApiView):
     """Errors as JSON with ``error`` and ``request_id`` (scheduling, 2.4)."""
+
+    failed_text = DECISION
 
     def body(self) -> bytes:
         """Return the body.
@@ -204,6 +209,8 @@ class JsonErrorView(ApiView):
 
 class ProblemView(JsonErrorView):
     """Errors as problem details (RFC 9457; style, 10)."""
+
+    failed_text = REQUEST
 
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the problem; a field that is wrong is named."""
@@ -232,11 +239,11 @@ def status_of(error: Exception) -> int:
     return error.status_code if isinstance(error, APIException) else SERVER_ERROR
 
 
-def public_text(error: Exception, status: int) -> str:
+def public_text(error: Exception, status: int, otherwise: str) -> str:
     """Return one of a few texts without anything of the request in it."""
     if isinstance(error, InvalidCall):
         return error.text
-    return READ if isinstance(error, UnreadablePostError) else WORDS.get(status, DECISION)
+    return READ if isinstance(error, UnreadablePostError) else WORDS.get(status, otherwise)
 
 
 def error_answer(request: HttpRequest, text: str, *, status: int) -> HttpResponse:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django_filters import rest_framework as library
+from django_filters.fields import IsoDateTimeField
 from rest_framework.request import Request
 
 from console.api.paging import PAGE_PARAMETERS
@@ -39,15 +42,37 @@ class WordFilter(library.ChoiceFilter):  # type: ignore[misc]  # no types
     """One of a few words."""
 
 
-class SinceFilter(library.IsoDateTimeFilter):  # type: ignore[misc]  # no types
-    """Times from this one on; without an offset it is UTC."""
+class TimeField(IsoDateTimeField):  # type: ignore[misc]  # no types
+    """A time in UTC: the database takes fewer offsets than ISO 8601 has."""
+
+    def to_python(self, value: Any) -> datetime | None:  # Any: Django's
+        """Return the time.
+
+        Raises:
+            ValidationError: it is none, or it is before the first year or behind the last one.
+        """
+        told: datetime | None = super().to_python(value)
+        try:
+            return told if told is None else told.astimezone(UTC)
+        except OverflowError:
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from None
+
+
+class TimeFilter(library.IsoDateTimeFilter):  # type: ignore[misc]  # no types
+    """A time; without an offset it is UTC."""
+
+    field_class = TimeField
+
+
+class SinceFilter(TimeFilter):
+    """Times from this one on."""
 
     def __init__(self, **options: Any) -> None:  # Any: what a filter takes
         super().__init__(lookup_expr="gte", **options)
 
 
-class BeforeFilter(library.IsoDateTimeFilter):  # type: ignore[misc]  # no types
-    """Times before this one; without an offset it is UTC."""
+class BeforeFilter(TimeFilter):
+    """Times before this one."""
 
     def __init__(self, **options: Any) -> None:  # Any: what a filter takes
         super().__init__(lookup_expr="lt", **options)

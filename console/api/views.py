@@ -118,8 +118,12 @@ class UnknownPathView(ProblemView):
 
 
 def tagged_answer(request: HttpRequest, document: object) -> HttpResponse:
-    """Return a document with the tag of its content, or 304 to who has it already."""
-    answer = json_answer(document)
+    """Return a document as JSON, see :func:`tagged`."""
+    return tagged(request, json_answer(document))
+
+
+def tagged(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    """Return an answer with the tag of its content, or 304 to who has it already."""
     tag = f'W/"{hashlib.blake2b(answer.content, digest_size=16).hexdigest()}"'
     if _has(request, tag):
         answer = HttpResponse(status=304)

@@ -13,12 +13,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.dateparse import parse_datetime
 from hypothesis import example, given
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
 
 from console.api.filters import BeforeFilter, FlagFilter, SinceFilter
 from console.api.paging import DEFAULT_LIMIT, MOST_ROWS
 from console.api.urls import LISTS
 from console.api.views import ReadViewSet
 from hosts.models import Host
+from journal.metrics import metric_name
 from tests.admin.conftest import grow_region
 from tests.api.liquid_client import MEMBER
 from tests.console.api.conftest import ask, key_field, page, problem, walked
@@ -265,6 +267,8 @@ def listed_by(path: str, **parameters: str) -> list[dict[str, Any]]:
         ("zone=", "zone", "must not be empty"),
         ("state=sleepy", "state", "up, down, unknown"),
         ("updated_since=yesterday", "updated_since", "date/time"),
+        ("updated_since=0001-01-01T00:00:00%2B01:00", "updated_since", "date/time"),
+        ("updated_since=9999-12-31T23:59:59-01:00", "updated_since", "date/time"),
         ("name=a%00b", "name", "Null characters"),
         ("name=" + "x" * 256, "name", "at most 255"),
         ("limit=0", "limit", "from 1 to 1000"),
@@ -282,6 +286,25 @@ def test_parameter_that_cannot_be_used_is_named(
     refused = problem(ask(f"{HOSTS}?{query}"), 400)
     assert (refused["field"], refused["code"]) == (field, "invalid_input")
     assert words in refused["detail"]
+
+
+def test_offset_that_the_database_does_not_know_is_a_time_all_the_same(db: None) -> None:
+    make_host("h1")
+    assert len(page(f"{HOSTS}?updated_since=2020-01-01T00:00:00%2B23:59")["items"]) == 1
+    assert page(f"{HOSTS}?updated_since=4000-01-01T00:00:00-22:07")["items"] == []
+
+
+def test_refusal_is_counted_as_what_it_is(db: None) -> None:
+    counted = {"method": "GET", "path": HOSTS, "status": "400"}
+    series = metric_name("scheduler_api_request_duration_seconds_count")
+
+    def count(error: str) -> float:
+        return REGISTRY.get_sample_value(series, {**counted, "error": error}) or 0.0
+
+    before = count("failed to process request")
+    problem(ask(f"{HOSTS}?limit=0"), 400)
+    assert count("failed to process request") == before + 1
+    assert count("failed to process scheduling decision") == 0
 
 
 def test_cursor_of_another_order_is_refused(db: None) -> None:
