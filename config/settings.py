@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ if HEADROOM.tracing.endpoint:
         ) from None
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# The host agent's library, which hosts without Headroom install by itself.
+sys.path.append(str(BASE_DIR / "clients" / "agent"))
 DEBUG = HEADROOM.debug
 SECRET_KEY = (
     HEADROOM.secret_key.get_secret_value()

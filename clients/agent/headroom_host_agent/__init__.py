@@ -1,0 +1,1 @@
+"""What runs on a host: what it has, what is on it, what it does for Headroom."""
