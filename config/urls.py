@@ -11,14 +11,13 @@ from commitments.api.views import unknown_path
 from console.api.document import DocsView, SchemaView
 from console.api.views import UnknownPathView
 from console.commitments.api import CommitmentExplanationView
-from console.search import search_view
 from failover.api.views import SimulationView
 from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/admin/"), name="home"),
-    path("admin/find/", admin.site.admin_view(search_view), name="headroom_search"),
+    path("admin/", include("console.urls")),
     path("admin/", admin.site.urls),
     path("livez", livez, name="livez"),
     path("healthz", livez, name="healthz"),

@@ -577,12 +577,23 @@ def column(name: str, title: str = "") -> Column:
     return Column(title or words, lambda row: _formatted(name, row), name, name)
 
 
-def link(object_type: str, name: str, title: str, *, ordering: str | None = None) -> Column:
-    """Return a column that links to an object by the public id that a field holds."""
+def link(
+    object_type: str, name: str, title: str, *, ordering: str | None = None, words: str = ""
+) -> Column:
+    """Return a column that links to an object by the public id that a field holds.
+
+    Args:
+        words: Annotation that holds the object's name; the id is shown where that is empty.
+    """
     order = name if ordering is None else ordering
-    linked = Column(title, lambda row: find_link(object_type, getattr(row, name)), order)
-    linked.is_link = True
-    return linked
+
+    def linked(row: Any) -> SafeString | str:
+        said = getattr(row, words, None) if words else None
+        return find_link(object_type, getattr(row, name) or "", said or "")
+
+    shown_link = Column(title, linked, order)
+    shown_link.is_link = True
+    return shown_link
 
 
 def _is_field(model: type[models.Model], name: str) -> bool:

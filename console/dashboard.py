@@ -13,10 +13,12 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Case, Count, F, Q, Sum, When
 from django.http import HttpRequest
+from django.urls import reverse
 
 from capacity.figures.group_capacity import known_zones
 from capacity.figures.history_reads import recent_history
 from capacity.figures.zone_rooms import zone_sums
+from capacity.groups.reading import load_group_settings
 from capacity.models import (
     CapacityHistory,
     FlavorGroup,
@@ -32,11 +34,13 @@ from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
 from console.commitments.presentation import amount_text, condition_title, condition_tone, why_text
 from console.hosts.columns import READY_HOST, with_project_name
+from console.sell.room import sellable_bytes_of
 from console.time_charts import ZONE_LAYERS, history_moments, time_chart
 from core.text import (
     NOTHING,
     count_text,
     duration_text,
+    gib_text,
     memory_short,
     percent_text,
     plural,
@@ -85,7 +89,7 @@ def build_dashboard(now: datetime, *, may_see: Callable[[type[models.Model]], bo
         group_legend=(
             ("vms", "running VMs"),
             ("committed", "reserved, unused"),
-            ("free", "free for this group"),
+            ("free", "share told to Limes"),
             ("other", "used by other groups or not usable"),
         ),
     )
@@ -265,8 +269,15 @@ def _history(now: datetime) -> tuple[PageData, ...]:
 def _groups(now: datetime) -> tuple[PageData, ...]:
     rows = GroupCapacity.objects.order_by("group_name", "zone")[: GROUPS_SHOWN + 1]
     promised = _promised_memory(now)
+    configured = load_group_settings()
     return tuple(
-        _group_summary(row, promised.get((row.group_name, row.zone), 0), now) for row in rows
+        _group_summary(
+            row,
+            promised.get((row.group_name, row.zone), 0),
+            sellable_bytes_of(row, configured),
+            now,
+        )
+        for row in rows
     )
 
 
@@ -293,7 +304,9 @@ def _promised_memory(now: datetime) -> dict[tuple[str, str], int]:
     return {(group, zone): int(promised) for group, zone, promised in sums}
 
 
-def _group_summary(row: GroupCapacity, promised_bytes: int, now: datetime) -> PageData:
+def _group_summary(
+    row: GroupCapacity, promised_bytes: int, sellable_bytes: int, now: datetime
+) -> PageData:
     note = (
         f"computed {relative_text(row.computed_at, now)}" if row.computed_at else "not computed yet"
     )
@@ -309,4 +322,6 @@ def _group_summary(row: GroupCapacity, promised_bytes: int, now: datetime) -> Pa
         reserved_unused=memory_short(row.reserved_unused_memory_bytes),
         free=memory_short(row.exclusively_free_memory_bytes),
         extra=f"{row.exclusively_free_slots:,}",
+        sellable=gib_text(sellable_bytes),
+        sell_url=reverse("headroom_sell_group", args=[row.pk]),
     )

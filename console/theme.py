@@ -28,15 +28,20 @@ class Tab:
 
     Attributes:
         model: Its label ``app.model``.
+        page: Which page of the model; empty for one with a name of its own.
+        url_name: That name.
     """
 
     title: str
     model: str
     page: str = "changelist"
+    url_name: str = ""
 
     @property
     def url(self) -> str:
         """Address of the page."""
+        if self.url_name:
+            return reverse(self.url_name)
         return _address(self.model, self.page)
 
     def is_allowed(self, request: HttpRequest) -> bool:
@@ -97,9 +102,10 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         "Sell",
         (
             Entry(
-                "Capacity",
+                "Sell",
                 "donut_large",
                 (
+                    Tab("Sellable now", "capacity.groupcapacity", "", "headroom_sell"),
                     Tab("Per group and zone", "capacity.groupcapacity"),
                     Tab("Flavor groups", "capacity.flavorgroup"),
                     Tab("Flavors", "hosts.flavor"),
@@ -122,6 +128,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "Projects",
                 "folder",
                 (
+                    Tab("Held and idle", "hosts.project", "", "headroom_projects"),
                     Tab("Projects", "hosts.project"),
                     Tab("Quota", "capacity.projectquota"),
                     Tab("Domains", "hosts.domain"),

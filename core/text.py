@@ -54,6 +54,11 @@ def memory_short(memory_bytes: int | None) -> str:
     return f"{sign}{whole:,}.{rest * 10 // divisor} {BINARY_UNITS[unit]}"
 
 
+def gib_text(memory_bytes: int | None) -> str:
+    """Write an amount of memory in whole GiB, rounded down: one unit for a whole column."""
+    return NOTHING if memory_bytes is None else f"{memory_bytes >> 30:,} GiB"
+
+
 def count_text(count: int | None, unit: str = "") -> str:
     """Write a count with thousands separators and, when given, its unit; a dash for None."""
     if count is None:

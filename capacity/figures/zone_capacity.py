@@ -349,3 +349,49 @@ def _slots(
     memory_bytes: Int64Column, vcpus: Int64Column, rows: Int64Column, flavor: FlavorSpec
 ) -> Int64Column:
     return slots_per_host(memory_bytes[rows], vcpus[rows], flavor.memory_bytes, flavor.vcpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRoom:
+    """What one group could take of each host of a zone now, if no other took any.
+
+    Parallel columns, a row for each host of the zone. The sum of ``usable_memory_bytes`` is the
+    ``free`` memory of the group's figures, and what one change request gets.
+
+    Attributes:
+        names: Host names.
+        is_admitted: bool[N], hosts that pass the filters of the group's smallest or a larger
+            flavor, room apart.
+        left_memory_bytes: int64[N], what is left, whoever may use it; 0 or more.
+        left_vcpus: int64[N], likewise.
+        usable_memory_bytes: int64[N], the most of it that flavors of the group can take.
+    """
+
+    names: tuple[str, ...]
+    is_admitted: BoolColumn
+    left_memory_bytes: Int64Column
+    left_vcpus: Int64Column
+    usable_memory_bytes: Int64Column
+
+
+def group_room(
+    table: HostTable, zone: str, group: FlavorGroupDef, probes: Probes = DEFAULT_PROBES
+) -> GroupRoom:
+    """Return what a group could take of each host of a zone; arguments as of ``zone_figures``.
+
+    Raises:
+        PipelineRunError: a step of a pipeline cannot judge a flavor of the group.
+
+    Source: spec liquid, 13.7.
+    """
+    columns = _ZoneColumns(table, zone, probes)
+    most_memory_bytes = int(columns.total_memory_bytes.max(initial=0))
+    packing = _packing(group, most_memory_bytes, columns.placeable_mask)
+    best = packing.most(columns.left_memory_bytes, columns.left_vcpus)
+    return GroupRoom(
+        names=tuple(columns.names),
+        is_admitted=packing.admits(len(columns.names)),
+        left_memory_bytes=columns.left_memory_bytes,
+        left_vcpus=columns.left_vcpus,
+        usable_memory_bytes=best.memory_bytes,
+    )

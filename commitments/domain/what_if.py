@@ -53,12 +53,16 @@ class WhatIfAnswer:
         added: Decisions about the commitments that others make before; refused ones hold nothing.
         unplaced: Slots and VMs of hosts that go for which no other host has room.
         advice: Why not and what would fit; empty when everything is accepted.
+        before: The region that the batch was decided on.
+        after: That region with what was accepted of the batch.
     """
 
     plan: AdmissionPlan
     added: AdmissionPlan
     unplaced: tuple[SlotAsk, ...]
     advice: Advice
+    before: AdmissionSnapshot
+    after: AdmissionSnapshot
 
 
 def what_if(
@@ -94,7 +98,14 @@ def what_if(
         later = replace(later_part(timeline, at), aftermath=present.aftermath)
         advice = advise(asked, plan, timeline=later, unit_amounts=unit_amounts, now=at)
     unplaced = tuple(displaced.ask for displaced in changed.aftermath.waiting)
-    return WhatIfAnswer(plan=plan, added=added, unplaced=unplaced, advice=advice)
+    return WhatIfAnswer(
+        plan=plan,
+        added=added,
+        unplaced=unplaced,
+        advice=advice,
+        before=asked,
+        after=_after(asked, plan),
+    )
 
 
 def _without_expired(edit: RegionEdit) -> tuple[HostChange, ...]:

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from capacity.figures.history_reads import recent_history
 from capacity.groups import editing as services
+from capacity.groups.reading import load_group_settings
 from capacity.models import (
     CapacityHistory,
     FlavorCapacity,
@@ -47,10 +48,12 @@ from console.base import (
 from console.capacity.page_data import group_bar
 from console.capacity.runway_text import runway_sentences
 from console.hosts.columns import CLOUD_NOTE, ZoneFilter
+from console.sell.room import sellable_bytes_of
 from console.time_charts import GROUP_LAYERS, Unit, history_moments, time_chart
 from core.text import (
     NOTHING,
     count_text,
+    gib_text,
     memory_short,
     memory_text,
 )
@@ -401,6 +404,7 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         "running",
         "committed",
         "unused",
+        "sellable",
         "free",
         "slots",
         "ready",
@@ -412,6 +416,11 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
     inlines = (FlavorCapacityInline,)
 
     group = shown("group", lambda row: row.group_name, "group_name")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[GroupCapacity]:
+        """Read rows; the settings of all groups are read once per page."""
+        self._configured = load_group_settings()
+        return super().get_queryset(request)
 
     def page_parts(self, request: HttpRequest, row: GroupCapacity) -> dict[str, Any]:
         """Show what the group had over time."""
@@ -451,7 +460,7 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         "reserved_unused_memory_bytes",
     )
     free = shown(
-        "free for this group",
+        "share told to Limes",
         lambda row: format_html(
             '<span class="hr-bar-cell">{} {}</span>',
             group_bar(row),
@@ -459,8 +468,15 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         ),
         "exclusively_free_memory_bytes",
     )
+
+    @admin.display(description="sellable now", ordering="free_memory_bytes")
+    def sellable(self, row: GroupCapacity) -> SafeString:
+        """Link what a request would get to the page that says what limits it."""
+        address = reverse("headroom_sell_group", args=[row.pk])
+        return text_link(address, gib_text(sellable_bytes_of(row, self._configured)))
+
     slots = shown(
-        "free slots",
+        "slots of the share",
         lambda row: f"{row.exclusively_free_slots:,} of {row.smallest_flavor_name}",
         "exclusively_free_slots",
     )

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Greatest
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -24,9 +25,11 @@ from console.base import (
 )
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
+from console.failover.loss import loss_page
 from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
 from console.time_charts import host_chart
 from core.text import NOTHING, count_text, memory_short, memory_text, percent_text
+from failover.models import FailoverDecision
 from hosts.models import Host, Instance
 from journal.clock import database_now
 
@@ -151,6 +154,8 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         sees = may_view(request, HostHistory)
         return {
             "page": host_page(row),
+            "drain_url": reverse("headroom_host_drain", args=[row.pk]),
+            "loss": loss_page(row) if may_view(request, FailoverDecision) else None,
             "chart": host_chart(row.name, room, now=database_now()) if sees else None,
         }
 

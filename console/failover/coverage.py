@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.contrib import admin, messages
@@ -26,6 +26,7 @@ from console.base import (
     text_link,
 )
 from console.charts import HeatHost, Segment, heat_map, stacked_bar
+from console.failover.loss import vm_names
 from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
 from core.text import count_text, memory_short, percent_text
@@ -52,6 +53,7 @@ def drill_page(row: FailureDrill) -> PageData:
     worst: list[dict[str, Any]] = row.worst
     most = max((case["affected_vms"] for case in worst), default=1)
     is_safe = not row.unprotected_vms
+    names = vm_names({uuid for case in worst for uuid in case["vms"]})
     heat, note = _heat(row)
     proven = row.cases - row.simulated
     words = f"{row.cases:,} failures were looked at"
@@ -66,14 +68,14 @@ def drill_page(row: FailureDrill) -> PageData:
             else f"{row.unprotected_vms:,} of {row.vms:,} VMs would have no slot to go to"
         ),
         sentence=f"{row.get_scope_display().capitalize()} in {row.zone}: {words}.",
-        cases=tuple(_case(row, case, most) for case in worst),
+        cases=tuple(_case(row, case, most, names) for case in worst),
         hidden_cases=0,
         heat=heat,
         heat_note=note,
     )
 
 
-def _case(row: FailureDrill, case: dict[str, Any], most: int) -> PageData:
+def _case(row: FailureDrill, case: dict[str, Any], most: int, names: Mapping[str, str]) -> PageData:
     unprotected, affected = case["unprotected_vms"], case["affected_vms"]
     reasons = ", ".join(
         f"{count:,} {REASON_WORDS.get(reason, reason)}" for reason, count in case["reasons"].items()
@@ -93,7 +95,7 @@ def _case(row: FailureDrill, case: dict[str, Any], most: int) -> PageData:
             title=f"Loss of {case['name']}",
         ),
         reasons=reasons,
-        vms=tuple((uuid, find_url("vm", uuid)) for uuid in listed),
+        vms=tuple((names.get(uuid, uuid), find_url("vm", uuid)) for uuid in listed),
         hidden=unprotected - len(listed),
     )
 

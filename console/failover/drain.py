@@ -7,9 +7,10 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 
-from console.base import find_url
+from console.base import PageData, find_url, list_url, row_url
+from console.failover.loss import vm_names
+from console.pages import answered, seen_row, show_page
 from core.text import memory_short, time_text
 from failover.domain.drain_window import SafeWindow
 from failover.selectors.drain import DrainAnswer, check_drain
@@ -33,25 +34,33 @@ def check_drain_action(
     """Show what would move, what cannot, and when it is safe; nothing is changed."""
     names = list(queryset.values_list("name", flat=True))
     try:
-        with heavy_question():
-            answer = check_drain(names, now=database_now(), computed=computed_apart)
+        answer = _asked(*names)
     except HeadroomError as error:
         model_admin.message_user(request, error.message, messages.ERROR)
         return None
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "title": "May these hosts be drained?",
-        "opts": model_admin.opts,
-        "page": drain_page(answer),
-    }
-    return TemplateResponse(request, "admin/drain_page.html", context)
+    return show_page(
+        request,
+        "admin/drain_page.html",
+        title="May these hosts be drained?",
+        model=Host,
+        page=PageData(**drain_page(answer)),
+        crumbs=(("Hosts", list_url("hosts.host")), ("Drain", "")),
+    )
 
 
 def drain_page(answer: DrainAnswer) -> dict[str, Any]:
     """Return what the page of an answer shows."""
     report, window = answer.report, answer.window
+    names = vm_names(
+        {
+            *(row.key for row in report.stuck if row.kind.value == "vm"),
+            *(move.key for move in report.moves if move.kind.value == "vm"),
+            *(row.vm for row in report.weakened),
+        }
+    )
     when = _when(window, is_safe=report.is_safe)
     return {
+        "problem": "",
         "tone": "ok" if report.is_safe else "bad",
         "icon": "check_circle" if report.is_safe else "error",
         "title": "Safe to drain" if report.is_safe else "Not safe to drain",
@@ -70,7 +79,8 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
         "stuck": [
             {
                 "kind": KIND_WORDS[row.kind.value],
-                "key": row.key,
+                "key": names.get(row.key, row.key),
+                "key_url": _key_url(row.kind.value, row.key),
                 "host": row.from_host,
                 "memory": memory_short(row.memory_bytes),
                 "reason": row.reason,
@@ -79,7 +89,7 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
         ],
         "weakened": [
             {
-                "vm": row.vm,
+                "vm": names.get(row.vm, row.vm),
                 "url": find_url("vm", row.vm),
                 "words": f"{row.after} of {row.required} slots, {row.before} before",
             }
@@ -88,7 +98,8 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
         "moves": [
             {
                 "kind": KIND_WORDS[move.kind.value],
-                "key": move.key,
+                "key": names.get(move.key, move.key),
+                "key_url": _key_url(move.kind.value, move.key),
                 "from": move.from_host,
                 "to": move.to_host,
                 "url": find_url("host", move.to_host),
@@ -96,6 +107,10 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
             for move in report.moves
         ],
     }
+
+
+def _key_url(kind: str, key: str) -> str:
+    return find_url("vm", key) if kind == "vm" else ""
 
 
 def _when(window: SafeWindow | None, *, is_safe: bool) -> str:
@@ -112,3 +127,27 @@ def _when(window: SafeWindow | None, *, is_safe: bool) -> str:
     if window.ends_at is None:
         return f"{start}."
     return f"{start}, until {time_text(window.ends_at, now)}, when other hosts are to be drained."
+
+
+def drain_view(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show whether one host may be drained, when, and what would move where."""
+    host = seen_row(request, Host, pk)
+    answer, problem = answered(lambda: _asked(host.name))
+    page = PageData(**drain_page(answer)) if answer is not None else PageData(problem=problem)
+    return show_page(
+        request,
+        "admin/drain_page.html",
+        title=f"May {host.name} be drained?",
+        model=Host,
+        page=page,
+        crumbs=(
+            ("Hosts", list_url("hosts.host")),
+            (host.name, row_url(host)),
+            ("Drain", ""),
+        ),
+    )
+
+
+def _asked(*names: str) -> DrainAnswer:
+    with heavy_question():
+        return check_drain(names, now=database_now(), computed=computed_apart)

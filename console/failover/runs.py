@@ -7,7 +7,16 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, column, link, shown, since_filter, time_tag
+from console.base import (
+    SystemOwnedAdmin,
+    badge,
+    column,
+    link,
+    shown,
+    since_filter,
+    time_tag,
+)
+from console.failover.loss import with_vm_name
 from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, duration_text
 from failover.choices import RunOutcome
@@ -120,7 +129,7 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     """VMs that have fewer slots than they need, and why."""
 
     owner_note = "Written by the loop; a row goes once its VM has the slots it needs."
-    list_display = ("vm", "zone", "have", "reason_column", "since_column", "tried")
+    list_display = ("vm", "zone", "host", "have", "reason_column", "since_column", "tried")
     list_filter = (ZoneFilter, "reason")
     search_fields = ("=vm_uuid",)
     search_help_text = "Whole uuid of the VM"
@@ -128,6 +137,8 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     actions = (replan_now,)  # type: ignore[assignment]  # the one action of this page
     page_columns = (
         "vm",
+        "vm_uuid",
+        "host",
         "zone",
         "required_count",
         "current_count",
@@ -142,7 +153,12 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
         """Whether the user may have VMs planned."""
         return bool(request.user.has_perm("failover.change_failoverdecision"))
 
-    vm = link("vm", "vm_uuid", "VM")
+    def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverDecision]:
+        """Read decisions with the names of their VMs and of the hosts that these are on."""
+        return with_vm_name(super().get_queryset(request))
+
+    vm = link("vm", "vm_uuid", "VM", words="vm_name")
+    host = link("host", "host_name", "on host", ordering="")
     have = shown(
         "slots", lambda row: f"{row.current_count} of {row.required_count}", "current_count"
     )

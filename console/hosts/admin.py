@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
@@ -99,6 +100,8 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
             text_link(list_url(label, project_id__exact=row.openstack_id), words)
             for label, words in links
         ]
+        page = text_link(reverse("headroom_project", args=[row.pk]), "held and idle")
+        listed.insert(0, page)
         refusals = list_url("commitments.refusedchange", q=row.openstack_id)
         listed.append(text_link(refusals, "refused requests"))
         return format_html_join(" · ", "{}", ((one,) for one in listed))

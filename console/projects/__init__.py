@@ -1,0 +1,1 @@
+"""What projects hold, use and leave idle."""
