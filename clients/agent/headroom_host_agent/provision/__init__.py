@@ -1,0 +1,1 @@
+"""What turns reservations into something on a host (spec hosts, part B)."""
