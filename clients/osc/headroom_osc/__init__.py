@@ -1,0 +1,1 @@
+"""Headroom's commands of the ``openstack`` command line client."""
