@@ -216,6 +216,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "System",
                 "stethoscope",
                 (
+                    Tab("All at a glance", "journal.checkfinding", "", "headroom_system"),
                     Tab("Doctor", "journal.checkfinding"),
                     Tab("Heartbeats", "journal.heartbeat"),
                     Tab("Clocks", "journal.processclock"),

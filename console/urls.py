@@ -13,6 +13,7 @@ from console.failover.drain import drain_view
 from console.projects.pages import project_view, projects_view
 from console.search import search_view
 from console.sell.pages import sell_list_view, sell_view
+from console.system.page import system_view
 
 
 def _page(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
@@ -27,5 +28,6 @@ urlpatterns = [
     _page("sell/<int:pk>/", sell_view, "headroom_sell_group"),
     _page("projects/", projects_view, "headroom_projects"),
     _page("projects/<int:pk>/", project_view, "headroom_project"),
+    _page("system/", system_view, "headroom_system"),
     _page("hosts/<int:pk>/drain/", drain_view, "headroom_host_drain"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import strip_tags
 
 from capacity.models import GroupCapacity
 from commitments.domain.statuses import CommitmentStatus
+from commitments.models import SyncRun
 from failover.models import FailoverDecision
 from failover.selectors.drain import check_drain
-from hosts.models import Host, Project
+from hosts.models import FeedPass, Host, Project
+from journal.models import Heartbeat
 from tests import factories
 from tests.admin.conftest import grow_region
 from tests.admin.test_pages import count_queries, page_url
@@ -111,12 +115,38 @@ def test_a_drain_has_an_address(admin_client: Client) -> None:
     assert "mover" in response.content.decode()
 
 
+def test_the_system_page_says_what_was_skipped_and_what_is_late(admin_client: Client) -> None:
+    now = timezone.now()
+    SyncRun.objects.create(
+        started_at=now, finished_at=now, source="limes", outcome="done",
+        counts={"skipped_no_project": 5, "skipped": 3, "updated": 9},
+    )  # fmt: skip
+    FeedPass.objects.create(kind="servers", passes=1, listed_at=now)
+    FeedPass.objects.create(kind="flavors", failures=2, error="timed out")
+    Heartbeat.objects.create(name="beat", beaten_at=now - timedelta(days=1))
+
+    page = admin_client.get(reverse("headroom_system")).context["page"]
+    told = {
+        strip_tags(line.name): (strip_tags(line.state).split(" ", 1)[1], line.detail)
+        for section in page.sections
+        for line in section.lines
+    }
+
+    assert page.tone == "bad"
+    assert page.title.startswith("3 things to look at")
+    assert told["run of limes"] == ("done, 8 skipped", "3 skipped, 5 skipped no project")
+    assert told["list of flavors"] == ("fails, 2 passes in a row", "timed out")
+    assert told["list of servers"][0] == "read"
+    assert told["heartbeat of beat"][0] == "silent"
+
+
 @pytest.mark.usefixtures("region")
 def test_pages_take_few_statements_however_many_rows(admin_client: Client) -> None:
     urls = [
         reverse("headroom_projects"),
         reverse("headroom_project", args=[Project.objects.order_by("pk")[0].pk]),
         reverse("headroom_sell"),
+        reverse("headroom_system"),
         page_url(Host, "change", Host.objects.order_by("pk")[0].pk),
     ]
     before = [count_queries(admin_client, url) for url in urls]
@@ -142,8 +172,9 @@ def test_pages_are_for_those_who_may_see_their_rows() -> None:
         reverse("headroom_project", args=[Project.objects.all()[0].pk]),
         reverse("headroom_host_drain", args=[Host.objects.all()[0].pk]),
     ]
+    system = reverse("headroom_system")
 
-    assert [client.get(url).status_code for url in urls] == [403] * 5
+    assert [client.get(url).status_code for url in [*urls, system]] == [403] * 6
     user.user_permissions.set(
         Permission.objects.filter(
             codename__in=["view_groupcapacity", "view_project", "view_commitment", "view_host"]

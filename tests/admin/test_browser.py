@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group
+from django.db.models import Model
 from django.urls import reverse
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -19,7 +20,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
+from capacity.models import GroupCapacity
 from failover.drill_models import CoverageAccount
+from hosts.models import Host, Project
 from journal.clock import database_now
 from tests.admin.test_pages import EDITABLE
 from tests.factories import make_capacity_history
@@ -38,6 +41,11 @@ FLAGS = (
     "--disable-sync",
     "--window-size=1280,1000",
 )
+ANSWERS: dict[type[Model], str] = {
+    GroupCapacity: "headroom_sell_group",
+    Project: "headroom_project",
+    Host: "headroom_host_drain",
+}
 STATES = """
 return {wide: document.documentElement.scrollWidth, seen: window.innerWidth,
         alpine: typeof window.Alpine, title: document.title}
@@ -79,6 +87,7 @@ def addresses() -> list[str]:
     """Return the pages of the site, of every application, and of every model and one row of it."""
     found = [reverse("admin:index"), reverse("admin:password_change")]
     found += [reverse("admin:placement_resourceprovider_candidates")]
+    found += [reverse(f"headroom_{name}") for name in ("sell", "projects", "system")]
     registered = sorted(admin.site._registry, key=lambda model: model._meta.label)
     for application in dict.fromkeys(model._meta.app_label for model in registered):
         found.append(reverse("admin:app_list", args=[application]))
@@ -94,6 +103,8 @@ def addresses() -> list[str]:
             found.append(reverse(f"{name}_add"))
         if model is CoverageAccount and row is not None:
             found.append(reverse("admin:failover_coverageaccount_troubles", args=[row.pk]))
+        if model in ANSWERS and row is not None:
+            found.append(reverse(ANSWERS[model], args=[row.pk]))
     return found
 
 

@@ -1,0 +1,1 @@
+"""Whether everything that keeps Headroom true is at work: one page."""
