@@ -9,23 +9,18 @@ from typing import Final, TypeVar
 from django.conf import settings
 from django.db.models import Model
 
-from bridge.domain.kinds import Kind, Naming
-from bridge.domain.objects import (
-    AllocationRow,
+from bridge.domain.commitments import CommitmentRow, render_commitment
+from bridge.domain.figures import (
     CapacityRow,
-    CommitmentRow,
-    Condition,
     FlavorRow,
-    HostRow,
     QuotaRow,
-    Rendered,
-    ReservationRow,
     render_capacity,
-    render_commitment,
-    render_host,
     render_quota,
-    render_reservation,
 )
+from bridge.domain.hosts import HostRow, render_host
+from bridge.domain.kinds import Kind, Naming
+from bridge.domain.objects import Condition, Rendered
+from bridge.domain.reservations import AllocationRow, ReservationRow, render_reservation
 from capacity.ledger.slot_request import slot_name, slot_name_prefix
 from capacity.models import (
     FlavorCapacity,

@@ -74,7 +74,7 @@ class HypervisorSettings(Section):
         "may. `overcommit`: by OVERCOMMIT_RULES; `groups`: traits and aggregates that clients of "
         "Placement gave to hosts; `effective_capacity`: capacity times overcommit; `allocation`: "
         "what VMs take, with ALLOCATION_SOURCE=placement; `cells`: effective capacity of each NUMA "
-        "cell.",
+        "cell and, with `allocation`, what is held of it.",
     )
     overcommit_rules: tuple[OvercommitRule, ...] = Field(
         (),

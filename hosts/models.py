@@ -16,6 +16,8 @@ from django.utils.dateparse import parse_datetime
 from hosts.domain.readiness import hindering_conditions
 from journal.models import FollowedModel, TouchedField, TrackedModel
 
+OS_VERSION_MAX = 64
+
 
 def ratio_field() -> models.DecimalField[Decimal, Decimal]:
     """Return an overcommit ratio column: 1.0 unless configured (decisions)."""
@@ -173,6 +175,13 @@ class Host(FollowedModel):
     zone = models.CharField(max_length=255, blank=True, db_index=True)
     hypervisor_type = models.CharField(max_length=64, blank=True)
     cpu_arch = models.CharField(max_length=32, blank=True)
+    os_version = models.CharField(
+        max_length=OS_VERSION_MAX,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="of its operating system, as the host reports it",
+    )
     state = models.CharField(max_length=16, choices=HostState.choices, default=HostState.UNKNOWN)
     status = models.CharField(
         max_length=16, choices=HostStatus.choices, default=HostStatus.DISABLED

@@ -93,6 +93,7 @@ class Stated:
         groups: As they are.
         cells: NUMA cells as they are; what cannot be understood counts as none.
         promised_cells: The same with what each may promise, rounded down; equal where it is said.
+        cell_allocations: What is allocated of each; None where it is not said.
     """
 
     uid: str
@@ -105,6 +106,7 @@ class Stated:
     groups: Sequence[Json]
     cells: Sequence[Json] = ()
     promised_cells: Sequence[Json] = ()
+    cell_allocations: Sequence[Amounts | None] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,18 +153,31 @@ def amounts_patch(field: Field, stated: Amounts | None, wanted: Amounts | None) 
     """Return what a field of amounts should be; None when it is, or nobody knows."""
     if wanted is None or stated == wanted:
         return None
-    said = {"cpu": str(wanted.vcpus), "memory": str(wanted.memory_bytes)}
-    return Patch(field=field, wanted=said)
+    return Patch(field=field, wanted=_written(wanted))
 
 
-def cells_patch(stated: Stated) -> Patch | None:
+def _written(amounts: Amounts) -> dict[str, str]:
+    return {"cpu": str(amounts.vcpus), "memory": str(amounts.memory_bytes)}
+
+
+def cells_patch(stated: Stated, taken: Mapping[int, Amounts]) -> Patch | None:
     """Return what ``status.cells`` should be; None when it is.
+
+    Args:
+        taken: Number of a cell -> what is allocated of it; that of other cells stays as it is.
 
     Source: spec hosts, C.2.
     """
-    if stated.promised_cells == stated.cells:
+    wanted = []
+    for cell, said in zip(stated.promised_cells, stated.cell_allocations, strict=True):
+        has = taken.get(cell["cellID"])
+        if has is None or has == said:
+            wanted.append(cell)
+        else:
+            wanted.append({**cell, "allocation": _written(has)})
+    if wanted == list(stated.cells):
         return None
-    return Patch(field=Field.CELLS, wanted=list(stated.promised_cells))
+    return Patch(field=Field.CELLS, wanted=wanted)
 
 
 def groups_patch(stated: Stated, requested: Requested | None) -> Patch | None:

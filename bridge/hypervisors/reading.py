@@ -9,7 +9,7 @@ from typing import Final
 from bridge.domain.owned_fields import Amounts, Json, Stated
 from hosts.domain.readiness import Condition, compute_ready
 from hosts.domain.vm_list import ReportedVM
-from hosts.models import Maintenance
+from hosts.models import OS_VERSION_MAX, Maintenance
 from hosts.region.described import DescribedAggregate, DescribedHost
 from hosts.region.node import ID_MAX, INT64_MAX, Node, RegionFileError
 
@@ -84,6 +84,9 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
         zone=metadata.child("labels", required=False).text(ZONE_LABEL, default=""),
         hypervisor_type=HYPERVISOR_TYPES.get(domain.text("hypervisorType", default=""), ""),
         cpu_arch=capabilities.text("cpuArch", default="", max_length=32),
+        os_version=status.child("operatingSystem", required=False).text("version", default="")[
+            :OS_VERSION_MAX
+        ],
         maintenance=maintenance,
         total_vcpus=vcpus or 0,
         total_memory_bytes=memory_bytes or 0,
@@ -177,7 +180,7 @@ def stated_fields(node: Node) -> Stated:
     overcommit = spec.child("overcommit", required=False)
     vcpus, memory_bytes = _installed(status)
     ratios = _overcommit(overcommit, "cpu"), _overcommit(overcommit, "memory")
-    cells, promised_cells = _stated_cells(status, ratios)
+    cells, promised_cells, cell_allocations = _stated_cells(status, ratios)
     return Stated(
         uid=metadata.text("uid", default=""),
         version=metadata.text("resourceVersion", default=""),
@@ -199,6 +202,7 @@ def stated_fields(node: Node) -> Stated:
         groups=groups if isinstance(groups, list) else (),
         cells=cells,
         promised_cells=promised_cells,
+        cell_allocations=cell_allocations,
     )
 
 
@@ -230,20 +234,26 @@ def _cells(status: Node) -> list[Node]:
     return cells
 
 
-def _stated_cells(status: Node, ratios: tuple[Decimal, Decimal]) -> tuple[list[Json], list[Json]]:
-    """Return NUMA cells as they are, and with what each may promise; none if one is odd."""
+def _stated_cells(
+    status: Node, ratios: tuple[Decimal, Decimal]
+) -> tuple[list[Json], list[Json], list[Amounts | None]]:
+    """Return NUMA cells as they are, with what each may promise, and what is allocated of each.
+
+    None if one is odd.
+    """
     try:
         cells = _cells(status)
         said = [_amounts(cell, "effectiveCapacity") for cell in cells]
         wanted = [tuple(map(_scaled, _amounts(cell, "capacity"), ratios)) for cell in cells]
+        taken = [_whole(_amounts(cell, "allocation", rounding=ROUND_CEILING)) for cell in cells]
     except RegionFileError:
-        return [], []
+        return [], [], []
     stated = [dict(cell.fields) for cell in cells]
     promised = [
         cell if may in (has, (None, None)) else {**cell, "effectiveCapacity": _written(may)}
         for cell, has, may in zip(stated, said, wanted, strict=True)
     ]
-    return stated, promised
+    return stated, promised, taken
 
 
 def _written(amounts: tuple[int | None, ...]) -> dict[str, str]:

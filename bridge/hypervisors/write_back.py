@@ -38,6 +38,7 @@ from capacity.models import HostCapacity
 from journal.errors import HeadroomError
 from journal.leases import check_leases
 from journal.readings import counter
+from placement.selectors.cells import usage_of_cells
 from placement.selectors.requested import requested_groups
 
 log = structlog.get_logger(__name__)
@@ -48,7 +49,6 @@ Place: TypeAlias = tuple[str, Field]
 BATCH: Final = 200
 FIRST_PAUSE_SECONDS: Final = 1.0
 FORBIDDEN: Final = 403
-MERGE: Final = "application/merge-patch+json"
 WRITTEN, CONFLICT, REFUSED, CHANGED = "written", "conflict", "refused", "changed"
 UNANSWERED: Final = "unanswered"
 WRITES_TOTAL: Final = counter(
@@ -241,6 +241,8 @@ def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
     )
     taken = _taken() if Field.ALLOCATION in chosen.write_back else {}
     requested = _requested() if Field.GROUPS in chosen.write_back else {}
+    is_by_cell = {Field.ALLOCATION, Field.CELLS} <= set(chosen.write_back)
+    taken_of_cells = _taken_of_cells() if is_by_cell else {}
     compare: dict[Field, Callable[[str, Stated], Patch | None]] = {
         Field.OVERCOMMIT: lambda _, said: overcommit_patch(said, rules),
         Field.GROUPS: lambda name, said: groups_patch(said, requested.get(name)),
@@ -250,7 +252,7 @@ def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
         Field.ALLOCATION: lambda name, said: amounts_patch(
             Field.ALLOCATION, said.allocation, taken.get(name)
         ),
-        Field.CELLS: lambda _, said: cells_patch(said),
+        Field.CELLS: lambda name, said: cells_patch(said, taken_of_cells.get(name, {})),
     }
     for name in sorted(stated):
         for field in map(Field, chosen.write_back):
@@ -319,13 +321,7 @@ def _manifest(name: str, stated: Stated, patch: Patch) -> Json:
 def _without(door: Door, name: str, patch: Patch) -> Json:
     """Remove what others wrote in a map of ours."""
     gone = {"spec": {patch.field.key: dict.fromkeys(patch.foreign)}}
-    query = {"fieldManager": patch.field.manager}
-    status, document = door.request(
-        "PATCH", object_path(name), gone, query=query, content_type=MERGE
-    )
-    if status != 200:  # noqa: PLR2004 - of HTTP
-        raise ClusterUnavailable(f"{status}: {document.get('message', 'no message')}")
-    return document
+    return door.merge(object_path(name), gone, manager=patch.field.manager)
 
 
 def _difference(found: Any, patch: Patch) -> str:  # Any: what the server keeps
@@ -346,6 +342,16 @@ def _taken() -> dict[str, Amounts]:
         "host__name", "allocated_vcpus", "allocated_memory_bytes"
     )
     return {name: Amounts(vcpus=vcpus, memory_bytes=memory) for name, vcpus, memory in rows}
+
+
+def _taken_of_cells() -> dict[str, dict[int, Amounts]]:
+    return {
+        host: {
+            number: Amounts(vcpus=used.vcpus, memory_bytes=used.memory_bytes)
+            for number, used in cells.items()
+        }
+        for host, cells in usage_of_cells().items()
+    }
 
 
 def _requested() -> dict[str, Requested]:

@@ -1,25 +1,28 @@
-"""Requests to one cluster: server-side apply, reads, deletions, Events (docs/bridge.md)."""
+"""Requests to one cluster: server-side apply, reads, deletions, Events (docs/bridge.md).
+
+All go through the official dynamic client by their paths: it asks no cluster for its kinds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import orjson
-import urllib3
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import DynamicApiError
+from urllib3.exceptions import HTTPError
 
-from bridge.kube.login import ClusterUnavailable, log_in, login_headers
+from bridge.kube.login import ClusterUnavailable, log_in
 from journal.errors import HeadroomError
 
 MANAGER: Final = "headroom-bridge"
 STATUS_MANAGER: Final = "headroom-bridge-status"
 APPLY: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
-OK: Final = 200
+MERGE: Final = "application/merge-patch+json"
 CREATED: Final = 201
-ACCEPTED: Final = 202
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 #: Cause of a conflict with another field manager.
@@ -42,6 +45,10 @@ class ObjectChanged(HeadroomError):  # noqa: N818 - says what is the case
     code = "object_changed"
 
 
+class Unexpected(ClusterUnavailable):
+    """An object is there, or as it is, or absent against what the request is for."""
+
+
 class Door:
     """One cluster; safe for threads."""
 
@@ -62,82 +69,72 @@ class Door:
         Raises:
             ClusterUnavailable: the kubeconfig cannot be read, or we are in no pod.
         """
-        self._client = log_in(
+        api = log_in(
             kubeconfig=kubeconfig,
             context=context,
             is_in_pod=kubeconfig is None if is_in_pod is None else is_in_pod,
             threads=threads,
         )
+        api.user_agent = MANAGER
+        self._client = DynamicClient(  # type: ignore[no-untyped-call]  # theirs
+            api, discoverer=_discover_nothing
+        )
         self._timeout_seconds = timeout_seconds
-        self._url = self._client.configuration.host.rstrip("/")
-        self._timeout = urllib3.Timeout(total=timeout_seconds)
 
     def close(self) -> None:
         """Close connections."""
-        self._client.rest_client.pool_manager.clear()
+        self._client.client.close()
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,  # Any: what JSON holds
+        *,
+        silence_seconds: float | None = None,
+        **options: Any,  # Any: theirs
+    ) -> Any:  # Any: urllib3's
+        """Send a request; return the response, which the caller reads.
+
+        Args:
+            silence_seconds: Longest wait for a next piece; the usual timeout when left out.
+            options: Parameters as the dynamic client calls them.
+
+        Raises:
+            Unexpected: an object is there, changed or absent.
+            ObjectRefused: an object is not valid.
+            ClusterUnavailable: there is no answer, or another that is no success (``answered``).
+        """
+        wait = (
+            (self._timeout_seconds, silence_seconds) if silence_seconds else self._timeout_seconds
+        )
+        try:
+            return self._client.request(
+                method, path, body, serialize=False, _request_timeout=wait, **options
+            )
+        except DynamicApiError as error:
+            raise _failure(error) from error
+        except (HTTPError, OSError) as error:
+            raise ClusterUnavailable(f"{path}: no answer: {error}") from error
 
     def request(
         self,
         method: str,
         path: str,
         body: Any = None,  # Any: what JSON holds
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        **options: Any,  # Any: theirs
     ) -> tuple[int, Json]:
-        """Send a request; return status and document of the answer, whatever the status.
+        """Send a request as :meth:`open` does; return status and document of the answer.
 
         Raises:
-            ClusterUnavailable: there is no answer, or one that is no JSON.
+            ClusterUnavailable: likewise, and the answer breaks or is no JSON.
         """
-        headers = self._headers(accept)
-        if body is not None:
-            headers["Content-Type"] = content_type
+        answer = self.open(method, path, body, **options)
         try:
-            answer = self._client.rest_client.pool_manager.request(
-                method,
-                self._address(path, query),
-                body=None if body is None else orjson.dumps(body),
-                headers=headers,
-                timeout=self._timeout,
-                retries=False,
-            )
-            return answer.status, orjson.loads(answer.data) if answer.data else {}
-        except (urllib3.exceptions.HTTPError, orjson.JSONDecodeError) as error:
-            raise ClusterUnavailable(f"no answer: {error}") from error
-
-    def open(
-        self, path: str, *, query: Mapping[str, str], accept: str, silence_seconds: float | None
-    ) -> Any:  # Any: urllib3's
-        """Ask for what is long or has no end; return the response, which the caller reads.
-
-        Args:
-            silence_seconds: Longest wait for a next piece; the usual timeout when left out.
-
-        Raises:
-            ClusterUnavailable: there is no answer.
-        """
-        wait = urllib3.Timeout(
-            connect=self._timeout_seconds, read=silence_seconds or self._timeout_seconds
-        )
-        try:
-            return self._client.rest_client.pool_manager.request(
-                "GET",
-                self._address(path, query),
-                headers=self._headers(accept),
-                timeout=wait,
-                preload_content=False,
-                retries=False,
-            )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ClusterUnavailable(f"{path}: {error}") from error
-
-    def _headers(self, accept: str) -> dict[str, str]:
-        return {"Accept": accept, "User-Agent": MANAGER, **login_headers(self._client)}
-
-    def _address(self, path: str, query: Mapping[str, str] | None) -> str:
-        return f"{self._url}{path}" + (f"?{urlencode(query)}" if query else "")
+            return answer.status, orjson.loads(answer.data)
+        except (HTTPError, OSError, orjson.JSONDecodeError) as error:
+            answer.close()
+            raise ClusterUnavailable(f"{path}: the answer broke: {error}") from error
 
     def apply(
         self,
@@ -162,15 +159,9 @@ class Door:
             ObjectRefused: the object is not valid.
             ClusterUnavailable: anything else.
         """
-        query = {"fieldManager": manager, "force": str(force).lower()}
-        if dry_run:
-            query["dryRun"] = "All"
-        status, document = self.request("PATCH", path, manifest, query=query, content_type=APPLY)
-        if status in (OK, CREATED):
-            return document, status == CREATED
-        if status == CONFLICT or (status == NOT_FOUND and _is_about_object(document)):
-            raise ObjectChanged(_message(status, document), owned=_is_owned(document))
-        raise _failure(status, document)
+        options = {"force_conflicts": force, "dry_run": "All" if dry_run else None}
+        status, document = self._change(path, manifest, APPLY, manager, **options)
+        return document, status == CREATED
 
     def patch(self, path: str, version: str, steps: list[Json]) -> Json:
         """Take the steps of a JSON patch to one version of an object; return what it is then.
@@ -181,14 +172,32 @@ class Door:
             ClusterUnavailable: anything else.
         """
         lock = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
-        status, document = self.request(
-            "PATCH", path, [lock, *steps], query={"fieldManager": MANAGER}, content_type=JSON_PATCH
-        )
-        if status == OK:
-            return document
-        if status == CONFLICT or (status == NOT_FOUND and _is_about_object(document)):
-            raise ObjectChanged(_message(status, document))
-        raise _failure(status, document)
+        return self._change(path, [lock, *steps], JSON_PATCH, MANAGER)[1]
+
+    def merge(self, path: str, part: Json, *, manager: str) -> Json:
+        """Set fields of an object, remove those that are None; return what it is then.
+
+        Raises:
+            ObjectChanged: it is gone.
+            ObjectRefused: the object is not valid then.
+            ClusterUnavailable: anything else.
+        """
+        return self._change(path, part, MERGE, manager)[1]
+
+    def _change(
+        self,
+        path: str,
+        body: Any,  # Any: what JSON holds
+        content_type: str,
+        manager: str,
+        **options: Any,  # Any: theirs
+    ) -> tuple[int, Json]:
+        try:
+            return self.request(
+                "PATCH", path, body, content_type=content_type, field_manager=manager, **options
+            )
+        except Unexpected as error:
+            raise ObjectChanged(error.message, owned=error.facts["owned"]) from error
 
     def get(self, path: str) -> Json | None:
         """Return an object, None when there is none.
@@ -196,12 +205,12 @@ class Door:
         Raises:
             ClusterUnavailable: its kind is unknown, or anything else is wrong.
         """
-        status, document = self.request("GET", path)
-        if status == OK:
-            return document
-        if status == NOT_FOUND and _is_about_object(document):
-            return None
-        raise _failure(status, document)
+        try:
+            return self.request("GET", path)[1]
+        except Unexpected as error:
+            if error.facts["answered"] == NOT_FOUND:
+                return None
+            raise
 
     def delete(self, path: str) -> None:
         """Delete an object; that it is gone already is fine.
@@ -209,10 +218,11 @@ class Door:
         Raises:
             ClusterUnavailable: anything is wrong.
         """
-        status, document = self.request("DELETE", path)
-        if status in (OK, ACCEPTED) or (status == NOT_FOUND and _is_about_object(document)):
-            return
-        raise _failure(status, document)
+        try:
+            self.request("DELETE", path)
+        except Unexpected as error:
+            if error.facts["answered"] != NOT_FOUND:
+                raise
 
     def create(self, path: str, manifest: Json) -> None:
         """Create an object; that one of its name is there is fine.
@@ -221,9 +231,11 @@ class Door:
             ObjectRefused: the object is not valid.
             ClusterUnavailable: anything else.
         """
-        status, document = self.request("POST", path, manifest, query={"fieldManager": MANAGER})
-        if status not in (OK, CREATED, ACCEPTED, CONFLICT):
-            raise _failure(status, document)
+        try:
+            self.request("POST", path, manifest, field_manager=MANAGER)
+        except Unexpected as error:
+            if error.facts["answered"] != CONFLICT:
+                raise
 
 
 def kind_path(group: str, version: str, plural: str, name: str = "", sub: str = "") -> str:
@@ -232,21 +244,24 @@ def kind_path(group: str, version: str, plural: str, name: str = "", sub: str = 
     return "/".join(parts)
 
 
-def _is_about_object(document: Json) -> bool:
-    """Return whether a 404 names an object; that of an unknown kind does not."""
-    return bool((document.get("details") or {}).get("name"))
+def _discover_nothing(_client: object, _cache_file: object) -> None:
+    """Leave out that the client asks for all kinds of a cluster, and keeps them in a file."""
 
 
-def _is_owned(document: Json) -> bool:
-    """Return whether a conflict is about fields of other managers, not about the object."""
-    causes = (document.get("details") or {}).get("causes") or ()
-    return any(cause.get("reason") == OWNED for cause in causes)
-
-
-def _message(status: int, document: Json) -> str:
-    return f"{status}: {document.get('message', 'no message')}"
-
-
-def _failure(status: int, document: Json) -> HeadroomError:
-    kind = ObjectRefused if status in REFUSALS else ClusterUnavailable
-    return kind(_message(status, document), answered=status)
+def _failure(error: DynamicApiError) -> HeadroomError:
+    try:
+        document = orjson.loads(error.body or b"{}")
+    except orjson.JSONDecodeError:
+        document = {"message": error.body}
+    document = document if isinstance(document, dict) else {}
+    details = document.get("details") or {}
+    causes = {cause.get("reason") for cause in details.get("causes") or ()}
+    # A 404 that names no object is about its kind.
+    is_about_object = error.status == NOT_FOUND and details.get("name")
+    kind: type[HeadroomError] = ClusterUnavailable
+    if error.status == CONFLICT or is_about_object:
+        kind = Unexpected
+    elif error.status in REFUSALS:
+        kind = ObjectRefused
+    message = f"{error.status}: {document.get('message') or error.reason}"
+    return kind(message, answered=error.status, owned=OWNED in causes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -101,7 +101,7 @@ class ObjectsApi:
         self._door = door
         self._path = path
         self._silence_seconds = silence_seconds
-        self._selected = {"labelSelector": selector} if selector else {}
+        self._selector = selector or None
         self._is_whole = is_whole
 
     def page(self, *, limit: int, following: str = "") -> Page:
@@ -111,16 +111,14 @@ class ObjectsApi:
             Expired: The list changed too much since its first page.
             ClusterUnavailable: No answer, or none that is a list.
         """
-        asked = {"limit": str(limit), **self._selected}
-        if following:
-            asked["continue"] = following
-        response = self._get(asked, accept=METADATA_LIST)
-        try:
-            body = orjson.loads(response.read(decode_content=True))
-        except (HTTPError, OSError, ValueError) as error:
-            raise ClusterUnavailable(f"{self._path}: the list broke: {error}") from error
-        finally:
-            response.release_conn()
+        with self._answers():
+            _, body = self._door.request(
+                "GET",
+                self._path,
+                limit=limit,
+                _continue=following or None,
+                **self._asked(METADATA_LIST),
+            )
         body = body if isinstance(body, dict) else {}
         objects, metadata = body.get("items"), body.get("metadata")
         if objects is None and not self._is_whole:  # as the server says that there are none
@@ -141,41 +139,41 @@ class ObjectsApi:
             Expired: That is too long ago.
             ClusterUnavailable: No answer.
         """
-        asked = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(seconds),
-            **self._selected,
-        }
-        return Watch(
-            self._get(asked, accept=METADATA_EVENTS, silence_seconds=self._silence_seconds)
-        )
+        with self._answers():
+            response = self._door.open(
+                "GET",
+                self._path,
+                silence_seconds=self._silence_seconds,
+                watch=True,
+                allow_watch_bookmarks=True,
+                resource_version=version,
+                timeout_seconds=seconds,
+                **self._asked(METADATA_EVENTS),
+            )
+        return Watch(response)
 
     def close(self) -> None:
         """Close all connections."""
         self._door.close()
 
-    def _get(
-        self, asked: Mapping[str, str], *, accept: str, silence_seconds: float | None = None
-    ) -> Any:  # Any: urllib3's
-        response = self._door.open(
-            self._path,
-            query=asked,
-            accept="application/json" if self._is_whole else accept,
-            silence_seconds=silence_seconds,
-        )
-        if response.status == HTTPStatus.OK:
-            return response
+    def _asked(self, metadata: str) -> dict[str, Any]:  # Any: options of requests
+        accept = "application/json" if self._is_whole else metadata
+        return {"label_selector": self._selector, "header_params": {"Accept": accept}}
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Say of an answer that is no list whose it is, and when it is that of an old version."""
         try:
-            told = response.read(500, decode_content=True).decode(errors="replace")
-        except (HTTPError, OSError) as error:
-            raise ClusterUnavailable(f"{self._path}: {error}") from error
-        finally:
-            response.close()
-        if response.status == HTTPStatus.GONE:
-            raise Expired(f"{self._path}: the API server does not know that far back")
-        raise ClusterUnavailable(f"{self._path}: status {response.status}: {told}")
+            yield
+        except ClusterUnavailable as error:
+            answered = error.facts.get("answered")
+            if answered == HTTPStatus.GONE:
+                message = f"{self._path}: the API server does not know that far back"
+                raise Expired(message) from error
+            if answered is not None:
+                message = f"{self._path}: status {error.message}"
+                raise ClusterUnavailable(message, answered=answered) from error
+            raise
 
 
 def event_of(event: Json) -> tuple[str, Json]:

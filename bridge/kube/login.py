@@ -1,7 +1,6 @@
 """Where a cluster is and who we are there, as the official client reads it.
 
-It knows kubeconfigs, plugins and rotating tokens of service accounts. Requests themselves go
-through its connection pool as bytes: an object costs a fraction of the CPU that the models take.
+It knows kubeconfigs, plugins and rotating tokens of service accounts.
 """
 
 from __future__ import annotations
@@ -50,10 +49,5 @@ def log_in(*, kubeconfig: Path | None, context: str, is_in_pod: bool, threads: i
     except (ConfigException, YAMLError, OSError, ValueError) as error:
         raise ClusterUnavailable(f"no way to the cluster: {error}") from error
     configuration.connection_pool_maxsize = threads
+    configuration.retries = False  # whoever asks has one deadline, and waits longer each time
     return ApiClient(configuration)
-
-
-def login_headers(api: ApiClient) -> dict[str, str]:
-    """Return the headers that say who we are; tokens are renewed as they are asked for."""
-    logins = api.configuration.auth_settings().values()
-    return {str(one["key"]): str(one["value"]) for one in logins}

@@ -58,6 +58,7 @@ HOST_LABELS = (
     "decommissioned",
     "external_customer",
     "maintenance",
+    "os_version",
 )
 
 FIRST_AMOUNT = len(HOST_LABELS) + 1  # after the resource
@@ -86,7 +87,7 @@ WITH seen AS (
      GROUP BY 1
 ), used AS MATERIALIZED (
     SELECT host.name, host.zone, host.building_block,
-           host.traits || host.custom_traits AS traits, host.maintenance,
+           host.traits || host.custom_traits AS traits, host.maintenance, host.os_version,
            part.resource, part.total, part.utilized, part.reserved, part.failover
       FROM hosts_host AS host
       JOIN capacity_hostcapacity AS room ON room.host_id = host.id
@@ -116,11 +117,12 @@ SELECT CASE WHEN %(tells_hosts)s THEN name ELSE '' END, zone,
        ('CUSTOM_DECOMMISSIONING' = ANY(traits))::text,
        ('CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE' = ANY(traits))::text,
        (maintenance <> '')::text,
+       CASE WHEN %(tells_hosts)s THEN os_version ELSE '' END,
        resource, sum(total), sum(utilized), sum(reserved), sum(failover),
        sum(greatest(0, total - utilized - reserved - failover))
-  FROM used GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+  FROM used GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
  UNION ALL
-SELECT name, zone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, resource, lacking, 0, 0, 0, 0
+SELECT name, zone, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, resource, lacking, 0, 0, 0, 0
   FROM exceeded
 """
 

@@ -117,6 +117,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "terminating_since",
         "hypervisor_type",
         "cpu_arch",
+        "os_version",
         "total_memory_bytes",
         "reserved_memory_bytes",
         "memory_ratio",

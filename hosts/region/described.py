@@ -59,6 +59,7 @@ OWNED: Final = (
 COLUMNS: Final = (
     "name",
     *OWNED,
+    "os_version",
     "maintenance",
     "building_block",
     "custom_traits",
@@ -103,7 +104,8 @@ ON CONFLICT (uuid) DO UPDATE
 """  # noqa: S608 - constants only
 NO_LONGER: Final = """
 UPDATE hosts_host
-   SET is_self_described = false, reported_memory_bytes = NULL, reported_vcpus = NULL,
+   SET is_self_described = false, os_version = '',
+       reported_memory_bytes = NULL, reported_vcpus = NULL,
        generation = generation + 1, updated_at = statement_timestamp()
  WHERE name = ANY(%s) AND is_self_described
 RETURNING id
@@ -149,6 +151,7 @@ class DescribedHost:
     zone: str = ""
     hypervisor_type: str = ""
     cpu_arch: str = ""
+    os_version: str = ""
     maintenance: str = ""
     total_vcpus: int = 0
     total_memory_bytes: int = 0
@@ -261,6 +264,7 @@ def _row(host: DescribedHost) -> tuple[object, ...]:
         list(host.traits),
         sorted({aggregate.uuid for aggregate in host.aggregates}),
         list(host.allowed_projects),
+        host.os_version,
         host.maintenance,
         host.building_block,
         list(host.custom_traits),

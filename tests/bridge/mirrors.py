@@ -12,6 +12,7 @@ from bridge.domain.objects import MOVING, Rendered
 from bridge.kube.definitions import Definition, await_served, install
 from bridge.kube.door import Door
 from bridge.kube.listing import ObjectsApi
+from bridge.kube.login import ClusterUnavailable
 from bridge.kube.observing import Listed
 from bridge.mirror import LEASE, Mirror
 from bridge.models import MirrorState
@@ -35,7 +36,9 @@ def install_kinds(door: Door, definitions: list[Definition]) -> None:
         for definition in definitions:
             spec = definition.manifest["spec"]
             path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-            if door.request("GET", path)[0] != 200:
+            try:
+                door.get(path)
+            except ClusterUnavailable:
                 return False
         return True
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from bridge.kube.door import Door
-from bridge.kube.listing import ObjectsApi
 from bridge.models import OwnedFieldConflict
 from config.sections_hypervisors import OvercommitRule
 from tests.bridge.conftest import use
@@ -68,8 +67,7 @@ def test_killed_at_any_request_nothing_is_lost_and_nothing_doubled(
 
     def follow(number: int) -> None:
         wrap = dying_at(number, is_answered=is_answered)
-        ObjectsApi._get = wrap(ObjectsApi._get)  # type: ignore[method-assign]  # in a child
-        Door.request = wrap(Door.request)  # type: ignore[method-assign]  # likewise
+        Door.open = wrap(Door.open)  # type: ignore[method-assign]  # in a child
         stepped = Stepped()
         stepped.step()
 

@@ -61,6 +61,7 @@ def test_a_whole_object() -> None:
                 "supportedDevices": ["video"],
                 "supportedFeatures": ["sev"],
             },
+            operatingSystem={"version": "1877.5", "variantID": "metal"},
             instances=instances(("vm-1", True), ("vm-2", False)),
             conditions=[condition("Ready", "True"), condition("Tainted", "True")],
         ),
@@ -75,6 +76,7 @@ def test_a_whole_object() -> None:
         zone="az-a",
         hypervisor_type="CH",
         cpu_arch="x86_64",
+        os_version="1877.5",
         maintenance="ha",
         total_vcpus=128,
         total_memory_bytes=1024 * GIB,
@@ -99,6 +101,11 @@ def test_a_whole_object() -> None:
         reported_memory_bytes=6 * GIB,
         reported_vcpus=3,
     )
+
+
+def test_a_very_long_version_of_the_system_is_cut() -> None:
+    body = hypervisor_object(operatingSystem={"version": "9" * 200})
+    assert read(body).os_version == "9" * 64
 
 
 def test_an_object_that_says_nothing_yet_has_no_room_and_is_not_ready() -> None:

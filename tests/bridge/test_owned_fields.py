@@ -219,8 +219,25 @@ def cell(number: int, **fields: Any) -> dict[str, Any]:
 def test_cells_promise_what_they_have_times_overcommit(
     cells: Any, expected: list[Any] | None
 ) -> None:
-    patch = cells_patch(said({"overcommit": {"cpu": 1.25}}, cells=cells))
+    patch = cells_patch(said({"overcommit": {"cpu": 1.25}}, cells=cells), {})
     assert (None if patch is None else patch.wanted) == expected
+
+
+def test_cells_say_what_is_held_of_them_where_somebody_knows() -> None:
+    promise = {"effectiveCapacity": {"cpu": "10", "memory": "4Gi"}}
+    cells = [
+        cell(0, **promise, allocation={"cpu": 3, "memory": "1Gi"}),
+        cell(1, **promise, allocation={"cpu": "3", "memory": "2Gi"}),
+        cell(2, **promise, allocation={"cpu": "9"}),
+        cell(3, **promise),
+    ]
+    held = Amounts(vcpus=3, memory_bytes=1 << 30)
+    taken = {0: held, 1: held, 3: held, 4: held}
+    written = {"allocation": {"cpu": "3", "memory": str(1 << 30)}}
+    patch = cells_patch(said(cells=cells), taken)
+    assert patch is not None
+    assert patch.wanted == [cells[0], {**cells[1], **written}, cells[2], {**cells[3], **written}]
+    assert cells_patch(said(cells=patch.wanted), taken) is None
 
 
 def test_without_capacity_nothing_is_promised() -> None:

@@ -324,6 +324,43 @@ def test_allocations_of_a_local_placement_reach_the_object(
     assert objects.get("node1")["status"]["allocation"] == {"cpu": "0", "memory": "0"}
 
 
+def test_what_is_held_of_each_cell_reaches_the_object(
+    objects: Objects, placement: PlacementClient, takes_objects: Any
+) -> None:
+    """As long as all that is held of the host is held of its cells."""
+    use(takes_objects, write_back=("allocation", "cells"), conflicts="force")
+    cells = [{"cellID": one, "capacity": {"cpu": "32", "memory": "256Gi"}} for one in (0, 1)]
+    body = hypervisor_object("gpu", hypervisorId=uuid(), cells=cells)
+    objects.put(body)
+    stepped = Stepped()
+    stepped.step()
+    reconcile_hosts()
+    root = body["status"]["hypervisorId"]
+    parts = [
+        placement.make_provider(
+            f"gpu_NUMA_{one}", root, VCPU={"total": 32}, MEMORY_MB={"total": 256 << 10}
+        )
+        for one in (0, 1)
+    ]
+    for part in parts:
+        assert put_traits(placement, part, "HW_NUMA_ROOT") == 200
+    for part in (parts[1], *parts):
+        given = {part: {"VCPU": 2, "MEMORY_MB": 2048}}
+        assert placement.allocate(uuid(), given).status == 204
+
+    def held() -> list[Json | None]:
+        while stepped.step():
+            pass
+        return [one.get("allocation") for one in objects.get("gpu")["status"]["cells"]]
+
+    one, two = ({"cpu": str(2 * n), "memory": str(n << 31)} for n in (1, 2))
+    assert held() == [one, two]
+    placement.set_inventory(root, VCPU={"total": 64}, MEMORY_MB={"total": 512 << 10})
+    assert placement.allocate(uuid(), {root: {"VCPU": 1}}).status == 204
+    assert placement.allocate(uuid(), {parts[0]: {"VCPU": 1}}).status == 204
+    assert held() == [one, two]  # nobody knows in which cell the first one is
+
+
 def test_what_clients_of_placement_ask_of_a_host_reaches_the_groups(
     objects: Objects, placement: PlacementClient, takes_objects: Any
 ) -> None:

@@ -159,6 +159,12 @@ def test_labels_follow_traits(traits: list[str], label: str, expected: str) -> N
     assert samples("kvm_host_capacity_total", resource="cpu")[0][0][label] == expected
 
 
+def test_hosts_tell_the_version_of_their_system() -> None:
+    make_host(os_version="1877.5")
+
+    assert samples("kvm_host_capacity_total", resource="cpu", os_version="1877.5")
+
+
 def test_host_without_capacity_is_skipped() -> None:
     make_host(
         memory_gib=0,
