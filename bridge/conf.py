@@ -63,6 +63,13 @@ class BridgeSettings(Section):
     poll_interval_seconds: float = Field(
         0.2, gt=0, le=60, description="How often changes of rows are looked for."
     )
+    host_interval_seconds: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description="How often at most the object of a host is written for figures and VMs that "
+        "changed; what changed of its spec, its state or a condition is written at once.",
+    )
     compare_interval_seconds: float = Field(
         300.0,
         ge=1,

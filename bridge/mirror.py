@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 from django.conf import settings
 from django.db import Error, close_old_connections
+from django.db.models.functions import Now
 
 from bridge.clusters import naming
 from bridge.domain.kinds import Kind
@@ -161,7 +162,7 @@ class Mirror:
 
     def _observe(self) -> int:
         """Begin to observe clusters once nothing waits for them; wait a moment for first lists."""
-        waiting = MirrorState.objects.filter(is_due=True, failures=0)
+        waiting = MirrorState.objects.filter(is_due=True, failures=0, due_at__lte=Now())
         for name, way in self._drain.ways.items():
             if not (name in self._observed or way.is_resting() or waiting.exists()):
                 self._observed[name] = Observed(way)

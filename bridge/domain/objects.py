@@ -71,6 +71,14 @@ class Rendered:
     others: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
+    def condition_statuses(self) -> dict[str, str]:
+        """Condition type -> its status, of those that are written."""
+        if self.condition.status is None:
+            return {}
+        conditions = {"Ready": self.condition, **self.others}
+        return {type_name: _truth(condition) for type_name, condition in conditions.items()}
+
+    @property
     def spec_digest(self) -> str:
         """Tells whether anything but the status changed."""
         return digest([self.spec, dict(self.labels), dict(self.annotations)])
@@ -121,7 +129,7 @@ class Rendered:
 
 
 def _condition(type_name: str, condition: Condition, told: list[str] | None) -> Json:
-    status = "Unknown" if condition.status is None else str(condition.status)
+    status = _truth(condition)
     is_told = condition.is_latest and told is not None and told[0] == status
     return {
         "type": type_name,
@@ -130,6 +138,10 @@ def _condition(type_name: str, condition: Condition, told: list[str] | None) -> 
         "message": condition.message,
         "lastTransitionTime": told[1] if is_told and told else timestamp(condition.changed_at),
     }
+
+
+def _truth(condition: Condition) -> str:
+    return "Unknown" if condition.status is None else str(condition.status)
 
 
 def transitions(status: Json) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,6 +30,7 @@ class Known:
         is_suspect: Whether it has another version than was written last, or is gone.
         adopted: What of it is left to others: ``uid`` of the object and ``fields``, each with its
             path and what the database said; or ``gone``, the digest of what was deleted.
+        age_seconds: Since the last write; None where there was none.
     """
 
     state_id: int
@@ -50,6 +52,7 @@ class Known:
     is_suspect: bool = False
     adopted: dict[str, Any] | None = None  # Any: what JSON holds
     transitions: dict[str, list[str]] = field(default_factory=dict)
+    age_seconds: float | None = None
 
 
 def reason_of(rendered: Rendered) -> str:
@@ -58,6 +61,26 @@ def reason_of(rendered: Rendered) -> str:
     if condition.status is None:
         return ""
     return f"{condition.status}/{condition.reason}"[:REASON_CHARACTERS]
+
+
+def rest_seconds(known: Known, rendered: Rendered, interval_seconds: float) -> int:
+    """Return for how long an object is still left alone; 0 where it is to be written now.
+
+    Hosts alone, whose figures and VMs change with every VM that comes or goes: an object of a host
+    is written once in an interval unless its spec or the status of a condition changed.
+    """
+    age_seconds = known.age_seconds
+    if rendered.kind is not Kind.HOST or age_seconds is None or age_seconds >= interval_seconds:
+        return 0
+    if not known.resource_version or known.is_suspect or known.is_left or known.adopted is not None:
+        return 0
+    told = {type_name: status for type_name, (status, _) in known.transitions.items()}
+    is_same = (
+        known.spec_digest == rendered.spec_digest
+        and known.reason == reason_of(rendered)
+        and told == rendered.condition_statuses
+    )
+    return math.ceil(interval_seconds - age_seconds) if is_same else 0
 
 
 def event_of(known: Known, rendered: Rendered) -> tuple[str, str] | None:

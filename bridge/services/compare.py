@@ -135,7 +135,7 @@ def _mark_left(cluster: str, kind: Kind) -> int:
     left = Q(cluster=cluster, kind=kind, is_suspect=False, drifted_at__isnull=False)
     if policy == "report":
         return 0
-    return _look_at(left & Q(adopted=None) if policy == "adopt" else left)
+    return _look_at(left & Q(adopted__isnull=True) if policy == "adopt" else left)
 
 
 def _look_at(which: Q) -> int:

@@ -17,11 +17,13 @@ import orjson
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
 
 from bridge.clusters import cluster_names, cluster_of, naming, open_door
 from bridge.domain.kinds import Kind
 from bridge.domain.objects import Rendered
-from bridge.domain.writing import Known, backoff_seconds
+from bridge.domain.writing import Known, backoff_seconds, rest_seconds
 from bridge.kube.login import ClusterUnavailable
 from bridge.kube.objects import Writer
 from bridge.metrics import DRIFTS, ERRORS, WRITES
@@ -224,6 +226,11 @@ class Drain:
             WRITES.labels(kind=known.kind.value, what="deleted").inc()
 
     def _write(self, way: Way, known: Known, row: Rendered) -> Note:
+        interval_seconds = settings.HEADROOM.bridge.host_interval_seconds
+        if pause_seconds := rest_seconds(known, row, interval_seconds):
+            return Note(
+                known=known, is_due=True, pause_seconds=pause_seconds, part_ids=row.part_ids
+            )
         writer = way.open()
         written = writer.write(known, row, policy=settings.HEADROOM.bridge.hand_edits)
         for event in written.events:
@@ -265,11 +272,19 @@ def _due(most: int, resting: Iterable[str]) -> list[Known]:
         .extra(where=["due_at <= statement_timestamp()"])
         .exclude(cluster__in=list(resting))
         .order_by("due_at", "id")
-        .values_list(*_FIELDS.values(), "drifted_at")[:most]
+        .annotate(age=Now() - F("written_at"))
+        .values_list(*_FIELDS.values(), "drifted_at", "age")[:most]
     )
-    known = (dict(zip((*_FIELDS, "is_left"), row, strict=True)) for row in rows)
+    known = (dict(zip((*_FIELDS, "is_left", "age_seconds"), row, strict=True)) for row in rows)
     return [
-        Known(**{**one, "kind": Kind(one["kind"]), "is_left": one["is_left"] is not None})
+        Known(
+            **{
+                **one,
+                "kind": Kind(one["kind"]),
+                "is_left": one["is_left"] is not None,
+                "age_seconds": one["age_seconds"] and one["age_seconds"].total_seconds(),
+            }
+        )
         for one in known
     ]
 

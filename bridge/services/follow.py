@@ -83,7 +83,8 @@ SELECT %(kind)s, found.source_id, %(is_first)s FROM (SELECT DISTINCT * FROM ({fo
 ON CONFLICT (kind, source_id) DO UPDATE
    SET is_due = true, wanted = known.wanted + 1, failures = 0,
        due_at = CASE WHEN known.is_due AND known.failures = 0
-                     THEN known.due_at ELSE statement_timestamp() END
+                     THEN least(known.due_at, statement_timestamp())
+                     ELSE statement_timestamp() END
 """
 MARK_CHANGED: Final = {
     kind: _MARK.format(found=" UNION ALL ".join(queries)) for kind, (_, queries) in SOURCES.items()

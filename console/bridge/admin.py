@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import yaml
 from django.contrib import admin
+from django.db import models
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -12,7 +19,46 @@ from bridge.domain.edits import path_text
 from bridge.domain.kinds import Kind
 from bridge.models import MirrorState, OwnedFieldConflict
 from bridge.selectors import render_rows
-from console.base import SystemOwnedAdmin, badge, column
+from capacity.models import GroupCapacity, ProjectQuota, Reservation
+from commitments.models import Commitment
+from console.base import (
+    NOTHING,
+    AnswerFilter,
+    SystemOwnedAdmin,
+    badge,
+    column,
+    row_link,
+    text_link,
+)
+from hosts.models import Host
+
+#: The rows that objects are made of.
+MODELS: Final[Mapping[str, type[models.Model]]] = {
+    Kind.COMMITTED_RESOURCE: Commitment,
+    Kind.RESERVATION: Reservation,
+    Kind.FLAVOR_GROUP_CAPACITY: GroupCapacity,
+    Kind.PROJECT_QUOTA: ProjectQuota,
+    Kind.HOST: Host,
+}
+MOST_ERROR_CHARACTERS: Final = 120
+
+
+class StateFilter(AnswerFilter):
+    """What became of an object."""
+
+    title = "state"
+    parameter_name = "state"
+    answers = {
+        "mirrored": (
+            "mirrored",
+            lambda: Q(is_due=False, error="", drifted_at=None, adopted__isnull=True),
+        ),
+        "waits": ("waits", lambda: Q(is_due=True, error="", drifted_at=None, adopted__isnull=True)),
+        "refused": ("not written", lambda: ~Q(error="")),
+        "left": ("left as changed", lambda: Q(drifted_at__isnull=False, adopted__isnull=True)),
+        "adopted": ("adopted", lambda: Q(adopted__isnull=False)),
+        "edited": ("ever changed by others", lambda: Q(drifts__gt=0)),
+    }
 
 
 @admin.register(MirrorState)
@@ -27,18 +73,19 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
         column("name", "object"),
         "kind",
         "cluster",
-        "state",
+        "state_and_error",
         column("reason", "ready"),
         column("written_at"),
-        "drifts",
+        column("drifts", "edits by others"),
     )
-    list_filter = ("kind", "cluster", "is_due")
+    list_filter = (StateFilter, "kind", "cluster")
     search_fields = ("name",)
     search_help_text = "Part of the name of an object"
     page_columns = (
         "name",
         "kind",
         "cluster",
+        "row",
         "state",
         "error",
         "failures",
@@ -50,8 +97,40 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
         "resource_version",
         "object_generation",
         "observed_generation",
+        "yaml_link",
         "manifest",
     )
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the YAML of an object by itself."""
+        own = path(
+            "<int:pk>/object.yaml",
+            self.admin_site.admin_view(self.yaml_view),
+            name="bridge_mirrorstate_yaml",
+        )
+        return [own, *super().get_urls()]
+
+    def yaml_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Return what the bridge writes of an object, as kubectl takes it."""
+        state = self.get_object(request, str(pk))
+        if state is None or not self.has_view_permission(request, state):
+            raise Http404
+        text, is_yaml = _manifest(state)
+        if not is_yaml:
+            raise Http404(text)
+        return HttpResponse(text, content_type="application/yaml; charset=utf-8")
+
+    @admin.display(description="row")
+    def row(self, state: MirrorState) -> SafeString | str:
+        """Link to what the object shows."""
+        found = models.QuerySet(MODELS[state.kind]).filter(pk=state.source_id).first()
+        return NOTHING if found is None else row_link(found)
+
+    @admin.display(description="file")
+    def yaml_link(self, state: MirrorState) -> SafeString | str:
+        """Link to the YAML by itself."""
+        address = reverse("admin:bridge_mirrorstate_yaml", args=[state.pk])
+        return text_link(address, "object.yaml")
 
     @admin.display(description="state")
     def state(self, row: MirrorState) -> SafeString:
@@ -66,6 +145,13 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
             return badge("idle", "waits")
         return badge("ok", "mirrored")
 
+    @admin.display(description="state")
+    def state_and_error(self, row: MirrorState) -> SafeString:
+        """Say how the object stands to its row, and why it could not be written."""
+        return format_html(
+            '{} <span class="hr-sub">{}</span>', self.state(row), _shortened(row.error)
+        )
+
     @admin.display(description="left to others")
     def adopted_fields(self, row: MirrorState) -> str:
         """Name the fields that the bridge leaves until the database says something else."""
@@ -78,14 +164,24 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
     @admin.display(description="YAML of the row")
     def manifest(self, row: MirrorState) -> SafeString:
         """Show what the bridge writes, from the row as it is now."""
-        found = render_rows(Kind(row.kind), [row.source_id], naming()).get(row.source_id)
-        if found is None or isinstance(found, str):
-            return format_html("{}", found or "the row is gone: the object is to be deleted")
-        status = found.whole_status(row.object_generation, row.observed_generation, row.transitions)
-        whole = {**found.manifest(naming()), "status": status}
-        return format_html(
-            '<pre class="hr-json" tabindex="0">{}</pre>', yaml.safe_dump(whole, sort_keys=False)
-        )
+        text, is_yaml = _manifest(row)
+        return format_html('<pre class="hr-json" tabindex="0">{}</pre>' if is_yaml else "{}", text)
+
+
+def _manifest(state: MirrorState) -> tuple[str, bool]:
+    """Return the YAML of an object, or why there is none, and which of the two it is."""
+    found = render_rows(Kind(state.kind), [state.source_id], naming()).get(state.source_id)
+    if found is None or isinstance(found, str):
+        return found or "the row is gone: the object is to be deleted", False
+    status = found.whole_status(
+        state.object_generation, state.observed_generation, state.transitions
+    )
+    whole = {**found.manifest(naming()), "status": status}
+    return yaml.safe_dump(whole, sort_keys=False), True
+
+
+def _shortened(error: str) -> str:
+    return error if len(error) <= MOST_ERROR_CHARACTERS else f"{error[:MOST_ERROR_CHARACTERS]} ..."
 
 
 @admin.register(OwnedFieldConflict)

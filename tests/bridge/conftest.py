@@ -30,6 +30,7 @@ def cluster(kinds: Cluster, settings: Any) -> Iterator[Cluster]:
     chosen = BridgeSettings(
         clusters=(BridgeCluster(name="test", kubeconfig=kinds.kubeconfig),),
         request_timeout_seconds=SECONDS,
+        host_interval_seconds=0.0,
     )
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"bridge": chosen})
     yield kinds

@@ -292,6 +292,22 @@ def test_edits_by_hand_are_restored_or_told(cluster: Cluster, settings: Any, pol
     assert not MirrorState.objects.exclude(drifted_at=None).exists()
 
 
+def test_what_was_only_reported_is_adopted_once_the_settings_say_so(
+    cluster: Cluster, settings: Any
+) -> None:
+    first, _ = fill()
+    choose(settings, hand_edits="report")
+    converge()
+    edit = json.dumps({"spec": {"amount": "1Gi"}})
+    cluster.kubectl("patch", name_of(first), "--type=merge", "-p", edit)
+    converge()
+    choose(settings, hand_edits="adopt")
+    converge()
+    state = MirrorState.objects.get(kind=Kind.COMMITTED_RESOURCE, source_id=first.pk)
+    assert [field["path"] for field in (state.adopted or {})["fields"]] == [["spec", "amount"]]
+    assert cluster.get(name_of(first))["spec"]["amount"] == "1Gi"
+
+
 def test_an_adopted_edit_ends_when_the_database_says_something_else(
     cluster: Cluster, settings: Any
 ) -> None:
