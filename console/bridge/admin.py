@@ -22,7 +22,6 @@ from bridge.selectors import render_rows
 from capacity.models import GroupCapacity, ProjectQuota, Reservation
 from commitments.models import Commitment
 from console.base import (
-    NOTHING,
     AnswerFilter,
     SystemOwnedAdmin,
     badge,
@@ -123,8 +122,8 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
     @admin.display(description="row")
     def row(self, state: MirrorState) -> SafeString | str:
         """Link to what the object shows."""
-        found = models.QuerySet(MODELS[state.kind]).filter(pk=state.source_id).first()
-        return NOTHING if found is None else row_link(found)
+        rows: models.QuerySet[models.Model] = models.QuerySet(MODELS[state.kind])
+        return row_link(rows.filter(pk=state.source_id).first())
 
     @admin.display(description="file")
     def yaml_link(self, state: MirrorState) -> SafeString | str:
@@ -140,7 +139,7 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
         if row.drifted_at is not None:
             return badge("warn", "left as changed", "somebody else changed or deleted it")
         if row.error:
-            return badge("bad", "not written", row.error)
+            return badge("bad", "not written")
         if row.is_due:
             return badge("idle", "waits")
         return badge("ok", "mirrored")

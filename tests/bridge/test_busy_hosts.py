@@ -22,7 +22,7 @@ HOSTS, CHANGES = 4, 24
 
 
 def written() -> float:
-    return WRITES.labels(kind=Kind.HOST.value, what="applied")._value.get()
+    return float(WRITES.labels(kind=Kind.HOST.value, what="applied")._value.get())
 
 
 def interval(settings: Any, seconds: float) -> None:
