@@ -48,6 +48,8 @@ class ObjectChanged(HeadroomError):  # noqa: N818 - says what is the case
 class Unexpected(ClusterUnavailable):
     """An object is there, or as it is, or absent against what the request is for."""
 
+    code = "object_unexpected"
+
 
 class Door:
     """One cluster; safe for threads."""
