@@ -45,6 +45,7 @@ from config.sections import (
     UsageSettings,
 )
 from config.sections_failover import FailoverSettings
+from config.sections_gateway import GatewaySettings
 from config.sections_hypervisors import HypervisorSettings
 from config.sections_listener import ListenerSettings
 from config.sections_placement import PlacementSettings
@@ -185,6 +186,7 @@ class Environment(BaseSettings):
     oversubscription: OversubscriptionSettings = Field(default_factory=OversubscriptionSettings)
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
+    gateway: GatewaySettings = Field(default_factory=GatewaySettings)
     listener: ListenerSettings = Field(default_factory=ListenerSettings)
     bridge: BridgeSettings = Field(default_factory=BridgeSettings)
     hypervisors: HypervisorSettings = Field(default_factory=HypervisorSettings)
@@ -267,6 +269,8 @@ class Environment(BaseSettings):
         }
         if self.auth == "keystone":
             deadlines["keystone.timeout_seconds"] = self.keystone.timeout_seconds
+        if self.gateway.upstream_url:
+            deadlines["gateway.timeout_seconds"] = self.gateway.timeout_seconds
         if self.oidc.is_on:
             deadlines["oidc.timeout_seconds"] = self.oidc.timeout_seconds
         return deadlines
@@ -330,6 +334,14 @@ class Environment(BaseSettings):
             for name, is_chosen in needing.items():
                 if is_chosen:
                     raise ValueError(f"{name} needs PLACEMENT__HOST_PROVIDERS")
+        if not self.gateway.keeps_allocations:
+            elsewhere = {
+                "allocation_source: placement": self.allocation_source == "placement",
+                "placement__host_capacity: it": placement.host_capacity,
+            }
+            for name, is_chosen in elsewhere.items():
+                if is_chosen:
+                    raise ValueError(f"{name} needs allocations to be local in GATEWAY__MODES")
         if placement.host_capacity and placement.host_inventories == "host":
             raise ValueError(
                 "placement__host_capacity: it takes what nova-compute reports, which "

@@ -31,14 +31,24 @@ def body_of(request: HttpRequest, *, limit_mib: int) -> bytes:
         LengthRequired: the body comes in chunks.
         RequestDataTooBig: it is larger, or has more values than the settings allow.
     """
+    body = unparsed_body_of(request, limit_mib=limit_mib)
+    check_values(body)
+    return body
+
+
+def unparsed_body_of(request: HttpRequest, *, limit_mib: int) -> bytes:
+    """Return the body of a request that nobody here parses; to be called once.
+
+    Raises:
+        LengthRequired: the body comes in chunks.
+        RequestDataTooBig: it is larger.
+    """
     if "HTTP_TRANSFER_ENCODING" in request.META:
         raise LengthRequired
     announced = str(request.META.get("CONTENT_LENGTH") or "0")
     if not announced.isdecimal() or len(announced) > 18 or int(announced) > limit_mib << 20:  # noqa: PLR2004 - digits
         raise RequestDataTooBig(f"The body may have {limit_mib} MiB at most.")
-    body = request.read()
-    check_values(body)
-    return body
+    return request.read()
 
 
 def check_values(body: bytes) -> None:

@@ -59,24 +59,43 @@ for _reason in CONFLICT_REASONS:
     CONFLICTS.labels(reason=_reason)
 
 
+UPSTREAM_SECONDS = Histogram(
+    metric_name("placement_shim_upstream_request_duration_seconds"),
+    "Time that the other Placement took to answer; what it did not answer counts as 502 to 504.",
+    LABELS,
+)
+
+
 @cache
-def _request_metrics(method: str, pattern: str, status_code: int) -> tuple[Histogram, Counter]:
+def _request_metrics(
+    method: str, pattern: str, status_code: int, mode: str
+) -> tuple[Histogram, Counter]:
     code = str(status_code)
     return (
         REQUEST_SECONDS.labels(method=method, pattern=pattern, responsecode=code),
-        REQUESTS.labels(method=method, pattern=pattern, code=code, mode=LOCAL),
+        REQUESTS.labels(method=method, pattern=pattern, code=code, mode=mode),
     )
 
 
 KNOWN_METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 
 
-def observe_request(*, method: str, pattern: str, status_code: int, seconds: float) -> None:
+def observe_request(
+    *, method: str, pattern: str, status_code: int, seconds: float, mode: str = LOCAL
+) -> None:
     """Count an answered request."""
     known = method if method in KNOWN_METHODS else "other"
-    duration, count = _request_metrics(known, pattern, status_code)
+    duration, count = _request_metrics(known, pattern, status_code, mode)
     duration.observe(seconds)
     count.inc()
+
+
+def observe_upstream(*, method: str, pattern: str, status_code: int, seconds: float) -> None:
+    """Count a request that was handed on."""
+    known = method if method in KNOWN_METHODS else "other"
+    UPSTREAM_SECONDS.labels(method=known, pattern=pattern, responsecode=str(status_code)).observe(
+        seconds
+    )
 
 
 MOST_GROUPS: Final = 4

@@ -39,10 +39,10 @@ class PlacementMiddleware:
         structlog.contextvars.bind_contextvars(req=request_id)
         response = _preflight(request) or self._serve(request, path)
         _allow_origin(request, response)
-        response.headers["X-OpenStack-Request-ID"] = request_id
+        response.headers.setdefault("X-OpenStack-Request-ID", request_id)
         # Refusals are answers like others here; Django would write a warning for each.
         response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
-        if response.status_code != NO_CONTENT:
+        if response.status_code != NO_CONTENT and "Content-Length" not in response.headers:
             response.headers["Content-Length"] = str(sum(map(len, response)))
         return response
 
@@ -52,7 +52,12 @@ class PlacementMiddleware:
 
     @cached_property
     def _view_of(self) -> Callable[[str], tuple[Callable[..., HttpResponse], Mapping[str, str]]]:
-        from placement.api.urls import view_of  # noqa: PLC0415 - views need the settings
+        # Views need the settings.
+        if headroom().gateway.upstream_url:
+            from placement.gateway.routing import configured_resolver  # noqa: PLC0415 - as above
+
+            return configured_resolver()
+        from placement.api.urls import view_of  # noqa: PLC0415 - as above
 
         return view_of
 

@@ -50,12 +50,18 @@ def ensure_peer(checkout: Checkout) -> Peer:
     return peer
 
 
-def reference_config(database_url: str) -> str:
+def reference_config(
+    database_url: str, *, policy_file: str = "", enforces_new_defaults: bool = False
+) -> str:
     """Return the configuration file of a reference server with tokens as noauth takes them.
 
     Args:
         database_url: As SQLAlchemy spells it.
+        policy_file: Its rules; empty are the defaults.
+        enforces_new_defaults: Whether role admin alone is not enough for all of them.
     """
+    rules = f"policy_file = {policy_file}\n" if policy_file else ""
+    new_defaults = str(enforces_new_defaults).lower()
     return f"""[DEFAULT]
 debug = false
 default_log_levels = placement=WARNING,alembic=WARNING
@@ -65,8 +71,8 @@ auth_strategy = noauth2
 connection = {database_url}
 sync_on_startup = true
 [oslo_policy]
-enforce_new_defaults = false
-"""
+enforce_new_defaults = {new_defaults}
+{rules}"""
 
 
 def start_reference(
@@ -78,6 +84,9 @@ def start_reference(
     environ: Mapping[str, str],
     workers: int = 1,
     threads: int = 1,
+    mount: str = "",
+    policy_file: str = "",
+    enforces_new_defaults: bool = False,
 ) -> Child:
     """Start the reference on a port of this machine; it makes its tables first.
 
@@ -89,9 +98,14 @@ def start_reference(
         environ: The environment of the process.
         workers: Processes.
         threads: Threads of each.
+        mount: What stands before every path, such as ``/placement``.
+        policy_file: See :func:`reference_config`.
+        enforces_new_defaults: Likewise.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    config = reference_config(database_url)
+    config = reference_config(
+        database_url, policy_file=policy_file, enforces_new_defaults=enforces_new_defaults
+    )
     (directory / "placement.conf").write_text(config, encoding="utf-8")
     sync = [str(peer.directory / "bin" / "placement-manage"), "--config-dir", str(directory)]
     env = {**environ, "OS_PLACEMENT_CONFIG_DIR": str(directory), "PYTHONWARNINGS": "ignore"}
@@ -99,6 +113,7 @@ def start_reference(
     command = [str(peer.python), "-m", "granian", "--interface", "wsgi", "--host", ADDRESS]
     command += ["--port", str(port), "--workers", str(workers), "--no-ws"]
     command += ["--blocking-threads", str(threads), "placement.wsgi.api:application"]
+    command += ["--url-path-prefix", mount] if mount else []
     return start_child(
         "reference",
         command,

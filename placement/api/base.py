@@ -66,6 +66,7 @@ class PlacementView(APIView):
     Attributes:
         pattern: The path as metrics name it.
         is_public: Whether the path needs no token.
+        mode: Who answers, as metrics name it.
         minor: Negotiated version.
         caller: Who asks.
         body: Of the request, once it was read.
@@ -73,6 +74,7 @@ class PlacementView(APIView):
 
     pattern: ClassVar[str] = "unknown"
     is_public: ClassVar[bool] = False
+    mode: ClassVar[str] = metrics.LOCAL
     http_request: HttpRequest
     caller: Caller
     minor: int | None = None
@@ -102,6 +104,7 @@ class PlacementView(APIView):
             pattern=self.pattern,
             status_code=response.status_code,
             seconds=seconds,
+            mode=self.mode,
         )
         if headroom().placement.log_requests and REQUEST_LOG.isEnabledFor(logging.INFO):
             self._log(response, seconds)
@@ -173,7 +176,7 @@ class PlacementView(APIView):
             query=request.META.get("QUERY_STRING", "")[:MOST_PATH],
             request_bytes=str(request.META.get("CONTENT_LENGTH") or "0")[:MOST_METHOD],
             response_bytes=sum(map(len, response)),
-            mode=metrics.LOCAL,
+            mode=self.mode,
             user_id=caller.user_id if caller else "",
         )
         if REQUEST_LOG.isEnabledFor(logging.DEBUG):
@@ -184,10 +187,13 @@ class PlacementView(APIView):
                 response_body=shown_body(response, most_bytes=most_bytes),
             )
 
-    def _admit(self) -> None:
-        meta = self.http_request.META
+    def _check_host(self) -> None:
         if not is_served_host(host_of(self.http_request)):
             raise BadRequest("The Host header names a host that is not served here.")
+
+    def _admit(self) -> None:
+        meta = self.http_request.META
+        self._check_host()
         if not self.is_public:
             self.caller = caller_of(self.http_request)
             note_actor(self.http_request, self.caller.actor)
@@ -209,7 +215,11 @@ class PlacementView(APIView):
         length_bytes = capped_number(length, limit=(limit << 20) + 1)
         if length_bytes > limit << 20:
             raise PayloadTooLarge(f"The body may have {limit} MiB at most.")
-        if length_bytes > 0 and not self.http_request.META.get("CONTENT_TYPE"):
+        if length_bytes > 0:
+            self._check_type()
+
+    def _check_type(self) -> None:
+        if not self.http_request.META.get("CONTENT_TYPE"):
             raise BadRequest("content-type header required when content-length > 0")
 
     def _handler(self) -> Callable[..., HttpResponse]:

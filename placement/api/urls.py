@@ -7,7 +7,7 @@ for most (spec placement, 13) come first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from django.http import HttpResponse
@@ -44,8 +44,8 @@ _ITEM: Final = re.compile(r"\{(\w+)\}")
 View = Callable[..., HttpResponse]
 Shape = tuple[int, str, str]
 
-_unknown: Final[View] = root.UnknownPathView.as_view()
-_views: Final[tuple[tuple[str, View], ...]] = tuple(
+UNKNOWN: Final[View] = root.UnknownPathView.as_view()
+VIEWS: Final[tuple[tuple[str, View], ...]] = tuple(
     (template, view.as_view()) for template, view in ROUTES
 )
 
@@ -55,26 +55,42 @@ def _pattern(template: str) -> str:
 
 
 urlpatterns: list[URLPattern] = [
-    *(re_path(_pattern(template), view) for template, view in _views),
-    re_path(r"", _unknown),
+    *(re_path(_pattern(template), view) for template, view in VIEWS),
+    re_path(r"", UNKNOWN),
 ]
 
 
-def view_of(path: str) -> tuple[View, Mapping[str, str]]:
-    """Return what serves a path, and the items in it; what Django's resolver finds, at once.
+Resolver = Callable[[str], tuple[View, Mapping[str, str]]]
+
+
+def resolver(views: Iterable[tuple[str, View]], unknown: View) -> Resolver:
+    """Return a function from a path to what serves it, and the items in it.
+
+    It finds what Django's resolver finds, at once. Paths are below the mount point, decoded,
+    without the slash before them.
 
     Args:
-        path: Below the mount point, decoded, without the slash before it.
+        views: By template of their path.
+        unknown: Serves every other path.
     """
-    parts = path.split("/")
-    known = _by_shape.get(_shape(parts))
-    if known is None:
-        return _unknown, {}
-    view, items = known
-    found = {name: parts[place] for name, place in items}
-    if "" in found.values():
-        return _unknown, {}
-    return view, found
+    by_shape: dict[Shape, tuple[View, list[tuple[str, int]]]] = {}
+    for template, view in views:
+        parts = template.split("/")
+        matches = [(_ITEM.fullmatch(part), place) for place, part in enumerate(parts)]
+        by_shape[_shape(parts)] = view, [(match[1], place) for match, place in matches if match]
+
+    def resolve(path: str) -> tuple[View, Mapping[str, str]]:
+        parts = path.split("/")
+        known = by_shape.get(_shape(parts))
+        if known is None:
+            return unknown, {}
+        view, items = known
+        found = {name: parts[place] for name, place in items}
+        if "" in found.values():
+            return unknown, {}
+        return view, found
+
+    return resolve
 
 
 def _shape(parts: list[str]) -> Shape:
@@ -82,13 +98,4 @@ def _shape(parts: list[str]) -> Shape:
     return len(parts), parts[0], parts[2] if len(parts) > 2 else ""  # noqa: PLR2004 - the third
 
 
-def _table() -> dict[Shape, tuple[View, list[tuple[str, int]]]]:
-    table: dict[Shape, tuple[View, list[tuple[str, int]]]] = {}
-    for template, view in _views:
-        parts = template.split("/")
-        matches = [(_ITEM.fullmatch(part), place) for place, part in enumerate(parts)]
-        table[_shape(parts)] = view, [(match[1], place) for match, place in matches if match]
-    return table
-
-
-_by_shape: Final = _table()
+view_of: Final = resolver(VIEWS, UNKNOWN)

@@ -38,7 +38,9 @@ SENTENCES: Final[Mapping[int, str]] = MappingProxyType(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body of your request was too large.",
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The media type of the request is not supported.",
         HTTPStatus.INTERNAL_SERVER_ERROR: "The server failed to answer the request.",
+        HTTPStatus.BAD_GATEWAY: "The Placement service behind this one did not answer.",
         HTTPStatus.SERVICE_UNAVAILABLE: "The server cannot answer the request now.",
+        HTTPStatus.GATEWAY_TIMEOUT: "The Placement service behind this one took too long.",
     }
 )
 
@@ -172,6 +174,27 @@ class ServiceUnavailable(PlacementError):  # noqa: N818 - named as its status
     """The server cannot answer now; the same request may succeed a little later."""
 
     code = "placement_unavailable"
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+class UpstreamFailed(PlacementError):  # noqa: N818 - says what happened
+    """The Placement that a request was handed on to did not answer it."""
+
+    code = "placement_upstream_failed"
+    status = HTTPStatus.BAD_GATEWAY
+
+
+class UpstreamTooSlow(PlacementError):  # noqa: N818 - says what happened
+    """The Placement that a request was handed on to did not answer it in time."""
+
+    code = "placement_upstream_slow"
+    status = HTTPStatus.GATEWAY_TIMEOUT
+
+
+class UpstreamAway(PlacementError):  # noqa: N818 - says what happened
+    """The Placement that requests are handed on to failed often, and is left alone for a while."""
+
+    code = "placement_upstream_away"
     status = HTTPStatus.SERVICE_UNAVAILABLE
 
 

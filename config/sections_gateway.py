@@ -1,0 +1,94 @@
+"""The section of the deployment settings for a Placement elsewhere (spec placement, 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from journal.conf import Section
+from placement.gateway.modes import STATEFUL, Group, Mode, parse_modes
+from placement.gateway.upstream import PORTS
+
+
+class GatewaySettings(Section):
+    """A Placement elsewhere that requests are handed on to (docs/gateway.md)."""
+
+    upstream_url: str = Field(
+        "",
+        description="Root of another Placement, such as `http://placement:8778/placement`; empty "
+        "is none, and everything is answered here.",
+    )
+    modes: dict[str, str] = Field(
+        {},
+        description='Who answers, by group of endpoints (JSON, such as `{"root": "local"}`): '
+        "`passthrough` is the other Placement, `local` or `crd` are ours. What is not named is "
+        "`passthrough` with an UPSTREAM_URL, else `local`.",
+    )
+    timeout_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=600,
+        description="Longest time for a request to the other Placement, all of it included.",
+    )
+    connect_seconds: float = Field(
+        10.0, gt=0, le=600, description="Longest time to connect to it, TLS included."
+    )
+    idle_seconds: float = Field(
+        4.0,
+        gt=0,
+        le=3600,
+        description="How long an idle connection to it is used again: less than it keeps idle "
+        "connections, since a write over one that ends just then fails.",
+    )
+    most_idle: int = Field(
+        100, ge=1, le=10_000, description="Idle connections to it that a process keeps."
+    )
+    most_failures: int = Field(
+        5, ge=1, le=10_000, description="Failures in a row after which it is left alone."
+    )
+    open_seconds: float = Field(
+        5.0, gt=0, le=3600, description="How long it is left alone then, but for one try."
+    )
+    most_answer_mib: int = Field(
+        256, ge=1, le=4096, description="Largest answer of it that is taken; more is 502."
+    )
+    ca_file: Path | None = Field(
+        None, description="Certificates that it is trusted by; without it those of the system."
+    )
+    cert_file: Path | None = Field(None, description="Certificate that we show to it.")
+    key_file: Path | None = Field(None, description="Key of that certificate.")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.upstream_url:
+            _check_url(self.upstream_url)
+        self.mode_of_group()
+        return self
+
+    def mode_of_group(self) -> Mapping[Group, Mode]:
+        """Return who answers, for each group."""
+        return parse_modes(self.modes, has_upstream=bool(self.upstream_url))
+
+    @property
+    def keeps_allocations(self) -> bool:
+        """Whether allocations are ours."""
+        return self.mode_of_group()[STATEFUL[0]] is Mode.LOCAL
+
+
+def _check_url(url: str) -> None:
+    """Refuse what is no root of a service.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ValueError("UPSTREAM_URL is no address of http or https")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("UPSTREAM_URL has more than scheme, host, port and path")
+    if parts.port is not None and not parts.port:
+        raise ValueError("UPSTREAM_URL has no usable port")
