@@ -25,6 +25,7 @@ from console.api.failover import (
     FailoverRunViewSet,
     UncoveredVMViewSet,
 )
+from console.api.history import CapacityHistoryViewSet, HostHistoryViewSet
 from console.api.hosts import (
     DomainViewSet,
     FeedPassViewSet,
@@ -44,6 +45,8 @@ LISTS: Final[tuple[type[ReadViewSet], ...]] = (
     ProjectViewSet,
     DomainViewSet,
     GroupCapacityViewSet,
+    CapacityHistoryViewSet,
+    HostHistoryViewSet,
     CommitmentViewSet,
     CommitmentEventViewSet,
     RefusalViewSet,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode as b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -311,6 +312,20 @@ def test_cursor_of_another_order_is_refused(db: None) -> None:
     make_hosts(2)
     cursor = page(f"{HOSTS}?limit=1")["next"].partition("cursor=")[2]
     assert problem(ask(f"{HOSTS}?ordering=zone&cursor={cursor}"), 400)["field"] == "cursor"
+
+
+@pytest.mark.parametrize(
+    ("at", "status"),
+    [
+        ("2026-03-01T00:00:00+23:59", 200),
+        ("2026-03-01T00:00:00", 200),
+        ("0001-01-01T00:00:00+01:00", 400),
+        ("yesterday", 400),
+    ],
+)
+def test_time_in_a_cursor_is_understood_or_refused(db: None, at: str, status: int) -> None:
+    cursor = b64encode(json.dumps(["zone", "az-a", "", "day", at]).encode()).decode().rstrip("=")
+    assert ask(f"/api/v1/capacity-history?cursor={cursor}").status_code == status
 
 
 @given(cursor=st.text(min_size=1, max_size=40))
