@@ -17,7 +17,7 @@ def memory_text(memory_bytes: int | None) -> str:
         memory_bytes: Amount in bytes; may be negative in differences.
 
     Returns:
-        Text such as ``64 GiB`` or ``1536 MiB``; a dash for None.
+        Text such as ``64 GiB`` or ``1,536 MiB``; a dash for None.
     """
     if memory_bytes is None:
         return NOTHING
@@ -27,7 +27,7 @@ def memory_text(memory_bytes: int | None) -> str:
     while count % _STEP == 0 and unit < len(BINARY_UNITS) - 1:
         count //= _STEP
         unit += 1
-    return f"{count} {BINARY_UNITS[unit]}"
+    return f"{count:,} {BINARY_UNITS[unit]}"
 
 
 def memory_short(memory_bytes: int | None) -> str:

@@ -15,9 +15,9 @@ NOW = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
     [
         (0, "0 GiB"),
         (64 * GIB, "64 GiB"),
-        (1536 * MIB, "1536 MiB"),
+        (1536 * MIB, "1,536 MiB"),
         (2048 * GIB, "2 TiB"),
-        (1000, "1000 bytes"),
+        (1000, "1,000 bytes"),
         (-GIB, "-1 GiB"),
         (None, "—"),
     ],
