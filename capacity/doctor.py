@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from capacity.figures.group_capacity import largest_group
 from capacity.groups.refreshing import overruled_rules
 from capacity.ledger.allocated import chosen_source, drift_from, known_sources
+from capacity.ledger.recounting import counted_otherwise
 from capacity.models import FlavorGroup, FlavorGroupSnapshot
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
 from core.text import memory_text, plural
@@ -66,6 +68,13 @@ def check_groups() -> Iterator[Finding]:
 
 def check_drift() -> Iterator[Finding]:
     """Compare what hosts carry by the source in force with what the others say."""
+    former = counted_otherwise()
+    for source, count in sorted(Counter(name or "nobody" for name in former.values()).items()):
+        yield doubtful(
+            f"{plural(count, 'host')} still counted from {source}: HEADROOM_ALLOCATION_SOURCE is "
+            f"{chosen_source()} now",
+            "wait for capacity.recount_rooms (10 s); if it stays, see that a worker runs",
+        )
     for source in sorted(known_sources()):
         differing = drift_from(source)
         if not differing:

@@ -13,6 +13,7 @@ from capacity.figures.group_capacity import refresh_group_capacity as refresh_ca
 from capacity.figures.history import keep_history as keep
 from capacity.groups.refreshing import refresh_flavor_groups as refresh
 from capacity.guard.oversubscription import check_oversubscription as guard
+from capacity.ledger.recounting import follow_source
 from capacity.nova.decisions import prune_decisions as prune
 from capacity.nova.in_flight import after_vm_changes, end_expired
 from core.jobs import Run, every, job
@@ -21,6 +22,7 @@ from journal.errors import NotReady
 REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
 REFRESH_GROUP_CAPACITY = "capacity.refresh_group_capacity"
 END_IN_FLIGHT = "capacity.end_in_flight"
+RECOUNT_ROOMS = "capacity.recount_rooms"
 PRUNE_DECISIONS = "capacity.prune_decisions"
 KEEP_HISTORY = "capacity.keep_history"
 CHECK_OVERSUBSCRIPTION = "capacity.check_oversubscription"
@@ -70,6 +72,12 @@ def end_in_flight(_: Run) -> dict[str, int]:
     Two runs at once do no harm: a row ends in one of them.
     """
     return {"over": after_vm_changes(), "expired": end_expired()}
+
+
+@job(RECOUNT_ROOMS, every(10, "rooms"), limits=(540, 600), queue="soon")
+def recount_rooms(_: Run) -> dict[str, int]:
+    """Count the rooms anew that were counted from another source than the one in force."""
+    return {"recounted": follow_source()}
 
 
 @job(PRUNE_DECISIONS, every(3600, "decisions"), limits=(840, 900), queue="long")

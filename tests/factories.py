@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import Q, Sum
 from django.utils import timezone
 
+from capacity.ledger.allocated import chosen_source
 from capacity.models import (
     AllocationState,
     CapacityHistory,
@@ -494,6 +495,7 @@ def recount_room(host: Host) -> HostCapacity:
         )
         totals[f"{kind}_memory_bytes"] = held["memory"] or 0
         totals[f"{kind}_vcpus"] = held["vcpus"] or 0
+    totals["counted_from"] = chosen_source()
     return HostCapacity.objects.update_or_create(host=host, defaults=totals)[0]
 
 

@@ -31,12 +31,12 @@ SELECT vm.host_id, sum(vm.memory_bytes)::bigint AS memory_bytes, sum(vm.vcpus)::
 RECOUNT: Final = """
 UPDATE capacity_hostcapacity AS room
    SET allocated_memory_bytes = coalesce(vms.memory_bytes, 0),
-       allocated_vcpus = coalesce(vms.vcpus, 0)
+       allocated_vcpus = coalesce(vms.vcpus, 0), counted_from = %(source)s
   FROM unnest(%(host_ids)s::bigint[]) AS chosen(host_id)
   LEFT JOIN ({allocated}) AS vms ON vms.host_id = chosen.host_id
  WHERE room.host_id = chosen.host_id
-   AND (room.allocated_memory_bytes, room.allocated_vcpus)
-       IS DISTINCT FROM (coalesce(vms.memory_bytes, 0), coalesce(vms.vcpus, 0))
+   AND (room.allocated_memory_bytes, room.allocated_vcpus, room.counted_from)
+       IS DISTINCT FROM (coalesce(vms.memory_bytes, 0), coalesce(vms.vcpus, 0), %(source)s)
 """
 DRIFT: Final = """
 SELECT room.host_id, room.zone,
@@ -115,7 +115,8 @@ def recount_allocated(host_ids: Iterable[int]) -> None:
     if not ids or chosen_source() == LISTED:
         return
     execute(LOCK_ROOMS, [ids])
-    execute(RECOUNT.format(allocated=allocated_rows()), {"host_ids": ids})
+    parameters = {"host_ids": ids, "source": chosen_source()}
+    execute(RECOUNT.format(allocated=allocated_rows()), parameters)
 
 
 def drift_from(source: str) -> list[Drift]:

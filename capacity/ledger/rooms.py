@@ -11,7 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import transaction
 
-from capacity.ledger.allocated import LOCK_ROOMS, allocated_rows, recount_allocated
+from capacity.ledger.allocated import (
+    LOCK_ROOMS,
+    allocated_rows,
+    chosen_source,
+    recount_allocated,
+)
 from capacity.models import Reservation, ReservationKind
 from journal.statements import execute, fetch_rows
 from scheduling.resources import ZERO, ResourceVector
@@ -108,6 +113,7 @@ WITH wanted AS (
            host.effective_memory_bytes, host.effective_vcpus,
            coalesce(vms.memory_bytes, 0) AS allocated_memory_bytes,
            coalesce(vms.vcpus, 0) AS allocated_vcpus,
+           %(source)s AS counted_from,
            coalesce(held.committed_memory_bytes, 0) AS committed_memory_bytes,
            coalesce(held.committed_vcpus, 0) AS committed_vcpus,
            coalesce(held.failover_memory_bytes, 0) AS failover_memory_bytes,
@@ -148,6 +154,7 @@ ROOM_COLUMNS = (
     "effective_vcpus",
     "allocated_memory_bytes",
     "allocated_vcpus",
+    "counted_from",
     *(f"{kind}_{part}" for kind in ReservationKind.values for part in ("memory_bytes", "vcpus")),
 )
 
@@ -172,7 +179,8 @@ def rebuild_host_capacity(host_ids: Sequence[int] | None = None) -> int:
             ids = sorted(row[0] for row in rows if row[0] is not None)
             execute(LOCK_ROOMS, [ids])
         changed = execute(SET_BLOCKS.format(chosen=ON_HOSTS), {"host_ids": ids})
-        return changed + execute(_rebuild_rooms_statement(), {"host_ids": ids})
+        parameters = {"host_ids": ids, "source": chosen_source()}
+        return changed + execute(_rebuild_rooms_statement(), parameters)
 
 
 def _rebuild_rooms_statement() -> str:

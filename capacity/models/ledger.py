@@ -26,7 +26,8 @@ class HostCapacity(FollowedModel):
     the rows whose target or confirmed host this is. A block is taken by one conditional update
     (``effective - allocated - blocked >= asked``), never by read-then-write. ``effective_*`` and
     ``allocated_*`` follow ``hosts`` and may leave a host over-subscribed; taking a block may not.
-    Writers: ``capacity.ledger`` alone.
+    ``counted_from`` is the source that ``allocated_*`` were counted from as a whole. Writers:
+    ``capacity.ledger`` alone.
     """
 
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="room")
@@ -35,6 +36,12 @@ class HostCapacity(FollowedModel):
     effective_vcpus = models.BigIntegerField(default=0)
     allocated_memory_bytes = models.BigIntegerField(default=0)
     allocated_vcpus = models.BigIntegerField(default=0)
+    counted_from = models.CharField(  # noqa: DJ001 - rows of the last release have none
+        max_length=32,
+        null=True,
+        blank=True,
+        help_text="Source of what is allocated; none where that is not known.",
+    )
     committed_memory_bytes = models.BigIntegerField(default=0)
     committed_vcpus = models.BigIntegerField(default=0)
     failover_memory_bytes = models.BigIntegerField(default=0)
