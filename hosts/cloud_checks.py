@@ -5,7 +5,7 @@ What to read and what it takes stands in :data:`SERVICES`; the judging knows no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -36,12 +36,18 @@ class Wanted:
         key: Of the list in the body.
         rule: Rule of the service's policy that has to let us in.
         fields: What the elements lack when another rule keeps it from us, with that rule.
+        hidden: What is null in each of them when another rule keeps it from us.
+        hidden_by: That rule.
+        harm: What follows from that.
     """
 
     path: str
     key: str
     rule: str
     fields: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    hidden_by: str = ""
+    harm: str = ""
 
 
 #: What the feed reads of each service.
@@ -75,9 +81,12 @@ SERVICES: Final[Mapping[str, tuple[Wanted, ...]]] = {
             },
         ),
         Wanted(
-            path="/os-migrations?limit=1",
+            path="/os-migrations?limit=20",
             key="migrations",
             rule="os_compute_api:os-migrations:index",
+            hidden=("source_compute", "source_node", "dest_compute", "dest_node"),
+            hidden_by="os_compute_api:os-migrations:index:host",
+            harm="room of VMs on their way is not held",
         ),
         Wanted(
             path="/os-server-groups?all_projects=True&limit=1",
@@ -195,7 +204,16 @@ def list_finding(wanted: Wanted, status: int, body: Any) -> Finding:  # Any: JSO
     for key, rule in wanted.fields.items():
         if elements and key not in elements[0]:
             return broken(f"{name}: without {key}", f"let our user pass the rule {rule}")
+    if elements and wanted.hidden and not _are_told(wanted.hidden, elements):
+        return broken(
+            f"{name}: without {wanted.hidden[0]}, {wanted.harm}",
+            f"let our user pass the rule {wanted.hidden_by}",
+        )
     return fine(f"{name}: can be read" + ("" if elements else "; it is empty"))
+
+
+def _are_told(keys: Iterable[str], elements: Iterable[Any]) -> bool:  # Any: JSON
+    return any(one.get(key) is not None for one in elements for key in keys)
 
 
 def _check_limes(cloud: CloudProbe) -> Iterator[Finding]:

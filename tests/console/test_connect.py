@@ -75,6 +75,17 @@ def test_a_cloud_that_cannot_be_read_stops_it(cloud: MiniCloud) -> None:
     assert not FlavorGroupRule.objects.exists()
 
 
+def test_migrations_without_hosts_are_told_in_a_line(cloud: MiniCloud) -> None:
+    hosts = dict.fromkeys(("source_compute", "source_node", "dest_compute", "dest_node"))
+    cloud.region["compute"]["migrations"] = [{"uuid": "m", "status": "completed", **hosts}]
+    output = StringIO()
+    with pytest.raises(CommandError, match="the cloud cannot be read as it is"):
+        call_command("connect", "mini", "--yes", stdout=output)
+    (line,) = [one for one in output.getvalue().splitlines() if "os-migrations" in one]
+    assert "os_compute_api:os-migrations:index:host" in line
+    assert not FlavorGroupRule.objects.exists()
+
+
 def test_an_unnamed_cloud_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OS_CLOUD", "OS_AUTH_URL"):
         monkeypatch.delenv(name, raising=False)

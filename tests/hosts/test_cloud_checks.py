@@ -101,6 +101,30 @@ def test_what_another_rule_keeps_from_us_is_told(cloud: MiniCloud) -> None:
     )
 
 
+HOSTS_OF_MIGRATIONS = ("source_compute", "source_node", "dest_compute", "dest_node")
+
+
+def migrations(*, are_told: int) -> list[dict[str, object]]:
+    """Return two migrations, as Nova 2025.2 shows them, of which so many tell a host."""
+    hidden = dict.fromkeys((*HOSTS_OF_MIGRATIONS, "dest_host"))
+    whole = {"uuid": "m", "status": "completed", "instance_uuid": "v", **hidden}
+    return [whole | ({"source_compute": "svc1"} if told else {}) for told in (0, are_told)]
+
+
+def test_migrations_that_come_without_hosts_name_the_rule(cloud: MiniCloud) -> None:
+    cloud.region["compute"]["migrations"] = migrations(are_told=0)
+    (told,) = bad("compute")
+    assert told[1:] == (
+        "/os-migrations: without source_compute, room of VMs on their way is not held",
+        "let our user pass the rule os_compute_api:os-migrations:index:host",
+    )
+
+
+def test_one_migration_with_a_host_is_enough(cloud: MiniCloud) -> None:
+    cloud.region["compute"]["migrations"] = migrations(are_told=1)
+    assert bad("compute") == []
+
+
 def test_a_service_that_is_not_in_the_catalog_is_told(cloud: MiniCloud) -> None:
     del cloud.paths["compute"]
     ((check, found, _),) = bad("compute", "image")
