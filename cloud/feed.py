@@ -29,6 +29,7 @@ VM_ON: Final = """
 SELECT 1 FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
  WHERE vm.openstack_id = %s AND host.service_host = %s AND vm.status = 'ACTIVE'
 """
+NO_VM: Final = "SELECT 1 WHERE NOT EXISTS (SELECT FROM hosts_instance)"
 _HOST_IS: Final = "SELECT 1 FROM hosts_host WHERE service_host = %s AND state = %s"
 _LISTENS: Final = "SELECT 1 FROM journal_heartbeat WHERE name = 'listener'"
 FOLLOWED: Final = """
@@ -99,7 +100,8 @@ def _connect(feed: Feed) -> str:
     _, found, cloud = said.partition("This is your cloud")
     if not found:
         raise CallError("connect did not come to its end")
-    return f"{cloud.count('az-')} lines about zones"
+    feed.seen("that no VM of the import is there any more", NO_VM)
+    return f"{cloud.count('az-')} lines about zones, and no VM of the import is left"
 
 
 def feed_variables(layout: Layout) -> dict[str, str]:

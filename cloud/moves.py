@@ -49,6 +49,10 @@ SELECT 1 WHERE NOT EXISTS (
     SELECT FROM capacity_reservation
      WHERE kind = 'in_flight' AND creator = 'migration' AND vm_uuid = %s)
 """
+COUNTED_ANEW: Final = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT FROM capacity_hostcapacity WHERE counted_from IS DISTINCT FROM 'instances')
+"""
 
 
 def _start(feed: Feed) -> str:
@@ -64,13 +68,17 @@ def _start(feed: Feed) -> str:
     serve_headroom(feed.layout, feed.processes, env, ("web",))
     feed.processes.wait("Headroom", partial(answers, f"{feed.layout.url('headroom')}/healthz"))
     serve_headroom(feed.layout, feed.processes, env, ("worker", "beat"))
+    counted = feed.seen("rooms counted from the VM list", COUNTED_ANEW)
     seconds = feed.seen("changes", FOLLOWED, feed.now())
     wanted = {"name": "moved", "flavorRef": feed.flavors[SMALL], "imageRef": feed.image}
     server = feed.api.wait(feed.api.boot(wanted), "ACTIVE")
     feed.servers[server["id"]] = server
     feed.seen("the server", VM_ON, server["id"], host_of(server))
     _is_counted(feed, server["id"], host_of(server), SMALL)
-    return f"followed after {seconds:.1f} s; a server on {host_of(server)}"
+    return (
+        f"rooms counted after {counted:.1f} s, followed after {seconds:.1f} s; a server on "
+        f"{host_of(server)}; {_sums(feed)}"
+    )
 
 
 def _mover(feed: Feed) -> Json:

@@ -122,6 +122,9 @@ class Aggregate(FollowedModel):
     """A Nova host aggregate; the one with ``availability_zone`` metadata gives hosts their zone."""
 
     uuid = models.CharField(max_length=64, unique=True)
+    nova_number = models.IntegerField(
+        null=True, blank=True, help_text="What Nova's addresses call it, as far as a list told it."
+    )
     name = models.CharField(max_length=255)
     metadata = models.JSONField(default=dict, blank=True)
     host_names = ArrayField(models.CharField(max_length=255), default=list, blank=True)

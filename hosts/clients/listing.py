@@ -29,6 +29,10 @@ class CloudUnreachable(HeadroomError):  # noqa: N818 - says what happened
 class CloudReader(Protocol):
     """Gets JSON bodies from the services of a cloud."""
 
+    @property
+    def region_name(self) -> str:
+        """Name of the region, else of the cloud."""
+
     def get(self, service: str, path: str) -> Json:
         """Return the body of a GET, None for 404.
 

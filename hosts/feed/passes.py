@@ -15,6 +15,7 @@ from hosts.feed.lists import CloudList, Kind, changed_servers, lists_of
 from hosts.feed.providers import changed_providers
 from hosts.feed.reading import CloudSource
 from hosts.feed.state import begin_pass, fail_pass, finish_pass, listed_at
+from hosts.region.about import keep_region
 from hosts.region.inventory import PROVIDERS
 from hosts.region.registry import registry
 from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun, Live
@@ -73,7 +74,7 @@ def run_pass(
             request_id=request_id,
             now=began,
             options=options,
-            live=Live(began=began, find_gone=source.find_gone),
+            live=Live(began=began, find_gone=source.find_gone, proves_loss=source.proves_loss),
             progress=progress,
         )
         sections = {each.section for each in lists}
@@ -87,6 +88,7 @@ def run_pass(
         except BaseException as error:
             fail_pass(kind, str(error) or type(error).__name__)
             raise
+        keep_region({}, otherwise={"name": cloud.region_name, "source": "feed"})
         finish_pass(kind, began, run.report)
         forget_hints(Kind.SERVERS if kind is Kind.CHANGES else kind, began)
     return run.report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +13,11 @@ import structlog
 from django.conf import settings
 from django.db.models import QuerySet
 
-from hosts.clients.listing import CloudReader, CloudUnreachable
+from hosts.clients.listing import COMPUTE, CloudReader, CloudUnreachable, listed, pages
 from hosts.domain.shrinking import has_shrunk_too_much
 from hosts.feed.lists import LIVE_LISTS, CloudList, in_parallel, own_id_of_migration
-from hosts.models import Aggregate, Host, ServerMigration
+from hosts.models import Aggregate, Flavor, Host, HostState, ServerMigration
+from hosts.region.flavors import FLAVORS
 from hosts.region.inventory import (
     AGGREGATES,
     COMPUTE_BINARY,
@@ -27,7 +29,7 @@ from hosts.region.moving import MIGRATIONS
 from hosts.region.node import Node, RegionFileError
 from hosts.region.registry import Shape
 from hosts.region.run import ImportRun, Live
-from hosts.region.servers import SERVERS, VM_STATE
+from hosts.region.servers import SERVERS, VM_STATE, absent_vms
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +37,10 @@ DELETED: Final = "DELETED"
 UNKNOWN: Final = "UNKNOWN"
 PROGRESS_EVERY: Final = 500
 MOST_WITNESSES: Final = 8
+#: A token is of one project: VMs of two that are there at their own address show that it sees all.
+ENOUGH_OWNERS: Final = 2
+#: Nova lists deleted VMs to administrators alone, and these are whom it hides nothing from.
+FOR_ADMINISTRATORS: Final = "/servers/detail?all_tenants=1&status=deleted&limit=1"
 #: Of the element of a list: what its row is found by.
 KEYS: Final = {
     HYPERVISORS: "hypervisor_hostname",
@@ -54,12 +60,12 @@ class _Whole:
         stored: Keys of the rows that there are.
         key: Returns the key of an element; empty for one that has no row.
         paths: Returns the addresses that answer 404 once the rows of these keys are gone; None
-            where the cloud has none.
+            where one is not known.
     """
 
     stored: Callable[[], QuerySet[Any, str]]
     key: Callable[[Json], str]
-    paths: Callable[[Collection[str]], list[str]] | None = None
+    paths: Callable[[Collection[str]], list[str] | None]
 
 
 def _service_paths(hosts: Collection[str]) -> list[str]:
@@ -69,6 +75,13 @@ def _service_paths(hosts: Collection[str]) -> list[str]:
         f"/os-hypervisors/{quote(id_, safe='')}"
         for id_ in ids.values_list("openstack_id", flat=True)
     ]
+
+
+def _aggregate_paths(uuids: Collection[str]) -> list[str] | None:
+    """Return the addresses of aggregates; None if the number of one is not known."""
+    numbers = Aggregate.objects.filter(uuid__in=uuids).order_by("uuid")
+    known = list(numbers.values_list("nova_number", flat=True))
+    return None if None in known else [f"/os-aggregates/{number}" for number in known]
 
 
 WHOLE: Final[Mapping[str, _Whole]] = {
@@ -82,6 +95,7 @@ WHOLE: Final[Mapping[str, _Whole]] = {
     AGGREGATES: _Whole(
         stored=lambda: Aggregate.objects.values_list("uuid", flat=True),
         key=lambda one: str(one.get("uuid") or ""),
+        paths=_aggregate_paths,
     ),
     PROVIDERS: _Whole(
         stored=lambda: Host.objects.exclude(provider_uuid="").values_list(
@@ -109,8 +123,12 @@ class CloudSource:
         self._cloud = cloud
         self._lists = lists
         self._most_asked = most_asked
-        self._listed: dict[str, dict[str, str]] = {}
+        self._witnesses: dict[str, dict[str, str]] = {}
+        self._counts: Counter[str] = Counter()
         self._gone: dict[str, set[str]] = {}
+        self._frozen: Mapping[str, Collection[str]] = {}
+        self._proofs: dict[str, bool] = {}
+        self._administers: bool | None = None
 
     def read(self, run: ImportRun, sinks: Sinks) -> None:
         """Hand every element to its sink; one that is malformed is told and its row stays.
@@ -121,6 +139,7 @@ class CloudSource:
         live = run.live
         if live is None:
             raise ValueError("a run over a live cloud says what it knows of it")
+        self._frozen = live.frozen
         for each in self._lists:
             run.progress.step_begun(f"reading {each.section}")
             run.sections_seen.add(each.section)
@@ -140,19 +159,77 @@ class CloudSource:
     def find_gone(self, section: str, absent: Sequence[str]) -> Collection[str]:
         """Return which rows that a list lacks the cloud says do not exist, each asked for itself.
 
-        Where even what was listed is answered with 404, nothing is believed. What could not be
-        asked, or is more than may be asked in a pass, stays for the next one.
+        Where even what was listed is answered with 404, nothing is believed, and of what Nova hides
+        from others only an administrator is. What could not be asked, or is more than may be asked
+        in a pass, stays for the next one.
         """
         found = self._gone.setdefault(section, set())
         (each,) = [one for one in LIVE_LISTS if one.section == section]
         if not each.own and each.is_over is None:
             return absent
-        asked = _own_ids(section, absent[: self._most_asked])
+        unknown = [key for key in absent if key not in found][: self._most_asked]
+        asked = self._in_sight(section, _own_ids(section, unknown))
         if not asked or not self._is_credible(each):
             return found
         answers = in_parallel(lambda key: (key, self._is_missing(each, asked[key])), asked)
         found.update(key for key, is_missing in answers if is_missing)
         return found
+
+    def proves_loss(self, section: str) -> bool:
+        """Return whether all that a list lacks is gone, however much: asked once, before removals.
+
+        Each VM that it lacks has to answer 404, and the hypervisors must not count more VMs than
+        are listed. Of lists that are one answer it was asked when they were read.
+        """
+        if section == SERVERS and section not in self._proofs:
+            self._proofs[section] = self._proves_loss_of_vms()
+        return self._proofs.get(section, False)
+
+    def _proves_loss_of_vms(self) -> bool:
+        frozen = self._frozen.get(SERVERS, ())
+        stored = absent_vms(most=self._most_asked + len(frozen) + 1)
+        absent = [vm_uuid for vm_uuid in stored if vm_uuid not in frozen]
+        if len(absent) > self._most_asked or not self._hypervisors_agree():
+            return False
+        return {*absent} <= {*self.find_gone(SERVERS, absent)}
+
+    def _hypervisors_agree(self) -> bool:
+        """Return whether the hypervisors that are up count no more VMs than are listed."""
+        try:
+            found = list(pages(self._cloud, COMPUTE, "/os-hypervisors/detail", "hypervisors"))
+        except CloudUnreachable as error:
+            log.info("feed_absence_unknown", section=SERVERS, error=error.message)
+            return False
+        counts = [one.get("running_vms") for one in found if one.get("state") == HostState.UP]
+        told = [count for count in counts if isinstance(count, int)]
+        return bool(told) and len(told) == len(counts) and sum(told) <= self._counts[SERVERS]
+
+    def _in_sight(self, section: str, asked: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the rows of which a 404 says that they are gone: not that they are hidden.
+
+        From whoever is no administrator Nova hides VMs of other projects, also if it lists them,
+        and flavors that are not public.
+        """
+        if section == FLAVORS:
+            private = Flavor.objects.filter(openstack_id__in=asked, is_public=False)
+            hidden = set(private.values_list("openstack_id", flat=True))
+        elif section == SERVERS and len(self._witnesses.get(section, ())) < ENOUGH_OWNERS:
+            hidden = set(asked)
+        else:
+            hidden = set()
+        if not hidden or self._is_administrator():
+            return asked
+        return {key: own_id for key, own_id in asked.items() if key not in hidden}
+
+    def _is_administrator(self) -> bool:
+        if self._administers is None:
+            try:
+                listed(self._cloud, COMPUTE, FOR_ADMINISTRATORS, "servers")
+                self._administers = True
+            except CloudUnreachable as error:
+                log.info("feed_is_no_administrator", error=error.message)
+                self._administers = False
+        return self._administers
 
     def _believed(self, each: CloudList, elements: Iterator[Json]) -> Iterator[Json]:
         """Yield the elements of a list that is one answer.
@@ -165,17 +242,18 @@ class CloudSource:
         """
         whole = WHOLE[each.section]
         before, count = whole.stored().count(), 0
-        listed: set[str] = set()
+        keys: set[str] = set()
         for element in elements:
             if key := whole.key(element):
                 count += 1
-                listed.add(key)
+                keys.add(key)
             yield element
         chosen = settings.HEADROOM.slots
         if (before and not count) or has_shrunk_too_much(
             before, count, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
         ):
-            if self._are_gone(each, whole, listed):
+            if self._are_gone(each, whole, keys):
+                self._proofs[each.section] = True
                 return
             raise CloudUnreachable(
                 f"{each.section} shrank from {before} to {count}: hosts stay as they are until the "
@@ -183,28 +261,30 @@ class CloudSource:
                 service=each.service,
             )
 
-    def _are_gone(self, each: CloudList, whole: _Whole, listed: Collection[str]) -> bool:
+    def _are_gone(self, each: CloudList, whole: _Whole, keys: Collection[str]) -> bool:
         """Return whether the cloud answers 404 for every row that is not listed, and for no other.
 
         Without a row that is both listed and found no 404 is believed.
         """
-        if whole.paths is None:
-            return False
         stored = set(whole.stored())
-        absent, there = stored - {*listed}, sorted(stored & {*listed})[:MOST_WITNESSES]
+        absent, there = stored - {*keys}, sorted(stored & {*keys})[:MOST_WITNESSES]
         if not there or len(absent) > self._most_asked:
             return False
-        is_missing = partial(self._is_missing_at, each.service)
-        if any(in_parallel(is_missing, whole.paths(there))):
+        of_witnesses, of_absent = whole.paths(there), whole.paths(absent)
+        if of_witnesses is None or of_absent is None:
             return False
-        return all(in_parallel(is_missing, whole.paths(absent)))
+        is_missing = partial(self._is_missing_at, each.service)
+        if any(in_parallel(is_missing, of_witnesses)):
+            return False
+        return all(in_parallel(is_missing, of_absent))
 
     def _remember(self, section: str, element: Json) -> None:
         """Keep an element of each owner: who sees one thing need not see another's."""
-        listed = self._listed.setdefault(section, {})
+        self._counts[section] += 1
+        witnesses = self._witnesses.setdefault(section, {})
         owner = str(element.get("tenant_id") or "")
-        if owner not in listed and len(listed) < MOST_WITNESSES:
-            listed[owner] = str(element.get("id"))
+        if owner not in witnesses and len(witnesses) < MOST_WITNESSES:
+            witnesses[owner] = str(element.get("id"))
 
     def _is_credible(self, each: CloudList) -> bool:
         """Return whether all that is listed of some owners is found when it is asked for.
@@ -212,8 +292,8 @@ class CloudSource:
         Nova hides VMs of other projects from whoever is no administrator, also from those that may
         list them.
         """
-        listed = self._listed.get(each.section, {}).values() if each.own else ()
-        return not any(in_parallel(lambda own: self._is_missing(each, own), listed))
+        witnesses = self._witnesses.get(each.section, {}).values() if each.own else ()
+        return not any(in_parallel(lambda own: self._is_missing(each, own), witnesses))
 
     def _is_missing(self, each: CloudList, element_id: str) -> bool:
         try:

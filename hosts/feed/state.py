@@ -12,7 +12,8 @@ from django.db.models import F, Value
 from django.db.models.functions import Greatest, Least
 
 from hosts.feed.lists import Kind
-from hosts.models import DeletedVM, FeedPass, Region
+from hosts.models import DeletedVM, FeedPass
+from hosts.region.about import keep_region
 from journal.clock import database_now
 
 if TYPE_CHECKING:
@@ -139,14 +140,7 @@ def late_kinds(now: datetime) -> dict[str, int | None]:
     return late
 
 
-def name_region(name: str) -> None:
-    """Remember the name of the cloud, where none is known."""
-    Region.objects.get_or_create(singleton=True, defaults={"name": name, "source": "feed"})
-
-
 def _tell_when_listed() -> None:
     """Tell from when the VMs are: from the newest pass, which need not be the last to end."""
     since = listed_at(Kind.CHANGES)
-    taken_at = since.isoformat() if since else ""
-    if not Region.objects.update(taken_at=taken_at):
-        Region.objects.create(name=settings.HEADROOM.feed.cloud, source="feed", taken_at=taken_at)
+    keep_region({"taken_at": since.isoformat() if since else ""})

@@ -76,6 +76,7 @@ def _aggregate_row(node: Node) -> tuple[object, ...]:
     node.child("metadata").text("availability_zone", default="")
     return (
         node.text("uuid", max_length=ID_MAX),
+        node.integer("id") if node.has("id") else None,
         node.text("name"),
         as_json(metadata),
         node.texts("hosts"),
@@ -83,7 +84,9 @@ def _aggregate_row(node: Node) -> tuple[object, ...]:
 
 
 def _aggregate_element(aggregate: Aggregate) -> Json:
+    number = aggregate.nova_number
     return {
+        **({} if number is None else {"id": number}),
         "uuid": aggregate.uuid,
         "name": aggregate.name,
         "hosts": aggregate.host_names,
@@ -95,7 +98,7 @@ AGGREGATE_TABLE: Final = TableSection(
     path=AGGREGATES,
     order=40,
     model=Aggregate,
-    columns=("uuid", "name", "metadata", "host_names"),
+    columns=("uuid", "nova_number", "name", "metadata", "host_names"),
     unique={"uuid": "aggregate"},
     row=_aggregate_row,
     element=_aggregate_element,

@@ -8,6 +8,7 @@ from typing import Final
 from django.conf import settings
 
 from hosts.models import Domain, Project, Region
+from hosts.region.about import CREATED, UNCHANGED, UPDATED, keep_region
 from hosts.region.node import ID_MAX, Json, Node
 from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
 from hosts.region.run import ImportRun
@@ -49,16 +50,10 @@ def _write_about(run: ImportRun) -> None:
     }
     if settings.HEADROOM.feed.cloud:  # which alone tells from when VMs are
         del wanted["taken_at"]
-    counts = run.report.of(ABOUT)
-    existing = Region.objects.select_for_update().first()
-    if existing is None:
-        Region.objects.create(**wanted)
-        counts.created += 1
-    elif any(getattr(existing, name) != entry for name, entry in wanted.items()):
-        Region.objects.filter(pk=existing.pk).update(**wanted)
-        counts.updated += 1
-    else:
-        counts.unchanged += 1
+    counts, done = run.report.of(ABOUT), keep_region(wanted)
+    counts.created += done == CREATED
+    counts.updated += done == UPDATED
+    counts.unchanged += done == UNCHANGED
 
 
 def _dump_about(_: DumpOptions) -> Iterator[Json]:

@@ -34,7 +34,7 @@ def is_believed(run: ImportRun, *, section: str, before: int, now: int) -> bool:
     """Return whether what a section lacks may be removed; a refusal is told in the report.
 
     A list that lost too much at once is more likely cut short than true: then nothing is removed,
-    while what the files do hold is written all the same.
+    while what the files do hold is written all the same. A live cloud may prove the loss.
 
     Args:
         run: The import run.
@@ -45,9 +45,10 @@ def is_believed(run: ImportRun, *, section: str, before: int, now: int) -> bool:
     Source: spec commitments, 16.7; style, 9.
     """
     chosen = settings.HEADROOM.slots
-    if run.options.accepts_shrink or not has_shrunk_too_much(
+    has_shrunk = has_shrunk_too_much(
         before, now, max_ratio=chosen.max_drop_ratio, max_rows=chosen.max_drop_rows
-    ):
+    )
+    if not has_shrunk or run.takes_loss_of(section):
         return True
     run.report.refusals[section] = (
         f"{section} shrank from {before} to {now}: nothing of it is removed until the list is "
@@ -94,13 +95,13 @@ def zones_left_out(
 
     Source: spec commitments, 16.7.
     """
-    if run.options.accepts_shrink:
-        return ()
     vanished = tuple(
         zone
         for zone, (before, now) in sorted(counts.items())
         if zone in zones and has_vanished(before, now)
     )
+    if vanished and run.takes_loss_of(section):
+        return ()
     if vanished:
         parts = [f"{zone} shrank from {counts[zone][0]} to 0" for zone in vanished]
         run.report.refusals[section] = (

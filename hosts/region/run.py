@@ -138,12 +138,15 @@ class Live:
         began: When its reading began, by the database's time: what was written later is newer.
         find_gone: Returns those of some keys of a section that the cloud says do not exist: only
             what it names is removed.
+        proves_loss: Returns whether the cloud proves that all a section lacks is gone, however much
+            that is.
         deleted: VMs that the cloud lists as deleted.
         frozen: Section to the keys of which the cloud knows nothing at the moment; they stay.
     """
 
     began: datetime
     find_gone: Callable[[str, Sequence[str]], Collection[str]]
+    proves_loss: Callable[[str], bool] = lambda _: False
     deleted: set[str] = field(default_factory=set)
     frozen: dict[str, set[str]] = field(default_factory=dict)
 
@@ -183,6 +186,12 @@ class ImportRun(Run):
     def is_still(self) -> bool:
         """Whether a live cloud was read and nothing in it had changed."""
         return self.live is not None and not self.report.has_changes
+
+    def takes_loss_of(self, section: str) -> bool:
+        """Return whether a list is believed however much it lacks; a live cloud is asked."""
+        return self.options.accepts_shrink or (
+            self.live is not None and self.live.proves_loss(section)
+        )
 
     def gone(self, section: str, absent: Sequence[str]) -> Collection[str]:
         """Return the keys, of those that a section lacks, whose rows may be removed."""

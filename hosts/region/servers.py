@@ -88,6 +88,12 @@ SELECT EXISTS (
      WHERE NOT EXISTS (
            SELECT FROM stage_hosts_instance AS listed WHERE listed.openstack_id = vm.openstack_id))
 """
+ABSENT = """
+SELECT vm.openstack_id FROM hosts_instance AS vm
+ WHERE NOT EXISTS (
+       SELECT FROM stage_hosts_instance AS listed WHERE listed.openstack_id = vm.openstack_id)
+ ORDER BY vm.id LIMIT %(most)s
+"""
 LISTED_BY_ZONE = """
 SELECT host.zone, count(*), count(listed.openstack_id)
   FROM hosts_instance AS vm
@@ -286,6 +292,11 @@ def _prune_servers(run: ImportRun) -> None:
         host_field="host_id",
         removing=partial(_forget_asked, run),
     )
+
+
+def absent_vms(*, most: int) -> list[str]:
+    """Return VMs that the list of the run that is on lacks."""
+    return [vm_uuid for (vm_uuid,) in fetch_rows(ABSENT, {"most": most})]
 
 
 def _dump_servers(_: DumpOptions) -> Iterator[Json]:

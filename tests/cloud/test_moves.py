@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capacity.models import HostCapacity
-from cloud import moves
+from cloud import feed, moves
 from hosts.feed.lists import Kind
 from hosts.models import Host
 from tests.cloud.test_claims import rows
@@ -25,6 +25,8 @@ def test_what_is_held_and_counted_of_a_move_is_found() -> None:
     read_cloud(cloud)
     source, target = (Host.objects.get(name=name).service_host for name in ("node1", "node3"))
     assert found(moves.NOT_HELD, "v1")
+    assert found(moves.COUNTED_ANEW)
+    assert not found(feed.NO_VM)
 
     migration = cloud.start("v1", 1, 3)
     read_cloud(cloud, Kind.MIGRATIONS, Kind.CHANGES)
@@ -45,6 +47,8 @@ def test_what_is_held_and_counted_of_a_move_is_found() -> None:
     assert found(moves.NOT_HELD, "v1")
     assert not found(moves.WRONG)
 
+    HostCapacity.objects.filter(host__name="node3").update(counted_from="placement")
+    assert not found(moves.COUNTED_ANEW)
     HostCapacity.objects.filter(host__name="node3").update(allocated_memory_bytes=GIB)
     assert rows(moves.WRONG) == [(f"node3 counts {GIB} allocated and 0 in flight",)]
 

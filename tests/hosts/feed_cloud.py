@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -63,7 +64,12 @@ class LiveCloud:
         asked: Paths in the order in which they were asked for.
         meanwhile: Called once, after a path was answered.
         claims: What consumers of Placement hold, by provider.
+        sees: The project that our token is of, which sees no others' things; none for an
+            administrator.
+        stray: VMs that each hypervisor counts and no list has; None where none says how many.
     """
+
+    region_name = "live"
 
     def __init__(self, hosts: int = 2) -> None:
         self._reader = connections["default"]  # of the pass; its threads have others
@@ -73,6 +79,7 @@ class LiveCloud:
         region["compute"]["services"] = [
             service | {"host": f"svc{n}", "id": f"s{n}"} for n in range(1, hosts + 1)
         ]
+        region["compute"]["aggregates"][0]["id"] = 1
         region["compute"]["aggregates"][0]["hosts"] = [f"svc{n}" for n in range(1, hosts + 1)]
         region["placement"] = {"resource_providers": []}
         (self._server,) = region["compute"]["servers"]
@@ -88,6 +95,8 @@ class LiveCloud:
         self.meanwhile: dict[str, Callable[[], object]] = {}
         self.ahead = timedelta()
         self.claims: dict[str, dict[str, Json]] = {}
+        self.sees: str | None = None
+        self.stray: int | None = 0
 
     @property
     def clock(self) -> datetime:
@@ -167,7 +176,9 @@ class LiveCloud:
     def _answer(self, path: str, query: dict[str, list[str]]) -> Any:
         if path in LISTS:
             service, key = LISTS[path]
-            elements = self.region[service][key]
+            if self.sees and query.get("status") == ["deleted"]:
+                raise CloudUnreachable(f"{path}: status 403", path=path, answer=403)
+            elements = self._shown(key, self.region[service][key])
             if "changes-since" in query:
                 since = datetime.fromisoformat(query["changes-since"][0])
                 elements = [
@@ -193,6 +204,17 @@ class LiveCloud:
             return {"allocations": {f"rp-{n}": {"resources": one} for n, one in held.items()}}
         return self._one(path)
 
+    def _shown(self, key: str, elements: list[Json]) -> list[Json]:
+        """Return a list as our token sees it, with what changes while VMs come and go."""
+        if key == "flavors" and self.sees:
+            return [one for one in elements if one.get("os-flavor-access:is_public", True)]
+        if key != "hypervisors" or self.stray is None:
+            return elements
+        on = Counter(server.get(HYPERVISOR) for server in self.servers)
+        return [
+            one | {"running_vms": on[one["hypervisor_hostname"]] + self.stray} for one in elements
+        ]
+
     def _one(self, path: str) -> Any:
         if part := re.fullmatch(r"/resource_providers/([^/]+)/([a-z]+)", path):
             listed = self.region["placement"]["resource_providers"]
@@ -207,8 +229,10 @@ class LiveCloud:
         (service, key) = next(
             place for at, place in LISTS.items() if at.removesuffix("/detail") == f"/{kind}"
         )
-        listed = self.region[service][key]
-        one = next((one for one in listed if one.get("id") == own), None)
+        listed = self._shown(key, self.region[service][key])
+        if key == "servers" and self.sees:
+            listed = [one for one in listed if one["tenant_id"] == self.sees]
+        one = next((one for one in listed if str(one.get("id")) == own), None)
         return one and {key.removesuffix("s"): one}
 
     @staticmethod

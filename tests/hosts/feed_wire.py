@@ -84,8 +84,8 @@ class WiredCloud(MiniCloud):
             return 200, {}
         try:
             body = self.cloud.get(service, path)
-        except CloudUnreachable:
-            return 500, {}
+        except CloudUnreachable as error:
+            return int(str(error.facts.get("answer", 500))), {}
         if listed in LISTS and body is not None and self.faults.get(listed):
             waiting = self.faults[listed]
             fault = waiting.pop(0)

@@ -16,6 +16,8 @@ MANY = 50
 class CircularCloud:
     """Says of two pages that each follows the other, whatever is asked for."""
 
+    region_name = "circle"
+
     def __init__(self) -> None:
         self.asked = 0
 

@@ -275,6 +275,7 @@ def test_a_list_that_shrank_too_much_is_refused_until_an_operator_accepts(
     for number in range(1, 10):
         cloud.delete(f"v{number}")
     cloud.deleted.clear()  # archived: changes tell nothing of them
+    cloud.stray = 1  # so that nothing but their own addresses says that they are gone
 
     report = read_cloud(cloud, Kind.SERVERS)
     assert "compute.servers" in report.refusals
@@ -418,6 +419,22 @@ def test_a_long_pass_that_ends_last_does_not_make_the_list_older(cloud: LiveClou
     )
     assert (newest.kind, older.kind) == (Kind.CHANGES, Kind.SERVERS)
     assert Region.objects.get().listed_at == newest.listed_at
+
+
+def named() -> tuple[str, str]:
+    region = Region.objects.get()
+    return region.name, region.source
+
+
+def test_a_region_without_a_name_has_that_of_the_cloud(cloud: LiveCloud, tmp_path: Path) -> None:
+    read_cloud(cloud, Kind.IDENTITY)
+    assert named() == ("live", "feed")
+    load(write_file(tmp_path, {"about": {"region": "r", "source": "a file"}}))
+    read_cloud(cloud)
+    assert named() == ("r", "a file")
+    load(write_file(tmp_path, {"about": {"source": "another"}}))
+    read_cloud(cloud, Kind.IDENTITY)
+    assert named() == ("live", "another")
 
 
 def told_time() -> datetime:

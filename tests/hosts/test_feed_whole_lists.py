@@ -92,6 +92,7 @@ def test_a_list_that_is_cut_short_is_not_believed(
     [
         (("hypervisors", "services"), "compute.services", "/os-hypervisors/h12"),
         (("resource_providers",), "placement.resource_providers", "/resource_providers/h12"),
+        (("aggregates",), "compute.aggregates", "/os-aggregates/12"),
     ],
 )
 @pytest.mark.parametrize("is_lost", [True, False])
@@ -123,9 +124,27 @@ def test_a_list_without_any_row_is_not_believed_whatever_the_addresses_say(
     assert hosts() == before
 
 
-def test_the_loss_of_aggregates_takes_an_operator(cloud: LiveCloud) -> None:
+def test_aggregates_that_are_gone_go(cloud: LiveCloud) -> None:
+    lose(cloud, "aggregates")
+    disable_the_first(cloud)
+    report = read_cloud(cloud, Kind.HOSTS)
+    assert not report.refusals
+    assert Aggregate.objects.count() == HOSTS - LOST
+    assert hosts()["node1"][1] == "disabled"
+
+
+def test_the_loss_of_aggregates_without_a_number_takes_an_operator(cloud: LiveCloud) -> None:
+    """As an earlier release has stored them; the first whole list tells the numbers."""
+    Aggregate.objects.update(nova_number=None)
     lose(cloud, "aggregates")
     assert_nothing_is_written(cloud, "compute.aggregates")
     read_cloud(cloud, Kind.HOSTS, accepts_shrink=True)
     assert Aggregate.objects.count() == HOSTS - LOST
     assert hosts()["node1"][1] == "disabled"
+
+
+def test_a_pass_over_hosts_tells_the_numbers_of_aggregates(cloud: LiveCloud) -> None:
+    Aggregate.objects.update(nova_number=None)
+    read_cloud(cloud, Kind.HOSTS)
+    numbers = Aggregate.objects.order_by("nova_number").values_list("nova_number", flat=True)
+    assert list(numbers) == list(range(1, HOSTS + 1))

@@ -26,7 +26,6 @@ from core.management.commands.doctor import print_findings
 from core.text import count_text, memory_text
 from hosts.feed.lists import COMMITMENTS, LISTS
 from hosts.feed.passes import FULL_KINDS
-from hosts.feed.state import name_region
 from hosts.management.showing import print_report, watched_passes
 from hosts.region.dump import RegionFileWriter
 from hosts.region.registry import Shape
@@ -177,7 +176,6 @@ class Command(BaseCommand):
 
         self._title("First pass")
         cloud = OpenStackCloud(name, timeout_seconds=settings.HEADROOM.feed.timeout_seconds)
-        name_region(cloud.region_name)
         reports = watched_passes(FULL_KINDS, cloud, actor=command_actor("connect"))
         for kind, report in reports.items():
             print_report(report, self.stdout, title=kind.replace("_", " ").capitalize())

@@ -1,0 +1,192 @@
+"""Losses of VMs and flavors: an empty list proves nothing, nor does what is hidden from us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capacity.models import FlavorGroup, HostCapacity
+from hosts.feed.lists import Kind
+from hosts.models import DeletedVM, FeedPass, Flavor, Host, Instance
+from tests.hosts.feed_cloud import LiveCloud, read_cloud
+from tests.hosts.feed_wire import WiredCloud, read_wire
+from tests.hosts.served_cloud import served_cloud
+
+pytestmark = pytest.mark.django_db(transaction=True)
+VMS = 8
+OWN = "our-project"
+IS_PUBLIC = "os-flavor-access:is_public"
+
+
+@pytest.fixture
+def cloud() -> LiveCloud:
+    made = LiveCloud()
+    for number in range(1, VMS + 1):
+        made.boot(f"v{number}", 1 + number % 2)
+    read_cloud(made)
+    return made
+
+
+def stored() -> int:
+    return Instance.objects.count()
+
+
+def allocated() -> int:
+    return sum(HostCapacity.objects.values_list("allocated_memory_bytes", flat=True))
+
+
+def refusal() -> str:
+    return FeedPass.objects.get(kind=Kind.SERVERS).refusal
+
+
+def test_an_empty_list_is_believed_where_an_administrator_finds_none_of_them(
+    cloud: LiveCloud,
+) -> None:
+    cloud.servers.clear()
+    report = read_cloud(cloud, Kind.SERVERS)
+    assert (stored(), allocated(), refusal()) == (0, 0, "")
+    assert report.counts["compute.servers"].removed == VMS
+    assert DeletedVM.objects.count() == VMS
+
+
+def test_the_rest_of_a_cloud_need_not_go_with_it(cloud: LiveCloud) -> None:
+    """All of one host, most of the region: what is left is listed by an administrator."""
+    del cloud.servers[1:]
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == 1
+    assert refusal() == ""
+
+
+def test_an_empty_list_alone_proves_nothing(cloud: LiveCloud) -> None:
+    cloud.cut = {"/servers/detail": 0}
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == VMS
+    assert f"shrank from {VMS} to 0" in refusal()
+
+
+@pytest.mark.parametrize("left", range(VMS))
+def test_who_sees_its_own_project_alone_forgets_no_vm_of_others(
+    cloud: LiveCloud, left: int
+) -> None:
+    """Also where so few are absent that no list looks cut short."""
+    for server in cloud.servers[:left]:
+        server["tenant_id"] = OWN
+    read_cloud(cloud, Kind.SERVERS)
+    cloud.sees = OWN
+    cloud.cut = {"/servers/detail": left}
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == VMS
+    assert not DeletedVM.objects.exists()
+
+
+def test_who_sees_nothing_forgets_not_even_the_last_vm(cloud: LiveCloud) -> None:
+    del cloud.servers[1:]
+    read_cloud(cloud, Kind.SERVERS)
+    cloud.sees = OWN
+    cloud.cut = {"/servers/detail": 0}
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == 1
+
+
+def test_vms_of_two_projects_that_are_found_show_that_nothing_is_hidden(cloud: LiveCloud) -> None:
+    """Then nobody has to be asked whether we are an administrator."""
+    cloud.server("v1")["tenant_id"] = OWN
+    read_cloud(cloud, Kind.SERVERS)
+    cloud.servers.remove(cloud.server("v8"))
+    cloud.asked.clear()
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == VMS - 1
+    assert not [path for path in cloud.asked if "status=deleted" in path]
+
+
+@pytest.mark.parametrize("fault", ["counted", "away", "down", "not told", "one is there"])
+def test_a_great_loss_is_not_believed_without_the_hypervisors(cloud: LiveCloud, fault: str) -> None:
+    """As where Nova lost its records of where VMs are: it lists none, and finds none."""
+    kept = list(cloud.servers)
+    cloud.servers.clear()
+    hypervisors = cloud.region["compute"]["hypervisors"]
+    if fault == "counted":
+        cloud.stray = 1
+    elif fault == "away":
+        cloud.broken = {"/os-hypervisors"}
+    elif fault == "down":
+        for one in hypervisors:
+            one["state"] = "down"
+    elif fault == "not told":
+        cloud.stray = None  # as from microversion 2.88 on
+    else:
+        cloud.servers.append(kept[0])
+        cloud.cut = {"/servers/detail": 0}
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == VMS
+    assert f"shrank from {VMS} to 0" in refusal()
+
+
+def test_more_than_may_be_asked_for_take_an_operator(cloud: LiveCloud, settings: Any) -> None:
+    feed = settings.HEADROOM.feed.model_copy(update={"most_asked": VMS - 1})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
+    cloud.servers.clear()
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == VMS
+    read_cloud(cloud, Kind.SERVERS, accepts_shrink=True)
+    assert stored() == 1
+    read_cloud(cloud, Kind.SERVERS, accepts_shrink=True)
+    assert stored() == 0
+
+
+@pytest.mark.parametrize("sees", [None, OWN])
+def test_a_zone_that_lost_all_its_vms(cloud: LiveCloud, sees: str | None) -> None:
+    """So few of the region that no list looks cut short, but nothing of the zone is left."""
+    Host.objects.filter(name="node2").update(zone="az-b")
+    aggregates = cloud.region["compute"]["aggregates"]
+    aggregates[0]["hosts"] = ["svc1"]
+    second = {"id": 2, "uuid": "a2", "name": "az-b", "hosts": ["svc2"]}
+    aggregates.append({**second, "metadata": {"availability_zone": "az-b"}})
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", 2 if number <= 3 else 1)
+    read_cloud(cloud)
+    cloud.sees = sees
+    del cloud.servers[:3]
+    read_cloud(cloud, Kind.SERVERS)
+    assert stored() == (VMS if sees else VMS - 3)
+    assert ("az-b" in refusal()) is bool(sees)
+
+
+@pytest.mark.parametrize("sees", [None, OWN])
+def test_over_the_wire(
+    cloud: LiveCloud, sees: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.servers.clear()
+    cloud.sees = sees
+    with served_cloud(WiredCloud(cloud), tmp_path, monkeypatch):
+        read_wire(Kind.SERVERS)
+    assert stored() == (VMS if sees else 0)
+
+
+@pytest.mark.parametrize("sees", [None, OWN])
+@pytest.mark.parametrize("is_public", [True, False])
+def test_flavors_that_are_hidden_are_not_forgotten(
+    cloud: LiveCloud, sees: str | None, *, is_public: bool
+) -> None:
+    flavors = cloud.region["compute"]["flavors"]
+    hidden = {
+        "id": "f-own",
+        "name": "own",
+        IS_PUBLIC: is_public,
+        "extra_specs": flavors[0]["extra_specs"] | {"quota:hw_version": "own"},
+    }
+    flavors.append(flavors[0] | hidden)
+    read_cloud(cloud, Kind.FLAVORS)
+    assert FlavorGroup.objects.filter(name="own", is_retired=False).exists()
+    cloud.sees = sees
+    if sees is None or is_public:
+        flavors.pop()
+    read_cloud(cloud, Kind.FLAVORS)
+    is_kept = bool(sees) and not is_public
+    assert Flavor.objects.filter(name="own").exists() is is_kept
+    assert FlavorGroup.objects.filter(name="own", is_retired=False).exists() is is_kept
+    cloud.sees = None
+    read_cloud(cloud, Kind.FLAVORS)
+    assert Flavor.objects.filter(name="own").exists() is is_kept
