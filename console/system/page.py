@@ -27,6 +27,7 @@ from journal.models import BeatEntry, CheckFinding, Heartbeat, LogConsumer, Outb
 
 TONES: Final = ("bad", "warn", "ok", "idle")
 MOST_ROWS: Final = 40
+SEVERITY_TONES: Final = {"error": "bad", "warning": "warn"}
 FAR_CLOCK_SECONDS: Final = 1.0
 LATE_LOG: Final = timedelta(minutes=10)
 
@@ -65,12 +66,13 @@ def system_view(request: HttpRequest) -> HttpResponse:
         sections.setdefault(title, []).extend(lines(now))
     everything = [line for lines in sections.values() for line in lines]
     wrong = [line for line in everything if line.tone in {"bad", "warn"}]
+    names = dict.fromkeys(line.name for line in wrong)
     tone = min((line.tone for line in wrong), key=TONES.index, default="ok")
     page = PageData(
         tone=tone,
         icon=ICONS[tone],
         title=(
-            f"{plural(len(wrong), 'thing')} to look at: " + ", ".join(line.name for line in wrong)
+            f"{plural(len(wrong), 'thing')} to look at: {', '.join(names)}"
             if wrong
             else "Everything is in sync and at work"
         ),
@@ -246,7 +248,7 @@ def _findings(_now: datetime) -> Iterator[Line]:
     for row in CheckFinding.objects.order_by("severity", "check_name", "pk")[:MOST_ROWS]:
         yield Line(
             name=row.check_name.replace("_", " "),
-            tone="bad" if row.severity == "error" else "warn",
+            tone=SEVERITY_TONES.get(row.severity, "ok"),
             word=row.severity,
             at=row.looked_at,
             url=row_url(row),

@@ -20,7 +20,7 @@ from commitments.models import SyncRun
 from failover.models import FailoverDecision
 from failover.selectors.drain import check_drain
 from hosts.models import FeedPass, Host, Project
-from journal.models import Heartbeat
+from journal.models import CheckFinding, Heartbeat
 from tests import factories
 from tests.admin.conftest import grow_region
 from tests.admin.test_pages import count_queries, page_url
@@ -125,6 +125,11 @@ def test_the_system_page_says_what_was_skipped_and_what_is_late(admin_client: Cl
     FeedPass.objects.create(kind="flavors", failures=2, error="timed out")
     Heartbeat.objects.create(name="beat", beaten_at=now - timedelta(days=1))
 
+    for name, severity in (("fine", "ok"), ("odd", "warning")):
+        CheckFinding.objects.create(
+            check_name=name, severity=severity, found=f"{name} it is", looked_at=now
+        )
+
     page = admin_client.get(reverse("headroom_system")).context["page"]
     told = {
         strip_tags(line.name): (strip_tags(line.state).split(" ", 1)[1], line.detail)
@@ -133,7 +138,9 @@ def test_the_system_page_says_what_was_skipped_and_what_is_late(admin_client: Cl
     }
 
     assert page.tone == "bad"
-    assert page.title.startswith("3 things to look at")
+    assert page.title.startswith("4 things to look at")
+    assert "fine" not in page.title
+    assert (told["fine"][0], told["odd"][0]) == ("ok", "warning")
     assert told["run of limes"] == ("done, 8 skipped", "3 skipped, 5 skipped no project")
     assert told["list of flavors"] == ("fails, 2 passes in a row", "timed out")
     assert told["list of servers"][0] == "read"
