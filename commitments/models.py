@@ -282,6 +282,9 @@ class UsageCheck(models.Model):
     group_fingerprint = models.TextField(help_text="changes whenever a flavor group does")
     checked_at = models.DateTimeField()
     fully_checked_at = models.DateTimeField(null=True, blank=True)
+    accounted_at = models.DateTimeField(
+        null=True, blank=True, help_text="the whole run up to which hours of usage are kept"
+    )
 
     class Meta:
         constraints = [
@@ -513,3 +516,6 @@ class RefusedChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.zone} {self.request_id}"
+
+
+from commitments import usage_models  # noqa: E402, F401 - registers its models with Django

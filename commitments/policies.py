@@ -11,6 +11,7 @@ GET_USAGE = "liquid:get_usage"
 SET_QUOTA = "liquid:set_quota"
 CHANGE_COMMITMENTS = "liquid:change_commitments"
 WHAT_IF = "commitments:what_if"
+EXPORT_FOCUS = "commitments:export_focus"
 
 RULES = (
     PolicyRule(
@@ -42,5 +43,10 @@ RULES = (
         name=WHAT_IF,
         check=f"rule:{RULE_READ_ONLY}",
         description="POST /api/v1/commitments/what-if; writes nothing.",
+    ),
+    PolicyRule(
+        name=EXPORT_FOCUS,
+        check=f"rule:{RULE_READ_ONLY}",
+        description="GET /api/v1/commitments/focus; use and costs of every project.",
     ),
 )

@@ -16,6 +16,7 @@ from commitments.services.retention import (
 )
 from commitments.services.sync import configured_cloud, sync_commitments
 from commitments.services.usage import reconcile_all_usage
+from commitments.services.usage_hours import forget_usage_hours, keep_usage_hours
 from commitments.services.verification import verify_slots as verify
 from core.jobs import Run, every, job
 from journal.nudges import hint_worker, send_task
@@ -89,8 +90,10 @@ def compact_one_zone(run: Run, zone: str) -> dict[str, object]:
 
 @job(RECONCILE_USAGE, every(CHOSEN.usage.cooldown_seconds, "usage"), limits=(540, 600))
 def reconcile_usage(run: Run) -> dict[str, int]:
-    """Assign VMs to commitments for every project that has any."""
-    return {"projects": reconcile_all_usage(actor=run.actor, request_id=run.request_id)}
+    """Assign VMs to commitments for every project that has any, and keep the hours of all."""
+    projects = reconcile_all_usage(actor=run.actor, request_id=run.request_id)
+    keep_usage_hours()
+    return {"projects": projects}
 
 
 @job(
@@ -109,6 +112,7 @@ def prune_usage_history(run: Run) -> dict[str, int]:
     """Forget which commitments covered which VMs, what was refused, and what ran long ago."""
     return {
         "periods": prune_periods(now=run.now),
+        "hours": forget_usage_hours(now=run.now),
         "refusals": prune_refusals(now=run.now),
         "runs": prune_runs(now=run.now),
         "events": prune_append_only(FORGET_EVENTS, now=run.now),

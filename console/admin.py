@@ -12,6 +12,7 @@ import console.capacity.reservations
 import console.commitments.commitments
 import console.commitments.compaction
 import console.commitments.sync_runs
+import console.commitments.usage_hours
 import console.commitments.vms
 import console.failover.coverage
 import console.failover.evacuations

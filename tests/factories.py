@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db.models import Q, Sum
@@ -34,6 +35,12 @@ from capacity.models import (
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment, CommitmentEvent, Condition, InstanceAssignment
+from commitments.usage_models import (
+    CommitmentAccount,
+    CommitmentHour,
+    GroupPrice,
+    ObservedHour,
+)
 from hosts.models import Domain, Flavor, Host, HostState, HostStatus, Instance, Project
 from scheduling.resources import GIB, MIB, ResourceVector
 
@@ -226,6 +233,37 @@ def make_host_history(host_name: str, *, day: date, **columns: Any) -> HostHisto
     names = [field.name for field in HostHistory._meta.concrete_fields]
     chosen: dict[str, Any] = {name: 0 for name in names if name.endswith(("_bytes", "_vcpus"))}
     return HostHistory.objects.create(host_name=host_name, day=day, **{**chosen, **columns})
+
+
+def make_commitment_hour(
+    commitment: Commitment, *, at: datetime, promised: int = 2048, used: int = 512
+) -> CommitmentHour:
+    """Make an hour of a commitment that was observed whole, with a price; amounts in MiB."""
+    account, _ = CommitmentAccount.objects.get_or_create(
+        commitment_uuid=commitment.commitment_uuid,
+        project_id=commitment.project_id,
+        domain_id=commitment.domain_id,
+        zone=commitment.zone,
+        flavor_group_name=commitment.flavor_group_name,
+        resource_type=commitment.resource_type,
+        defaults={
+            "is_open": True, "seen_at": at, "promised_amount": promised, "used_amount": used
+        },
+    )  # fmt: skip
+    ObservedHour.objects.get_or_create(at=at, defaults={"observed_seconds": 3600})
+    GroupPrice.objects.get_or_create(
+        flavor_group_name=commitment.flavor_group_name,
+        resource_type=commitment.resource_type,
+        valid_from=at,
+        defaults={"currency": "EUR", "hourly_price": Decimal("0.005")},
+    )
+    return CommitmentHour.objects.create(
+        account=account,
+        at=at,
+        observed_seconds=3600,
+        promised_amount_seconds=promised * 3600,
+        used_amount_seconds=used * 3600,
+    )
 
 
 def make_quota(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
+from commitments.api.focus import FocusView
 from commitments.api.what_if import WhatIfView
 
 app_name = "commitments"
-urlpatterns = [path("what-if", WhatIfView.as_view(), name="what-if")]
+urlpatterns = [
+    path("what-if", WhatIfView.as_view(), name="what-if"),
+    path("focus", FocusView.as_view(), name="focus"),
+]

@@ -301,7 +301,9 @@ def _observe_age(rows: Sequence[Commitment], now: datetime) -> None:
 def _plan(
     project_id: str, rows: Sequence[Commitment], now: datetime, group_of: Mapping[str, str]
 ) -> _Plan:
-    usable = {row.commitment_uuid: one for row in rows if (one := _usable(row, now)) is not None}
+    usable = {
+        row.commitment_uuid: one for row in rows if (one := usable_commitment(row, now)) is not None
+    }
     vms = vms_by_place(project_id, group_of) if usable else {}
     covered = assign_in_order(vms, usable.values())
     stored = stored_assignments([row.pk for row in rows])
@@ -368,8 +370,8 @@ def _term(row: Commitment) -> tuple[datetime | None, ...]:
     spec = row.accepted_spec or {}
     try:
         return (
-            _time(spec.get("startTime")),
-            _just_after(_time(spec.get("endTime"))),
+            spec_time(spec.get("startTime")),
+            _just_after(spec_time(spec.get("endTime"))),
             _just_after(row.end_time),
         )
     except (TypeError, ValueError):  # logged where it is read
@@ -381,13 +383,13 @@ def _just_after(moment: datetime | None) -> datetime | None:
     return moment + timedelta(microseconds=1) if moment is not None else None
 
 
-def _usable(row: Commitment, now: datetime) -> UsableCommitment | None:
+def usable_commitment(row: Commitment, now: datetime) -> UsableCommitment | None:
     """Return a commitment as it was accepted, or None when it is not in force (14.1, 14.2)."""
     spec = row.accepted_spec or {}
     if spec.get("state") not in ACTIVE_STATUSES or _is_over(row, now):
         return None
     try:
-        start_time, end_time = _time(spec.get("startTime")), _time(spec.get("endTime"))
+        start_time, end_time = spec_time(spec.get("startTime")), spec_time(spec.get("endTime"))
         usable = UsableCommitment(
             uuid=row.commitment_uuid,
             zone=str(spec["availabilityZone"]),
@@ -410,7 +412,12 @@ def _is_over(row: Commitment, now: datetime) -> bool:
     return row.end_time is not None and row.end_time < now
 
 
-def _time(text: str | None) -> datetime | None:
+def spec_time(text: str | None) -> datetime | None:
+    """Return a time of an accepted specification.
+
+    Raises:
+        ValueError: it is none.
+    """
     return datetime.fromisoformat(text) if text else None
 
 

@@ -28,6 +28,7 @@ REQUIREMENTS = (
     "requirements-placement-peer.txt",
     "requirements-cloud.txt",
     "tests/peers/requirements-keystone.txt",
+    "tests/peers/requirements-focus.txt",
 )
 OLDEST_PYTHON = "3.11"
 

@@ -100,6 +100,7 @@ def grow_region(count: int) -> None:
         factories.make_group_capacity(f"group_{number}")
         factories.make_capacity_history(group_name=f"group_{number}", at=now)
         factories.make_host_history(host.name, day=now.date())
+        factories.make_commitment_hour(commitment, at=now.replace(year=2_000 + number))
         factories.make_quota(project.openstack_id)
         store_decision(vm_uuid=vm.openstack_id)
         make_failover_rows(number, host, vm)

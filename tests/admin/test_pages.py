@@ -23,6 +23,7 @@ from capacity.models import (
 )
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import AssignmentPeriod, Commitment, Condition
+from commitments.usage_models import GroupPrice
 from console.base import CappedPaginator
 from failover.models import FailoverDecision, FailoverPolicy
 from hosts.models import Host, Instance, PlannedHostChange
@@ -38,6 +39,7 @@ EDITABLE = {
     User,
     Group,
     FailoverPolicy,
+    GroupPrice,
 }
 MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
 LIST_QUERY_LIMIT = 12

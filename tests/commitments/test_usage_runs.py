@@ -523,7 +523,8 @@ class TestHistory:
         one.delete()
         renew()
         now = timezone.now()
-        assert prune_usage_history() == dict.fromkeys(("periods", "refusals", "runs", "events"), 0)
+        pruned = ("periods", "hours", "refusals", "runs", "events")
+        assert prune_usage_history() == dict.fromkeys(pruned, 0)
         assert retention.prune_periods(now=now + timedelta(days=2)) == 1
 
     def test_beat_starts_the_pruning(self) -> None:

@@ -47,6 +47,7 @@ OPERATIONS = (
     "GET /readyz",
     "GET /metrics",
     "GET /api/v1/explanations/commitments/{commitment_uuid}",
+    "GET /api/v1/commitments/focus",
     "POST /api/v1/commitments/what-if",
     "POST /scheduler/nova/external",
     "POST /api/v1/scheduling/explain",
