@@ -74,7 +74,7 @@ def end_in_flight(_: Run) -> dict[str, int]:
     return {"over": after_vm_changes(), "expired": end_expired()}
 
 
-@job(RECOUNT_ROOMS, every(10, "rooms"), limits=(540, 600), queue="soon")
+@job(RECOUNT_ROOMS, every(10, "rooms"), limits=(100, 120), queue="soon")
 def recount_rooms(_: Run) -> dict[str, int]:
     """Count the rooms anew that were counted from another source than the one in force."""
     return {"recounted": follow_source()}

@@ -7,6 +7,7 @@ from typing import Final
 
 import yaml
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
@@ -111,8 +112,10 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
 
     def yaml_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return what the bridge writes of an object, as kubectl takes it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         state = self.get_object(request, str(pk))
-        if state is None or not self.has_view_permission(request, state):
+        if state is None:
             raise Http404
         text, is_yaml = _manifest(state)
         if not is_yaml:

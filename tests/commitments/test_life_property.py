@@ -273,7 +273,8 @@ class Life(RuleBasedStateMachine):
             flavor_name=flavor,
             memory_gib=gib,
             vcpus=gib,
-            nova_created_at=self.now,
+            # After the slots that are there, which bear the database's time.
+            nova_created_at=max(self.now, timezone.now()),
         )
         self.settle(ZONE_OF_HOST[host])
 
