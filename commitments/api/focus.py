@@ -20,7 +20,7 @@ class FocusView(ProblemView):
     """Streams the file, a charge period at a time."""
 
     rule = EXPORT_FOCUS
-    http_method_names = ["get", "head"]
+    http_method_names = ["get"]
     path_label = "/api/v1/commitments/focus"
 
     def get(self, request: Request) -> HttpResponseBase:

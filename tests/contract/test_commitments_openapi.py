@@ -33,6 +33,7 @@ from tests.factories import make_vm
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "commitments.openapi.yaml"
 PREFIXES = ("/api/v1/commitments", "/api/v1/explanations")
 EXPLANATION = "/api/v1/explanations/commitments/{commitment_uuid}"
+FOCUS = "/api/v1/commitments/focus"
 
 
 def document() -> dict[str, Any]:
@@ -53,7 +54,7 @@ def test_every_url_below_the_prefix_is_documented_with_its_methods_and_nothing_e
         if as_template(route).startswith(PREFIXES) and pattern not in lists.urlpatterns
     }
     assert {path: set(item) for path, item in document()["paths"].items()} == served
-    assert set(served) == {URL, EXPLANATION}
+    assert set(served) == {URL, EXPLANATION, FOCUS}
 
 
 def deleting(uuid: str) -> dict[str, Any]:
