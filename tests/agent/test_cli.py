@@ -12,6 +12,7 @@ from django.core.management import call_command
 from headroom_host_agent.cli import main
 
 from config.launcher.places import this_checkout
+from tests.agent.resources.test_gpu import mdev_host
 from tests.agent.trees import host_tree
 
 AGENT = this_checkout().root / "clients/agent"
@@ -47,6 +48,36 @@ def test_a_host_is_described_for_people(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[1].split() == ["cpu", "32", "128", "0", "128", "detected"]
     assert "256.0 GiB" in lines[2]
     assert lines[3].split()[:3] == ["disk", "1.0", "TiB"]
+
+
+def test_files_in_folders_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host_tree(tmp_path)
+    for folder in ("base", "volumes"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_bytes(b"x" * 65536)
+    monkeypatch.setenv("HEADROOM_AGENT__DIRECTORIES__IMAGES", "/base")
+    monkeypatch.setenv("HEADROOM_AGENT__DIRECTORIES__VOLUMES", "/volumes")
+    monkeypatch.setenv("HEADROOM_AGENT__DIRECTORIES__OCI_CACHE", "/nowhere")
+
+    assert main(["discover", "--json", "--sysroot", str(tmp_path)]) == 0
+
+    breakdown = json.loads(capsys.readouterr().out)["disk_breakdown"]
+    assert breakdown["images_bytes"] >= 65536
+    assert breakdown["volumes_bytes"] >= 65536
+    assert breakdown["oci_cache_bytes"] == 0
+
+
+def test_gpus_whose_health_is_unreadable_are_not_given_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mdev_host(host_tree(tmp_path), functions=2, used=0)
+    (tmp_path / "var/lib/headroom/gpu-health.json").write_text("[]", encoding="utf-8")
+
+    assert main(["discover", "--json", "--sysroot", str(tmp_path)]) == 0
+
+    assert json.loads(capsys.readouterr().out)["gpu"]["allocatable_slots"] == 0
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from headroom_host_agent.configuration import DEFAULT_FILE, ConfigurationError, load_settings
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
-from headroom_host_agent.resources.listers import Listers, load_listers
+from headroom_host_agent.resources.listers import configured_listers, load_listers
 from headroom_host_agent.resources.manager import Manager
 from headroom_host_agent.resources.sizes import binary_size
 from headroom_host_agent.resources.status import FullResourceStatus, ResourceStatus
 from headroom_host_agent.resources.tree import SYSTEM
 
 RUNTIME, CONFIGURATION = 1, 2
+GPU_HEALTH = "gpu-health.json"  # in the data folder
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-host-agent") -> int:
@@ -27,10 +28,12 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-hos
     logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
     file = options.config or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     try:
+        settings = load_settings(file, os.environ)
         manager = Manager(
-            load_settings(file, os.environ),
-            load_listers(Listers()),
+            settings,
+            load_listers(configured_listers(settings, options.sysroot)),
             sysroot=options.sysroot,
+            gpu_health_file=options.sysroot / settings.data_dir.relative_to("/") / GPU_HEALTH,
         )
         manager.initialize()
         report = manager.get_full_status()

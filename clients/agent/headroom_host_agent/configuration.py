@@ -311,5 +311,9 @@ KEYS: Mapping[str, _Key] = {
     "counting": _Key(field="counting", read=_counting),
     "defaults.apply_oversubscription": _Key(field="apply_oversubscription", read=_flag),
     "gpu.passthrough_vendors": _Key(field="gpu_vendors", read=_vendors),
+    **{
+        f"directories.{kind}": _Key(field=f"{kind}_directory", read=_folder)
+        for kind in ("images", "oci_cache", "volumes")
+    },
     "data_dir": _Key(field="data_dir", read=_folder, aliases=("DATA_DIR",)),
 }

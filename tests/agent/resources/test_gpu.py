@@ -17,7 +17,12 @@ from headroom_host_agent.resources.gpu.assignment import (
     release_vendor,
 )
 from headroom_host_agent.resources.gpu.detect import get_gpu_status, passthrough_devices
-from headroom_host_agent.resources.gpu.functions import framebuffer_mb, vendor_functions
+from headroom_host_agent.resources.gpu.functions import (
+    ProfileCache,
+    framebuffer_mb,
+    mdev_functions,
+    vendor_functions,
+)
 from headroom_host_agent.resources.gpu.health import (
     clear_failures,
     read_quarantined,
@@ -312,3 +317,22 @@ def test_only_our_devices_of_vms_that_do_not_run_are_orphans(tmp_path: Path) -> 
 
     assert orphans(tmp_path, ours=ours, running={"running"}) == (ids[0],)
     assert orphans(tmp_path, ours=ours, running=None) == ()
+
+
+def test_profiles_are_read_once_in_half_an_hour(tmp_path: Path) -> None:
+    mdev_host(tmp_path, functions=2, used=0)
+    now = [0.0]
+    cache = ProfileCache(monotonic=lambda: now[0])
+    functions = mdev_functions(tmp_path)
+    assert cache.types_of(()) == ()  # a driver that is loading is not kept
+    first = cache.types_of(functions)
+    name = functions[0].path / "mdev_supported_types/nvidia-1/name"
+    name.write_text("NVIDIA L40S-2Q\n", encoding="utf-8")
+
+    now[0] = 1799.0
+    assert cache.types_of(functions) == first
+    assert cache.types_of(functions[1:])[0].name == "NVIDIA L40S-1Q"  # another function, read anew
+    assert cache.types_of(functions)[0].name == "NVIDIA L40S-2Q"
+    now[0] += 1800.0
+    name.write_text("NVIDIA L40S-4Q\n", encoding="utf-8")
+    assert cache.types_of(functions)[0].name == "NVIDIA L40S-4Q"

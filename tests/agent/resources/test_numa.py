@@ -5,16 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headroom_host_agent.resources.facts import InstanceAllocation
+from headroom_host_agent.resources.admission import AllocationRequest, InsufficientCapacityError
+from headroom_host_agent.resources.facts import InstanceAllocation, ListerFailedError
 from headroom_host_agent.resources.numa import (
     Cell,
+    CellNeed,
     HugepagePool,
     cell_statuses,
     detect_cells,
     fitting_cells,
     hugepages_of_host,
+    with_pending,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.agent.resources.hosts import Told, manager
+from tests.agent.resources.hosts import vm as facts_of
 from tests.agent.trees import plant
 
 MIB, GIB = 1024**2, 1024**3
@@ -114,3 +121,67 @@ def test_pages_of_an_unknown_size_fit_nowhere() -> None:
     statuses = cell_statuses(CELLS, [])
 
     assert fitting_cells(statuses, pinned_cpus=0, page_size_bytes=2 * MIB, pages=1) == ()
+
+
+def asked(cpus: int, pages: int = 0) -> AllocationRequest:
+    return AllocationRequest(pinned_cpus=cpus, hugepages=pages, hugepage_size_bytes=GIB)
+
+
+def test_admission_wants_one_cell_for_pinned_cpus_and_pages(tmp_path: Path) -> None:
+    plant(tmp_path, node(0, "0-7", huge=8, free=8) | node(1, "8-11", huge=16, free=16))
+    host = manager(tmp_path, Told(vms=[facts_of("a", pinned_cpus=frozenset({0, 1}))]))
+
+    host.reserve_allocation("fits the first", asked(6, 8))
+    with pytest.raises(InsufficientCapacityError) as caught:
+        host.reserve_allocation("fits no more", asked(5, 1))
+
+    assert str(caught.value) == "cpu: no NUMA cell has 5 CPUs to pin and 1 pages of 1024.0 MB"
+    assert caught.value.failures[0].available == 4
+    assert caught.value.largest_fit is None  # no page is left of four fifths of one
+    host.reserve_allocation("fits the second", asked(4, 16))
+    host.finish_allocation("fits the first")
+    host.reserve_allocation("fits again", asked(5, 1))
+
+
+def test_what_fits_into_a_cell_is_smaller_by_one_factor(tmp_path: Path) -> None:
+    plant(tmp_path, node(0, "0-7", huge=6, free=6))
+    host = manager(tmp_path)
+
+    with pytest.raises(InsufficientCapacityError) as caught:
+        host.reserve_allocation("a", asked(0, 12))
+
+    assert caught.value.failures[0].to_json()["resource"] == "memory"
+    assert caught.value.failures[0].available == 6 * GIB
+    assert caught.value.largest_fit == asked(0, 6)
+
+
+def test_cells_are_not_given_away_unseen(tmp_path: Path) -> None:
+    plant(tmp_path, node(0, "0-7", huge=6, free=6))
+    told = Told()
+    host = manager(tmp_path, told)
+    told.fails.add("instances")
+
+    with pytest.raises(ListerFailedError, match="numa"):
+        host.reserve_allocation("a", asked(1))
+
+
+@given(cpus=st.lists(st.integers(0, 6), max_size=5), pages=st.lists(st.integers(0, 6), max_size=5))
+def test_operations_under_way_never_take_more_than_there_is(
+    cpus: list[int], pages: list[int]
+) -> None:
+    needs = [
+        CellNeed(pinned_cpus=some, page_size_bytes=GIB, pages=others)
+        for some, others in zip(cpus, pages, strict=False)
+    ]
+
+    left = with_pending(cell_statuses(CELLS, []), needs)
+
+    assert [status.cell.number for status in left] == [0, 1]
+    for status in left:
+        assert 0 <= status.pending_cpus <= len(status.cell.cpus)
+        assert all(free >= 0 for free in status.free_pages.values())
+    taken = sum(status.pending_cpus for status in left)
+    assert taken == sum(need.pinned_cpus for need in needs) or any(
+        not fitting_cells(left, pinned_cpus=need.pinned_cpus, page_size_bytes=GIB, pages=need.pages)
+        for need in needs
+    )

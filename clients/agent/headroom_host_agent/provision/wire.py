@@ -81,6 +81,10 @@ class Reservation:
         reference: Id of the older reservation that this one replaces; empty for none.
         version: Of the secrets in ``data``.
         tag: For people; never on the wire.
+        attempt: Which try of the server's this is; as what follows only in our documents.
+        seq: The host's number of the change.
+        fence_epoch: The host's epoch when the server signed it.
+        resources: What it takes: CPUs, else bytes, by the names of resources.
     """
 
     id: str
@@ -96,6 +100,10 @@ class Reservation:
     result: Result = field(default_factory=Result)
     version: int = 0
     tag: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attempt: int = 1
+    seq: int = 0
+    fence_epoch: int = 0
+    resources: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def expires_at(self) -> datetime | None:

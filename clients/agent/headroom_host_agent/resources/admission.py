@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Protocol
 
 from headroom_host_agent.resources.facts import ResourceError, ResourceType, Source
+from headroom_host_agent.resources.numa import (
+    CellNeed,
+    CellStatus,
+    fitting_cells,
+    largest_share,
+)
 from headroom_host_agent.resources.sizes import human_size
 from headroom_host_agent.resources.status import ResourceStatus
 
@@ -29,6 +35,8 @@ class AllocationRequest:
     Attributes:
         network_download_bps: Bytes per second towards the VM.
         network_upload_bps: Bytes per second from the VM.
+        pinned_cpus: CPUs that are the VM's alone, all of one NUMA cell.
+        hugepages: Pages of ``hugepage_size_bytes``, of the same cell.
     """
 
     vcpus: int = 0
@@ -38,6 +46,20 @@ class AllocationRequest:
     network_upload_bps: int = 0
     disk_io_bps: int = 0
     needs_gpu: bool = False
+    pinned_cpus: int = 0
+    hugepages: int = 0
+    hugepage_size_bytes: int = 0
+
+    @property
+    def cell_need(self) -> CellNeed | None:
+        """What must come from one NUMA cell, None when nothing must."""
+        if self.pinned_cpus <= 0 and self.hugepages <= 0:
+            return None
+        return CellNeed(
+            pinned_cpus=max(0, self.pinned_cpus),
+            page_size_bytes=self.hugepage_size_bytes,
+            pages=max(0, self.hugepages),
+        )
 
     def amount_of(self, kind: ResourceType) -> int:
         """Return what is asked of a resource, in its unit; never negative."""
@@ -124,8 +146,8 @@ class Shortage:
 
     def __str__(self) -> str:
         """Return the shortage for people."""
-        if self.resource == ResourceType.GPU:
-            return f"gpu: {self.remark}"
+        if self.remark:
+            return f"{self.resource}: {self.remark}"
         return (
             f"{self.resource}: requested {self._amount(self.requested)}, "
             f"available {self._amount(self.available)} "
@@ -184,8 +206,12 @@ def shortages(
     statuses: Mapping[ResourceType, ResourceStatus],
     gpu: GpuSlots | None,
     request: AllocationRequest,
+    cells: tuple[CellStatus, ...] = (),
 ) -> tuple[Shortage, ...]:
-    """Return every resource that is short; equal fits."""
+    """Return every resource that is short; equal fits.
+
+    What must come from one NUMA cell is named last.
+    """
     found = [
         _shortage(status, request.amount_of(kind))
         for kind in ResourceType
@@ -195,6 +221,7 @@ def shortages(
     ]
     if request.needs_gpu and (gpu is None or gpu.allocatable < 1):
         found.append(_gpu_shortage(gpu))
+    found += _cell_shortage(cells, request.cell_need)
     return tuple(found)
 
 
@@ -202,6 +229,7 @@ def largest_fit(
     statuses: Mapping[ResourceType, ResourceStatus],
     gpu: GpuSlots | None,
     request: AllocationRequest,
+    cells: tuple[CellStatus, ...] = (),
 ) -> AllocationRequest | None:
     """Return the request made smaller by one factor for all until it fits, rounded down.
 
@@ -218,19 +246,60 @@ def largest_fit(
         default=Fraction(1),
     )
     share = min(share, Fraction(1))
-    smaller = AllocationRequest(
+    need = request.cell_need
+    if need is not None:
+        share = min(share, largest_share(cells, need))
+    smaller = replace(
+        request,
         vcpus=int(request.vcpus * share),
         memory_bytes=int(request.memory_bytes * share),
         disk_bytes=int(request.disk_bytes * share),
         network_download_bps=int(request.network_download_bps * share),
         network_upload_bps=int(request.network_upload_bps * share),
         disk_io_bps=int(request.disk_io_bps * share),
-        needs_gpu=request.needs_gpu,
+        pinned_cpus=int(request.pinned_cpus * share),
+        hugepages=int(request.hugepages * share),
     )
-    is_whole = all(
-        (request.amount_of(kind) > 0) == (smaller.amount_of(kind) > 0) for kind in ResourceType
-    )
-    return smaller if is_whole else None
+    return smaller if _asked(smaller) == _asked(request) else None
+
+
+def _asked(request: AllocationRequest) -> tuple[bool, ...]:
+    amounts = [request.amount_of(kind) for kind in ResourceType]
+    return tuple(amount > 0 for amount in (*amounts, request.pinned_cpus, request.hugepages))
+
+
+def _cell_shortage(cells: tuple[CellStatus, ...], need: CellNeed | None) -> list[Shortage]:
+    if need is None or fitting_cells(
+        cells,
+        pinned_cpus=need.pinned_cpus,
+        page_size_bytes=need.page_size_bytes,
+        pages=need.pages,
+    ):
+        return []
+    asked = []
+    if need.pinned_cpus:
+        asked.append(f"{need.pinned_cpus} CPUs to pin")
+    if need.pages:
+        asked.append(f"{need.pages} pages of {human_size(need.page_size_bytes)}")
+    if need.pinned_cpus:
+        kind, requested = ResourceType.CPU, need.pinned_cpus
+        has = [status.free_cpu_count for status in cells]
+    else:
+        size_bytes = need.page_size_bytes
+        kind, requested = ResourceType.MEMORY, need.pages * size_bytes
+        has = [status.free_pages.get(size_bytes, 0) * size_bytes for status in cells]
+    return [
+        Shortage(
+            resource=kind,
+            requested=requested,
+            available=max(has, default=0),
+            allocated=0,
+            effective_limit=max(has, default=0),
+            oversub_ratio=Decimal(1),
+            unit=UNITS[kind],
+            remark=f"no NUMA cell has {' and '.join(asked)}",
+        )
+    ]
 
 
 def _shortage(status: ResourceStatus, requested: int) -> Shortage:

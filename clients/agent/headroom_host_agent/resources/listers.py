@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from headroom_host_agent.resources.facts import Counting, InstanceAllocation, ResourceType, counts
+from headroom_host_agent.resources.settings import ResourceSettings
 from headroom_host_agent.resources.status import DiskBreakdown
 
 T = TypeVar("T")
@@ -54,21 +55,39 @@ class Listers:
 class Directories:
     """Images and volumes that are files: counts the blocks they take. Missing ones are empty."""
 
-    images: Path
-    oci_cache: Path
-    volumes: Path
+    images: Path | None = None
+    oci_cache: Path | None = None
+    volumes: Path | None = None
 
     def total_image_bytes(self) -> int:
         """Return what Nova's image cache, or its like, takes."""
-        return disk_usage_bytes(self.images)
+        return disk_usage_bytes(self.images) if self.images else 0
 
     def total_oci_cache_bytes(self) -> int:
         """Return what the store of container images takes."""
-        return disk_usage_bytes(self.oci_cache)
+        return disk_usage_bytes(self.oci_cache) if self.oci_cache else 0
 
     def total_volume_bytes(self) -> int:
         """Return what volumes in files take."""
-        return disk_usage_bytes(self.volumes)
+        return disk_usage_bytes(self.volumes) if self.volumes else 0
+
+
+def configured_listers(settings: ResourceSettings, sysroot: Path) -> Listers:
+    """Return listers of the folders that the settings name; of none when none is named."""
+
+    def below(folder: Path | None) -> Path | None:
+        return sysroot / folder.relative_to("/") if folder else None
+
+    folders = Directories(
+        images=below(settings.images_directory),
+        oci_cache=below(settings.oci_cache_directory),
+        volumes=below(settings.volumes_directory),
+    )
+    has_images = settings.images_directory or settings.oci_cache_directory
+    return Listers(
+        images=folders if has_images else None,
+        volumes=folders if settings.volumes_directory else None,
+    )
 
 
 def disk_usage_bytes(directory: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,7 @@ from headroom_host_agent.resources.facts import (
     UnknownResourceError,
 )
 from headroom_host_agent.resources.gpu.detect import get_gpu_status
+from headroom_host_agent.resources.gpu.functions import ProfileCache
 from headroom_host_agent.resources.gpu.status import GpuStatus
 from headroom_host_agent.resources.listers import Listers, Observation, observe
 from headroom_host_agent.resources.settings import ResourceSettings
@@ -66,6 +67,7 @@ class Manager:
     ) -> None:
         self.settings, self.listers, self.sysroot = settings, listers, sysroot
         self._gpu_health_file = gpu_health_file
+        self._gpu_profiles = ProfileCache()
         self._capacities: dict[ResourceType, Capacity] = {}
         self._pending: dict[str, AllocationRequest] = {}
         self._finished = 0
@@ -164,7 +166,10 @@ class Manager:
     def get_gpu_status(self) -> GpuStatus | None:
         """Return the status of the GPUs, None without any."""
         return get_gpu_status(
-            self.sysroot, vendors=self.settings.gpu_vendors, health_file=self._gpu_health_file
+            self.sysroot,
+            vendors=self.settings.gpu_vendors,
+            health_file=self._gpu_health_file,
+            profiles=self._gpu_profiles,
         )
 
     def can_allocate(self, kind: ResourceType, amount: int) -> bool:
@@ -259,14 +264,11 @@ class Manager:
         """Return a request with default rates in place of zeros, each direction by itself."""
         download, upload = self.default_network_bandwidth(request.vcpus)
         sustained, _ = self.default_disk_io_bandwidth(request.vcpus)
-        return AllocationRequest(
-            vcpus=request.vcpus,
-            memory_bytes=request.memory_bytes,
-            disk_bytes=request.disk_bytes,
+        return replace(
+            request,
             network_download_bps=request.network_download_bps or download,
             network_upload_bps=request.network_upload_bps or upload,
             disk_io_bps=request.disk_io_bps or sustained,
-            needs_gpu=request.needs_gpu,
         )
 
     def has_sufficient_disk_for_pull(self) -> None:
@@ -358,8 +360,16 @@ class Manager:
             return self._totals_without("")
 
     def _totals_without(self, operation: str) -> dict[ResourceType, int]:
-        others = [request for name, request in self._pending.items() if name != operation]
+        others = self._others(operation)
         return {kind: sum(request.amount_of(kind) for request in others) for kind in ResourceType}
+
+    def _others(self, operation: str) -> list[AllocationRequest]:
+        return [request for name, request in self._pending.items() if name != operation]
+
+    def _cells_left(self, seen: Observation, *, without: str) -> tuple[numa.CellStatus, ...]:
+        statuses = numa.cell_statuses(numa.detect_cells(self.sysroot), seen.counted)
+        needs = (request.cell_need for request in self._others(without))
+        return numa.with_pending(statuses, (need for need in needs if need is not None))
 
     def _look(self) -> _Look:
         """Look at GPUs and VMs, which is slow, so without the lock."""
@@ -375,11 +385,16 @@ class Manager:
         for kind in self._capacities:
             if request.amount_of(kind) and seen.error_of(kind):
                 raise ListerFailedError(kind.value, seen.error_of(kind))
+        cells: tuple[numa.CellStatus, ...] = ()
+        if request.cell_need is not None:
+            if seen.instances_error:
+                raise ListerFailedError("numa", seen.instances_error)
+            cells = self._cells_left(seen, without=without)
         statuses = self._statuses(seen, pending)
         slots = admission.gpu_slots(gpu, pending=pending[ResourceType.GPU])
-        failures = admission.shortages(statuses, slots, request)
+        failures = admission.shortages(statuses, slots, request, cells)
         if failures:
-            fit = admission.largest_fit(statuses, slots, request)
+            fit = admission.largest_fit(statuses, slots, request, cells)
             raise InsufficientCapacityError(failures, fit)
 
 

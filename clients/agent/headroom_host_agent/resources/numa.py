@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 from headroom_host_agent.resources.facts import InstanceAllocation
@@ -52,16 +53,23 @@ class CellStatus:
     Attributes:
         pinned: CPUs that belong to one VM each.
         free_pages: Page size in bytes -> pages that neither the kernel nor a known VM holds.
+        pending_cpus: CPUs for operations under way, of which nobody knows which they will be.
     """
 
     cell: Cell
     pinned: frozenset[int]
     free_pages: dict[int, int]
+    pending_cpus: int = 0
 
     @property
     def free_cpus(self) -> frozenset[int]:
         """CPUs of the cell that can be pinned."""
         return self.cell.cpus - self.pinned
+
+    @property
+    def free_cpu_count(self) -> int:
+        """How many CPUs of the cell can still be pinned."""
+        return max(0, len(self.free_cpus) - self.pending_cpus)
 
     def to_json(self) -> dict[str, object]:
         """Return it for reports."""
@@ -119,6 +127,59 @@ def cell_statuses(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellNeed:
+    """What must come from one cell."""
+
+    pinned_cpus: int
+    page_size_bytes: int
+    pages: int
+
+
+def with_pending(
+    statuses: Iterable[CellStatus], needs: Iterable[CellNeed]
+) -> tuple[CellStatus, ...]:
+    """Return the cells less what operations under way will take.
+
+    Each takes of the first cell that ``fitting_cells`` names, the largest first; one that fits
+    nowhere takes nothing.
+    """
+    left = {status.cell.number: status for status in statuses}
+    for need in sorted(needs, key=lambda one: (-one.pinned_cpus, -one.pages)):
+        cells = fitting_cells(
+            left.values(),
+            pinned_cpus=need.pinned_cpus,
+            page_size_bytes=need.page_size_bytes,
+            pages=need.pages,
+        )
+        if cells:
+            status = left[cells[0]]
+            pages = dict(status.free_pages)
+            if need.pages:
+                pages[need.page_size_bytes] -= need.pages
+            left[cells[0]] = replace(
+                status, pending_cpus=status.pending_cpus + need.pinned_cpus, free_pages=pages
+            )
+    return tuple(left.values())
+
+
+def largest_share(statuses: Iterable[CellStatus], need: CellNeed) -> Fraction:
+    """Return the share of a need, at most 1, that the best cell has."""
+    return min(
+        Fraction(1),
+        max(
+            (
+                min(
+                    _share(status.free_cpu_count, need.pinned_cpus),
+                    _share(status.free_pages.get(need.page_size_bytes, 0), need.pages),
+                )
+                for status in statuses
+            ),
+            default=Fraction(0),
+        ),
+    )
+
+
 def fitting_cells(
     statuses: Iterable[CellStatus], *, pinned_cpus: int, page_size_bytes: int, pages: int
 ) -> tuple[int, ...]:
@@ -129,17 +190,21 @@ def fitting_cells(
     fitting = [
         status
         for status in statuses
-        if len(status.free_cpus) >= pinned_cpus
+        if status.free_cpu_count >= pinned_cpus
         and (pages == 0 or status.free_pages.get(page_size_bytes, 0) >= pages)
     ]
     fitting.sort(
         key=lambda status: (
-            len(status.free_cpus),
+            status.free_cpu_count,
             status.free_pages.get(page_size_bytes, 0),
             status.cell.number,
         )
     )
     return tuple(status.cell.number for status in fitting)
+
+
+def _share(free: int, asked: int) -> Fraction:
+    return Fraction(free, asked) if asked else Fraction(1)
 
 
 def _named(cell: Cell, pool: HugepagePool, counted: tuple[InstanceAllocation, ...]) -> int:

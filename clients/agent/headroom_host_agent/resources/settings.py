@@ -25,6 +25,8 @@ class ResourceSettings:
         apply_oversubscription: Whether default bandwidths are shares of the limit or of the
             capacity.
         gpu_vendors: Of GPUs that are handed out whole.
+        images_directory: Whose files count as images, as layers of containers and as volumes the
+            next two; None counts nothing.
     """
 
     capacity_cpu: int | None = None
@@ -51,3 +53,6 @@ class ResourceSettings:
     apply_oversubscription: bool = True
     gpu_vendors: tuple[str, ...] = (NVIDIA,)
     data_dir: Path = Path("/var/lib/headroom")
+    images_directory: Path | None = None
+    oci_cache_directory: Path | None = None
+    volumes_directory: Path | None = None

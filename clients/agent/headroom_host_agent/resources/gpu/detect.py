@@ -10,11 +10,11 @@ from headroom_host_agent.resources.facts import DetectionError
 from headroom_host_agent.resources.gpu.functions import (
     PCI_ADDRESS,
     PCI_DEVICES,
+    ProfileCache,
     VgpuType,
     VirtualFunction,
     has_vendor_functions,
     mdev_functions,
-    mdev_types,
     vendor_functions,
 )
 from headroom_host_agent.resources.gpu.health import read_quarantined
@@ -30,6 +30,7 @@ def get_gpu_status(
     *,
     vendors: Collection[str] = (NVIDIA,),
     health_file: Path | None = None,
+    profiles: ProfileCache | None = None,
 ) -> GpuStatus | None:
     """Return the slots of a host's GPUs, None without any.
 
@@ -38,10 +39,11 @@ def get_gpu_status(
     Args:
         vendors: Of GPUs that are handed out whole, four hexadecimal digits each.
         health_file: Of ``gpu.health``; when it cannot be read nothing is allocatable.
+        profiles: Of mediated devices, so that they are not read each time.
     """
     mdev = mdev_functions(sysroot)
     if mdev:
-        return _vgpu_status(mdev, mdev_types(mdev), health_file)
+        return _vgpu_status(mdev, (profiles or ProfileCache()).types_of(mdev), health_file)
     if has_vendor_functions(sysroot):
         try:
             return _vgpu_status(*vendor_functions(sysroot), health_file)

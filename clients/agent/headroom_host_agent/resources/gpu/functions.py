@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headroom_host_agent.resources.facts import DetectionError
 from headroom_host_agent.resources.tree import names_below, read_integer, read_or_none, read_text
 
+PROFILE_SECONDS = 30 * 60.0
 MDEV_BUS = "sys/class/mdev_bus"
 MDEV_DEVICES = "sys/bus/mdev/devices"
 PCI_DEVICES = "sys/bus/pci/devices"
@@ -88,6 +90,32 @@ def mdev_types(functions: tuple[VirtualFunction, ...]) -> tuple[VgpuType, ...]:
         if name:
             types.append(VgpuType(id=kind, name=name, framebuffer_mb=int(found[1]) if found else 0))
     return tuple(types)
+
+
+class ProfileCache:
+    """Keeps the types of mediated devices: they change with the driver only."""
+
+    def __init__(
+        self,
+        *,
+        seconds: float = PROFILE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds, self._monotonic = seconds, monotonic
+        self._kept: tuple[Path, float, tuple[VgpuType, ...]] | None = None
+
+    def types_of(self, functions: tuple[VirtualFunction, ...]) -> tuple[VgpuType, ...]:
+        """Return what ``mdev_types`` does, read anew after a while or for another first function.
+
+        That there are none is not kept: a driver may be loading.
+        """
+        now, kept = self._monotonic(), self._kept
+        first = functions[0].path if functions else Path()
+        if kept is not None and kept[0] == first and now - kept[1] < self._seconds:
+            return kept[2]
+        types = mdev_types(functions)
+        self._kept = (first, now, types) if types else None
+        return types
 
 
 def has_vendor_functions(sysroot: Path) -> bool:

@@ -1,0 +1,568 @@
+"""What an agent must not forget, in one SQLite file (spec hosts, B.9, D.8).
+
+Every method is one transaction. A result and the message that tells it are written together, as
+are a page and the cursor behind it, so that a kill leaves both or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from headroom_host_agent.provision.documents import digest_of
+from headroom_host_agent.provision.ids import network_id
+from headroom_host_agent.provision.wire import (
+    Reservation,
+    Result,
+    ResultState,
+    reservation_from_json,
+    reservation_to_json,
+)
+
+SCHEMA = 1
+_BUSY_SECONDS = 10.0
+_TABLES = """
+CREATE TABLE reservation (
+    id TEXT PRIMARY KEY, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    digest TEXT NOT NULL, resources TEXT NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL,
+    runs_as TEXT NOT NULL
+) STRICT;
+CREATE TABLE outbox (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE artifact (
+    name TEXT NOT NULL, kind TEXT NOT NULL, reservation TEXT NOT NULL, PRIMARY KEY (name, kind)
+) STRICT;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+"""
+
+
+class StoreError(Exception):
+    """The store cannot be used as asked."""
+
+
+class UnknownReservationError(StoreError, KeyError):
+    """No reservation has this id."""
+
+
+class State(StrEnum):
+    """Where a reservation stands on this host."""
+
+    QUEUED = "queued"  # stored with its page, not begun
+    PROVISIONING = "provisioning"
+    DEPLOYED = "deployed"
+    FAILED = "failed"  # nothing of it is left here
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A reservation with what only this host knows.
+
+    Attributes:
+        runs_as: The id that its artefacts carry: that of the first it replaced.
+    """
+
+    reservation: Reservation
+    state: State
+    digest: str
+    runs_as: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Something to tell the server.
+
+    Attributes:
+        key: ``id:attempt:kind``; the same message has the same key.
+        tries: How often it was sent without an answer that counts.
+    """
+
+    key: str
+    body: bytes
+    number: int = 0
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Something that a reservation makes on the host; kept from before it is made."""
+
+    name: str
+    kind: str
+    reservation_id: str
+
+
+class Statser(Protocol):
+    """Counts workloads (spec hosts, B.8)."""
+
+    def increment(self, kind: str, data: Mapping[str, object]) -> None:
+        """Count one."""
+
+
+class SqliteStore:
+    """The store of one agent; safe to use from threads.
+
+    Args:
+        path: Its folder exists; the file is made readable to its owner alone. One that is damaged
+            is moved aside, and ``needs_confirmation`` is true until an operator confirms.
+
+    Raises:
+        StoreError: A newer agent wrote it, or it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.posted = threading.Event()  # something may wait in the outbox
+        self._lock = threading.RLock()
+        try:
+            self._connection = self._open()
+        except (OSError, sqlite3.OperationalError) as error:
+            raise StoreError(f"{path}: {error}") from None
+        except sqlite3.DatabaseError:
+            _move_aside(path)
+            self._connection = self._open()
+            self.set_meta("damaged", "1")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    @property
+    def needs_confirmation(self) -> bool:
+        """Whether reservations may have been lost, so that nothing may be cleaned up."""
+        return self.meta("damaged") is not None
+
+    def confirm(self) -> None:
+        """Take what is stored as all there is: an operator looked."""
+        with self._write() as sql:
+            sql.execute("DELETE FROM meta WHERE name = 'damaged'")
+
+    def add(self, reservation: Reservation) -> None:
+        """Keep a reservation with its result, as one that was handled.
+
+        Raises:
+            StoreError: Its id is there already.
+        """
+        is_ok = reservation.result.state == ResultState.OK
+        with self._write() as sql:
+            if self._row(sql, reservation.id) is not None:
+                raise StoreError(f"{reservation.id} is stored already")
+            self._put(sql, reservation, State.DEPLOYED if is_ok else State.FAILED)
+
+    def get(self, identity: str) -> Reservation:
+        """Return a reservation.
+
+        Raises:
+            UnknownReservationError: There is none of this id.
+        """
+        return self.row(identity).reservation
+
+    def row(self, identity: str) -> Row:
+        """Return a reservation with its state.
+
+        Raises:
+            UnknownReservationError: As ``get``.
+        """
+        with self._read() as sql:
+            row = self._row(sql, identity)
+        if row is None:
+            raise UnknownReservationError(identity)
+        return row
+
+    def find(self, identity: str) -> Row | None:
+        """Return a reservation with its state, None when there is none of this id."""
+        with self._read() as sql:
+            return self._row(sql, identity)
+
+    def exists(self, identity: str) -> bool:
+        """Return whether there is one of this id."""
+        return self.find(identity) is not None
+
+    def remove(self, identity: str) -> None:
+        """Forget a reservation and what it made; an unknown one is success."""
+        self.forget(identity, ())
+
+    def list(self) -> tuple[Reservation, ...]:
+        """Return all, by id."""
+        return tuple(row.reservation for row in self.rows())
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return all with their states, by id."""
+        with self._read() as sql:
+            return tuple(_row(found) for found in sql.execute(f"{_SELECT} ORDER BY id"))
+
+    def get_expired(self, now: datetime | None) -> tuple[Reservation, ...]:
+        """Return what has ended, and what is still to be removed; by id.
+
+        Args:
+            now: Time of the server; None when unknown: nothing ends then.
+        """
+        return tuple(
+            row.reservation
+            for row in self.rows()
+            if row.state == State.DELETING
+            or (now is not None and row.state != State.FAILED and row.reservation.expired(now))
+        )
+
+    def unfinished(self) -> tuple[Reservation, ...]:
+        """Return what was stored or begun and not ended, deletions first, then by number."""
+        rows = [row for row in self.rows() if row.state not in (State.DEPLOYED, State.FAILED)]
+        rows += [
+            row
+            for row in self.rows()
+            if row.state in (State.DEPLOYED, State.FAILED) and row.reservation.to_delete
+        ]
+        rows.sort(key=lambda row: (not _is_going(row), row.reservation.seq))
+        return tuple(row.reservation for row in rows)
+
+    def network_exists(self, identity: str) -> bool:
+        """Return whether a network of this network id is stored, of either type of network."""
+        return identity in {
+            _network_of(row.reservation)
+            for row in self.rows()
+            if row.reservation.type in ("network", "network_resource")
+        }
+
+    def sync(self, statser: Statser, now: datetime) -> None:
+        """Count all that runs; a network of several reservations once."""
+        networks: set[str] = set()
+        for row in self.rows():
+            reservation = row.reservation
+            if row.state != State.DEPLOYED or reservation.expired(now):
+                continue
+            if reservation.type in ("network", "network_resource"):
+                identity = _network_of(reservation)
+                if identity in networks:
+                    continue
+                networks.add(identity)
+            statser.increment(reservation.type, _data_of(reservation))
+
+    def take_page(self, reservations: Iterable[Reservation], *, cursor: int) -> None:
+        """Keep a page and the number behind it.
+
+        A reservation that asks for the same keeps its state and result; an older number or
+        attempt than the stored one changes nothing.
+        """
+        with self._write() as sql:
+            for reservation in reservations:
+                self._take(sql, reservation)
+            _set_meta(sql, "cursor", str(cursor))
+
+    def begin(self, reservation: Reservation, *, runs_as: str) -> bool:
+        """Keep that it is being provisioned, before anything is made.
+
+        Returns:
+            Whether it may be: a newer change of it is not stored.
+        """
+        with self._write() as sql:
+            row = self._row(sql, reservation.id)
+            if row is not None and row.reservation.seq > reservation.seq:
+                return False
+            self._put(sql, reservation, State.PROVISIONING, runs_as=runs_as)
+            return True
+
+    def begin_removal(self, identity: str) -> None:
+        """Keep that it is being removed."""
+        with self._write() as sql:
+            sql.execute(
+                "UPDATE reservation SET state = ? WHERE id = ?", (State.DELETING.value, identity)
+            )
+
+    def finish(self, reservation: Reservation, messages: Iterable[Message]) -> None:
+        """Keep the result that a reservation has, and what to tell of it.
+
+        When a page brought a change meanwhile, the change stays: with the result if the same is
+        asked for, else still to be handled.
+        """
+        is_ok = reservation.result.state == ResultState.OK
+        state = State.DEPLOYED if is_ok else State.FAILED
+        with self._write() as sql:
+            row = self._row(sql, reservation.id)
+            self._post(sql, messages)
+            if row is not None and row.reservation.seq > reservation.seq:
+                if row.state == State.QUEUED:
+                    return
+                reservation = replace(row.reservation, result=reservation.result)
+            self._put(sql, reservation, state, runs_as=row.runs_as if row is not None else "")
+
+    def migrate(self, old: str, reservation: Reservation, messages: Iterable[Message]) -> None:
+        """Put a reservation in the place of another, whose artefacts it takes over.
+
+        Raises:
+            UnknownReservationError: There is no old one.
+        """
+        with self._write() as sql:
+            row = self._row(sql, old)
+            if row is None:
+                raise UnknownReservationError(old)
+            sql.execute("DELETE FROM reservation WHERE id = ?", (old,))
+            self._put(sql, reservation, row.state, runs_as=row.runs_as)
+            sql.execute(
+                "UPDATE artifact SET reservation = ? WHERE reservation = ?", (reservation.id, old)
+            )
+            self._post(sql, messages)
+
+    def forget(self, identity: str, messages: Iterable[Message]) -> None:
+        """Forget a reservation and what it made, and keep what to tell of it."""
+        with self._write() as sql:
+            sql.execute("DELETE FROM reservation WHERE id = ?", (identity,))
+            sql.execute("DELETE FROM artifact WHERE reservation = ?", (identity,))
+            self._post(sql, messages)
+
+    def boot(self, boot_id: str, *, persistent: Collection[str]) -> bool:
+        """Keep which boot this is; return whether the host was booted since the last time.
+
+        Then what does not outlive a boot is to be made again: it counts as begun.
+        """
+        with self._write() as sql:
+            known = _meta(sql, "boot_id")
+            _set_meta(sql, "boot_id", boot_id)
+            if known in (None, boot_id):
+                return False
+            for found in sql.execute(_SELECT).fetchall():
+                row = _row(found)
+                if row.state == State.DEPLOYED and row.reservation.type not in persistent:
+                    sql.execute(
+                        "UPDATE reservation SET state = ? WHERE id = ?",
+                        (State.PROVISIONING.value, row.reservation.id),
+                    )
+            return True
+
+    def intend(self, artifact: Artifact) -> None:
+        """Keep what is about to be made; twice is once."""
+        with self._write() as sql:
+            sql.execute(
+                "INSERT OR REPLACE INTO artifact (name, kind, reservation) VALUES (?, ?, ?)",
+                (artifact.name, artifact.kind, artifact.reservation_id),
+            )
+
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """Return what was made or was about to be, by kind and name."""
+        with self._read() as sql:
+            return tuple(
+                Artifact(name=name, kind=kind, reservation_id=reservation)
+                for name, kind, reservation in sql.execute(
+                    "SELECT name, kind, reservation FROM artifact ORDER BY kind, name"
+                )
+            )
+
+    def drop_artifact(self, artifact: Artifact) -> None:
+        """Forget something that was removed."""
+        with self._write() as sql:
+            sql.execute(
+                "DELETE FROM artifact WHERE name = ? AND kind = ?", (artifact.name, artifact.kind)
+            )
+
+    def post(self, message: Message) -> None:
+        """Keep something to tell; a message with a key that waits is there already."""
+        with self._write() as sql:
+            self._post(sql, (message,))
+
+    def next_message(self) -> Message | None:
+        """Return what is to be told next, None when nothing waits.
+
+        The least tried first, so that one that nobody takes does not hold up all others; those of
+        a reservation in their order.
+        """
+        with self._read() as sql:
+            found = sql.execute(_NEXT).fetchone()
+        if found is None:
+            return None
+        number, key, body, tries = found
+        return Message(number=number, key=key, body=body, tries=tries)
+
+    def outbox_depth(self) -> int:
+        """Return how many messages wait."""
+        with self._read() as sql:
+            depth: int = sql.execute("SELECT count(*) FROM outbox").fetchone()[0]
+            return depth
+
+    def tried(self, message: Message) -> None:
+        """Count a try that brought no answer."""
+        with self._write() as sql:
+            sql.execute("UPDATE outbox SET tries = tries + 1 WHERE number = ?", (message.number,))
+
+    def told(self, message: Message) -> None:
+        """Forget a message that was answered."""
+        with self._write() as sql:
+            sql.execute("DELETE FROM outbox WHERE number = ?", (message.number,))
+
+    @property
+    def cursor(self) -> int:
+        """The highest number of which the page is stored; 0 at first."""
+        return int(self.meta("cursor") or 0)
+
+    def meta(self, name: str) -> str | None:
+        """Return a value that is kept by name, None when none is."""
+        with self._read() as sql:
+            return _meta(sql, name)
+
+    def set_meta(self, name: str, value: str) -> None:
+        """Keep a value by name."""
+        with self._write() as sql:
+            _set_meta(sql, name, value)
+
+    def _open(self) -> sqlite3.Connection:
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _prepare(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            yield self._connection
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def _take(self, sql: sqlite3.Connection, reservation: Reservation) -> None:
+        row = self._row(sql, reservation.id)
+        if row is None:
+            self._put(sql, reservation, State.QUEUED)
+            return
+        known = row.reservation
+        if (reservation.attempt, reservation.seq) < (known.attempt, known.seq):
+            return
+        is_same = reservation.attempt == known.attempt and row.digest == digest_of(reservation)
+        state = row.state if is_same or reservation.to_delete else State.QUEUED
+        result = known.result if state == row.state else Result()
+        self._put(sql, replace(reservation, result=result), state, runs_as=row.runs_as)
+
+    @staticmethod
+    def _put(
+        sql: sqlite3.Connection, reservation: Reservation, state: State, *, runs_as: str = ""
+    ) -> None:
+        sql.execute(
+            "INSERT OR REPLACE INTO reservation"
+            " (id, seq, attempt, epoch, digest, resources, body, state, runs_as)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                reservation.id,
+                reservation.seq,
+                reservation.attempt,
+                reservation.fence_epoch,
+                digest_of(reservation),
+                json.dumps(dict(reservation.resources), sort_keys=True),
+                reservation_to_json(reservation),
+                state.value,
+                runs_as or reservation.reference or reservation.id,
+            ),
+        )
+
+    def _post(self, sql: sqlite3.Connection, messages: Iterable[Message]) -> None:
+        sql.executemany(
+            "INSERT OR IGNORE INTO outbox (key, body) VALUES (?, ?)",
+            [(message.key, message.body) for message in messages],
+        )
+        self.posted.set()
+
+    @staticmethod
+    def _row(sql: sqlite3.Connection, identity: str) -> Row | None:
+        found = sql.execute(f"{_SELECT} WHERE id = ?", (identity,)).fetchone()
+        return None if found is None else _row(found)
+
+
+_SELECT = "SELECT seq, attempt, epoch, digest, resources, body, state, runs_as FROM reservation"
+
+
+_NEXT = """
+SELECT number, key, body, tries FROM outbox AS this WHERE NOT EXISTS (
+    SELECT 1 FROM outbox AS other WHERE other.number < this.number
+    AND substr(other.key, 1, instr(other.key, ':')) = substr(this.key, 1, instr(this.key, ':')))
+ORDER BY tries, number LIMIT 1
+"""
+
+
+def _row(found: tuple[int, int, int, str, str, bytes, str, str]) -> Row:
+    seq, attempt, epoch, digest, resources, body, state, runs_as = found
+    reservation = replace(
+        reservation_from_json(body),
+        seq=seq,
+        attempt=attempt,
+        fence_epoch=epoch,
+        resources=json.loads(resources),
+    )
+    return Row(reservation=reservation, state=State(state), digest=digest, runs_as=runs_as)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Check an open file and create what is missing.
+
+    Raises:
+        StoreError: A newer agent wrote it.
+        sqlite3.DatabaseError: It is damaged.
+    """
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if state != "ok":
+        raise sqlite3.DatabaseError(state)
+    (schema,) = connection.execute("PRAGMA user_version").fetchone()
+    if schema > SCHEMA:
+        raise StoreError(
+            f"{path} has schema {schema}, this agent knows {SCHEMA}: a newer agent wrote it"
+        )
+    if schema == 0:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;"
+        )
+
+
+def _is_going(row: Row) -> bool:
+    return row.reservation.to_delete or row.state == State.DELETING
+
+
+def _meta(sql: sqlite3.Connection, name: str) -> str | None:
+    found = sql.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if found is None else found[0]
+
+
+def _set_meta(sql: sqlite3.Connection, name: str, value: str) -> None:
+    sql.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def _data_of(reservation: Reservation) -> dict[str, object]:
+    data = json.loads(reservation.data or b"null")
+    return data if isinstance(data, dict) else {}
+
+
+def _network_of(reservation: Reservation) -> str:
+    return network_id(reservation.user_id, str(_data_of(reservation).get("name", "")))
+
+
+def _move_aside(path: Path) -> None:
+    """Rename a damaged file with what belongs to it, under the first free name."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
