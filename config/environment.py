@@ -57,6 +57,7 @@ from config.sections_web import (
     WebSettings,
 )
 from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
+from webhooks.conf import WebhookSettings
 
 PREFIX = "HEADROOM_"
 NESTING = "__"
@@ -189,6 +190,7 @@ class Environment(BaseSettings):
     gateway: GatewaySettings = Field(default_factory=GatewaySettings)
     listener: ListenerSettings = Field(default_factory=ListenerSettings)
     bridge: BridgeSettings = Field(default_factory=BridgeSettings)
+    webhooks: WebhookSettings = Field(default_factory=WebhookSettings)
     hypervisors: HypervisorSettings = Field(default_factory=HypervisorSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     web: WebSettings = Field(default_factory=WebSettings)

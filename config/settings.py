@@ -127,6 +127,7 @@ INSTALLED_APPS = [
     "failover",
     "placement",
     "bridge",
+    "webhooks",
     "console",
     "config",
 ]

@@ -21,4 +21,5 @@ import console.failover.reservations
 import console.failover.runs
 import console.hosts.admin
 import console.journal.admin
-import console.placement.admin  # noqa: F401
+import console.placement.admin
+import console.webhooks.admin  # noqa: F401

@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from journal.statements import execute
+from journal.history import Moment, is_continued
+from journal.statements import execute, fetch_value
 
 #: SQL expression over a small table's rows whose text changes whenever one of them does. A plain
 #: sum would not do: a transaction that began early and commits late can overwrite rows of younger
@@ -70,6 +71,20 @@ def has_deletions(*tables: str, since: str) -> str:
 def is_forgotten(since: str) -> str:
     """Return the SQL condition that changes after a position were forgotten."""
     return f"journal_is_forgotten({since})"
+
+
+def is_read_anew(position: str, now: Moment, *, reader: str) -> bool:
+    """Return whether a stored position leads no more to a moment, so that all is read anew.
+
+    Args:
+        position: Text of a :class:`journal.history.Moment`.
+        reader: Who asks, one of :data:`journal.counters.READERS`.
+    """
+    snapshot, written, wal, history = position.split(" ", 3)
+    known = Moment(snapshot=snapshot, has_written=written == "1", wal=wal, history=history)
+    if not is_continued(known, now, reader=reader):
+        return True
+    return bool(fetch_value(f"SELECT {is_forgotten('%(since)s')}", {"since": snapshot}))
 
 
 def is_unseen(xid: str, *, since: str) -> str:

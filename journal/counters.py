@@ -16,6 +16,7 @@ READERS: Final = (
     "usage",
     "slots",
     "bridge",
+    "webhooks",
 )
 RELOAD_REASONS: Final = (
     "other_system",

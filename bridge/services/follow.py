@@ -13,11 +13,11 @@ import structlog
 from django.db import transaction
 
 from bridge.domain.kinds import Kind
-from core.changes import changed_rows, is_forgotten
-from journal.history import MOMENT, Moment, is_continued, moment_of
+from core.changes import changed_rows, is_read_anew
+from journal.history import MOMENT, moment_of
 from journal.leases import check_leases
 from journal.models import LogConsumer
-from journal.statements import execute, fetch_row, fetch_value
+from journal.statements import execute, fetch_row
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +126,7 @@ def follow() -> int:
         execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         position, text, is_old = fetch_row(_POSITION, {"name": CONSUMER, "stay": STAY_SECONDS})
         now = moment_of(text)
-        is_anew = _is_anew(position, now)
+        is_anew = not position or is_read_anew(position, now, reader="bridge")
         statements = MARK_ALL if is_anew else MARK_CHANGED
         values: dict[str, Any] = {"is_first": is_anew}  # Any: parameters of statements
         if not is_anew:
@@ -141,13 +141,3 @@ def follow() -> int:
     if is_anew:
         log.info("mirror_reads_everything", rows=marked)
     return marked
-
-
-def _is_anew(position: str, now: Moment) -> bool:
-    if not position:
-        return True
-    snapshot, written, wal, history = position.split(" ", 3)
-    known = Moment(snapshot=snapshot, has_written=written == "1", wal=wal, history=history)
-    if not is_continued(known, now, reader="bridge"):
-        return True
-    return bool(fetch_value(f"SELECT {is_forgotten(SINCE)}", {"since": snapshot}))

@@ -60,6 +60,7 @@ from journal.services import Change, record_changes
 from tests import factories
 from tests.capacity.decision_records import store_decision
 from tests.placement.rows import grow_providers
+from webhooks.models import Delivery, Endpoint
 
 DECISION = {
     "pipeline": "slots",
@@ -204,6 +205,16 @@ def region(db: None) -> None:
     MirrorState.objects.create(kind="CommittedResource", source_id=mirrored.pk, name="mirrored")
     OwnedFieldConflict.objects.create(host_name="node1", field="overcommit", problem="theirs")
     LogConsumer.objects.create(name="bridge")
+    told = Endpoint.objects.create(name="one", url="https://one.example/", secret_name="one")
+    Delivery.objects.create(
+        endpoint=told,
+        event_id=1,
+        topic="t",
+        object_type="Thing",
+        object_id="a",
+        payload={"n": 1},
+        occurred_at=timezone.now(),
+    )
     CheckFinding.objects.create(
         check_name="broker",
         severity="error",

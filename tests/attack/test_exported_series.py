@@ -42,6 +42,7 @@ from tests.factories import (
     make_reservation,
     make_slot,
 )
+from webhooks.models import Endpoint
 
 OPERATOR = "e2e-operator-token-0123456789"
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,6 +139,7 @@ def fill_region() -> None:
         FeedPass.objects.create(kind=kind, listed_at=now)
     MirrorState.objects.create(kind="CommittedResource", source_id=commitment.pk)
     LogConsumer.objects.create(name="bridge", moved_at=now)
+    Endpoint.objects.create(name="one", url="https://one.example/", secret_name="one")
     keep_findings([replace(fine("all is well"), check="broker")])
     FailureDrill.objects.create(
         zone="az-a",

@@ -16,6 +16,7 @@ APPS = (
     "failover",
     "placement",
     "bridge",
+    "webhooks",
     "console",
     "config",
     "cloud",

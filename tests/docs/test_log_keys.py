@@ -20,6 +20,7 @@ APPS = (
     "hosts",
     "journal",
     "placement",
+    "webhooks",
 )
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 #: Put on every line by the logging tree.

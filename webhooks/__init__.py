@@ -1,0 +1,1 @@
+"""Webhooks: what the outbox announces, told to receivers over HTTP."""

@@ -1,0 +1,1 @@
+"""What a delivery says and when it is tried again: pure."""

@@ -1,0 +1,77 @@
+"""One request to a receiver: within a deadline, to an address that was looked at, no redirects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from webhooks.addresses import allowed_address, check_url
+
+USER_AGENT = "headroom-webhooks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a receiver said.
+
+    Attributes:
+        status: None where there was no answer.
+        problem: Why it does not count as taken; empty if it does.
+        retry_after_seconds: When it asks to be tried again.
+    """
+
+    status: int | None = None
+    problem: str = ""
+    retry_after_seconds: float | None = None
+
+
+def send(url: str, body: bytes, headers: Mapping[str, str], *, timeout_seconds: float) -> Answer:
+    """Post a body; what goes wrong is in the answer.
+
+    Raises:
+        Forbidden: the address is none that deliveries go to.
+    """
+    scheme, host, port, target = check_url(url)
+    name = f"[{host}]" if ":" in host else host
+    sent = {
+        "Host": name if port in {80, 443} else f"{name}:{port}",
+        "User-Agent": USER_AGENT,
+        **headers,
+    }
+    try:
+        address = allowed_address(host, port)
+        pool = (
+            urllib3.HTTPSConnectionPool(address, port, server_hostname=host, assert_hostname=host)
+            if scheme == "https"
+            else urllib3.HTTPConnectionPool(address, port)
+        )
+        with pool:
+            response = pool.urlopen(
+                "POST",
+                target,
+                body=body,
+                headers=sent,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(total=timeout_seconds),
+                preload_content=False,
+            )
+            response.close()  # its words are nobody's
+    except (HTTPError, OSError, UnicodeError) as error:
+        return Answer(problem=f"no answer: {error}"[:500])
+    if 200 <= response.status < 300:  # noqa: PLR2004 - of HTTP
+        return Answer(status=response.status)
+    is_redirect = 300 <= response.status < 400  # noqa: PLR2004 - of HTTP
+    problem = "redirects are not followed" if is_redirect else "refused"
+    return Answer(
+        status=response.status,
+        problem=f"status {response.status}: {problem}",
+        retry_after_seconds=_seconds(response.headers.get("Retry-After", "")),
+    )
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.isascii() and text.isdecimal() else None
