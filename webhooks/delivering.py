@@ -130,7 +130,7 @@ def _claim(endpoint_id: int) -> Claimed | None:
     if not found:
         return None
     *known, payload, occurred_at = found[0]
-    return Claimed(*known, orjson.loads(payload), occurred_at)
+    return Claimed._make((*known, orjson.loads(payload), occurred_at))
 
 
 def _try(endpoint: Endpoint, claimed: Claimed) -> Answer:

@@ -88,6 +88,10 @@ class EndpointAdmin(BaseAdmin[Endpoint]):
         )
         obj.pk = saved.pk
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Name the endpoint alone: its deliveries may be many, and go with it."""
+        return [str(each) for each in objs], {"endpoints": len(objs)}, set(), []
+
     def delete_model(self, request: HttpRequest, obj: Endpoint) -> None:
         """Remove through the service, which audits."""
         services.remove_endpoint(
