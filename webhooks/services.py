@@ -28,7 +28,7 @@ def save_endpoint(
         Forbidden: deliveries do not go to such an address.
     """
     check_url(fields["url"])
-    with transaction.atomic(durable=True):
+    with transaction.atomic():
         row = Endpoint.objects.select_for_update().filter(name=name).first()
         before = None if row is None else _facts(row)
         row = row or Endpoint(name=name)
@@ -43,14 +43,14 @@ def save_endpoint(
 
 def remove_endpoint(*, endpoint: Endpoint, actor: Actor, request_id: str) -> None:
     """Remove an endpoint with its deliveries."""
-    with transaction.atomic(durable=True):
+    with transaction.atomic():
         _record("removed", endpoint, _facts(endpoint), None, actor=actor, request_id=request_id)
         Endpoint.objects.filter(pk=endpoint.pk).delete()
 
 
 def replay_endpoint(*, endpoint: Endpoint, since: datetime, actor: Actor, request_id: str) -> int:
     """Let an endpoint be told again what happened since a moment; return how many deliveries."""
-    with transaction.atomic(durable=True):
+    with transaction.atomic():
         count = replay(endpoint, since)
         told = {"since": since.isoformat(), "deliveries": count}
         _record("replayed", endpoint, None, told, actor=actor, request_id=request_id)
@@ -59,7 +59,7 @@ def replay_endpoint(*, endpoint: Endpoint, since: datetime, actor: Actor, reques
 
 def deliver_again(*, keys: list[int], actor: Actor, request_id: str) -> int:
     """Let deliveries be made once more that are over; return how many."""
-    with transaction.atomic(durable=True):
+    with transaction.atomic():
         rows = Delivery.objects.select_for_update().filter(pk__in=keys).exclude(state="waiting")
         chosen = {row.pk: row for row in rows.select_related("endpoint").order_by("pk")}
         Delivery.objects.filter(pk__in=chosen).update(
