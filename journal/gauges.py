@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.db.backends.utils import CursorWrapper
 
 from journal.clock import LOOK_SECONDS
-from journal.kept_sums import OLDEST, known_sums
+from journal.kept_sums import OLDEST, Rows, known_sums
 from journal.leases import BEAT_LEASE
+from journal.metrics import once_per_scrape
 from journal.readings import Reading, Scraped, gauge
 
 #: Age of the heartbeat of a queue from which nobody works it off: a task of it may take so long.
@@ -35,12 +37,22 @@ SELECT coalesce(max(abs(deviation_seconds)), 0),
 
 FINDINGS = """
 SELECT check_name, count(*) FILTER (WHERE severity = 'warning'),
-       count(*) FILTER (WHERE severity = 'error')
+       count(*) FILTER (WHERE severity = 'error'),
+       extract(epoch FROM clock_timestamp() - max(looked_at))::float8
   FROM journal_checkfinding GROUP BY check_name ORDER BY check_name
 """
-FINDINGS_AGE = """
-SELECT extract(epoch FROM clock_timestamp() - max(looked_at))::float8 FROM journal_checkfinding
-"""
+
+
+def _findings(cursor: CursorWrapper) -> Rows:
+    cursor.execute(FINDINGS)
+    rows: Rows = cursor.fetchall()
+    return rows
+
+
+def _findings_age(cursor: CursorWrapper) -> Rows:
+    ages = [age for *_, age in once_per_scrape(_findings, cursor)]
+    return [(min(ages),)] if ages else []
+
 
 CLOCKS = Scraped(
     "clocks",
@@ -108,7 +120,7 @@ KEPT_SUMS = Scraped(
 DOCTOR = Scraped(
     "doctor",
     Reading(
-        FINDINGS,
+        lambda cursor: [row[:3] for row in once_per_scrape(_findings, cursor)],
         ("check",),
         (
             gauge("doctor_warnings", "What a check found that somebody should look at."),
@@ -116,7 +128,7 @@ DOCTOR = Scraped(
         ),
     ),
     Reading(
-        FINDINGS_AGE,
+        _findings_age,
         (),
         (gauge("doctor_age_seconds", "Time since a worker last ran the checks of the doctor."),),
     ),

@@ -15,7 +15,16 @@ from django.db.models import Q
 VIEWER: Final = "viewer"
 OPERATOR: Final = "operator"
 ADMINISTRATOR: Final = "administrator"
-APPS: Final = ("journal", "hosts", "capacity", "commitments", "failover", "placement", "bridge")
+APPS: Final = (
+    "journal",
+    "hosts",
+    "capacity",
+    "commitments",
+    "failover",
+    "placement",
+    "bridge",
+    "webhooks",
+)
 ACCOUNTS: Final = "auth"
 
 _OURS = Q(content_type__app_label__in=APPS)

@@ -13,7 +13,7 @@ from journal.errors import InvalidInput
 PORTS = {"https": 443, "http": 80}
 
 
-class Forbidden(InvalidInput):
+class AddressForbidden(InvalidInput):
     """An address that deliveries do not go to."""
 
     code = "webhook_address_forbidden"
@@ -23,18 +23,20 @@ def check_url(url: str) -> tuple[str, str, int, str]:
     """Return scheme, host, port and target of an address.
 
     Raises:
-        Forbidden: it is not https, or has a user or a fragment.
+        AddressForbidden: it is not https, or has a user or a fragment.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise Forbidden(f"{url!r}: {error}") from error
+        raise AddressForbidden(f"{url!r}: {error}") from error
     schemes = ("https", "http") if settings.HEADROOM.webhooks.allow_http else ("https",)
     if parts.scheme not in schemes or not host:
-        raise Forbidden(f"{url!r}: must begin with {' or '.join(f'{one}://' for one in schemes)}")
+        raise AddressForbidden(
+            f"{url!r}: must begin with {' or '.join(f'{one}://' for one in schemes)}"
+        )
     if "@" in parts.netloc or parts.fragment:
-        raise Forbidden(f"{url!r}: neither a user nor a fragment may be in it")
+        raise AddressForbidden(f"{url!r}: neither a user nor a fragment may be in it")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return parts.scheme, host, port or PORTS[parts.scheme], target
 
@@ -43,7 +45,7 @@ def allowed_address(host: str, port: int) -> str:
     """Return an IP address of a host; the connection goes there, whatever the name is next.
 
     Raises:
-        Forbidden: one of its addresses is not public, and in no network of the settings.
+        AddressForbidden: one of its addresses is not public, and in no network of the settings.
         OSError: it has none.
     """
     networks = [ip_network(one) for one in settings.HEADROOM.webhooks.private_networks]
@@ -54,7 +56,9 @@ def allowed_address(host: str, port: int) -> str:
             address.version == network.version and address in network for network in networks
         )
         if not (is_allowed or (address.is_global and not address.is_multicast)):
-            raise Forbidden(f"{host} is {text}: not public, and in no network of PRIVATE_NETWORKS")
+            raise AddressForbidden(
+                f"{host} is {text}: not public, and in no network of PRIVATE_NETWORKS"
+            )
     return found[0]
 
 

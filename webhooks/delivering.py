@@ -22,7 +22,7 @@ from django.db import connections, transaction
 from hosts.models import Region
 from journal.clock import database_now
 from journal.statements import execute, fetch_rows
-from webhooks.addresses import Forbidden
+from webhooks.addresses import AddressForbidden
 from webhooks.domain.message import (
     CONTENT_TYPE,
     cloud_event,
@@ -152,7 +152,7 @@ def _try(endpoint: Endpoint, claimed: Claimed) -> Answer:
             {"Content-Type": CONTENT_TYPE, **headers},
             timeout_seconds=chosen.timeout_seconds,
         )
-    except Forbidden as error:
+    except AddressForbidden as error:
         return Answer(problem=error.message)
 
 

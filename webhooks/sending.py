@@ -32,7 +32,7 @@ def send(url: str, body: bytes, headers: Mapping[str, str], *, timeout_seconds: 
     """Post a body; what goes wrong is in the answer.
 
     Raises:
-        Forbidden: the address is none that deliveries go to.
+        AddressForbidden: the address is none that deliveries go to.
     """
     scheme, host, port, target = check_url(url)
     name = f"[{host}]" if ":" in host else host

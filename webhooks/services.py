@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from journal.actors import Actor
 from journal.services import Change, record_changes
@@ -25,7 +26,7 @@ def save_endpoint(
     It is told what happens from then on; what happened before, by a replay.
 
     Raises:
-        Forbidden: deliveries do not go to such an address.
+        AddressForbidden: deliveries do not go to such an address.
     """
     check_url(fields["url"])
     with transaction.atomic():
@@ -63,7 +64,12 @@ def deliver_again(*, keys: list[int], actor: Actor, request_id: str) -> int:
         rows = Delivery.objects.select_for_update().filter(pk__in=keys).exclude(state="waiting")
         chosen = {row.pk: row for row in rows.select_related("endpoint").order_by("pk")}
         Delivery.objects.filter(pk__in=chosen).update(
-            state="waiting", attempts=0, error="", answered_status=None, finished_at=None
+            state="waiting",
+            attempts=0,
+            due_at=Now(),
+            error="",
+            answered_status=None,
+            finished_at=None,
         )
         for row in chosen.values():
             told = {"delivery": row.pk, "event": row.event_id}

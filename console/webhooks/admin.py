@@ -24,7 +24,7 @@ from console.base import (
 )
 from journal.middleware import request_id_of
 from webhooks import services
-from webhooks.addresses import Forbidden, check_url
+from webhooks.addresses import AddressForbidden, check_url
 from webhooks.delivering import Claimed, body_of
 from webhooks.models import Delivery, Endpoint
 
@@ -43,7 +43,7 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
         url = str(self.cleaned_data["url"])
         try:
             check_url(url)
-        except Forbidden as error:
+        except AddressForbidden as error:
             raise forms.ValidationError(error.message) from error
         return url
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -30,6 +32,7 @@ def delivery(state: str = "dead") -> Delivery:
         state=state,
         attempts=20,
         error="status 500: refused",
+        due_at=timezone.now() + timedelta(hours=1),
     )
 
 
@@ -66,6 +69,7 @@ def test_a_dead_delivery_is_made_again(admin_client: Client) -> None:
     admin_client.post(DELIVERIES, asked)
     row.refresh_from_db()
     assert (row.state, row.attempts, row.error) == ("waiting", 0, "")
+    assert row.due_at <= timezone.now()
 
 
 def test_who_may_not_change_endpoints_repeats_nothing(client: Client) -> None:

@@ -24,7 +24,16 @@ from tests.schedule import beat_schedule
 
 ROOT = Path(__file__).parents[2]
 MOST_SECONDS = {SOON: 120, STEADY: 900, LONG: 3600}
-OURS = ("core.", "capacity.", "commitments.", "failover.", "hosts.", "journal.", "placement.")
+OURS = (
+    "core.",
+    "capacity.",
+    "commitments.",
+    "failover.",
+    "hosts.",
+    "journal.",
+    "placement.",
+    "webhooks.",
+)
 
 
 def our_tasks() -> dict[str, int]:

@@ -27,7 +27,7 @@ from journal.pruning import prune_logs
 from tests.killing import MOST_STATEMENTS, run_in_child
 from tests.webhooks.receiver import Receiver, receiving
 from webhooks import services
-from webhooks.addresses import Forbidden
+from webhooks.addresses import AddressForbidden
 from webhooks.conf import WebhookSettings
 from webhooks.delivering import deliver, deliver_all
 from webhooks.following import follow
@@ -351,7 +351,7 @@ def test_private_addresses_are_refused_unless_settings_say_otherwise(
 def test_addresses_that_no_endpoint_may_have(settings: Any, url: str) -> None:
     choose(settings, allow_http=False)
     fields = {"url": url, "secret_name": "s1", "kinds": [], "is_paused": False}
-    with pytest.raises(Forbidden):
+    with pytest.raises(AddressForbidden):
         services.save_endpoint(name="one", fields=fields, **WHO)
 
 
