@@ -35,7 +35,7 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
-    find_link,
+    link,
     list_url,
     may_view,
     register_findable,
@@ -534,14 +534,10 @@ class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
         "updated_at",
     )
 
-    project = shown(
-        "project",
-        lambda row: find_link("project", row.project_id, row.project_name),
-        "project_name",
+    project = link(
+        "project", "project_id", "project", ordering="project_name", words="project_name"
     )
-    domain = shown(
-        "domain", lambda row: find_link("domain", row.domain_id, row.domain_name), "domain_name"
-    )
+    domain = link("domain", "domain_id", "domain", ordering="domain_name", words="domain_name")
 
     @admin.display(description="quota")
     def quota(self, row: ProjectQuota) -> SafeString | str:

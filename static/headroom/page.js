@@ -39,3 +39,19 @@ document.addEventListener("keydown", (event) => {
     window.location.assign(box.form.action);
   }
 });
+
+// Boxes that choose among rows say what they are for, not only what is chosen.
+const nameBoxes = () => {
+  for (const box of document.querySelectorAll(".select2-selection")) {
+    const field = box.closest(".select2-container")?.previousElementSibling;
+    const label = field?.labels?.[0];
+    if (!label) continue;
+    label.id ||= `label-${field.id}`;
+    box.setAttribute("aria-labelledby", `${label.id} ${box.getAttribute("aria-labelledby")}`);
+    const chosen = box.querySelector(".select2-selection__rendered"); // text, no field of its own
+    chosen?.removeAttribute("role");
+    chosen?.removeAttribute("aria-readonly");
+  }
+};
+// They are made in jQuery's queue, which may run after the load: this comes behind them there.
+window.addEventListener("load", () => window.django?.jQuery?.(nameBoxes));

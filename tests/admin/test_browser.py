@@ -24,6 +24,8 @@ from capacity.models import GroupCapacity
 from failover.drill_models import CoverageAccount
 from hosts.models import Host, Project
 from journal.clock import database_now
+from tests.admin.axe import NoAxeError, axe_source
+from tests.admin.looks import clipped, foreign_requests, found_by_axe
 from tests.admin.test_pages import EDITABLE
 from tests.factories import make_capacity_history
 
@@ -46,6 +48,9 @@ ANSWERS: dict[type[Model], str] = {
     Project: "headroom_project",
     Host: "headroom_host_drain",
 }
+SAME_FOR_ALL = frozenset({"history", "delete"})
+"""Pages that are the theme's, with the same few words about whatever row: one is looked at."""
+STILL = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
 STATES = """
 return {wide: document.documentElement.scrollWidth, seen: window.innerWidth,
         alpine: typeof window.Alpine, title: document.title}
@@ -87,7 +92,8 @@ def addresses() -> list[str]:
     """Return the pages of the site, of every application, and of every model and one row of it."""
     found = [reverse("admin:index"), reverse("admin:password_change")]
     found += [reverse("admin:placement_resourceprovider_candidates")]
-    found += [reverse(f"headroom_{name}") for name in ("sell", "projects", "system")]
+    found += [reverse(f"headroom_{name}") for name in ("sell", "projects", "system", "search")]
+    found += [reverse("headroom_search") + "?q=project"]
     registered = sorted(admin.site._registry, key=lambda model: model._meta.label)
     for application in dict.fromkeys(model._meta.app_label for model in registered):
         found.append(reverse("admin:app_list", args=[application]))
@@ -127,14 +133,32 @@ def problems_of(browser: webdriver.Chrome, path: str) -> list[str]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("region", "admin_user")
 def test_every_admin_page_works_in_a_browser(browser: webdriver.Chrome, live_server: Any) -> None:
+    axe, why_not = axe_or_why_not()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", STILL)
     sign_in(browser, live_server.url)
     problems = problems_of(browser, "sign in")  # the log has the page before, too
 
+    looked_at = set()
     for path in addresses():
         browser.get(live_server.url + path)
+        problems += [f"{path}: {one}" for one in foreign_requests(browser)]
+        kind = path.rsplit("/", 2)[-2]
+        if kind not in SAME_FOR_ALL or kind not in looked_at:
+            found = clipped(browser) + (found_by_axe(browser, axe) if axe else [])
+            problems += [f"{path}: {one}" for one in found]
+        looked_at.add(kind)
         problems += problems_of(browser, path)
 
     assert problems == []
+    if why_not:
+        pytest.skip(f"every page was opened, none was looked at by axe-core: {why_not}")
+
+
+def axe_or_why_not() -> tuple[str, str]:
+    try:
+        return axe_source(), ""
+    except NoAxeError as problem:
+        return "", str(problem)
 
 
 def press(browser: webdriver.Chrome, selector: str) -> None:
