@@ -532,6 +532,12 @@ class Instance(FollowedModel):
     launched_at = models.DateTimeField(null=True, blank=True)
     nova_created_at = models.DateTimeField(null=True, blank=True)
     nova_updated_at = models.DateTimeField(null=True, blank=True)
+    arrived_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When it came to the host it is on; kept by the database.",
+    )
     metadata = models.JSONField(default=dict, blank=True)
 
     class Meta:

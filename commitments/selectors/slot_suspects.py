@@ -162,12 +162,12 @@ ARRIVALS = """
 SELECT entered.id AS slot_id, loose.vm_uuid
   FROM (
         SELECT vm.openstack_id AS vm_uuid, vm.host_id, vm.project_id, vm.flavor_name,
-               coalesce(vm.nova_created_at, vm.created_at) AS came_at
+               coalesce(vm.arrived_at, vm.nova_created_at, vm.created_at) AS arrived_at
           FROM (SELECT target_host_id, array_agg(DISTINCT project_id) AS projects FROM slot
                  WHERE target_host_id IS NOT NULL GROUP BY target_host_id) AS place
          CROSS JOIN LATERAL (
-               SELECT openstack_id, host_id, project_id, flavor_name, status, nova_created_at,
-                      created_at
+               SELECT openstack_id, host_id, project_id, flavor_name, status, arrived_at,
+                      nova_created_at, created_at
                  FROM hosts_instance WHERE host_id = place.target_host_id OFFSET 0) AS vm
          WHERE CASE
                WHEN vm.project_id = ANY (place.projects) AND vm.status <> ALL (%(absent)s)
@@ -189,7 +189,7 @@ SELECT entered.id AS slot_id, loose.vm_uuid
        WHEN entered.kind = 'committed' AND entered.zone = %(zone)s
             AND entered.project_id = loose.project_id
             AND entered.confirmed_host_id = loose.host_id
-            AND loose.came_at >= entered.created_at
+            AND loose.arrived_at >= entered.created_at
             AND entered.id = ANY (%(slot_ids)s)
             THEN (loose.flavor_name, entered.flavor_group_name) IN (
                  SELECT flavor.name, own.name

@@ -150,6 +150,7 @@ class VMSerializer(RowSerializer):
             "launched_at",
             "nova_created_at",
             "nova_updated_at",
+            "arrived_at",
             "updated_at",
         )
 

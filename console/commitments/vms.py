@@ -95,6 +95,7 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         "nova_created_at",
         "launched_at",
         "nova_updated_at",
+        "arrived_at",
         "flavor_extra_specs",
         "metadata",
         "updated_at",

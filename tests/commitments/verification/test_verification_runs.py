@@ -180,13 +180,14 @@ class TestGuard:
 
 class TestRuns:
     @follows_changes
-    def test_second_run_writes_nothing(self, host_1: Host, host_new: Host) -> None:
+    def test_a_run_over_what_is_settled_writes_nothing(self, host_1: Host, host_new: Host) -> None:
         slot, vm = accepted_slot(host_1), vm_on(host_1)
         put_into(slot, vm.openstack_id, minutes=30, is_confirmed=True)
         vm_on(host_new, nova_created_at=timezone.now(), flavor_name="half")
         accepted_slot(host_new)
         move(vm, host_new)
         verify()
+        assert verify().events == {"adopted": 1}  # out of its slot first, then into the other
         before = fingerprint()
         assert verify() == VerificationReport()
         assert verify(is_full=False) == VerificationReport()

@@ -285,6 +285,32 @@ class TestArrivals:
         vm_on(host_1, **{**self.later(), **fields})
         assert verify() == VerificationReport()
 
+    @follows_changes
+    @pytest.mark.sql("hosts_instance_keep_arrival")
+    def test_vm_that_moved_to_the_host_after_the_slot_enters_whenever_it_was_created(
+        self, host_1: Host, host_new: Host
+    ) -> None:
+        slot = accepted_slot(host_1)
+        vm = vm_on(host_new, flavor_name="half")
+        assert verify() == VerificationReport()
+        move(vm, host_1)
+        assert verify(is_full=False).events == {"adopted": 1}
+        assert in_slot(slot) == [(vm.openstack_id, CONFIRMED, "host-1")]
+        assert_rooms_add_up()
+
+    @pytest.mark.sql("hosts_instance_keep_arrival")
+    def test_vm_that_was_there_before_does_not_enter_though_it_is_written_again(
+        self, host_1: Host
+    ) -> None:
+        vm = vm_on(host_1, flavor_name="half")
+        accepted_slot(host_1)
+        vm.status = "SHUTOFF"
+        vm.save()
+        move(vm, host_1)
+        assert verify() == VerificationReport()
+        vm.refresh_from_db()
+        assert vm.arrived_at == vm.nova_created_at
+
     def test_full_slot_takes_no_other(self, host_1: Host) -> None:
         slot = accepted_slot(host_1, gib=VM_GIB, vcpus=20)
         first = vm_on(host_1, **self.later())
