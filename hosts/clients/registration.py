@@ -6,7 +6,7 @@ goes the same way and leaves out the writing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,8 +26,8 @@ class Registration:
     """What Keystone should know.
 
     Attributes:
-        service_type: Type in the catalog, such as ``liquid-headroom``.
-        url: Address of our LIQUID API, ending in ``/commitments/``.
+        services: Type in the catalog and address of each API: ``liquid-headroom`` ends in
+            ``/commitments/``, ``capacity`` is what ``/api/v1`` is below.
         region: Of the endpoints.
         user: Our user, made with the password when it is missing; it keeps the one that it has.
         password: Asked for when the user has to be made.
@@ -36,8 +36,7 @@ class Registration:
         limes_user: Limes' user, which gets the role to change commitments; empty for none.
     """
 
-    service_type: str
-    url: str
+    services: Mapping[str, str]
     region: str
     user: str
     password: Callable[[], str]
@@ -64,7 +63,8 @@ def _missing(
     *,
     is_dry: bool,
 ) -> Iterator[str]:
-    yield from _endpoints(identity, wanted, is_dry=is_dry)
+    for service_type, url in wanted.services.items():
+        yield from _endpoints(identity, service_type, url, region=wanted.region, is_dry=is_dry)
     domain = identity.find_domain(wanted.domain, ignore_missing=False)
     project = identity.find_project(wanted.project, domain_id=domain.id, ignore_missing=False)
     user = identity.find_user(wanted.user, domain_id=domain.id)
@@ -92,35 +92,37 @@ def _missing(
 
 def _endpoints(
     identity: Any,  # Any: the library has no types
-    wanted: Registration,
+    service_type: str,
+    url: str,
     *,
+    region: str,
     is_dry: bool,
 ) -> Iterator[str]:
-    service: Any = next(iter(identity.services(type=wanted.service_type)), None)  # Any: as above
+    service: Any = next(iter(identity.services(type=service_type)), None)  # Any: as above
     if service is None:
-        yield f"service {SERVICE_NAME} of type {wanted.service_type}"
+        yield f"service {SERVICE_NAME} of type {service_type}"
         if not is_dry:
-            service = identity.create_service(type=wanted.service_type, name=SERVICE_NAME)
+            service = identity.create_service(type=service_type, name=SERVICE_NAME)
     known: dict[str, Any] = {}
     if service is not None:
-        listed = identity.endpoints(service_id=service.id, region_id=wanted.region)
+        listed = identity.endpoints(service_id=service.id, region_id=region)
         known = {one.interface: one for one in listed}
     for interface in INTERFACES:
         endpoint = known.get(interface)
-        if endpoint is not None and endpoint.url == wanted.url:
+        if endpoint is not None and endpoint.url == url:
             continue
         was = "" if endpoint is None else f", in place of {endpoint.url}"
-        yield f"{interface} endpoint {wanted.url} in region {wanted.region}{was}"
+        yield f"{interface} endpoint {url} in region {region}{was}"
         if is_dry:
             continue
         if endpoint is not None:
-            identity.update_endpoint(endpoint, url=wanted.url)
+            identity.update_endpoint(endpoint, url=url)
         else:
             identity.create_endpoint(
                 service_id=service.id,
                 interface=interface,
-                region_id=wanted.region,
-                url=wanted.url,
+                region_id=region,
+                url=url,
             )
 
 

@@ -103,9 +103,25 @@ def test_registering_says_what_is_missing_then_makes_it_once(
     printed = connect(*arguments)
     assert "missing: service headroom of type liquid-headroom" in printed
     assert f"missing: public endpoint {URL} in region RegionOne" in printed
+    assert "missing: service headroom of type capacity" in printed
+    root = "https://headroom.example.com"
+    assert f"missing: internal endpoint {root} in region RegionOne" in printed
     assert before == {kind: len(found) for kind, found in cloud.region["identity"].items()}
     connect(*arguments, "--yes", "--password-file", str(password))
     assert "Keystone knows us" in connect(*arguments)
+    types = {one["id"]: one["type"] for one in cloud.region["identity"]["services"]}
+    ours = {
+        (types[one["service_id"]], one["interface"]): one["url"]
+        for one in cloud.region["identity"]["endpoints"]
+        if "headroom" in one["url"]
+    }
+    assert ours == {
+        (kind, interface): url
+        for kind, url in (("liquid-headroom", URL), ("capacity", root))
+        for interface in ("public", "internal")
+    }
+    other = "https://capacity.example.com"
+    assert f"endpoint {other} in region" in connect(*arguments, "--capacity-url", other)
 
 
 @pytest.fixture
@@ -127,8 +143,7 @@ def connection(keystone: Keystone) -> Any:
 def wanted(**fields: Any) -> Registration:
     return Registration(
         **{
-            "service_type": "liquid-headroom",
-            "url": URL,
+            "services": {"liquid-headroom": URL},
             "region": "region-a",
             "user": "capacity",
             "password": lambda: "a password of tests",
@@ -145,9 +160,10 @@ def test_a_real_keystone_is_told_once(connection: Any) -> None:
     assert register(connection, wanted(), is_dry=False) == missing
     assert register(connection, wanted(), is_dry=True) == []
     assert connection.identity.find_user("capacity") is not None
-    moved = wanted(url="https://elsewhere/commitments/")
+    elsewhere = "https://elsewhere/commitments/"
+    moved = wanted(services={"liquid-headroom": elsewhere})
     assert register(connection, moved, is_dry=False) == [
-        f"{kind} endpoint {moved.url} in region region-a, in place of {URL}"
+        f"{kind} endpoint {elsewhere} in region region-a, in place of {URL}"
         for kind in ("public", "internal")
     ]
     assert register(connection, moved, is_dry=True) == []

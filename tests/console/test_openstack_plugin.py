@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.test import Client as DjangoClient
 
 from capacity.models import GroupCapacity
 from commitments.models import RefusedChange
@@ -174,3 +175,27 @@ def test_refusals_are_one_line_with_their_reason(openstack: Client) -> None:
         assert done.returncode == 1
         assert line in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("region")
+def test_a_month_is_written_as_the_file_that_the_api_tells(
+    openstack: Client, tmp_path: Path
+) -> None:
+    words = ("capacity", "focus", "export", "--month", "2026-11")
+    answer = DjangoClient().get(
+        "/api/v1/commitments/focus?month=2026-11", headers={"X-Auth-Token": VIEWER}
+    )
+    expected = b"".join(answer).decode()
+    assert "CapacityReservationId" in expected
+    printed = openstack(*words)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout.splitlines() == expected.splitlines()
+    file = tmp_path / "november.csv"
+    assert openstack(*words, "--output", str(file)).returncode == 0
+    assert file.read_bytes().decode() == expected
+
+    refused = openstack(*words[:-1], "2026-13", "--output", str(tmp_path / "none.csv"))
+    assert (refused.returncode, "400, invalid_input" in refused.stderr) == (1, True)
+    nowhere = openstack(*words, "--output", str(tmp_path / "no" / "file"))
+    assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (1, False)
+    assert sorted(one.name for one in tmp_path.glob("*.csv*")) == ["november.csv"]

@@ -9,10 +9,12 @@ from typing import Any
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import ClientException
 from osc_lib.exceptions import CommandError
+from requests.exceptions import RequestException
 
 PREFIX = "/api/v1"
 TIMEOUT_SECONDS = 120
 PAGE_ROWS = 1000
+CHUNK_BYTES = 1 << 16
 
 
 class Capacity:
@@ -44,9 +46,22 @@ class Capacity:
             page = self.get(page["next"].partition(PREFIX)[2])
             yield from page["items"]
 
-    def _ask(self, method: str, path: str, **more: Any) -> Any:
+    def file(self, path: str, parameters: Mapping[str, Any]) -> Iterator[bytes]:
+        """Yield a file below ``/api/v1`` as it comes; one that breaks off is an error."""
+        answer = self._send("GET", path, params=dict(parameters), stream=True, log=False)
+        if not answer.ok:
+            self._content(answer)
         try:
-            answer = self._adapter.request(
+            yield from answer.iter_content(CHUNK_BYTES)
+        except RequestException as error:
+            raise CommandError(f"{answer.url}: the file broke off: {error}") from error
+
+    def _ask(self, method: str, path: str, **more: Any) -> Any:
+        return self._content(self._send(method, path, **more))
+
+    def _send(self, method: str, path: str, **more: Any) -> Any:
+        try:
+            return self._adapter.request(
                 PREFIX + path,
                 method,
                 raise_exc=False,
@@ -56,6 +71,8 @@ class Capacity:
             )
         except ClientException as error:
             raise CommandError(f"capacity: {error}") from error
+
+    def _content(self, answer: Any) -> Any:
         try:
             content = answer.json()
             if answer.ok:

@@ -37,6 +37,8 @@ from scheduling.resources import MIB
 if TYPE_CHECKING:
     from hosts.clients.cloud import OpenStackCloud
 
+CAPACITY = "capacity"
+"""Service type by which ``openstack capacity`` finds us (clients/osc)."""
 NEXT = """
 What to do next:
 - ./run manage doctor says any time what is wrong
@@ -79,6 +81,12 @@ class Command(BaseCommand):
         group = parser.add_argument_group("registering in Keystone (docs/limes.md)")
         group.add_argument("--register", action="store_true", help="say what Keystone lacks of us")
         group.add_argument("--liquid-url", metavar="URL", help="our address, .../commitments/")
+        group.add_argument(
+            "--capacity-url",
+            metavar="URL",
+            help="our address as `openstack capacity` finds it (default: that of LIQUID, without "
+            "its /commitments/)",
+        )
         group.add_argument("--service-type", default="liquid-headroom", metavar="TYPE")
         group.add_argument("--user", default="headroom", help="our user (default %(default)s)")
         group.add_argument("--password-file", metavar="FILE", help="password of a new user")
@@ -137,11 +145,12 @@ class Command(BaseCommand):
 
         if not options["liquid_url"]:
             raise CommandError("--register needs --liquid-url https://.../commitments/")
+        liquid = str(options["liquid_url"])
+        capacity = options["capacity_url"] or liquid.rstrip("/").removesuffix("/commitments")
         self._title("Keystone")
         connection = named_cloud(name).connection
         wanted = Registration(
-            service_type=options["service_type"],
-            url=options["liquid_url"],
+            services={options["service_type"]: liquid, CAPACITY: capacity},
             region=connection.config.get_region_name() or "",
             user=options["user"],
             password=_password_of(options["password_file"]),
