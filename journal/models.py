@@ -295,3 +295,26 @@ class CheckFinding(models.Model):
 
     def __str__(self) -> str:
         return f"{self.check_name}: {self.found}"
+
+
+class KeptAnswer(models.Model):
+    """What was answered to a write with an ``Idempotency-Key``. Writers: :mod:`core.idempotent`.
+
+    ``status`` is null while the request is under way, or its process died.
+    """
+
+    key_digest = models.CharField(max_length=64, unique=True, help_text="of caller and key")
+    request_digest = models.CharField(max_length=64, help_text="of method, path and body")
+    claim = models.UUIDField(help_text="of the request that is under way")
+    claimed_until = models.DateTimeField()
+    status = models.PositiveSmallIntegerField(null=True)
+    content_type = models.CharField(max_length=255, db_default="")
+    content = models.BinaryField(db_default=b"")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("id",)
+        indexes = [models.Index(fields=["created_at"], name="journal_keptanswer_age_idx")]
+
+    def __str__(self) -> str:
+        return self.key_digest

@@ -84,7 +84,7 @@ def prune_logs(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]
     return pruned
 
 
-# Who is logged in, and clocks of processes that ended: nobody reads them once they are over.
+# Who is logged in, clocks of processes that ended, answers to keys: nobody reads them once over.
 _FORGET_OVER = """
 DELETE FROM {table} WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {table} WHERE {over} LIMIT %(rows)s FOR UPDATE SKIP LOCKED))
@@ -93,6 +93,9 @@ FORGET_OVER: Final = {
     "sessions": _FORGET_OVER.format(table="django_session", over="expire_date < %(now)s"),
     "clocks": _FORGET_OVER.format(
         table="journal_processclock", over="looked_at < %(now)s - interval '1 day'"
+    ),
+    "kept_answers": _FORGET_OVER.format(
+        table="journal_keptanswer", over="created_at < %(now)s - interval '1 day'"
     ),
 }
 
@@ -168,7 +171,7 @@ def prune_append_only(statement: str, *, now: datetime) -> int:
 
 
 def prune_over(*, now: datetime, batch_rows: int = BATCH_ROWS) -> dict[str, int]:
-    """Forget sessions that expired and clocks of processes that are gone for a day.
+    """Forget expired sessions, clocks of processes gone for a day, and answers as old.
 
     Args:
         batch_rows: Most rows that a transaction deletes.

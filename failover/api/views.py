@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from core.api import JSON, ProblemView, json_answer
+from core.idempotent import IdempotentView
 from failover.api.rendering import (
     drain_document,
     drill_document,
@@ -104,13 +105,13 @@ class ShadowPlansView(FailoverView):
         return json_answer({"shadow_plans": [shadow_plan_document(row) for row in rows]})
 
 
-class RebalancesView(FailoverView):
+class RebalancesView(IdempotentView):
     """``POST /api/v1/failover/rebalances`` (spec failover, 17.4)."""
 
     rule = RULE_API_WRITE
     path_label = "/api/v1/failover/rebalances"
 
-    def post(self, request: Request) -> HttpResponse:
+    def write(self, request: Request) -> HttpResponse:
         """Plan a zone from scratch and return what would be done, or start doing it.
 
         Raises:
@@ -151,13 +152,13 @@ class RebalancesView(FailoverView):
         return json_answer(document)
 
 
-class ReplansView(FailoverView):
+class ReplansView(IdempotentView):
     """``POST /api/v1/failover/replans`` (spec failover, 17.8)."""
 
     rule = RULE_API_WRITE
     path_label = "/api/v1/failover/replans"
 
-    def post(self, request: Request) -> HttpResponse:
+    def write(self, request: Request) -> HttpResponse:
         """Plan one VM now, or say what that would do.
 
         Raises:

@@ -43,10 +43,10 @@ def test_sessions_that_expired_and_clocks_of_ended_processes_are_forgotten(now: 
         ProcessClock.objects.create(
             process=process, deviation_seconds=0, looked_at=now + days * DAY
         )
-    assert prune_over(now=now, batch_rows=1) == {"sessions": 1, "clocks": 1}
+    assert prune_over(now=now, batch_rows=1) == {"sessions": 1, "clocks": 1, "kept_answers": 0}
     assert [row.session_key for row in Session.objects.all()] == ["b"]
     assert [row.process for row in ProcessClock.objects.all()] == ["web@new"]
-    assert prune_over(now=now) == {"sessions": 0, "clocks": 0}
+    assert prune_over(now=now) == {"sessions": 0, "clocks": 0, "kept_answers": 0}
 
 
 def test_old_runs_go_and_those_that_are_read_stay_however_old(now: datetime) -> None:
