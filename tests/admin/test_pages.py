@@ -30,6 +30,7 @@ from hosts.models import Host, Instance, PlannedHostChange
 from journal.models import AuditEntry
 from tests import factories
 from tests.admin.conftest import grow_region
+from webhooks.models import Endpoint
 
 EDITABLE = {
     FlavorGroupSettings,
@@ -40,6 +41,7 @@ EDITABLE = {
     Group,
     FailoverPolicy,
     GroupPrice,
+    Endpoint,
 }
 MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
 LIST_QUERY_LIMIT = 12
