@@ -15,7 +15,13 @@ from django.conf import settings
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
 from core.doctor.own import compared
 from hosts.clients.cloud import MICROVERSIONS, VERSIONS
-from hosts.clients.cloud_probe import CloudProbe, Look, configured_cloud, named_cloud
+from hosts.clients.cloud_probe import (
+    TIMEOUT_SECONDS,
+    CloudProbe,
+    Look,
+    configured_cloud,
+    named_cloud,
+)
 from hosts.clients.listing import COMPUTE, IDENTITY, IMAGE, LIMES, PLACEMENT
 from journal.clock import followed_clock
 
@@ -142,7 +148,7 @@ def configured_checks() -> dict[str, Check]:
     feed_cloud, has_login = settings.HEADROOM.feed.cloud, settings.HEADROOM.keystone.is_complete
     if not feed_cloud:
         return cloud_checks(configured_cloud) if has_login else {}
-    checks = cloud_checks(partial(named_cloud, feed_cloud))
+    checks = cloud_checks(partial(named_cloud, feed_cloud, timeout_seconds=TIMEOUT_SECONDS))
     if has_login:
         checks["cloud service login"] = lambda: _check_login(configured_cloud())
     return checks

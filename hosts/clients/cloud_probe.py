@@ -19,6 +19,8 @@ from journal.keystone import login_options
 
 Json = Any  # bodies keep the APIs' own shapes
 TIMEOUT_SECONDS: Final = 5.0
+#: Somebody waits for these looks, and lists of a large cloud take their time.
+PATIENT_SECONDS: Final = 30.0
 #: A ``Date`` header is cut to seconds: on the average half of one is missing.
 HALF_A_SECOND: Final = timedelta(seconds=0.5)
 
@@ -66,7 +68,8 @@ class CloudProbe(Protocol):
 class OpenStackProbe:
     """A cloud of ``clouds.yaml`` or ``OS_*`` variables, or that of ``HEADROOM_KEYSTONE__...``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._timeout_seconds = timeout_seconds
         try:
             connection.authorize()
             auth: Any = connection.session.auth  # Any: each plugin that logs in has it
@@ -103,7 +106,7 @@ class OpenStackProbe:
                 microversion=MICROVERSIONS.get(service),
                 microversion_service_type=service,
                 raise_exc=False,
-                timeout=TIMEOUT_SECONDS,
+                timeout=self._timeout_seconds,
             )
         except (SDKException, ClientException) as error:
             raise CloudUnreachable(
@@ -138,14 +141,14 @@ class OpenStackProbe:
         }
 
 
-def named_cloud(name: str | None) -> OpenStackProbe:
+def named_cloud(name: str | None, *, timeout_seconds: float = PATIENT_SECONDS) -> OpenStackProbe:
     """Return the cloud of an entry of ``clouds.yaml``, or of ``OS_*`` variables.
 
     Raises:
         CloudUnreachable: There is no such cloud, or Keystone refuses.
     """
     try:
-        return OpenStackProbe(openstack.connect(cloud=name))
+        return OpenStackProbe(openstack.connect(cloud=name), timeout_seconds=timeout_seconds)
     except SDKException as error:
         raise CloudUnreachable(f"cloud {name!r}: {error}", cloud=name) from error
 
