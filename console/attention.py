@@ -15,8 +15,9 @@ from django.db.models import Count, Max, Q, Sum
 
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, Condition, SyncRun
-from console.base import PageData, badge, list_url, row_url
+from console.base import PageData, badge
 from console.commitments.sync_runs import outcome_tone
+from console.links import list_url, row_url
 from core.doctor.findings import Severity
 from core.text import duration_text, plural
 from failover.drill_models import CoverageAccount, EvacuationPlan, EvacuationState

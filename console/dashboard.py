@@ -29,11 +29,12 @@ from capacity.models import (
 from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment, SyncRun
 from console.attention import attention
-from console.base import PageData, badge, list_url, may_view, row_url
+from console.base import PageData, badge, may_view
 from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
 from console.commitments.presentation import amount_text, condition_title, condition_tone, why_text
 from console.hosts.columns import READY_HOST, with_project_name
+from console.links import list_url, row_url
 from console.sell.room import sellable_bytes_of
 from console.time_charts import ZONE_LAYERS, history_moments, time_chart
 from core.text import (

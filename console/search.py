@@ -23,7 +23,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from console.base import PageData, list_url, may_view
+from console.base import PageData, may_view
+from console.links import list_url
 from journal.statements import execute, fetch_rows
 
 SEARCH_URL = "headroom_search"

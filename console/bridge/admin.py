@@ -22,14 +22,8 @@ from bridge.models import MirrorState, OwnedFieldConflict
 from bridge.selectors import render_rows
 from capacity.models import GroupCapacity, ProjectQuota, Reservation
 from commitments.models import Commitment
-from console.base import (
-    AnswerFilter,
-    SystemOwnedAdmin,
-    badge,
-    column,
-    row_link,
-    text_link,
-)
+from console.base import AnswerFilter, SystemOwnedAdmin, badge, column
+from console.links import row_link, text_link
 from hosts.models import Host
 
 #: The rows that objects are made of.

@@ -17,7 +17,7 @@ from capacity.nova.stored_decisions import (
     decode_decision,
     history_of_vm,
 )
-from console.base import TONE_ICONS, PageData, badge, find_url, row_url, time_tag
+from console.base import TONE_ICONS, PageData, badge, time_tag
 from console.charts import (
     WEIGHER_TONES,
     Part,
@@ -25,6 +25,7 @@ from console.charts import (
     score_bar,
     score_reach,
 )
+from console.links import find_url, row_url
 from core.text import NOTHING, count_text, memory_text, plural
 from hosts.models import Host
 

@@ -13,18 +13,11 @@ from django.utils.safestring import SafeString
 
 from capacity.models import Pipeline, SchedulingDecision
 from capacity.nova.stored_decisions import decisions_about_host
-from console.base import (
-    ChoiceFilter,
-    SystemOwnedAdmin,
-    find_link,
-    link,
-    shown,
-    since_filter,
-    time_tag,
-)
+from console.base import ChoiceFilter, SystemOwnedAdmin, link, shown, since_filter, time_tag
 from console.capacity.decision_page import decision_page, outcome_badge, refusal_lines, step_title
 from console.charts import funnel_bar
 from console.hosts.columns import ZoneFilter
+from console.links import find_link
 from core.text import NOTHING, memory_short
 from scheduling.request import Intent
 

@@ -36,18 +36,15 @@ from console.base import (
     badge,
     column,
     link,
-    list_url,
     may_view,
-    register_findable,
     request_actor,
-    row_link,
     shown,
-    text_link,
     time_tag,
 )
 from console.capacity.page_data import group_bar
 from console.capacity.runway_text import runway_sentences
 from console.hosts.columns import CLOUD_NOTE, ZoneFilter
+from console.links import list_url, register_findable, row_link, text_link
 from console.sell.room import sellable_bytes_of
 from console.time_charts import GROUP_LAYERS, Unit, history_moments, time_chart
 from core.text import (

@@ -13,20 +13,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from capacity.models import HostCapacity, HostHistory
-from console.base import (
-    CheckedActions,
-    Column,
-    SystemOwnedAdmin,
-    find_link,
-    list_url,
-    may_view,
-    shown,
-    text_link,
-)
+from console.base import CheckedActions, Column, SystemOwnedAdmin, may_view, shown
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
 from console.failover.loss import loss_page
 from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
+from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
 from core.text import NOTHING, count_text, memory_short, memory_text, percent_text
 from failover.models import FailoverDecision

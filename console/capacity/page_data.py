@@ -16,8 +16,9 @@ from capacity.models import (
     ReservationAllocation,
     ReservationKind,
 )
-from console.base import PageData, badge, find_link, find_url, list_url, row_url, time_tag
+from console.base import PageData, badge, time_tag
 from console.charts import LEGEND, Segment, stacked_bar
+from console.links import find_link, find_url, list_url, row_url
 from core.text import (
     NOTHING,
     count_text,

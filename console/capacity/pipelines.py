@@ -24,16 +24,8 @@ from capacity.nova.pipelines import (
     spec_of,
     stored_pipeline_warnings,
 )
-from console.base import (
-    BaseAdmin,
-    ReadOnlyInline,
-    badge,
-    column,
-    request_actor,
-    shown,
-    text_link,
-    time_tag,
-)
+from console.base import BaseAdmin, ReadOnlyInline, badge, column, request_actor, shown, time_tag
+from console.links import text_link
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
 from scheduling.pipelines import InvalidPipelineError

@@ -9,17 +9,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from capacity.models import Reservation
-from console.base import (
-    SystemOwnedAdmin,
-    column,
-    find_link,
-    link,
-    register_findable,
-    row_link,
-    shown,
-)
+from console.base import SystemOwnedAdmin, column, link, shown
 from console.capacity.page_data import reservation_badge, slot_lines
 from console.hosts.columns import ZoneFilter
+from console.links import find_link, register_findable, row_link
 from core.text import NOTHING, count_text, memory_text
 
 register_findable("reservation", Reservation, "uuid")

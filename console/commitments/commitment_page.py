@@ -23,7 +23,7 @@ from commitments.domain.children import ChildView, children_status
 from commitments.domain.statuses import ResourceType
 from commitments.domain.story import Happening, Period, periods
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
-from console.base import TONE_ICONS, PageData, list_url, row_url, time_tag
+from console.base import TONE_ICONS, PageData, time_tag
 from console.capacity.page_data import (
     OTHERS_LEGEND,
     OwnShare,
@@ -42,6 +42,7 @@ from console.commitments.presentation import (
     term_text,
     why_text,
 )
+from console.links import list_url, row_url
 from core.text import NOTHING, count_text, duration_text, memory_text, plural, time_text
 from hosts.models import Domain, Instance, Project
 

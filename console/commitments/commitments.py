@@ -19,13 +19,9 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
-    find_link,
     json_block,
     link,
-    list_url,
-    register_findable,
     shown,
-    text_link,
     time_tag,
 )
 from console.commitments.commitment_page import commitment_page
@@ -37,6 +33,7 @@ from console.commitments.presentation import (
 )
 from console.dashboard import unfulfilled_filter
 from console.hosts.columns import ZoneFilter, with_project_name
+from console.links import find_link, list_url, register_findable, text_link
 from core.text import NOTHING, count_text, percent_text
 from journal.clock import database_now
 

@@ -15,16 +15,9 @@ from commitments.models import CompactionOutcome, CompactionRun, SlotCheck
 from commitments.selectors.compaction import HostUse
 from commitments.services.compaction import Compaction, compact_zone
 from commitments.services.compaction_plans import ZonePlan, plan_zone
-from console.base import (
-    SystemOwnedAdmin,
-    badge,
-    column,
-    find_url,
-    list_url,
-    request_actor,
-    shown,
-)
+from console.base import SystemOwnedAdmin, badge, column, request_actor, shown
 from console.hosts.columns import ZoneFilter
+from console.links import find_url, list_url
 from core.text import NOTHING, count_text, duration_text, memory_short, plural
 from journal.clock import database_now
 from journal.errors import NotReady

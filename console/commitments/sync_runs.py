@@ -22,13 +22,13 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
-    find_link,
     link,
     request_actor,
     shown,
     since_filter,
     time_tag,
 )
+from console.links import find_link
 from core.text import NOTHING, count_text, duration_text
 from hosts.models import Project
 from journal.middleware import request_id_of

@@ -10,8 +10,9 @@ from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.models import InstanceAssignment
-from console.base import SystemOwnedAdmin, badge, column, find_link, link, row_link, shown
+from console.base import SystemOwnedAdmin, badge, column, link, shown
 from console.hosts.columns import CLOUD_NOTE, ZoneFilter, with_project_name
+from console.links import find_link, row_link
 from core.text import NOTHING, count_text, memory_text, plural
 from failover.choices import Uncovered
 from failover.domain.patterns import required_count

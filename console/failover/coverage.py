@@ -14,21 +14,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.base import (
-    PageData,
-    SystemOwnedAdmin,
-    badge,
-    column,
-    find_url,
-    list_url,
-    row_url,
-    shown,
-    text_link,
-)
+from console.base import PageData, SystemOwnedAdmin, badge, column, shown
 from console.charts import HeatHost, Segment, heat_map, stacked_bar
 from console.failover.loss import vm_names
 from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
+from console.links import find_url, list_url, row_url, text_link
 from core.text import count_text, memory_short, percent_text
 from failover.domain.drill_report import DrillScope
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan

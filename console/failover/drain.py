@@ -8,8 +8,9 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
-from console.base import PageData, find_url, list_url, row_url
+from console.base import PageData
 from console.failover.loss import vm_names
+from console.links import find_url, list_url, row_url
 from console.pages import answered, seen_row, show_page
 from core.text import memory_short, time_text
 from failover.domain.drain_window import SafeWindow

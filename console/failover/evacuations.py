@@ -7,16 +7,9 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import (
-    SystemOwnedAdmin,
-    badge,
-    column,
-    find_link,
-    link,
-    list_url,
-    text_link,
-)
+from console.base import SystemOwnedAdmin, badge, column, link
 from console.hosts.columns import ZoneFilter
+from console.links import find_link, list_url, text_link
 from core.text import NOTHING
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 

@@ -8,7 +8,8 @@ from typing import Final
 from django.db.models import Count, OuterRef, QuerySet, Subquery
 
 from capacity.models import ReservationAllocation, ReservationKind
-from console.base import PageData, badge, find_url, list_url
+from console.base import PageData, badge
+from console.links import find_url, list_url
 from core.text import plural
 from failover.choices import Uncovered
 from failover.models import FailoverDecision

@@ -9,7 +9,8 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation
-from console.base import SystemOwnedAdmin, badge, column, find_link, row_link, shown
+from console.base import SystemOwnedAdmin, badge, column, shown
+from console.links import find_link, row_link
 from core.text import NOTHING, memory_short
 from failover.choices import SlotState
 from failover.models import FailoverReservation

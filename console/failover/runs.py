@@ -7,15 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import (
-    SystemOwnedAdmin,
-    badge,
-    column,
-    link,
-    shown,
-    since_filter,
-    time_tag,
-)
+from console.base import SystemOwnedAdmin, badge, column, link, shown, since_filter, time_tag
 from console.failover.loss import with_vm_name
 from console.hosts.columns import ZoneFilter
 from core.text import NOTHING, duration_text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from console.base import PageData, find_url, list_url, time_tag
+from console.base import PageData, time_tag
+from console.links import find_url, list_url
 from core.text import time_text
 from failover.domain.plan import RemovalReason
 from failover.selectors.troubles import TroubledMember, TroubledSlot, ZoneTroubles

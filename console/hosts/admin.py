@@ -17,17 +17,13 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
-    find_link,
     json_block,
     link,
-    list_url,
-    register_findable,
     request_actor,
-    row_link,
     shown,
-    text_link,
 )
 from console.hosts.columns import CLOUD_NOTE, enabled_badge
+from console.links import find_link, list_url, register_findable, row_link, text_link
 from core.text import NOTHING
 from hosts.models import (
     Aggregate,

@@ -22,17 +22,14 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
-    find_link,
-    find_target,
     json_block,
     may_view,
-    register_findable,
     request_actor,
-    row_url,
     shown,
     since_filter,
     time_tag,
 )
+from console.links import find_link, find_target, register_findable, row_url
 from core.doctor.findings import Severity
 from journal.accounts import account_change, account_facts
 from journal.clock import database_now, is_doubtful, is_off

@@ -18,19 +18,8 @@ from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from console.base import (
-    AnswerFilter,
-    ChoiceFilter,
-    RowT,
-    SystemOwnedAdmin,
-    badge,
-    find_link,
-    list_url,
-    register_findable,
-    row_link,
-    shown,
-    text_link,
-)
+from console.base import AnswerFilter, ChoiceFilter, RowT, SystemOwnedAdmin, badge, shown
+from console.links import find_link, list_url, register_findable, row_link, text_link
 from console.placement.candidate_page import candidate_explorer_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
 from core.text import NOTHING, count_text, percent_text

@@ -10,8 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
-from console.base import PageData, row_url
+from console.base import PageData
 from console.charts import funnel_bar
+from console.links import row_url
 from core.text import NOTHING, count_text, plural
 from journal.heavy import ComputationTooLong, Length, TooManyComputations, heavy_question
 from placement.domain.candidate_explain import MOST_COUNTED, Explanation

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from console.base import PageData, find_link, find_url, list_url, row_url, time_tag
+from console.base import PageData, time_tag
 from console.charts import Segment, stacked_bar
+from console.links import find_link, find_url, list_url, row_url
 from core.text import count_text, memory_short, percent_text, plural
 from hosts.models import Host, Instance
 from placement.domain.capacity import InventoryAmounts

@@ -12,8 +12,9 @@ from django.urls import reverse
 
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment, InstanceAssignment
-from console.base import PageData, find_url, list_url, may_view, row_url
+from console.base import PageData, may_view
 from console.charts import Segment, stacked_bar
+from console.links import find_url, list_url, row_url
 from console.pages import check_view, seen_row, show_page
 from console.projects.holdings import holdings, holdings_by_group
 from core.text import count_text, gib_text, moment_text, percent_text, plural, relative_text

@@ -18,7 +18,8 @@ from capacity.host_table import current_host_table
 from capacity.models import GroupCapacity
 from commitments.models import Commitment
 from commitments.selectors.timeline import known_memory_changes
-from console.base import PageData, badge, list_url, may_view, row_url
+from console.base import PageData, badge, may_view
+from console.links import list_url, row_url
 from console.pages import answered, check_view, seen_row, show_page
 from console.sell.room import room_page, sellable_bytes_of
 from console.sell.what_if import Asked, WhatIfForm, ask_what_if

@@ -12,7 +12,8 @@ from capacity.figures.zone_capacity import GroupRoom
 from capacity.groups.flavor_groups import FlavorGroupDef
 from capacity.groups.group_settings import GroupSettings, settings_for_group
 from capacity.models import GroupCapacity
-from console.base import PageData, find_url
+from console.base import PageData
+from console.links import find_url
 from core.text import count_text, gib_text, percent_text, plural
 from scheduling.columns import BoolColumn
 from scheduling.resources import MIB

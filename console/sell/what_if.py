@@ -23,7 +23,8 @@ from commitments.domain.names import resource_name_ram
 from commitments.domain.statuses import CommitmentStatus
 from commitments.domain.what_if import WhatIfAnswer
 from commitments.services.what_if import AddedHosts, WhatIfQuestion, prepare_what_if
-from console.base import PageData, find_url
+from console.base import PageData
+from console.links import find_url
 from console.sell.room import sellable_bytes
 from core.text import gib_text, plural, time_text
 from journal.heavy import computed_apart, heavy_question

@@ -14,8 +14,9 @@ from django.http import HttpRequest, HttpResponse
 
 from commitments.models import SlotCheck, SyncRun, UsageCheck
 from console.attention import ICONS, skipped_of
-from console.base import PageData, badge, list_url, may_view, row_url, text_link
+from console.base import PageData, badge, may_view
 from console.commitments.sync_runs import outcome_tone
+from console.links import list_url, row_url, text_link
 from console.pages import show_page
 from core.releases import newest_version, own_version
 from core.text import NOTHING, count_text, duration_text, plural, time_text

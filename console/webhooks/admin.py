@@ -16,12 +16,11 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
-    list_url,
     request_actor,
     shown,
     since_filter,
-    text_link,
 )
+from console.links import list_url, text_link
 from journal.middleware import request_id_of
 from webhooks import services
 from webhooks.addresses import AddressForbidden, check_url

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from commitments.models import Commitment, SlotCheck
 from commitments.services.usage import reconcile_project_usage
-from console.base import row_url
 from console.commitments.commitment_page import story_page
+from console.links import row_url
 from journal.actors import task_actor
 from scheduling.resources import GIB
 from tests.commitments.slot_worlds import PROJECT, accepted_slot, commitment_of, put_into, vm_on
