@@ -20,18 +20,22 @@ class FindTarget:
     Attributes:
         model: Its model, with an admin page.
         field: The column that holds the public id.
+        page: Name of the address of a page of its own, which takes the public id.
     """
 
     model: type[models.Model]
     field: str
+    page: str = ""
 
 
 _find_targets: dict[str, FindTarget] = {}
 
 
-def register_findable(object_type: str, model: type[models.Model], field: str) -> None:
+def register_findable(
+    object_type: str, model: type[models.Model], field: str, page: str = ""
+) -> None:
     """Make objects reachable by their public id; each app registers its own."""
-    _find_targets[_find_key(object_type)] = FindTarget(model=model, field=field)
+    _find_targets[_find_key(object_type)] = FindTarget(model=model, field=field, page=page)
 
 
 def find_target(object_type: str) -> FindTarget | None:
@@ -75,7 +79,15 @@ def row_link(row: models.Model | None, text: str = "") -> SafeString | str:
 
 
 def row_url(row: models.Model) -> str:
-    """Return the address of a row's page."""
+    """Return the address of a row's page: the one of its own where its kind has one."""
+    for target in _find_targets.values():
+        if target.page and type(row) is target.model:
+            return reverse(target.page, args=[getattr(row, target.field)])
+    return columns_url(row)
+
+
+def columns_url(row: models.Model) -> str:
+    """Return the address of a row's columns in the admin."""
     meta = row._meta  # noqa: SLF001 - Django's documented model API
     return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
 

@@ -25,7 +25,7 @@ from django.urls import reverse
 
 from console.base import PageData, may_view
 from console.links import list_url
-from journal.statements import execute, fetch_rows
+from journal.statements import Row, execute, fetch_rows
 
 SEARCH_URL = "headroom_search"
 SHOWN = 8
@@ -69,6 +69,8 @@ class Source:
         is_uuid: Whether the columns are uuids by type: other words are not looked for.
         within: A JSON column, a list of objects; ``whole`` are keys of theirs then.
         is_newest_first: Whether an index gives the newest rows of each of ``whole``.
+        page: Name of the address that a row leads to; empty for its columns in the admin.
+        page_key: Column that this address takes.
     """
 
     title: str
@@ -80,6 +82,8 @@ class Source:
     is_uuid: bool = False
     within: str = ""
     is_newest_first: bool = False
+    page: str = ""
+    page_key: str = "pk"
 
     @property
     def row_model(self) -> type[models.Model]:
@@ -94,6 +98,10 @@ class Source:
     def field(self, name: str) -> Any:  # Any: a field of any kind
         """Return a column of the model."""
         return self.row_model._meta.get_field(name)  # noqa: SLF001 - public model API
+
+    def address(self, key: str) -> str:
+        """Return where a row leads to."""
+        return reverse(self.page or f"admin:{self.model.replace('.', '_')}_change", args=[key])
 
     def conditions(self, words: Sequence[str]) -> list[Q]:
         """Return what to look for, an index each, for rows that hold one of the words whole."""
@@ -119,6 +127,8 @@ SOURCES = (
         whole=("openstack_id",),
         beginning=("name", "openstack_id"),
         words=("name", "openstack_id", "zone"),
+        page="headroom_vm",
+        page_key="openstack_id",
     ),
     Source(
         title="Hosts",
@@ -236,6 +246,8 @@ SOURCES = (
         whole=("project_id",),
         words=("name", "openstack_id", "zone"),
         is_object=False,
+        page="headroom_vm",
+        page_key="openstack_id",
     ),
     Source(
         title="What covered it over time",
@@ -355,7 +367,7 @@ def _groups(
     found: dict[int, dict[str, str]] = {}
     for number, key, words in rows:
         source = chosen[number][0]
-        address = reverse(f"admin:{source.model.replace('.', '_')}_change", args=[key])
+        address = source.address(key)
         if address not in shown:
             found.setdefault(number, {})[address] = words.strip() or key
     return tuple(
@@ -388,7 +400,7 @@ def branch(number: int, source: Source, condition: Q) -> Rows:
         .order_by(*(["-pk"] if source.is_newest_first else []))
         .values_list(
             Value(number),
-            Cast("pk", CharField()),
+            Cast(source.page_key, CharField()),
             Concat(*parts, output_field=TextField()),
         )[: SHOWN + 1]
     )
@@ -406,7 +418,7 @@ def _target(groups: Sequence[PageData]) -> HttpResponseRedirect | None:
 def _audited(request: HttpRequest, word: str) -> tuple[PageData, ...]:
     if not may_view(request, "journal.auditentry"):
         return ()
-    rows = fetch_rows(AUDITED, {"words": list(_spellings(word)), "word": word, "limit": SHOWN + 1})
+    rows = audit_entries(word, SHOWN + 1)
     if not rows:
         return ()
     lines = [
@@ -425,6 +437,15 @@ def _audited(request: HttpRequest, word: str) -> tuple[PageData, ...]:
             list_url=list_url("journal.auditentry", q=word),
         ),
     )
+
+
+def audit_entries(word: str, limit: int) -> list[Row]:
+    """Return what the audit trail says of an id, newest first.
+
+    Returns:
+        Rows of key, action, type and id of the object, actor, time.
+    """
+    return fetch_rows(AUDITED, {"words": list(_spellings(word)), "word": word, "limit": limit})
 
 
 def _spellings(word: str) -> tuple[str, ...]:

@@ -54,11 +54,15 @@ class Entry:
     """An entry of the sidebar: what operators do, with the lists that they need for it.
 
     It leads to the first of its tabs that may be seen.
+
+    Attributes:
+        pages: Names of addresses of pages that belong to it and are no tab.
     """
 
     title: str
     icon: str
     tabs: tuple[Tab, ...]
+    pages: tuple[str, ...] = ()
 
     def allowed_tabs(self, request: HttpRequest) -> list[Tab]:
         """Return the tabs that who is signed in may see."""
@@ -66,6 +70,9 @@ class Entry:
 
     def is_open(self, request: HttpRequest) -> bool:
         """Return whether the page is one of its own."""
+        match = request.resolver_match
+        if match is not None and match.url_name in self.pages:
+            return True
         return any(request.path.startswith(tab.url) for tab in self.tabs)
 
     def item(self) -> dict[str, Any]:
@@ -154,6 +161,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Aggregates", "hosts.aggregate"),
                     Tab("Region", "hosts.region"),
                 ),
+                pages=("headroom_host_drain",),
             ),
             Entry(
                 "VMs",
@@ -164,6 +172,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Server groups", "hosts.servergroup"),
                     Tab("Images", "hosts.image"),
                 ),
+                pages=("headroom_vm",),
             ),
             Entry("Reservations", "bookmark", (Tab("Reservations", "capacity.reservation"),)),
             Entry(

@@ -14,6 +14,7 @@ from console.projects.pages import project_view, projects_view
 from console.search import search_view
 from console.sell.pages import sell_list_view, sell_view
 from console.system.page import system_view
+from console.vms.page import vm_view
 
 
 def _page(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
@@ -30,4 +31,5 @@ urlpatterns = [
     _page("projects/<int:pk>/", project_view, "headroom_project"),
     _page("system/", system_view, "headroom_system"),
     _page("hosts/<int:pk>/drain/", drain_view, "headroom_host_drain"),
+    _page("vms/<str:vm_uuid>/", vm_view, "headroom_vm"),
 ]

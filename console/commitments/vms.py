@@ -58,7 +58,7 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
 
     owner_note = CLOUD_NOTE
     list_display = (
-        "__str__",
+        "named",
         "openstack_id",
         "project",
         "host_link",
@@ -113,6 +113,8 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         annotated: QuerySet[Instance] = named.annotate(covering_uuid=Subquery(covering))
         return annotated
 
+    named = shown("name", row_link, "name")
+    named.is_link = True
     project = shown(
         "project",
         lambda row: find_link("project", row.project_id, getattr(row, "project_name", None) or ""),

@@ -41,10 +41,10 @@ from hosts.models import (
 from hosts.services.planned_changes import remove_planned_change, save_planned_change
 from journal.middleware import request_id_of
 
+register_findable("vm", Instance, "openstack_id", page="headroom_vm")
+register_findable("instance", Instance, "openstack_id", page="headroom_vm")
 for _type, _model, _field in (
     ("host", Host, "name"),
-    ("vm", Instance, "openstack_id"),
-    ("instance", Instance, "openstack_id"),
     ("project", Project, "openstack_id"),
     ("domain", Domain, "openstack_id"),
     ("aggregate", Aggregate, "uuid"),

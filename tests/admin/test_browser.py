@@ -21,8 +21,9 @@ from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from capacity.models import GroupCapacity
+from console.links import row_url
 from failover.drill_models import CoverageAccount
-from hosts.models import Host, Project
+from hosts.models import Host, Instance, Project
 from journal.clock import database_now
 from tests.admin.axe import NoAxeError, axe_source
 from tests.admin.looks import clipped, foreign_requests, found_by_axe
@@ -48,6 +49,7 @@ ANSWERS: dict[type[Model], str] = {
     Project: "headroom_project",
     Host: "headroom_host_drain",
 }
+QUESTIONS = ("sell", "projects", "system", "search", "map", "drill")
 SAME_FOR_ALL = frozenset({"history", "delete"})
 """Pages that are the theme's, with the same few words about whatever row: one is looked at."""
 STILL = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
@@ -92,8 +94,11 @@ def addresses() -> list[str]:
     """Return the pages of the site, of every application, and of every model and one row of it."""
     found = [reverse("admin:index"), reverse("admin:password_change")]
     found += [reverse("admin:placement_resourceprovider_candidates")]
-    found += [reverse(f"headroom_{name}") for name in ("sell", "projects", "system", "search")]
+    found += [reverse(f"headroom_{name}") for name in QUESTIONS]
     found += [reverse("headroom_search") + "?q=project"]
+    found += [reverse("headroom_map") + "?show=risk&by=group", reverse("headroom_map") + "?by=rack"]
+    found += [reverse("headroom_drill") + "?zone=az-a"]
+    found += [row_url(row) for row in Instance.objects.all()[:1]]
     registered = sorted(admin.site._registry, key=lambda model: model._meta.label)
     for application in dict.fromkeys(model._meta.app_label for model in registered):
         found.append(reverse("admin:app_list", args=[application]))

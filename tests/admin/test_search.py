@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from commitments.models import Commitment, RefusedChange
 from console import search
+from console.links import row_url
 from hosts.models import Host, Instance, Project
 from journal.models import AuditEntry
 from tests import factories
@@ -47,9 +48,7 @@ def test_a_whole_id_leads_to_its_object(admin_client: Client) -> None:
     ]  # fmt: skip
 
     for row, word in rows:
-        assert look(admin_client, f" {word} ").headers["Location"] == page_url(
-            type(row), "change", row.pk
-        )
+        assert look(admin_client, f" {word} ").headers["Location"] == row_url(row)
 
 
 def test_a_uuid_is_found_however_it_is_written(admin_client: Client) -> None:
@@ -60,8 +59,8 @@ def test_a_uuid_is_found_however_it_is_written(admin_client: Client) -> None:
     assert look(admin_client, str(uuid)).headers["Location"] == page_url(
         Project, "change", project.pk
     )
-    assert look(admin_client, UUID(vm.openstack_id).hex.upper()).headers["Location"] == page_url(
-        Instance, "change", vm.pk
+    assert look(admin_client, UUID(vm.openstack_id).hex.upper()).headers["Location"] == reverse(
+        "headroom_vm", args=[vm.openstack_id]
     )
 
 
