@@ -349,7 +349,7 @@ def heat_map(hosts: Iterable[HeatHost]) -> SafeString:
     pieces: list[SafeString] = []
     line = 0
     for rack in sorted(racks, key=lambda name: _rack_rank(name, racks[name])):
-        members = sorted(racks[rack], key=lambda host: _natural(host.name))
+        members = sorted(racks[rack], key=lambda host: natural(host.name))
         pieces.append(label("hr-heat-rack", (0, line * CELL_HEIGHT + 17), rack, "start"))
         for place, host in enumerate(members):
             column, further = place % CELLS_PER_LINE, place // CELLS_PER_LINE
@@ -366,10 +366,10 @@ def heat_map(hosts: Iterable[HeatHost]) -> SafeString:
 
 
 def _rack_rank(rack: str, hosts: Iterable[HeatHost]) -> tuple[int, tuple[str | int, ...]]:
-    return (-sum(host.unprotected_vms for host in hosts), _natural(rack))
+    return (-sum(host.unprotected_vms for host in hosts), natural(rack))
 
 
-def _natural(name: str) -> tuple[str | int, ...]:
+def natural(name: str) -> tuple[str | int, ...]:
     """Return a key by which ``bb-2`` is before ``bb-10``: texts and numbers in turn."""
     return tuple(
         int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))
@@ -403,4 +403,63 @@ def _cell(host: HeatHost, column: int, line: int, most: int) -> SafeString:
             (x + CELL_WIDTH // 2, y + 16),
             f"{host.touched_vms}{'!' * is_bad}",
         ),
+    )
+
+
+TILE = 18
+TILES_PER_LINE = 56
+TILE_LEVELS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A host of the map.
+
+    Attributes:
+        words: The host and its figure for people.
+        url: Its page.
+        level: Shade, 0 to :data:`TILE_LEVELS`.
+        is_closed: Whether it takes nothing now; drawn with a dashed edge.
+        is_bad: Whether something is wrong with it; drawn with a red edge.
+    """
+
+    words: str
+    url: str
+    level: int
+    is_closed: bool = False
+    is_bad: bool = False
+
+
+def tile_map(title: str, tiles: Sequence[Tile]) -> SafeString:
+    """Draw many hosts as small tiles, line by line; each links to its host.
+
+    Tiles have one size, however many there are.
+    """
+    height = max(1, -(-len(tiles) // TILES_PER_LINE))
+    return picture(
+        "hr-tiles",
+        (TILES_PER_LINE * TILE, height * TILE),
+        (
+            _tile(tile, number % TILES_PER_LINE * TILE, number // TILES_PER_LINE * TILE)
+            for number, tile in enumerate(tiles)
+        ),
+        spoken=[title],
+        is_stretched=False,
+        role="group",
+    )
+
+
+def _tile(tile: Tile, x: int, y: int) -> SafeString:
+    marks = f"{' hr-tile-closed' * tile.is_closed}{' hr-heat-bad' * tile.is_bad}"
+    return format_html(
+        '<a href="{}"><rect class="hr-tile hr-heat-{}{}" x="{}" y="{}" width="{}" height="{}">'
+        "<title>{}</title></rect></a>",
+        tile.url,
+        tile.level,
+        marks,
+        x + 1,
+        y + 1,
+        TILE - 2,
+        TILE - 2,
+        tile.words,
     )

@@ -155,6 +155,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "dns",
                 (
                     Tab("Hosts", "hosts.host"),
+                    Tab("Map", "hosts.host", "", "headroom_map"),
                     Tab("Host capacity", "capacity.hostcapacity"),
                     Tab("History", "capacity.hosthistory"),
                     Tab("Planned changes", "hosts.plannedhostchange"),

@@ -384,14 +384,30 @@ def group_room(
 
     Source: spec liquid, 13.7.
     """
+    (room,) = group_rooms(table, zone, (group,), probes)
+    return room
+
+
+def group_rooms(
+    table: HostTable,
+    zone: str,
+    groups: Iterable[FlavorGroupDef],
+    probes: Probes = DEFAULT_PROBES,
+) -> list[GroupRoom]:
+    """Return what each of some groups could take, one beside the other, as :func:`group_room`."""
     columns = _ZoneColumns(table, zone, probes)
     most_memory_bytes = int(columns.total_memory_bytes.max(initial=0))
-    packing = _packing(group, most_memory_bytes, columns.placeable_mask)
-    best = packing.most(columns.left_memory_bytes, columns.left_vcpus)
-    return GroupRoom(
-        names=tuple(columns.names),
-        is_admitted=packing.admits(len(columns.names)),
-        left_memory_bytes=columns.left_memory_bytes,
-        left_vcpus=columns.left_vcpus,
-        usable_memory_bytes=best.memory_bytes,
-    )
+    rooms = []
+    for group in groups:
+        packing = _packing(group, most_memory_bytes, columns.placeable_mask)
+        best = packing.most(columns.left_memory_bytes, columns.left_vcpus)
+        rooms.append(
+            GroupRoom(
+                names=tuple(columns.names),
+                is_admitted=packing.admits(len(columns.names)),
+                left_memory_bytes=columns.left_memory_bytes,
+                left_vcpus=columns.left_vcpus,
+                usable_memory_bytes=best.memory_bytes,
+            )
+        )
+    return rooms
