@@ -183,6 +183,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Coverage", "failover.coverageaccount"),
                     Tab("Decisions", "failover.failoverdecision"),
                     Tab("Drills", "failover.failuredrill"),
+                    Tab("What if this dies?", "failover.failuredrill", "", "headroom_drill"),
                     Tab("Evacuations", "failover.evacuationplan"),
                     Tab("Moves", "failover.evacuationmove"),
                     Tab("Reservations", "failover.failoverreservation"),

@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from django.urls import URLPattern, path
 
 from console.failover.drain import drain_view
+from console.failover.what_dies import drill_view
 from console.hosts.map import map_view
 from console.projects.pages import project_view, projects_view
 from console.search import search_view
@@ -32,6 +33,7 @@ urlpatterns = [
     _page("projects/<int:pk>/", project_view, "headroom_project"),
     _page("system/", system_view, "headroom_system"),
     _page("hosts/<int:pk>/drain/", drain_view, "headroom_host_drain"),
+    _page("drill/", drill_view, "headroom_drill"),
     _page("map/", map_view, "headroom_map"),
     _page("vms/<str:vm_uuid>/", vm_view, "headroom_vm"),
 ]

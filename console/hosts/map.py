@@ -20,9 +20,11 @@ from capacity.host_table import current_host_table
 from capacity.models import HostCapacity
 from console.base import PageData, may_view
 from console.charts import TILE_LEVELS, Tile, natural, tile_map
+from console.failover.what_dies import drill_url
 from console.links import list_url
 from console.pages import check_view, show_page
 from core.text import gib_text, memory_short, percent_text, plural
+from failover.drill_models import FailureDrill
 from failover.models import FailoverDecision
 from hosts.models import Aggregate, Host, Instance
 from journal.errors import NotReady
@@ -114,6 +116,7 @@ def map_view(request: HttpRequest) -> HttpResponse:
         is_risk=asked["show"] == "risk",
         legend=_legend(is_risk=asked["show"] == "risk"),
         list_url=list_url("hosts.host", zone=asked["zone"]) if zones else list_url("hosts.host"),
+        has_drills=asked["by"] == "rack" and may_view(request, FailureDrill),
         problem="",
         groups=(),
         lines=(),
@@ -207,6 +210,9 @@ def _fill(page: PageData, zone: Zone, asked: Mapping[str, str]) -> None:
         PageData(
             title=title,
             note=plural(len(places), "host"),
+            drill_url=drill_url(rack=title, zone=zone.name)
+            if page.has_drills and title in zone.table.building_blocks
+            else "",
             picture=tile_map(
                 f"{title}: {plural(len(places), 'host')} by {page.measure}",
                 [

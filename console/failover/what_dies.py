@@ -1,0 +1,183 @@
+"""``/admin/drill/``: what the loss of a rack, an aggregate, a zone or some hosts would do now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from django import forms
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from console.base import TONE_ICONS, PageData
+from console.charts import natural
+from console.failover.coverage import REASON_WORDS
+from console.failover.loss import vm_names
+from console.links import find_url, list_url
+from console.pages import answered, check_view, show_page
+from core.text import count_text, plural
+from failover.domain.drill import DrillResult, simulate
+from failover.drill_models import FailureDrill
+from failover.selectors.drills import drill_state
+from hosts.models import Aggregate, Host, Instance
+from journal.clock import database_now
+from journal.heavy import computed_apart, heavy_question
+
+VMS_SHOWN: Final = 200
+HOSTS_SHOWN: Final = 100
+LONGEST_LIST: Final = 20_000
+
+
+def drill_url(**asked: str) -> str:
+    """Return the address that asks what the loss of a ``rack``, ``aggregate`` or ``zone`` does."""
+    return f"{reverse('headroom_drill')}?{urlencode(asked)}"
+
+
+class FailureForm(forms.Form):
+    """What fails together: all that is named, within the zone if one is chosen."""
+
+    rack = forms.ChoiceField(label="Rack", required=False)
+    aggregate = forms.ChoiceField(label="Aggregate", required=False)
+    hosts = forms.CharField(
+        label="Hosts, by name, with commas", required=False, max_length=LONGEST_LIST
+    )
+    zone = forms.ChoiceField(label="Zone; alone: all of it", required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Read what can be chosen."""
+        super().__init__(*args, **kwargs)
+        known = Host.objects.order_by().values_list
+        aggregates = Aggregate.objects.order_by("name", "uuid").values_list("uuid", "name")
+        self._offer("rack", ((rack, rack) for (rack,) in known("building_block").distinct()))
+        self._offer("zone", ((zone, zone) for (zone,) in known("zone").distinct()))
+        self._offer("aggregate", aggregates)
+
+    def _offer(self, name: str, pairs: Any) -> None:
+        offered = sorted(((key, words) for key, words in pairs if key), key=_by_words)
+        field: Any = self.fields[name]
+        field.choices = [("", "any"), *offered]
+
+    def clean(self) -> dict[str, Any]:
+        """Find the hosts; they stand in ``failed`` from then on, with name and zone."""
+        said: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.errors:
+            return said
+        names = {name.strip() for name in said["hosts"].split(",")} - {""}
+        wanted = Q(name__in=names)
+        if said["rack"]:
+            wanted |= Q(building_block=said["rack"])
+        if said["aggregate"]:
+            members = Aggregate.objects.filter(uuid=said["aggregate"]).values_list("host_names")
+            wanted |= Q(name__in=[name for (listed,) in members for name in listed])
+        if said["zone"] and not (names or said["rack"] or said["aggregate"]):
+            wanted = Q()
+        rows = Host.objects.filter(wanted).order_by("name")
+        if said["zone"]:
+            rows = rows.filter(zone=said["zone"])
+        said["failed"] = list(rows.values_list("name", "zone"))
+        unknown = sorted(names - {name for name, _ in said["failed"]})
+        if unknown:
+            where = f" in {said['zone']}" if said["zone"] else ""
+            self.add_error("hosts", f"No such host{where}: {', '.join(unknown[:10])}")
+        elif not said["failed"]:
+            self.add_error(None, "No host is in all that is chosen")
+        return said
+
+
+def _by_words(pair: tuple[str, str]) -> tuple[Any, ...]:
+    return natural(pair[1])
+
+
+def drill_view(request: HttpRequest) -> HttpResponse:
+    """Show what would happen, if it is said what fails; nothing is changed."""
+    check_view(request, FailureDrill, Host, Instance)
+    is_asked = any(request.GET.get(name) for name in FailureForm.base_fields)
+    form = FailureForm(request.GET if is_asked else None)
+    page = PageData(
+        form=form,
+        answer=None,
+        problem="",
+        nightly_url=list_url("failover.failuredrill"),
+    )
+    if is_asked and form.is_valid():
+        failed: list[tuple[str, str]] = form.cleaned_data["failed"]
+        result, page.problem = answered(partial(_simulated, failed))
+        if result is not None:
+            page.answer = _answer(result)
+    return show_page(
+        request,
+        "admin/what_dies_page.html",
+        title="What if this dies?",
+        model=FailureDrill,
+        page=page,
+        crumbs=(("Drills", list_url("failover.failuredrill")), ("What if", "")),
+    )
+
+
+def _simulated(failed: Sequence[tuple[str, str]]) -> DrillResult:
+    """Return what the loss does: its zones are read here, the drill is made by a child."""
+    names = [name for name, _ in failed]
+    with heavy_question():
+        state = drill_state(sorted({zone for _, zone in failed}), now=database_now())
+        known = [name for name in names if name in state.hosts]
+        return computed_apart(lambda: simulate(state, known))
+
+
+def _answer(result: DrillResult) -> PageData:
+    lost = sorted(result.unprotected, key=lambda row: (row.reason.value, row.vm))
+    shown = lost[:VMS_SHOWN]
+    rows = Instance.objects.filter(host__name__in=result.failed_hosts)
+    vms = rows.count()
+    on_host = dict(
+        rows.filter(openstack_id__in=[row.vm for row in shown]).values_list(
+            "openstack_id", "host__name"
+        )
+    )
+    names = vm_names([row.vm for row in shown])
+    saved = len(result.assignments)
+    tone = "bad" if lost else "ok"
+    taken = Counter(row.to_host for row in result.assignments)
+    targets = sorted(taken.items(), key=lambda pair: (-pair[1], natural(pair[0])))
+    return PageData(
+        tone=tone,
+        icon=TONE_ICONS[tone],
+        title=(
+            f"{plural(len(lost), 'VM')} of {vms:,} would not survive"
+            if lost
+            else "Every VM that is owed a failover slot has one to go to"
+        ),
+        facts=(
+            ("Hosts that fail", count_text(len(result.failed_hosts))),
+            ("VMs on them", count_text(vms)),
+            ("have a slot to go to", count_text(saved)),
+            ("are owed one and get none", count_text(len(lost))),
+            ("are owed none", count_text(max(0, vms - saved - len(lost)))),
+        ),
+        reasons=[
+            (REASON_WORDS.get(reason, reason), count_text(count))
+            for reason, count in sorted(result.reasons.items())
+        ],
+        lost=[
+            PageData(
+                name=names.get(row.vm, row.vm),
+                url=find_url("vm", row.vm),
+                host=on_host.get(row.vm, ""),
+                host_url=find_url("host", on_host[row.vm]) if row.vm in on_host else "",
+                slots=f"{row.slots} of {row.required}",
+                why=REASON_WORDS.get(row.reason.value, row.reason.value),
+            )
+            for row in shown
+        ],
+        lost_hidden=len(lost) - len(shown),
+        targets=[
+            (name, find_url("host", name), plural(count, "VM"))
+            for name, count in targets[:HOSTS_SHOWN]
+        ],
+        targets_hidden=max(0, len(targets) - HOSTS_SHOWN),
+        hosts=[(name, find_url("host", name)) for name in result.failed_hosts[:HOSTS_SHOWN]],
+        hosts_hidden=max(0, len(result.failed_hosts) - HOSTS_SHOWN),
+    )
