@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from capacity.figures.history_reads import DAY, gaps, host_history, span_of
 from capacity.models import CapacityHistory, HostCapacity, HostHistory
+from commitments.selectors.usage_history import UsageSpan
 from console.base import PageData
 from core.text import NOTHING, count_text, memory_short, moment_text, percent_text
 
@@ -38,6 +39,10 @@ ZONE_LAYERS: Final[tuple[Layer, ...]] = (
 GROUP_LAYERS: Final[tuple[Layer, ...]] = (
     *ZONE_LAYERS[:3],
     ("exclusively_free", "free for this group", "free"),
+)
+PROJECT_LAYERS: Final[tuple[Layer, ...]] = (
+    ("used", "used", "own_vms"),
+    ("idle", "idle", "committed"),
 )
 HOST_LAYERS: Final[tuple[Layer, ...]] = (
     ("allocated", "VMs", "vms"),
@@ -71,6 +76,7 @@ def time_chart(
     *,
     layers: Sequence[Layer],
     total: str,
+    total_words: str = "installed",
     unit: Unit = "memory",
 ) -> PageData:
     """Return a picture of figures stacked over time for ``admin/parts/time_chart.html``.
@@ -81,12 +87,13 @@ def time_chart(
         moments: In the order of time.
         layers: What is stacked, from the bottom.
         total: Figure that is drawn as a line over them: what there is in all.
+        total_words: What that is called.
         unit: Whether memory or vCPUs are shown.
     """
     suffix, text = SUFFIXES[unit], TEXTS[unit]
     columns = [*(name for name, _, _ in layers), total]
     amounts = [[getattr(moment.row, f"{name}_{suffix}") for name in columns] for moment in moments]
-    headings = [*(words for _, words, _ in layers), "installed"]
+    headings = [*(words for _, words, _ in layers), total_words]
     is_made_up = any(moment.is_made_up for moment in moments)
     return PageData(
         key=key,
@@ -111,7 +118,7 @@ def time_chart(
                 {"name": words, "kind": kind, "amounts": _column(moments, amounts, number)}
                 for number, (_, words, kind) in enumerate(layers)
             ],
-            "total": {"name": "installed", "amounts": _column(moments, amounts, len(layers))},
+            "total": {"name": total_words, "amounts": _column(moments, amounts, len(layers))},
         },
     )
 
@@ -140,6 +147,18 @@ def host_chart(host_name: str, room: HostCapacity | None, *, now: datetime) -> P
     if room is not None:
         moments.append(Moment(at=now, length=DAY, row=room))
     return time_chart("host", "Memory of this host", moments, layers=HOST_LAYERS, total="effective")
+
+
+def project_chart(spans: Sequence[UsageSpan]) -> PageData:
+    """Return the picture of what a project had committed, used and left idle."""
+    return time_chart(
+        "project",
+        "Committed memory",
+        [Moment(at=span.at, length=span.length, row=span) for span in spans],
+        layers=PROJECT_LAYERS,
+        total="held",
+        total_words="committed",
+    )
 
 
 def _breaks(moments: Sequence[Moment]) -> set[int]:
@@ -188,4 +207,4 @@ def _summary(
         for words, amount in zip(headings[:-1], last, strict=False)
         if amount
     ]
-    return "; ".join([f"now {text(whole)} installed", *parts])
+    return "; ".join([f"now {text(whole)} {headings[-1]}", *parts])

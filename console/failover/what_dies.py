@@ -20,7 +20,7 @@ from console.failover.loss import vm_names
 from console.links import find_url, list_url
 from console.pages import answered, check_view, show_page
 from core.text import count_text, plural
-from failover.domain.drill import DrillResult, simulate
+from failover.domain.drill import DrillResult, Unprotected, UnprotectedReason, simulate
 from failover.drill_models import FailureDrill
 from failover.selectors.drills import drill_state
 from hosts.models import Aggregate, Host, Instance
@@ -158,8 +158,7 @@ def _answer(result: DrillResult) -> PageData:
             ("are owed none", count_text(max(0, vms - saved - len(lost)))),
         ),
         reasons=[
-            (REASON_WORDS.get(reason, reason), count_text(count))
-            for reason, count in sorted(result.reasons.items())
+            (words, count_text(count)) for words, count in sorted(Counter(map(_why, lost)).items())
         ],
         lost=[
             PageData(
@@ -168,7 +167,7 @@ def _answer(result: DrillResult) -> PageData:
                 host=on_host.get(row.vm, ""),
                 host_url=find_url("host", on_host[row.vm]) if row.vm in on_host else "",
                 slots=f"{row.slots} of {row.required}",
-                why=REASON_WORDS.get(row.reason.value, row.reason.value),
+                why=_why(row),
             )
             for row in shown
         ],
@@ -181,3 +180,9 @@ def _answer(result: DrillResult) -> PageData:
         hosts=[(name, find_url("host", name)) for name in result.failed_hosts[:HOSTS_SHOWN]],
         hosts_hidden=max(0, len(result.failed_hosts) - HOSTS_SHOWN),
     )
+
+
+def _why(row: Unprotected) -> str:
+    if row.slots and row.reason is UnprotectedReason.NO_SLOTS:
+        return "all of their zone fails, and their slots are in it"
+    return REASON_WORDS.get(row.reason.value, row.reason.value)

@@ -12,11 +12,14 @@ from django.urls import reverse
 
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment, InstanceAssignment
+from commitments.selectors.usage_history import usage_history
+from commitments.usage_models import CommitmentAccount, CommitmentHour
 from console.base import PageData, may_view
 from console.charts import Segment, stacked_bar
 from console.links import find_url, list_url, row_url
 from console.pages import check_view, seen_row, show_page
 from console.projects.holdings import holdings, holdings_by_group
+from console.time_charts import project_chart
 from core.text import count_text, gib_text, moment_text, percent_text, plural, relative_text
 from hosts.models import Instance, Project
 from journal.clock import database_now
@@ -135,6 +138,7 @@ def project_view(request: HttpRequest, pk: int) -> HttpResponse:
         ],
         vms=_vms(project) if may_view(request, Instance) else None,
         vms_url=list_url("hosts.instance", **identity),
+        chart=_chart(request, project, now),
         ends=_ends(project, now),
         quota_url=list_url("capacity.projectquota", **identity),
         refusals_url=list_url("commitments.refusedchange", q=project.openstack_id),
@@ -147,6 +151,12 @@ def project_view(request: HttpRequest, pk: int) -> HttpResponse:
         page=page,
         crumbs=(("Projects", reverse("headroom_projects")), (project.name, "")),
     )
+
+
+def _chart(request: HttpRequest, project: Project, now: datetime) -> PageData | None:
+    if not (may_view(request, CommitmentHour) and may_view(request, CommitmentAccount)):
+        return None
+    return project_chart(usage_history(project.openstack_id, now=now))
 
 
 def _vms(project: Project) -> tuple[PageData, PageData]:
