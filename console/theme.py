@@ -30,12 +30,14 @@ class Tab:
         model: Its label ``app.model``.
         page: Which page of the model; empty for one with a name of its own.
         url_name: That name.
+        needs: Further models whose rows the page shows, by label.
     """
 
     title: str
     model: str
     page: str = "changelist"
     url_name: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -46,7 +48,7 @@ class Tab:
 
     def is_allowed(self, request: HttpRequest) -> bool:
         """Return whether who is signed in may see it."""
-        return may_view_label(request, self.model)
+        return all(may_view_label(request, label) for label in (self.model, *self.needs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,13 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "Projects",
                 "folder",
                 (
-                    Tab("Held and idle", "hosts.project", "", "headroom_projects"),
+                    Tab(
+                        "Held and idle",
+                        "hosts.project",
+                        "",
+                        "headroom_projects",
+                        ("commitments.commitment",),
+                    ),
                     Tab("Projects", "hosts.project"),
                     Tab("Quota", "capacity.projectquota"),
                     Tab("Domains", "hosts.domain"),
@@ -155,7 +163,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                 "dns",
                 (
                     Tab("Hosts", "hosts.host"),
-                    Tab("Map", "hosts.host", "", "headroom_map"),
+                    Tab("Map", "hosts.host", "", "headroom_map", ("capacity.hostcapacity",)),
                     Tab("Host capacity", "capacity.hostcapacity"),
                     Tab("History", "capacity.hosthistory"),
                     Tab("Planned changes", "hosts.plannedhostchange"),
@@ -183,7 +191,13 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Coverage", "failover.coverageaccount"),
                     Tab("Decisions", "failover.failoverdecision"),
                     Tab("Drills", "failover.failuredrill"),
-                    Tab("What if this dies?", "failover.failuredrill", "", "headroom_drill"),
+                    Tab(
+                        "What if this dies?",
+                        "failover.failuredrill",
+                        "",
+                        "headroom_drill",
+                        ("hosts.host", "hosts.instance"),
+                    ),
                     Tab("Evacuations", "failover.evacuationplan"),
                     Tab("Moves", "failover.evacuationmove"),
                     Tab("Reservations", "failover.failoverreservation"),
