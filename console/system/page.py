@@ -24,7 +24,10 @@ from failover.choices import RunOutcome
 from failover.models import FailoverRun
 from hosts.models import FeedPass
 from journal.clock import database_now
+from journal.gauges import QUEUE_LIMITS_SECONDS
+from journal.health import BEAT
 from journal.models import BeatEntry, CheckFinding, Heartbeat, LogConsumer, Outbox, ProcessClock
+from journal.services import queue_heartbeat
 
 TONES: Final = ("bad", "warn", "ok", "idle")
 MOST_ROWS: Final = 40
@@ -179,22 +182,34 @@ def _usage(_now: datetime) -> Iterator[Line]:
 
 
 def _beats(now: datetime) -> Iterator[Line]:
-    limit = timedelta(seconds=settings.HEADROOM.beat_max_age_seconds)
+    limits = {
+        BEAT: timedelta(seconds=settings.HEADROOM.beat_max_age_seconds),
+        **{name: timedelta(seconds=most) for name, most in QUEUE_LIMITS_SECONDS.items()},
+    }
     rows = list(Heartbeat.objects.order_by("name")[:MOST_ROWS])
     url = list_url("journal.heartbeat")
     if not rows:
         detail = "retries and refreshes do not run"
         yield Line(name="workers", tone="bad", word="never seen", at=None, url=url, detail=detail)
     for row in rows:
-        is_late = row.name == "beat" and now - row.beaten_at > limit
+        limit = limits.get(row.name)
+        is_late = limit is not None and now - row.beaten_at > limit
+        queue = row.name.removeprefix(queue_heartbeat(""))
         yield Line(
-            name=f"heartbeat of {row.name}",
+            name=f"queue {queue}" if queue != row.name else f"heartbeat of {row.name}",
             tone="bad" if is_late else "ok",
             word="silent" if is_late else "alive",
             at=row.beaten_at,
             url=url,
-            detail=f"limit {duration_text(limit)}" if row.name == "beat" else "",
+            detail=_limit_text(limit, is_queue=queue != row.name),
         )
+
+
+def _limit_text(limit: timedelta | None, *, is_queue: bool) -> str:
+    if limit is None:
+        return ""
+    told = f"limit {duration_text(limit)}"
+    return f"{told}; silent since a worker last took a task of it" if is_queue else told
 
 
 def _schedule(_now: datetime) -> Iterator[Line]:

@@ -123,7 +123,9 @@ def test_the_system_page_says_what_was_skipped_and_what_is_late(admin_client: Cl
     )  # fmt: skip
     FeedPass.objects.create(kind="servers", passes=1, listed_at=now)
     FeedPass.objects.create(kind="flavors", failures=2, error="timed out")
-    Heartbeat.objects.create(name="beat", beaten_at=now - timedelta(days=1))
+    for name in ("beat", "queue:long"):
+        Heartbeat.objects.create(name=name, beaten_at=now - timedelta(days=1))
+    Heartbeat.objects.create(name="queue:steady", beaten_at=now - timedelta(minutes=20))
 
     for name, severity in (("fine", "ok"), ("odd", "warning")):
         CheckFinding.objects.create(
@@ -138,13 +140,15 @@ def test_the_system_page_says_what_was_skipped_and_what_is_late(admin_client: Cl
     }
 
     assert page.tone == "bad"
-    assert page.title.startswith("4 things to look at")
+    assert page.title.startswith("5 things to look at")
     assert "fine" not in page.title
     assert (told["fine"][0], told["odd"][0]) == ("ok", "warning")
     assert told["run of limes"] == ("done, 8 skipped", "3 skipped, 5 skipped no project")
     assert told["list of flavors"] == ("fails, 2 passes in a row", "timed out")
     assert told["list of servers"][0] == "read"
     assert told["heartbeat of beat"][0] == "silent"
+    assert told["queue long"][0] == "silent"
+    assert told["queue steady"][0] == "alive"
 
 
 @pytest.mark.usefixtures("region")
