@@ -31,6 +31,7 @@ class CommitmentAccount(models.Model):
 
     class Meta:
         ordering = ("commitment_uuid", "id")
+        indexes = [models.Index(fields=["project_id"], name="commitments_account_proj_idx")]
         constraints = [
             models.UniqueConstraint(
                 fields=[

@@ -154,6 +154,7 @@ class FailoverEvent(models.Model):
             models.Index(fields=["reservation_name", "-id"], name="failover_event_name_idx"),
             models.Index(fields=["zone", "reason", "-id"], name="failover_event_zone_idx"),
             models.Index(fields=["happened_at"], name="failover_event_time_idx"),
+            models.Index(fields=["vm_uuid", "-id"], name="failover_event_vm_idx"),
         ]
 
     def __str__(self) -> str:
