@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -21,8 +22,9 @@ from console.links import find_url, list_url
 from console.pages import answered, check_view, show_page
 from core.text import count_text, plural
 from failover.domain.drill import DrillResult, Unprotected, UnprotectedReason, simulate
+from failover.domain.drill_columns import drill_state_of
 from failover.drill_models import FailureDrill
-from failover.selectors.drills import drill_state
+from failover.selectors.drills import zone_snapshot
 from hosts.models import Aggregate, Host, Instance
 from journal.clock import database_now
 from journal.heavy import computed_apart, heavy_question
@@ -118,48 +120,82 @@ def drill_view(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _simulated(failed: Sequence[tuple[str, str]]) -> DrillResult:
-    """Return what the loss does: its zones are read here, the drill is made by a child."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a page shows of a drill: a zone has tens of thousands of VMs, of which it names few.
+
+    Attributes:
+        failed_hosts: Names of all hosts that fail, sorted.
+        saved: How many VMs have a slot to go to.
+        lost: How many VMs are owed a slot and get none.
+        shown: The first of these.
+        reasons: Why, in words, and how many.
+        targets: The hosts that take most VMs, and how many.
+        target_count: How many hosts take VMs.
+    """
+
+    failed_hosts: tuple[str, ...]
+    saved: int
+    lost: int
+    shown: tuple[Unprotected, ...]
+    reasons: tuple[tuple[str, int], ...]
+    targets: tuple[tuple[str, int], ...]
+    target_count: int
+
+    @classmethod
+    def of(cls, result: DrillResult) -> Loss:
+        """Count what a drill says."""
+        lost = sorted(result.unprotected, key=lambda row: (row.reason.value, row.vm))
+        taken = Counter(row.to_host for row in result.assignments)
+        targets = sorted(taken.items(), key=lambda pair: (-pair[1], natural(pair[0])))
+        return cls(
+            failed_hosts=result.failed_hosts,
+            saved=len(result.assignments),
+            lost=len(lost),
+            shown=tuple(lost[:VMS_SHOWN]),
+            reasons=tuple(sorted(Counter(map(_why, lost)).items())),
+            targets=tuple(targets[:HOSTS_SHOWN]),
+            target_count=len(targets),
+        )
+
+
+def _simulated(failed: Sequence[tuple[str, str]]) -> Loss:
+    """Return what the loss does: rows of its zones are read here, all else a child does."""
     names = [name for name, _ in failed]
     with heavy_question():
-        state = drill_state(sorted({zone for _, zone in failed}), now=database_now())
-        known = [name for name in names if name in state.hosts]
-        return computed_apart(lambda: simulate(state, known))
+        now = database_now()
+        zones = [zone_snapshot(zone, now=now) for zone in sorted({zone for _, zone in failed})]
+
+        def drilled() -> Loss:
+            state = drill_state_of(zones, failing=names)
+            return Loss.of(simulate(state, [name for name in names if name in state.hosts]))
+
+        return computed_apart(drilled)
 
 
-def _answer(result: DrillResult) -> PageData:
-    lost = sorted(result.unprotected, key=lambda row: (row.reason.value, row.vm))
-    shown = lost[:VMS_SHOWN]
-    rows = Instance.objects.filter(host__name__in=result.failed_hosts)
+def _answer(loss: Loss) -> PageData:
+    rows = Instance.objects.filter(host__name__in=loss.failed_hosts)
     vms = rows.count()
-    on_host = dict(
-        rows.filter(openstack_id__in=[row.vm for row in shown]).values_list(
-            "openstack_id", "host__name"
-        )
-    )
-    names = vm_names([row.vm for row in shown])
-    saved = len(result.assignments)
-    tone = "bad" if lost else "ok"
-    taken = Counter(row.to_host for row in result.assignments)
-    targets = sorted(taken.items(), key=lambda pair: (-pair[1], natural(pair[0])))
+    uuids = [row.vm for row in loss.shown]
+    on_host = dict(rows.filter(openstack_id__in=uuids).values_list("openstack_id", "host__name"))
+    names = vm_names(uuids)
+    tone = "bad" if loss.lost else "ok"
     return PageData(
         tone=tone,
         icon=TONE_ICONS[tone],
         title=(
-            f"{plural(len(lost), 'VM')} of {vms:,} would not survive"
-            if lost
+            f"{plural(loss.lost, 'VM')} of {vms:,} would not survive"
+            if loss.lost
             else "Every VM that is owed a failover slot has one to go to"
         ),
         facts=(
-            ("Hosts that fail", count_text(len(result.failed_hosts))),
+            ("Hosts that fail", count_text(len(loss.failed_hosts))),
             ("VMs on them", count_text(vms)),
-            ("have a slot to go to", count_text(saved)),
-            ("are owed one and get none", count_text(len(lost))),
-            ("are owed none", count_text(max(0, vms - saved - len(lost)))),
+            ("have a slot to go to", count_text(loss.saved)),
+            ("are owed one and get none", count_text(loss.lost)),
+            ("are owed none", count_text(max(0, vms - loss.saved - loss.lost))),
         ),
-        reasons=[
-            (words, count_text(count)) for words, count in sorted(Counter(map(_why, lost)).items())
-        ],
+        reasons=[(words, count_text(count)) for words, count in loss.reasons],
         lost=[
             PageData(
                 name=names.get(row.vm, row.vm),
@@ -169,16 +205,15 @@ def _answer(result: DrillResult) -> PageData:
                 slots=f"{row.slots} of {row.required}",
                 why=_why(row),
             )
-            for row in shown
+            for row in loss.shown
         ],
-        lost_hidden=len(lost) - len(shown),
+        lost_hidden=loss.lost - len(loss.shown),
         targets=[
-            (name, find_url("host", name), plural(count, "VM"))
-            for name, count in targets[:HOSTS_SHOWN]
+            (name, find_url("host", name), plural(count, "VM")) for name, count in loss.targets
         ],
-        targets_hidden=max(0, len(targets) - HOSTS_SHOWN),
-        hosts=[(name, find_url("host", name)) for name in result.failed_hosts[:HOSTS_SHOWN]],
-        hosts_hidden=max(0, len(result.failed_hosts) - HOSTS_SHOWN),
+        targets_hidden=loss.target_count - len(loss.targets),
+        hosts=[(name, find_url("host", name)) for name in loss.failed_hosts[:HOSTS_SHOWN]],
+        hosts_hidden=max(0, len(loss.failed_hosts) - HOSTS_SHOWN),
     )
 
 

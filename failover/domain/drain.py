@@ -407,10 +407,13 @@ def cover_after(
     Returns:
         VMs in order of uuid.
     """
+    leaving = {name for host in gone for name in state.slots_on.get(host, ())}
+    losing = {user for name in leaving for user in state.slots[name].users} & state.vms.keys()
+    losing |= state.vms.keys() & destinations
     slot_hosts = {
-        name: recreated.get(name, slot.host)
-        for name, slot in state.slots.items()
-        if slot.host not in gone or name in recreated
+        name: recreated.get(name, state.slots[name].host)
+        for name in _judged_with(state, losing)
+        if name not in leaving or name in recreated
     }
     graph = state.sharing(slot_hosts)
     for uuid in sorted(state.vms.keys() & destinations):
@@ -420,9 +423,17 @@ def cover_after(
         for name in names:
             graph.joined(uuid, destinations[uuid], name, slot_hosts[name])
     lost = []
-    for uuid, vm in state.vms.items():
+    for uuid in sorted(losing):
+        vm = state.vms[uuid]
         before = len(state.slots_of.get(uuid, ()))
         after = len(graph.vm_slots.get(uuid, ()))
         if after < min(before, vm.required_count):
             lost.append(CoverAfter(vm=uuid, required=vm.required_count, before=before, after=after))
     return tuple(lost)
+
+
+def _judged_with(state: DrillState, vms: Iterable[str]) -> set[str]:
+    """Return the slots that the five rules read for VMs and all that share one with them."""
+    own = {name for uuid in vms for name in state.slots_of.get(uuid, ())}
+    sharers = {user for name in own for user in state.slots[name].users}
+    return own.union(*(state.slots_of.get(uuid, ()) for uuid in sharers))

@@ -266,6 +266,7 @@ def _unprotected(
     claims: _Claims,
     gone: frozenset[str],
 ) -> Iterable[Unprotected]:
+    without_zone = state.hosts_of_lost_zones(gone)
     for uuid in affected:
         vm = state.vms[uuid]
         slots = len(state.slots_of.get(uuid, ()))
@@ -275,7 +276,7 @@ def _unprotected(
             reason = UnprotectedReason.OUTNUMBERED
         elif uuid in claims.has_live:
             reason = UnprotectedReason.NOT_FIT
-        elif not slots or state.zone_is_lost(uuid, gone):
+        elif not slots or vm.host in without_zone:
             reason = UnprotectedReason.NO_SLOTS
         else:
             reason = UnprotectedReason.ALL_SLOT_HOSTS_FAILED

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
 from failover.domain.bounds import CoverageCost, LowerBounds, lower_bounds
 from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVM
-from failover.domain.zone_columns import Int64Column, ZoneSnapshot
+from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
 from scheduling.resources import ResourceVector
 
 
-def drill_state_of(snapshots: Iterable[ZoneSnapshot]) -> DrillState:
+def drill_state_of(
+    snapshots: Iterable[ZoneSnapshot], *, failing: Collection[str] | None = None
+) -> DrillState:
     """Return the state for drills of some zones.
 
     VMs that are on no host of their zone, and slots whose host is gone, are left out. Nothing is
     owed to a VM that is stopped.
+
+    Args:
+        failing: Names of the hosts whose loss alone is asked about: other VMs are left out, and
+            slots that none of theirs may use. All of it when left out.
     """
     hosts: list[DrillHost] = []
     vms: list[DrillVM] = []
     slots: list[DrillSlot] = []
     for snapshot in snapshots:
+        chosen_vms, chosen_slots = _chosen(snapshot, failing)
         hosts.extend(_hosts(snapshot))
-        vms.extend(_vms(snapshot))
-        slots.extend(_slots(snapshot))
+        vms.extend(_vms(snapshot, chosen_vms))
+        slots.extend(_slots(snapshot, chosen_slots))
     return DrillState.of(hosts, vms, slots)
 
 
@@ -90,7 +97,24 @@ def _hosts(snapshot: ZoneSnapshot) -> Iterator[DrillHost]:
         )
 
 
-def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVM]:
+def _chosen(
+    snapshot: ZoneSnapshot, failing: Collection[str] | None
+) -> tuple[BoolColumn, BoolColumn]:
+    """Return bool[V] and bool[R]: VMs and slots on hosts, of those that fail if these are named."""
+    vms, slots, members = snapshot.vms, snapshot.slots, snapshot.members
+    is_held = slots.host >= 0
+    if failing is None:
+        return vms.host >= 0, is_held
+    names = frozenset(failing)
+    # The last one stands for no host, which is -1.
+    fails = np.array([*(name in names for name in snapshot.hosts.names), False], dtype=np.bool_)
+    is_affected: BoolColumn = fails[vms.host]
+    is_theirs = np.zeros(len(slots), dtype=np.bool_)
+    is_theirs[members.slot[is_affected[members.vm]]] = True
+    return is_affected, is_held & is_theirs
+
+
+def _vms(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillVM]:
     vms, names = snapshot.vms, snapshot.hosts.names
     columns = zip(
         vms.uuids,
@@ -98,10 +122,11 @@ def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVM]:
         vms.memory_bytes.tolist(),
         vms.vcpus.tolist(),
         np.where(vms.is_owed, vms.required, 0).tolist(),
+        chosen.tolist(),
         strict=True,
     )
-    for uuid, host, memory_bytes, vcpus, required in columns:
-        if host >= 0:
+    for uuid, host, memory_bytes, vcpus, required, is_chosen in columns:
+        if is_chosen:
             yield DrillVM(
                 uuid=uuid,
                 host=names[host],
@@ -110,20 +135,19 @@ def _vms(snapshot: ZoneSnapshot) -> Iterator[DrillVM]:
             )
 
 
-def _slots(snapshot: ZoneSnapshot) -> Iterator[DrillSlot]:
+def _slots(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillSlot]:
     slots, members = snapshot.slots, snapshot.members
     starts, rows = (column.tolist() for column in snapshot.members_of_slot)
     member_vms = members.vm.tolist()
     uuids = snapshot.vms.uuids
-    for row, (name, host) in enumerate(zip(slots.names, slots.host.tolist(), strict=True)):
-        if host >= 0:
-            yield DrillSlot(
-                name=name,
-                host=snapshot.hosts.names[host],
-                size=_vector(slots.memory_bytes[row], slots.vcpus[row]),
-                users=tuple(uuids[member_vms[one]] for one in rows[starts[row] : starts[row + 1]]),
-                is_usable=bool(slots.is_usable[row]),
-            )
+    for row in np.flatnonzero(chosen).tolist():
+        yield DrillSlot(
+            name=slots.names[row],
+            host=snapshot.hosts.names[slots.host[row]],
+            size=_vector(slots.memory_bytes[row], slots.vcpus[row]),
+            users=tuple(uuids[member_vms[one]] for one in rows[starts[row] : starts[row + 1]]),
+            is_usable=bool(slots.is_usable[row]),
+        )
 
 
 def _vector(memory_bytes: int, vcpus: int) -> ResourceVector:

@@ -201,10 +201,14 @@ class DrillState:
                     graph.add(user, self.vms[user].host, name, host)
         return graph
 
-    def zone_is_lost(self, uuid: str, failed: Collection[str]) -> bool:
-        """Return whether every host of the VM's zone is among the failed."""
-        host = self.hosts.get(self.vms[uuid].host)
-        return host is not None and all(name in failed for name in self.hosts_of_zone[host.zone])
+    def hosts_of_lost_zones(self, failed: Collection[str]) -> frozenset[str]:
+        """Return the hosts of zones of which every host is among the failed."""
+        return frozenset(
+            name
+            for names in self.hosts_of_zone.values()
+            if all(one in failed for one in names)
+            for name in names
+        )
 
     def _other_roles(self, uuid: str) -> Iterator[str]:
         for name in self.slots_of.get(uuid, ()):

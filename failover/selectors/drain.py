@@ -214,9 +214,11 @@ def known_changes(zones: Collection[str], *, hosts: Collection[str], now: dateti
         zones: Zones of the hosts.
         hosts: Hosts that are to be drained; what is planned with them does not count.
     """
-    ending = Reservation.objects.filter(
-        kind=ReservationKind.COMMITTED, zone__in=zones, end_time__gt=now
-    ).select_related("target_host")
+    ending = (
+        Reservation.objects.filter(kind=ReservationKind.COMMITTED, zone__in=zones, end_time__gt=now)
+        .select_related("target_host")
+        .only("end_time", "blocked_memory_bytes", "blocked_vcpus", "target_host__name")
+    )
     planned = (
         PlannedHostChange.objects.filter(host__zone__in=zones, at__gt=now)
         .exclude(edit=PlannedHostEdit.DRAIN, host__name__in=hosts)

@@ -11,16 +11,21 @@ from failover.domain.drill_state import DrillState
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill, ShadowPlan
 from failover.selectors.zone import failover_requirements, load_zone
+from journal.collector import paused_collector
 
 
 def zone_snapshot(zone: str, *, now: datetime) -> ZoneSnapshot:
     """Return a zone as columns, with what the policies require now."""
-    return load_zone(zone, current_config(failover_requirements()), now=now)
+    config = current_config(failover_requirements())
+    with paused_collector():
+        return load_zone(zone, config, now=now)
 
 
 def drill_state(zones: Iterable[str], *, now: datetime) -> DrillState:
     """Return the state for drills of some zones."""
-    return drill_state_of([zone_snapshot(zone, now=now) for zone in zones])
+    snapshots = [zone_snapshot(zone, now=now) for zone in zones]
+    with paused_collector():
+        return drill_state_of(snapshots)
 
 
 def latest_drills(zone: str | None = None) -> list[FailureDrill]:

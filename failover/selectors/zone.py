@@ -111,7 +111,7 @@ SELECT_MEMBERS = MEMBER_COLUMNS + " AND held.zone = %(zone)s ORDER BY vm.id"
 VM_COLUMNS = """
 SELECT vm.id, vm.openstack_id, vm.host_id, vm.memory_bytes, vm.vcpus, vm.flavor_name,
        vm.project_id, jsonb_hash_extended(vm.flavor_extra_specs, 0), vm.status,
-       vm.nova_updated_at
+       CASE WHEN vm.status = ANY(%(stopped)s) THEN vm.nova_updated_at END
   FROM hosts_instance AS vm
 """
 SELECT_VMS = (
@@ -137,6 +137,7 @@ READY_WORDS: Mapping[str, Any] = {
 }
 
 STOPPED = frozenset({"SHUTOFF", "STOPPED"})
+STOPPED_WORDS: Mapping[str, Any] = {"stopped": sorted(STOPPED)}
 NEVER_COVERED = frozenset(
     {"BUILD", "ERROR", "DELETED", "SOFT_DELETED", "SHELVED", "SHELVED_OFFLOADED"}
 )
@@ -224,7 +225,7 @@ def load_zone(zone: str, config: FailoverConfig, *, now: datetime) -> ZoneSnapsh
 
 
 def _read(reading: ZoneReading) -> None:
-    parameters = {"zone": reading.zone, **READY_WORDS}
+    parameters = {"zone": reading.zone, **READY_WORDS, **STOPPED_WORDS}
     reading.hosts = fetch_rows(SELECT_HOSTS, parameters)
     reading.slots = fetch_rows(SELECT_SLOTS, parameters)
     reading.members = fetch_rows(SELECT_MEMBERS, parameters)
@@ -232,7 +233,7 @@ def _read(reading: ZoneReading) -> None:
     here = {row[1] for row in reading.vms}
     elsewhere = sorted({row[2] for row in reading.members} - here)
     if elsewhere:
-        reading.vms += fetch_rows(SELECT_VMS_BY_UUID, {"uuids": elsewhere})
+        reading.vms += fetch_rows(SELECT_VMS_BY_UUID, {"uuids": elsewhere, **STOPPED_WORDS})
     reading.groups = dict(fetch_rows(SELECT_GROUPS, {}))
     reading.reports = ZoneReports.of(reporting_hosts(reading.zone))
 

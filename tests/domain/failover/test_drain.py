@@ -11,6 +11,7 @@ from capacity.groups.flavor_groups import FlavorSpec
 from capacity.ledger.slot_request import SlotAsk
 from failover.domain.drain import (
     Blocker,
+    CoverAfter,
     DrainInput,
     DrainReport,
     DrainSlot,
@@ -246,6 +247,52 @@ def test_slots_that_are_kept_keep_the_rules(state: DrillState, choice: st.DataOb
     weakened = {row.vm: row.after for row in cover_after(state, {gone}, destinations, {})}
 
     assert keeps_rules_with(state, gone, destinations, weakened)
+
+
+@given(state=st.booleans().flatmap(lambda valid: states(are_valid=valid)), choice=st.data())
+def test_cover_is_that_of_the_graph_of_all_slots(state: DrillState, choice: st.DataObject) -> None:
+    gone = choice.draw(st.sets(st.sampled_from(sorted(state.hosts))))
+    others = st.sampled_from([*sorted(set(state.hosts) - gone), "elsewhere"])
+    leaving = [name for name, slot in state.slots.items() if slot.host in gone]
+    moving = [uuid for host in sorted(gone) for uuid in state.vms_on.get(host, ())]
+    destinations = choice.draw(some_of(moving, others))
+    recreated = choice.draw(some_of(leaving, others))
+
+    assert cover_after(state, gone, destinations, recreated) == cover_by_all_slots(
+        state, gone, destinations, recreated
+    )
+
+
+def some_of(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, str]]:
+    return st.dictionaries(st.sampled_from(keys), values) if keys else st.just({})
+
+
+def cover_by_all_slots(
+    state: DrillState, gone: set[str], destinations: dict[str, str], recreated: dict[str, str]
+) -> tuple[CoverAfter, ...]:
+    """Move VMs in the graph of all slots, then look at every VM."""
+    slot_hosts = {
+        name: recreated.get(name, slot.host)
+        for name, slot in state.slots.items()
+        if slot.host not in gone or name in recreated
+    }
+    graph = state.sharing(slot_hosts)
+    for uuid in sorted(state.vms.keys() & destinations):
+        names = sorted(graph.vm_slots.get(uuid, ()))
+        for name in names:
+            graph.remove(uuid, name, slot_hosts[name])
+        for name in names:
+            graph.joined(uuid, destinations[uuid], name, slot_hosts[name])
+    counts = {
+        uuid: (len(state.slots_of.get(uuid, ())), len(graph.vm_slots.get(uuid, ())))
+        for uuid in state.vms
+    }
+    return tuple(
+        CoverAfter(vm=uuid, required=vm.required_count, before=before, after=after)
+        for uuid, vm in state.vms.items()
+        for before, after in [counts[uuid]]
+        if after < min(before, vm.required_count)
+    )
 
 
 def keeps_rules_with(

@@ -4,9 +4,11 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.failover_zones import RoomyChooser, model_zone
+from failover.domain.covering import plan_cover
 from failover.domain.drill import (
     Assignment,
     DrillPolicy,
@@ -16,6 +18,7 @@ from failover.domain.drill import (
     simulate,
     verify_drill,
 )
+from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_report import blast_radius, drill_hosts, drill_pairs, drill_racks
 from failover.domain.drill_state import (
     DrillHost,
@@ -25,6 +28,8 @@ from failover.domain.drill_state import (
     FailureSet,
     UnknownFailureDomainError,
 )
+from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
+from failover.domain.shadow import zone_after
 from scheduling.resources import ResourceVector
 from tests.domain.failover.drill_worlds import BIG, gib, rules_hold, states, world
 
@@ -428,3 +433,24 @@ def test_drill_rejects_nothing_when_no_host_fails() -> None:
     result = simulate(world(S3), ())
 
     assert (result.affected_vms, result.assignments, result.unprotected) == (0, (), ())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    hosts=st.integers(4, 16),
+    per_host=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+    failing=st.sets(st.integers(0, 20)),
+)
+def test_a_drill_needs_no_vms_of_other_hosts(
+    hosts: int, per_host: int, seed: int, failing: set[int]
+) -> None:
+    zone = model_zone(hosts, hosts * per_host, required=1, seed=seed)
+    order = PlanOptions(reuse_order=ReuseOrder.MOST_USERS, max_users=4)
+    covered = zone_after(zone, plan_cover(zone, CleaningPlan(), RoomyChooser(zone), order))
+    names = {name for number, name in enumerate(covered.hosts.names) if number in failing}
+
+    narrow = drill_state_of([covered], failing={*names, "host of another zone"})
+
+    assert simulate(narrow, names) == simulate(drill_state_of([covered]), names)
+    assert {vm.host for vm in narrow.vms.values()} <= names
