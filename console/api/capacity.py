@@ -18,6 +18,7 @@ from capacity.models import (
 )
 from console.api.filters import (
     BeforeFilter,
+    CreatedFilters,
     Filters,
     FlagFilter,
     SinceFilter,
@@ -26,7 +27,7 @@ from console.api.filters import (
     WordFilter,
 )
 from console.api.names import project_name, vm_name
-from console.api.views import ReadViewSet, RowSerializer
+from console.api.views import LogViewSet, ReadViewSet, RowSerializer
 from hosts.models import Host
 
 
@@ -281,7 +282,7 @@ class DecisionSerializer(RowSerializer):
         )
 
 
-class DecisionFilters(Filters):
+class DecisionFilters(CreatedFilters):
     """Filters of scheduling decisions."""
 
     vm_uuid = TextFilter()
@@ -293,11 +294,9 @@ class DecisionFilters(Filters):
     pipeline_name = TextFilter()
     target_host_name = TextFilter()
     is_successful = FlagFilter()
-    created_since = SinceFilter(field_name="created_at")
-    created_before = BeforeFilter(field_name="created_at")
 
 
-class DecisionViewSet(ReadViewSet):
+class DecisionViewSet(LogViewSet):
     """Scheduling decisions; the newest come first."""
 
     path_label = "/api/v1/decisions"
@@ -306,6 +305,3 @@ class DecisionViewSet(ReadViewSet):
     )
     serializer_class = DecisionSerializer
     filterset_class = DecisionFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"

@@ -20,14 +20,15 @@ from commitments.models import (
 )
 from console.api.filters import (
     BeforeFilter,
-    Filters,
+    CreatedFilters,
     FlagFilter,
     SinceFilter,
+    StartedFilters,
     TextFilter,
     WordFilter,
 )
 from console.api.names import domain_name, project_name
-from console.api.views import ReadViewSet, RowSerializer
+from console.api.views import LogViewSet, ReadViewSet, RowSerializer
 
 
 class CommitmentSerializer(RowSerializer):
@@ -101,7 +102,7 @@ class CommitmentSerializer(RowSerializer):
         return None if _is_memory(row) else row.accepted_amount
 
 
-class CommitmentFilters(Filters):
+class CommitmentFilters(CreatedFilters):
     """Filters of commitments."""
 
     uuid = TextFilter(field_name="commitment_uuid")
@@ -117,8 +118,6 @@ class CommitmentFilters(Filters):
     starts_before = BeforeFilter(field_name="start_time")
     ends_since = SinceFilter(field_name="end_time")
     ends_before = BeforeFilter(field_name="end_time")
-    created_since = SinceFilter(field_name="created_at")
-    created_before = BeforeFilter(field_name="created_at")
 
 
 class CommitmentViewSet(ReadViewSet):
@@ -154,27 +153,22 @@ class CommitmentEventSerializer(RowSerializer):
         )
 
 
-class CommitmentEventFilters(Filters):
+class CommitmentEventFilters(CreatedFilters):
     """Filters of events."""
 
     commitment_uuid = TextFilter()
     action = TextFilter()
     actor = TextFilter()
     request_id = TextFilter()
-    created_since = SinceFilter(field_name="created_at")
-    created_before = BeforeFilter(field_name="created_at")
 
 
-class CommitmentEventViewSet(ReadViewSet):
+class CommitmentEventViewSet(LogViewSet):
     """What happened to commitments, also to those that are gone; the newest come first."""
 
     path_label = "/api/v1/commitment-events"
     queryset = CommitmentEvent.objects.all()
     serializer_class = CommitmentEventSerializer
     filterset_class = CommitmentEventFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"
 
 
 class AskedSerializer(serializers.Serializer[object]):
@@ -218,7 +212,7 @@ class RefusalSerializer(RowSerializer):
         )
 
 
-class RefusalFilters(Filters):
+class RefusalFilters(CreatedFilters):
     """Filters of refusals."""
 
     request_id = TextFilter()
@@ -227,8 +221,6 @@ class RefusalFilters(Filters):
     is_timeout = FlagFilter()
     commitment_uuid = TextFilter(method="of_commitment")
     project_id = TextFilter(method="of_project")
-    created_since = SinceFilter(field_name="created_at")
-    created_before = BeforeFilter(field_name="created_at")
 
     def of_commitment(
         self, rows: QuerySet[RefusedChange], _: str, uuid: str
@@ -243,16 +235,13 @@ class RefusalFilters(Filters):
         return rows.filter(asked__contains=[{"project": project_id}])
 
 
-class RefusalViewSet(ReadViewSet):
+class RefusalViewSet(LogViewSet):
     """Change requests that were refused; the newest come first."""
 
     path_label = "/api/v1/refusals"
     queryset = RefusedChange.objects.all()
     serializer_class = RefusalSerializer
     filterset_class = RefusalFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"
 
 
 class SyncRunSerializer(RowSerializer):
@@ -274,26 +263,21 @@ class SyncRunSerializer(RowSerializer):
         )
 
 
-class SyncRunFilters(Filters):
+class SyncRunFilters(StartedFilters):
     """Filters of sync runs."""
 
     source = TextFilter()
     outcome = WordFilter(choices=SyncOutcome.choices)
     error_code = TextFilter()
-    started_since = SinceFilter(field_name="started_at")
-    started_before = BeforeFilter(field_name="started_at")
 
 
-class SyncRunViewSet(ReadViewSet):
+class SyncRunViewSet(LogViewSet):
     """Runs of importers and of the syncer; the newest come first."""
 
     path_label = "/api/v1/sync-runs"
     queryset = SyncRun.objects.all()
     serializer_class = SyncRunSerializer
     filterset_class = SyncRunFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"
 
 
 class CompactionRunSerializer(RowSerializer):
@@ -318,26 +302,21 @@ class CompactionRunSerializer(RowSerializer):
         )
 
 
-class CompactionRunFilters(Filters):
+class CompactionRunFilters(StartedFilters):
     """Filters of runs that free hosts."""
 
     zone = TextFilter()
     outcome = WordFilter(choices=CompactionOutcome.choices)
     request_id = TextFilter()
-    started_since = SinceFilter(field_name="started_at")
-    started_before = BeforeFilter(field_name="started_at")
 
 
-class CompactionRunViewSet(ReadViewSet):
+class CompactionRunViewSet(LogViewSet):
     """Runs that freed hosts; the newest come first."""
 
     path_label = "/api/v1/compaction-runs"
     queryset = CompactionRun.objects.all()
     serializer_class = CompactionRunSerializer
     filterset_class = CompactionRunFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"
 
 
 def _is_memory(row: Commitment) -> bool:

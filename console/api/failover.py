@@ -13,11 +13,12 @@ from console.api.filters import (
     Filters,
     FlagFilter,
     SinceFilter,
+    StartedFilters,
     TextFilter,
     WordFilter,
 )
 from console.api.names import vm_name
-from console.api.views import ReadViewSet, RowSerializer
+from console.api.views import LogViewSet, ReadViewSet, RowSerializer
 from failover.choices import EventReason, RunOutcome, SlotState, Uncovered
 from failover.models import FailoverDecision, FailoverEvent, FailoverReservation, FailoverRun
 from hosts.models import Instance
@@ -165,27 +166,22 @@ class FailoverRunSerializer(RowSerializer):
         )
 
 
-class FailoverRunFilters(Filters):
+class FailoverRunFilters(StartedFilters):
     """Filters of runs of the loop."""
 
     zone = TextFilter()
     outcome = WordFilter(choices=RunOutcome.choices)
     is_dry_run = FlagFilter()
     request_id = TextFilter()
-    started_since = SinceFilter(field_name="started_at")
-    started_before = BeforeFilter(field_name="started_at")
 
 
-class FailoverRunViewSet(ReadViewSet):
+class FailoverRunViewSet(LogViewSet):
     """Runs of the failover loop; the newest come first."""
 
     path_label = "/api/v1/failover-runs"
     queryset = FailoverRun.objects.all()
     serializer_class = FailoverRunSerializer
     filterset_class = FailoverRunFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"
 
 
 class FailoverEventSerializer(RowSerializer):
@@ -222,13 +218,10 @@ class FailoverEventFilters(Filters):
     happened_before = BeforeFilter(field_name="happened_at")
 
 
-class FailoverEventViewSet(ReadViewSet):
+class FailoverEventViewSet(LogViewSet):
     """What happened to failover reservations and coverage; the newest come first."""
 
     path_label = "/api/v1/failover-events"
     queryset = FailoverEvent.objects.all()
     serializer_class = FailoverEventSerializer
     filterset_class = FailoverEventFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"

@@ -82,6 +82,20 @@ class Filters(library.FilterSet):  # type: ignore[misc]  # no types
     """The filters of a list; all that are given hold together."""
 
 
+class CreatedFilters(Filters):
+    """Filters of rows that say when they were made."""
+
+    created_since = SinceFilter(field_name="created_at")
+    created_before = BeforeFilter(field_name="created_at")
+
+
+class StartedFilters(Filters):
+    """Filters of runs."""
+
+    started_since = SinceFilter(field_name="started_at")
+    started_before = BeforeFilter(field_name="started_at")
+
+
 class StrictFilterBackend(library.DjangoFilterBackend):  # type: ignore[misc]  # no types
     """Applies the filters of a list to its rows."""
 

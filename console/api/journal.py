@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from console.api.filters import BeforeFilter, Filters, SinceFilter, TextFilter
-from console.api.views import ReadViewSet, RowSerializer
+from console.api.filters import CreatedFilters, TextFilter
+from console.api.views import LogViewSet, RowSerializer
 from journal.models import AuditEntry
 
 
@@ -26,7 +26,7 @@ class AuditEntrySerializer(RowSerializer):
         )
 
 
-class AuditEntryFilters(Filters):
+class AuditEntryFilters(CreatedFilters):
     """Filters of audit entries."""
 
     actor = TextFilter()
@@ -34,17 +34,12 @@ class AuditEntryFilters(Filters):
     action = TextFilter()
     object_type = TextFilter()
     object_id = TextFilter()
-    created_since = SinceFilter(field_name="created_at")
-    created_before = BeforeFilter(field_name="created_at")
 
 
-class AuditEntryViewSet(ReadViewSet):
+class AuditEntryViewSet(LogViewSet):
     """What was changed; the newest come first."""
 
     path_label = "/api/v1/audit-entries"
     queryset = AuditEntry.objects.all()
     serializer_class = AuditEntrySerializer
     filterset_class = AuditEntryFilters
-    lookup_field = "pk"
-    orderings = {"created": ("id",)}
-    default_ordering = "-created"

@@ -95,6 +95,14 @@ class ReadViewSet(ViewSetMixin, ProblemView, GenericAPIView[Any]):
         return row
 
 
+class LogViewSet(ReadViewSet):
+    """A list to which rows are only added; the newest come first."""
+
+    lookup_field = "pk"
+    orderings = {"created": ("id",)}
+    default_ordering = "-created"
+
+
 class UnknownPathView(ProblemView):
     """Every path below ``/api`` that there is not."""
 
