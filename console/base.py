@@ -42,7 +42,7 @@ from unfold.admin import TabularInline as UnfoldTabularInline
 
 from console.links import everything_url, find_link, row_link
 from console.theme import may_view_label
-from core.text import NOTHING, count_text, memory_text, moment_text, relative_text
+from core.text import NOTHING, count_text, gib_text, moment_text, relative_text
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.json_node import shortened
@@ -538,7 +538,7 @@ _TYPE_FORMATS: tuple[tuple[type, TextColumn], ...] = (
     (list, lambda content: ", ".join(map(str, content)) or NOTHING),
 )
 _NAME_FORMATS: tuple[tuple[str, TextColumn], ...] = (
-    ("_bytes", memory_text),
+    ("_bytes", gib_text),
     ("vcpus", lambda content: count_text(content, "vCPUs")),
     ("_gib", lambda content: count_text(content, "GiB")),
 )

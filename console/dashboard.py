@@ -32,7 +32,12 @@ from console.attention import attention
 from console.base import PageData, badge, may_view
 from console.capacity.page_data import group_bar, legend
 from console.charts import Segment, stacked_bar
-from console.commitments.presentation import amount_text, condition_title, condition_tone, why_text
+from console.commitments.presentation import (
+    commitment_name,
+    condition_title,
+    condition_tone,
+    why_text,
+)
 from console.hosts.columns import READY_HOST, with_project_name
 from console.links import list_url, row_url
 from console.sell.room import sellable_bytes_of
@@ -164,8 +169,7 @@ def _unfulfilled(now: datetime) -> tuple[PageData, ...]:
     rows = with_project_name(Commitment.objects.filter(unfulfilled_filter(now)))
     return tuple(
         PageData(
-            title=f"{amount_text(row.resource_type, row.requested_amount)} of "
-            f"{row.flavor_group_name} in {row.zone}",
+            title=commitment_name(row),
             url=row_url(row),
             project=getattr(row, "project_name", None) or row.project_id,
             state=row.get_state_display(),
@@ -243,11 +247,11 @@ def _zone_summary(zone: dict[str, Any]) -> PageData:
             capacity_units=zone["installed"],
             title=f"{name}: memory {percent_text(used, zone['installed'])} in use or held",
         ),
-        installed=memory_short(zone["installed"]),
-        running=memory_short(zone["vms"]),
-        committed=memory_short(zone["committed"]),
-        reserved_unused=memory_short(zone["failover"] + zone["in_flight"]),
-        free=memory_short(zone["free"]),
+        installed=gib_text(zone["installed"]),
+        running=gib_text(zone["vms"]),
+        committed=gib_text(zone["committed"]),
+        reserved_unused=gib_text(zone["failover"] + zone["in_flight"]),
+        free=gib_text(zone["free"]),
         extra=f"{count_text(zone['free_vcpus'])} of {count_text(zone['cores'])}",
     )
 
@@ -317,11 +321,11 @@ def _group_summary(
         url=row_url(row),
         note=note,
         bar=group_bar(row),
-        installed=memory_short(row.total_memory_bytes),
-        running=memory_short(row.running_memory_bytes),
-        committed=memory_short(promised_bytes),
-        reserved_unused=memory_short(row.reserved_unused_memory_bytes),
-        free=memory_short(row.exclusively_free_memory_bytes),
+        installed=gib_text(row.total_memory_bytes),
+        running=gib_text(row.running_memory_bytes),
+        committed=gib_text(promised_bytes),
+        reserved_unused=gib_text(row.reserved_unused_memory_bytes),
+        free=gib_text(row.exclusively_free_memory_bytes),
         extra=f"{row.exclusively_free_slots:,}",
         sellable=gib_text(sellable_bytes),
         sell_url=reverse("headroom_sell_group", args=[row.pk]),

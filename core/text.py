@@ -55,8 +55,16 @@ def memory_short(memory_bytes: int | None) -> str:
 
 
 def gib_text(memory_bytes: int | None) -> str:
-    """Write an amount of memory in whole GiB, rounded down: one unit for a whole column."""
-    return NOTHING if memory_bytes is None else f"{memory_bytes >> 30:,} GiB"
+    """Write an amount of memory in GiB: one unit for a whole column.
+
+    Up to two decimals, rounded towards zero, where it is not a whole number of GiB.
+    """
+    if memory_bytes is None:
+        return NOTHING
+    sign = "-" if memory_bytes < 0 else ""
+    whole, rest = divmod(abs(memory_bytes), 1 << 30)
+    decimals = f".{rest * 100 >> 30:02}".rstrip("0.") if rest else ""
+    return f"{sign}{whole:,}{decimals} GiB"
 
 
 def count_text(count: int | None, unit: str = "") -> str:

@@ -18,7 +18,7 @@ from console.capacity.decision_page import decision_page, outcome_badge, refusal
 from console.charts import funnel_bar
 from console.hosts.columns import ZoneFilter
 from console.links import find_link
-from core.text import NOTHING, memory_short
+from core.text import NOTHING, gib_text
 from scheduling.request import Intent
 
 HOST_PARAMETER = "about_host"
@@ -136,7 +136,7 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
     project = link("project", "project_id", "project")
     flavor = shown(
         "flavor",
-        lambda row: f"{row.flavor_name or NOTHING} ({memory_short(row.memory_bytes)})",
+        lambda row: f"{row.flavor_name or NOTHING} ({gib_text(row.memory_bytes)})",
         "flavor_name",
     )
 

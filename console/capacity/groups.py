@@ -51,8 +51,6 @@ from core.text import (
     NOTHING,
     count_text,
     gib_text,
-    memory_short,
-    memory_text,
 )
 from hosts.models import Flavor
 from journal.clock import database_now
@@ -127,7 +125,7 @@ class MemberInline(ReadOnlyInline[FlavorGroupMember]):
         return super().get_queryset(request).select_related("flavor")
 
     flavor_link = shown("flavor", lambda row: row_link(row.flavor))
-    memory = shown("memory", lambda row: memory_text(row.flavor.memory_bytes))
+    memory = shown("memory", lambda row: gib_text(row.flavor.memory_bytes))
     cores = shown("vCPUs", lambda row: count_text(row.flavor.vcpus))
 
     @admin.display(description="memory per vCPU")
@@ -439,21 +437,21 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         cores = (
             "vCPUs not computed yet" if row.total_vcpus is None else f"{row.total_vcpus:,} vCPUs"
         )
-        return f"{memory_short(row.total_memory_bytes)}, {cores}"
+        return f"{gib_text(row.total_memory_bytes)}, {cores}"
 
     running = shown(
         "running",
-        lambda row: f"{memory_short(row.running_memory_bytes)}, {row.running_instances:,} VMs",
+        lambda row: f"{gib_text(row.running_memory_bytes)}, {row.running_instances:,} VMs",
         "running_memory_bytes",
     )
     committed = shown(
         "committed, not pending",
-        lambda row: memory_short(row.committed_memory_bytes),
+        lambda row: gib_text(row.committed_memory_bytes),
         "committed_memory_bytes",
     )
     unused = shown(
         "reserved, unused",
-        lambda row: memory_short(row.reserved_unused_memory_bytes),
+        lambda row: gib_text(row.reserved_unused_memory_bytes),
         "reserved_unused_memory_bytes",
     )
     free = shown(
@@ -461,7 +459,7 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         lambda row: format_html(
             '<span class="hr-bar-cell">{} {}</span>',
             group_bar(row),
-            memory_short(row.exclusively_free_memory_bytes),
+            gib_text(row.exclusively_free_memory_bytes),
         ),
         "exclusively_free_memory_bytes",
     )

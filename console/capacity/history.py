@@ -7,7 +7,7 @@ from django.contrib import admin
 from capacity.models import CapacityHistory, HostHistory
 from console.base import SystemOwnedAdmin, badge, column, shown
 from console.hosts.columns import ZoneFilter
-from core.text import NOTHING, memory_short
+from core.text import NOTHING, gib_text
 
 MADE_UP = shown(
     "made up", lambda row: badge("warn", "made up") if row.is_made_up else NOTHING, "is_made_up"
@@ -41,22 +41,22 @@ class CapacityHistoryAdmin(SystemOwnedAdmin[CapacityHistory]):
 
     at = column("at", "from")
     group = shown("group", lambda row: row.group_name or "whole zone", "group_name")
-    total = shown("total", lambda row: memory_short(row.total_memory_bytes), "total_memory_bytes")
+    total = shown("total", lambda row: gib_text(row.total_memory_bytes), "total_memory_bytes")
     covered = shown(
         "VMs in commitments",
-        lambda row: memory_short(row.covered_memory_bytes),
+        lambda row: gib_text(row.covered_memory_bytes),
         "covered_memory_bytes",
     )
-    payg = shown("other VMs", lambda row: memory_short(row.payg_memory_bytes), "payg_memory_bytes")
+    payg = shown("other VMs", lambda row: gib_text(row.payg_memory_bytes), "payg_memory_bytes")
     unused = shown(
         "held, unused",
-        lambda row: memory_short(row.reserved_unused_memory_bytes),
+        lambda row: gib_text(row.reserved_unused_memory_bytes),
         "reserved_unused_memory_bytes",
     )
-    free = shown("free", lambda row: memory_short(row.free_memory_bytes), "free_memory_bytes")
+    free = shown("free", lambda row: gib_text(row.free_memory_bytes), "free_memory_bytes")
     exclusive = shown(
         "free for this group",
-        lambda row: memory_short(row.exclusively_free_memory_bytes),
+        lambda row: gib_text(row.exclusively_free_memory_bytes),
         "exclusively_free_memory_bytes",
     )
 

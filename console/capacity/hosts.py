@@ -20,7 +20,7 @@ from console.failover.loss import loss_page
 from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
-from core.text import NOTHING, count_text, memory_short, memory_text, percent_text
+from core.text import NOTHING, count_text, gib_text, memory_text, percent_text
 from failover.models import FailoverDecision
 from hosts.models import Host, Instance
 from journal.clock import database_now
@@ -33,7 +33,7 @@ def amounts_text(memory_bytes: int, vcpus: int) -> SafeString:
     return format_html(
         '<span class="hr-amount" title="{}">{}<br><span class="hr-sub">{}</span></span>',
         memory_text(memory_bytes),
-        memory_short(memory_bytes),
+        gib_text(memory_bytes),
         count_text(vcpus, "vCPUs"),
     )
 

@@ -14,16 +14,16 @@ from capacity.models import (
     HostCapacity,
     Reservation,
     ReservationAllocation,
-    ReservationKind,
 )
 from console.base import PageData, badge, time_tag
 from console.charts import LEGEND, Segment, stacked_bar
+from console.commitments.presentation import commitment_name
 from console.links import find_link, find_url, list_url, row_url
 from core.text import (
     NOTHING,
     count_text,
+    gib_text,
     memory_short,
-    memory_text,
     moment_text,
     percent_text,
     plural,
@@ -34,6 +34,8 @@ from journal.clock import database_now
 from placement.selectors.allocated import unlisted_claims
 
 ROWS_SHOWN = 100
+#: Of a slot without being asked; the template knows it too.
+VMS_SHOWN = 5
 OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
 
 
@@ -151,7 +153,7 @@ def host_page(host: Host) -> PageData:
             name=str(vm),
             url=row_url(vm),
             state=vm.status,
-            size=f"{memory_text(vm.memory_bytes)}, {count_text(vm.vcpus, 'vCPUs')}",
+            size=f"{gib_text(vm.memory_bytes)}, {count_text(vm.vcpus, 'vCPUs')}",
         )
         for vm in running.order_by("-memory_bytes", "name")[:ROWS_SHOWN]
     )
@@ -170,7 +172,7 @@ def host_page(host: Host) -> PageData:
                 url=find_url("consumer", claim.consumer),
                 kind=claim.kind.lower(),
                 project=find_link("project", claim.project_id),
-                size=f"{memory_text(claim.memory_bytes)}, {count_text(claim.vcpus, 'vCPUs')}",
+                size=f"{gib_text(claim.memory_bytes)}, {count_text(claim.vcpus, 'vCPUs')}",
                 since=time_tag(claim.since),
             )
             for claim in unlisted_claims(host.pk, most=ROWS_SHOWN)
@@ -196,7 +198,7 @@ def slot_lines(
     """
     if isinstance(reservations, QuerySet):
         reservations = list(
-            reservations.select_related("target_host", "confirmed_host", "commitment")
+            reservations.select_related("target_host", "confirmed_host", "commitment", "failover")
         )
     vms = _vms_by_reservation([row.pk for row in reservations])
     return tuple(_slot_line(row, vms.get(row.pk, ())) for row in reservations)
@@ -222,31 +224,37 @@ def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[Pa
             state=state if row.vm_uuid in names else f"{state}, not listed yet,",
             since=relative_text(row.confirmed_at or row.since, now),
             moment=moment_text(row.confirmed_at or row.since),
-            size=f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}",
+            size=f"{gib_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}",
         )
         lines[row.reservation_id] = (*lines.get(row.reservation_id, ()), line)
     return lines
 
 
+def reservation_name(row: Reservation) -> str:
+    """Return what people call a reservation: a failover slot has a name, a slot its number."""
+    failover = getattr(row, "failover", None)
+    return str(row if failover is None else failover)
+
+
 def _slot_line(row: Reservation, vms: tuple[PageData, ...]) -> PageData:
     host = row.confirmed_host or row.target_host
-    is_slot = row.kind == ReservationKind.COMMITTED
     return PageData(
-        title=str(row),
+        title=reservation_name(row),
         url=row_url(row),
         kind=row.get_kind_display(),
         flavor=row.resource_name or NOTHING,
-        memory=memory_text(row.memory_bytes),
+        memory=gib_text(row.memory_bytes),
         vcpus=count_text(row.vcpus),
         blocked=_blocked_text(row),
         host_name=host.name if host else "",
         host_url=row_url(host) if host else "",
         zone=row.zone,
-        owner=f"{str(row.commitment)[:8]}…" if is_slot else row.project_id or NOTHING,
-        owner_url=row_url(row.commitment) if is_slot and row.commitment else "",
+        owner=commitment_name(row.commitment) if row.commitment else row.project_id or NOTHING,
+        owner_url=row_url(row.commitment) if row.commitment else "",
         ready=reservation_badge(row),
         message="" if row.is_ready else row.ready_message,
         vms=vms,
+        vms_more=f"{len(vms) - VMS_SHOWN:,}",
         why=decision_sentences(row.decision),
     )
 
@@ -254,7 +262,7 @@ def _slot_line(row: Reservation, vms: tuple[PageData, ...]) -> PageData:
 def _blocked_text(row: Reservation) -> str:
     if row.blocked_memory_bytes == 0 and row.blocked_vcpus == 0:
         return "nothing"
-    return f"{memory_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus, 'vCPUs')}"
+    return f"{gib_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus, 'vCPUs')}"
 
 
 def reservation_badge(row: Reservation) -> SafeString:

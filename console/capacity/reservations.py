@@ -10,10 +10,11 @@ from django.utils.safestring import SafeString
 
 from capacity.models import Reservation
 from console.base import SystemOwnedAdmin, column, link, shown
-from console.capacity.page_data import reservation_badge, slot_lines
+from console.capacity.page_data import reservation_badge, reservation_name, slot_lines
 from console.hosts.columns import ZoneFilter
-from console.links import find_link, register_findable, row_link
-from core.text import NOTHING, count_text, memory_text
+from console.links import find_link, list_url, register_findable, row_link
+from console.pages import set_crumbs
+from core.text import NOTHING, count_text, gib_text
 
 register_findable("reservation", Reservation, "uuid")
 
@@ -49,7 +50,7 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         "=confirmed_host__name",
     )
     search_help_text = "Whole id of the reservation, commitment or project, or whole host name"
-    list_select_related = ("commitment", "target_host", "confirmed_host")
+    list_select_related = ("commitment", "target_host", "confirmed_host", "failover")
     ordering = ("-id",)
     page_columns = (
         "uuid",
@@ -83,9 +84,11 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
 
     def page_parts(self, request: HttpRequest, row: Reservation) -> dict[str, Any]:
         """Show the page with the VMs inside and why it is where it is."""
-        return {"slots": slot_lines([row])}
+        name = reservation_name(row)
+        set_crumbs(request, (("Reservations", list_url(self.opts.label_lower)), (name, "")))
+        return {"slots": slot_lines([row]), "subtitle": name}
 
-    title = shown("reservation", str, "id")
+    title = shown("reservation", reservation_name, "id")
 
     @admin.display(description="held for", ordering="commitment_id")
     def owner(self, row: Reservation) -> SafeString | str:
@@ -106,6 +109,6 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         """Show what it still takes from its host."""
         if row.blocked_memory_bytes == 0 and row.blocked_vcpus == 0:
             return NOTHING
-        return f"{memory_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus)} vCPUs"
+        return f"{gib_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus)} vCPUs"
 
     ready = shown("ready", reservation_badge, "is_ready")

@@ -37,13 +37,14 @@ from console.charts import BAR_HEIGHT, BAR_WIDTH, Segment, picture, rectangle, s
 from console.commitments.presentation import (
     amount_text,
     change_lines,
+    commitment_name,
     condition_title,
     condition_tone,
     term_text,
     why_text,
 )
 from console.links import list_url, row_url
-from core.text import NOTHING, count_text, duration_text, memory_text, plural, time_text
+from core.text import NOTHING, count_text, duration_text, gib_text, memory_text, plural, time_text
 from hosts.models import Domain, Instance, Project
 
 EVENTS_READ = 1000
@@ -147,7 +148,7 @@ def _covered_vm(uuid: str, vm: Instance | None, place: str) -> PageData:
         name=vm.name or uuid,
         url=row_url(vm),
         flavor=vm.flavor_name,
-        size=f"{memory_text(vm.memory_bytes)}, {count_text(vm.vcpus, 'vCPUs')}",
+        size=f"{gib_text(vm.memory_bytes)}, {count_text(vm.vcpus, 'vCPUs')}",
         host=vm.host.name if vm.host is not None else "no host",
         slot=place or "in no slot",
     )
@@ -294,8 +295,7 @@ def commitment_page(row: Commitment, now: datetime) -> PageData:
     )
     more = len(events) > EVENTS_SHOWN
     return PageData(
-        title=f"{amount_text(row.resource_type, row.requested_amount)} of "
-        f"{row.flavor_group_name} in {row.zone}",
+        title=commitment_name(row),
         condition=_condition(row, now),
         facts=_facts(row, totals, now),
         is_memory=row.resource_type == ResourceType.MEMORY,

@@ -28,12 +28,14 @@ from console.commitments.commitment_page import commitment_page
 from console.commitments.presentation import (
     amount_text,
     change_lines,
+    commitment_name,
     condition_title,
     condition_tone,
 )
 from console.dashboard import unfulfilled_filter
 from console.hosts.columns import ZoneFilter, with_project_name
 from console.links import find_link, list_url, register_findable, text_link
+from console.pages import set_crumbs
 from core.text import NOTHING, count_text, percent_text
 from journal.clock import database_now
 
@@ -196,7 +198,9 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
 
     def page_parts(self, request: HttpRequest, row: Commitment) -> dict[str, Any]:
         """Show the page with condition, slots, hosts and events."""
-        return {"page": commitment_page(row, database_now())}
+        name = commitment_name(row)
+        set_crumbs(request, (("Commitments", list_url(self.opts.label_lower)), (name, "")))
+        return {"page": commitment_page(row, database_now()), "subtitle": name}
 
     @admin.display(description="commitment", ordering="commitment_uuid")
     def short_uuid(self, row: Commitment) -> SafeString:

@@ -18,7 +18,7 @@ from commitments.services.compaction_plans import ZonePlan, plan_zone
 from console.base import SystemOwnedAdmin, badge, column, request_actor, shown
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url
-from core.text import NOTHING, count_text, duration_text, memory_short, plural
+from core.text import NOTHING, count_text, duration_text, gib_text, plural
 from journal.clock import database_now
 from journal.errors import NotReady
 from journal.middleware import request_id_of
@@ -111,7 +111,7 @@ def plan_page(plan: ZonePlan) -> dict[str, Any]:
         "tone": "bad" if plan.refusal else "ok",
         "icon": "error" if plan.refusal else "check_circle",
         "title": title,
-        "frees": memory_short(memory_bytes) if hosts else "",
+        "frees": gib_text(memory_bytes) if hosts else "",
         "free_now": plan.uses.get(HostUse.FREE, 0),
         "free_then": plan.uses.get(HostUse.FREE, 0) + hosts,
         "reasons": _reasons(plan),
@@ -119,14 +119,14 @@ def plan_page(plan: ZonePlan) -> dict[str, Any]:
             {
                 "host": release.host_name,
                 "url": find_url("host", release.host_name),
-                "size": f"{memory_short(release.size.memory_bytes)}, "
+                "size": f"{gib_text(release.size.memory_bytes)}, "
                 f"{count_text(release.size.vcpus, 'vCPUs')}",
                 "moves": [
                     {
                         "slot": move.slot_index,
                         "commitment": move.commitment_uuid,
                         "commitment_url": find_url("commitment", move.commitment_uuid),
-                        "memory": memory_short(move.size.memory_bytes),
+                        "memory": gib_text(move.size.memory_bytes),
                         "to": move.host_name,
                         "to_url": find_url("host", move.host_name),
                     }

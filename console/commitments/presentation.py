@@ -98,6 +98,12 @@ def condition_tone(row: Commitment) -> str:
     )
 
 
+def commitment_name(row: Commitment) -> str:
+    """Return what people call a commitment, such as ``48 GiB of general_v1 in az-a``."""
+    amount = amount_text(row.resource_type, row.requested_amount)
+    return f"{amount} of {row.flavor_group_name} in {row.zone}"
+
+
 def condition_title(row: Commitment) -> str:
     """Return the condition in one or two words."""
     return row.get_ready_reason_display().capitalize() if row.ready_reason else "Not decided yet"

@@ -17,7 +17,7 @@ from commitments.services.prices import remove_price, save_price
 from commitments.usage_models import CommitmentAccount, CommitmentHour, GroupPrice, ObservedHour
 from console.base import BaseAdmin, SystemOwnedAdmin, column, request_actor, shown
 from console.hosts.columns import ZoneFilter
-from core.text import memory_short
+from core.text import gib_text
 from journal.middleware import request_id_of
 from scheduling.resources import MIB
 
@@ -25,7 +25,7 @@ CURRENCY: Final = re.compile("[A-Z]{3}")
 
 
 def _amount(kind: str, amount: int) -> str:
-    return memory_short(amount * MIB) if kind == ResourceType.MEMORY else f"{amount:,} vCPUs"
+    return gib_text(amount * MIB) if kind == ResourceType.MEMORY else f"{amount:,} vCPUs"
 
 
 def _mean(row: CommitmentHour, amount_seconds: int) -> str:

@@ -20,7 +20,7 @@ from console.failover.loss import vm_names
 from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url, row_url, text_link
-from core.text import count_text, memory_short, percent_text
+from core.text import count_text, gib_text, percent_text
 from failover.domain.drill_report import DrillScope
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision
@@ -141,7 +141,7 @@ def _facts(row: CoverageAccount) -> tuple[tuple[str, str, str], ...]:
         ("VMs that slots are owed to", f"{row.owed_vms:,}", ""),
         ("of these uncovered", f"{row.uncovered_vms:,}", decisions),
         ("covered time", objective_text(row), ""),
-        ("reserved", memory_short(row.reserved_memory_bytes), ""),
+        ("reserved", gib_text(row.reserved_memory_bytes), ""),
         (
             "reserved, of VM memory",
             percent_text(row.reserved_memory_bytes, row.vm_memory_bytes),
@@ -149,7 +149,7 @@ def _facts(row: CoverageAccount) -> tuple[tuple[str, str, str], ...]:
         ),
         (
             "lower bound",
-            memory_short(row.lower_bound_bytes) if row.bounded_at else "not computed yet",
+            gib_text(row.lower_bound_bytes) if row.bounded_at else "not computed yet",
             "",
         ),
     )
@@ -190,7 +190,7 @@ def _class(row: FlavorCoverage) -> PageData:
         required=row.required,
         row=row,
         bar=coverage_bar(row.covered_vms, row.partly_covered_vms, row.bare_vms, row.flavor_name),
-        memory=memory_short(row.memory_bytes),
+        memory=gib_text(row.memory_bytes),
         share=percent_text(row.covered_vms, row.vms),
     )
 
@@ -287,14 +287,14 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
 
     objective = shown("covered time", objective_text)
     reserved = shown(
-        "reserved", lambda row: memory_short(row.reserved_memory_bytes), "reserved_memory_bytes"
+        "reserved", lambda row: gib_text(row.reserved_memory_bytes), "reserved_memory_bytes"
     )
     share = shown(
         "of VM memory", lambda row: percent_text(row.reserved_memory_bytes, row.vm_memory_bytes)
     )
     bound = shown(
         "lower bound",
-        lambda row: memory_short(row.lower_bound_bytes) if row.bounded_at else "not computed yet",
+        lambda row: gib_text(row.lower_bound_bytes) if row.bounded_at else "not computed yet",
         "lower_bound_bytes",
     )
     accounted = column("accounted_at", "accounted")
@@ -354,10 +354,10 @@ class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
         return badge(tone, row.get_state_display())
 
     now = shown(
-        "reserved now", lambda row: memory_short(row.reserved_memory_bytes), "reserved_memory_bytes"
+        "reserved now", lambda row: gib_text(row.reserved_memory_bytes), "reserved_memory_bytes"
     )
     then = shown(
-        "from scratch", lambda row: memory_short(row.shadow_memory_bytes), "shadow_memory_bytes"
+        "from scratch", lambda row: gib_text(row.shadow_memory_bytes), "shadow_memory_bytes"
     )
 
     @admin.display(description="saving")

@@ -12,7 +12,7 @@ from console.base import PageData
 from console.failover.loss import vm_names
 from console.links import find_url, list_url, row_url
 from console.pages import answered, seen_row, show_page
-from core.text import memory_short, time_text
+from core.text import gib_text, time_text
 from failover.domain.drain_window import SafeWindow
 from failover.selectors.drain import DrainAnswer, check_drain
 from hosts.models import Host
@@ -73,7 +73,7 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
                 "commitment": uuid,
                 "url": find_url("commitment", uuid),
                 "slots": len(slots),
-                "memory": memory_short(sum(slot.memory_bytes for slot in slots)),
+                "memory": gib_text(sum(slot.memory_bytes for slot in slots)),
             }
             for uuid, slots in report.stranded_commitments.items()
         ],
@@ -83,7 +83,7 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
                 "key": names.get(row.key, row.key),
                 "key_url": _key_url(row.kind.value, row.key),
                 "host": row.from_host,
-                "memory": memory_short(row.memory_bytes),
+                "memory": gib_text(row.memory_bytes),
                 "reason": row.reason,
             }
             for row in report.stuck

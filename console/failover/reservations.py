@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from capacity.models import ReservationAllocation
 from console.base import SystemOwnedAdmin, badge, column, shown
 from console.links import find_link, row_link
-from core.text import NOTHING, memory_short
+from core.text import NOTHING, gib_text
 from failover.choices import SlotState
 from failover.models import FailoverReservation
 from hosts.models import Instance
@@ -92,7 +92,7 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     def size(self, row: FailoverReservation) -> str:
         """Show what it holds."""
         held = row.reservation
-        return f"{memory_short(held.memory_bytes)}, {held.vcpus:,} vCPUs"
+        return f"{gib_text(held.memory_bytes)}, {held.vcpus:,} vCPUs"
 
     users = shown("users", lambda row: f"{getattr(row, 'user_count', 0):,}", "user_count")
 

@@ -17,7 +17,7 @@ from console.capacity.decision_page import step_title
 from console.links import columns_url, find_url, list_url, row_url
 from console.pages import answered, check_view, show_page
 from console.vms.history import Happening, happenings, last_arrival
-from core.text import count_text, memory_text, plural
+from core.text import count_text, gib_text, memory_text, plural
 from failover.choices import Uncovered
 from failover.domain.patterns import required_count
 from failover.models import FailoverDecision, FailoverReservation
@@ -180,7 +180,7 @@ def _holds(request: HttpRequest, vm: Instance) -> PageData | None:
                 url=row_url(row.reservation),
                 kind=row.reservation.get_kind_display(),
                 state=row.get_state_display(),
-                memory=memory_text(row.memory_bytes),
+                memory=gib_text(row.memory_bytes),
                 host=row.reservation.target_host,
                 since=time_tag(row.since),
             )
