@@ -61,9 +61,9 @@ def gib_text(memory_bytes: int | None) -> str:
     """
     if memory_bytes is None:
         return NOTHING
-    sign = "-" if memory_bytes < 0 else ""
-    whole, rest = divmod(abs(memory_bytes), 1 << 30)
-    decimals = f".{rest * 100 >> 30:02}".rstrip("0.") if rest else ""
+    whole, hundredths = divmod(abs(memory_bytes) * 100 >> 30, 100)
+    sign = "-" if memory_bytes < 0 and (whole or hundredths) else ""
+    decimals = f".{hundredths:02}".rstrip("0") if hundredths else ""
     return f"{sign}{whole:,}{decimals} GiB"
 
 

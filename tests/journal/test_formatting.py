@@ -43,6 +43,26 @@ def test_memory_for_a_glance_is_never_rounded_up(memory_bytes: int | None, text:
 
 
 @pytest.mark.parametrize(
+    ("memory_bytes", "text"),
+    [
+        (None, "—"),
+        (0, "0 GiB"),
+        (1, "0 GiB"),
+        (-1, "0 GiB"),
+        (1 << 29, "0.5 GiB"),
+        (10 << 30, "10 GiB"),
+        ((100 << 30) + 107374183, "100.1 GiB"),
+        ((1 << 30) - 1, "0.99 GiB"),
+        (-(1536 << 20), "-1.5 GiB"),
+        (-(2048 << 30), "-2,048 GiB"),
+        (12032 << 30, "12,032 GiB"),
+    ],
+)
+def test_memory_of_a_column_is_in_gib(memory_bytes: int | None, text: str) -> None:
+    assert formatting.gib_text(memory_bytes) == text
+
+
+@pytest.mark.parametrize(
     ("duration", "text"),
     [
         (timedelta(seconds=59), "59s"),
