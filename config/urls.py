@@ -12,6 +12,7 @@ from console.api.document import DocsView, SchemaView
 from console.api.views import UnknownPathView
 from console.commitments.api import CommitmentExplanationView
 from failover.api.views import SimulationView
+from hosts.agents.views import ReportView
 from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
 
@@ -36,6 +37,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(
         "api/v1/explanations/commitments/<str:commitment_uuid>", CommitmentExplanationView.as_view()
     ),
+    path("hosts/v1/", include("hosts.agents.urls")),
+    path("api/v1/hosts/<str:name>/resources", ReportView.as_view(), name="host-resources"),
     path("api/v1/", include("console.api.urls")),
     path("api/schema", SchemaView.as_view(), name="api_schema"),
     path("api/docs", DocsView.as_view(), name="api_docs"),

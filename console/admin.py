@@ -20,6 +20,7 @@ import console.failover.policies
 import console.failover.reservations
 import console.failover.runs
 import console.hosts.admin
+import console.hosts.agents
 import console.journal.admin
 import console.placement.admin
 import console.webhooks.admin  # noqa: F401

@@ -558,3 +558,6 @@ class Instance(FollowedModel):
 
     def __str__(self) -> str:
         return self.name or self.openstack_id
+
+
+from hosts.agents import models as agent_models  # noqa: E402, F401 - registers its models with Django

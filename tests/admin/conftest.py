@@ -36,6 +36,7 @@ from failover.models import (
     FailoverRun,
     FailoverZone,
 )
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey
 from hosts.models import (
     Aggregate,
     FeedPass,
@@ -192,6 +193,20 @@ def region(db: None) -> None:
     factories.make_vm("unplaced", None, status="ERROR")
     for state in list(CommitmentStatus):
         factories.make_commitment(state=state, is_accepted=False)
+    token = EnrolmentToken.objects.create(
+        token_sha256="0" * 64,
+        name_glob="failover-*",
+        expires_at=timezone.now(),
+        uses_left=1,
+        created_by="ann",
+    )
+    agent = HostAgent.objects.create(
+        host_name=host.name,
+        report={"cpu": {"capacity": 4}},
+        reported_at=timezone.now(),
+        generated_at=timezone.now(),
+    )
+    HostKey.objects.create(agent=agent, kid="Vkdap1RjR0wChd9d", public_key=b"k" * 32, token=token)
     Region.objects.create(name="test")
     ServiceInfoVersion.objects.create(content_hash="x", version=3)
     SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")

@@ -1,4 +1,4 @@
-"""The agent's commands. ``discover`` says what this host has; no server is needed."""
+"""The agent's commands. ``discover`` needs no server, ``enrol`` and ``run`` speak to Headroom."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,36 +16,112 @@ from headroom_host_agent.configuration import DEFAULT_FILE, ConfigurationError, 
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
 from headroom_host_agent.resources.listers import configured_listers, load_listers
 from headroom_host_agent.resources.manager import Manager
+from headroom_host_agent.resources.settings import ResourceSettings
 from headroom_host_agent.resources.sizes import binary_size
 from headroom_host_agent.resources.status import FullResourceStatus, ResourceStatus
 from headroom_host_agent.resources.tree import SYSTEM
+from headroom_host_agent.server.client import (
+    Address,
+    Client,
+    RefusedError,
+    ServerError,
+    host_name,
+)
+from headroom_host_agent.server.identity import (
+    IdentityError,
+    load_identity,
+    new_identity,
+    save_identity,
+)
+from headroom_host_agent.server.reporter import EndedError, Reporter
 
-RUNTIME, CONFIGURATION = 1, 2
+RUNTIME, CONFIGURATION, REFUSED, ENDED = 1, 2, 3, 4
 GPU_HEALTH = "gpu-health.json"  # in the data folder
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-host-agent") -> int:
-    """Run a command and return its exit code: 0, 1 for a failure, 2 for a wrong configuration."""
+    """Run a command and return its exit code.
+
+    0, 1 for a failure, 2 for a wrong configuration, 3 when the server refuses the enrolment, 4 when
+    it takes nothing more of this agent.
+    """
     options = _parser(program).parse_args(arguments)
     logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
     file = options.config or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     try:
         settings = load_settings(file, os.environ)
-        manager = Manager(
-            settings,
-            load_listers(configured_listers(settings, options.sysroot)),
-            sysroot=options.sysroot,
-            gpu_health_file=options.sysroot / settings.data_dir.relative_to("/") / GPU_HEALTH,
-        )
-        manager.initialize()
-        report = manager.get_full_status()
+        options.work(options, settings)
     except ConfigurationError as error:
         return _refused(program, error, CONFIGURATION)
-    except (ResourceError, ValueError) as error:
+    except RefusedError as error:
+        return _refused(program, error, REFUSED)
+    except EndedError as error:
+        return _refused(program, error, ENDED)
+    except (ResourceError, IdentityError, ServerError, ValueError) as error:
         return _refused(program, error, RUNTIME)
+    return 0
+
+
+def _discover(options: argparse.Namespace, settings: ResourceSettings) -> None:
+    report = _manager(options, settings).get_full_status()
     text = json.dumps(report.to_json()) if options.json else "\n".join(_lines(report))
     sys.stdout.write(text + "\n")
-    return 0
+
+
+def _enrol(options: argparse.Namespace, settings: ResourceSettings) -> None:
+    """Enrol with a key that is kept before it is sent: a lost answer is asked for again."""
+    folder = _data_folder(options, settings)
+    identity = load_identity(folder)
+    if identity is not None and identity.is_enrolled and not options.again:
+        raise IdentityError(f"enrolled already as {identity.host_id}; --again makes a new key")
+    if identity is None or identity.is_enrolled:
+        identity = new_identity()
+    client = _client(settings)
+    token = options.token or sys.stdin.readline().strip()
+    if not token:
+        raise ConfigurationError("--token", "", "must be the token that an operator created")
+    save_identity(folder, identity)
+    enrolled = client.enrol(identity, token=token, name=options.name or host_name())
+    save_identity(folder, enrolled)
+    sys.stdout.write(f"enrolled as {enrolled.host_id}, key {enrolled.kid}\n")
+
+
+def _run(options: argparse.Namespace, settings: ResourceSettings) -> None:
+    identity = load_identity(_data_folder(options, settings))
+    if identity is None or not identity.is_enrolled:
+        raise IdentityError("this agent is not enrolled: headroom-host-agent enrol --token TOKEN")
+    reporter = Reporter(
+        _manager(options, settings),
+        _client(settings),
+        identity,
+        interval_seconds=settings.report_interval_seconds,
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    reporter.run(stop)
+
+
+def _manager(options: argparse.Namespace, settings: ResourceSettings) -> Manager:
+    manager = Manager(
+        settings,
+        load_listers(configured_listers(settings, options.sysroot)),
+        sysroot=options.sysroot,
+        gpu_health_file=_data_folder(options, settings) / GPU_HEALTH,
+    )
+    manager.initialize()
+    return manager
+
+
+def _client(settings: ResourceSettings) -> Client:
+    if not settings.server_url:
+        raise ConfigurationError("server.url", "", "must be the address of Headroom")
+    return Client(Address(url=settings.server_url, ca=settings.server_ca))
+
+
+def _data_folder(options: argparse.Namespace, settings: ResourceSettings) -> Path:
+    folder: Path = options.sysroot / settings.data_dir.relative_to("/")
+    return folder
 
 
 def _refused(program: str, error: Exception, code: int) -> int:
@@ -56,10 +134,17 @@ def _parser(program: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     discover = commands.add_parser("discover", help="what this host has and gives away")
     discover.add_argument("--json", action="store_true", help="the whole report")
-    discover.add_argument("--config", type=Path, help=f"configuration, else {DEFAULT_FILE}")
-    discover.add_argument(
-        "--sysroot", type=Path, default=SYSTEM, help="where /proc and /sys are, for a copy of them"
-    )
+    enrol = commands.add_parser("enrol", help="become known to Headroom")
+    enrol.add_argument("--token", help="that an operator created, else the first line of the input")
+    enrol.add_argument("--name", help="of the host in Headroom, else its full name")
+    enrol.add_argument("--again", action="store_true", help="with a new key, after a revocation")
+    run = commands.add_parser("run", help="report to Headroom until stopped")
+    for command, work in ((discover, _discover), (enrol, _enrol), (run, _run)):
+        command.set_defaults(work=work)
+        command.add_argument("--config", type=Path, help=f"configuration, else {DEFAULT_FILE}")
+        command.add_argument(
+            "--sysroot", type=Path, default=SYSTEM, help="where /proc and /sys are, for a copy"
+        )
     return parser
 
 

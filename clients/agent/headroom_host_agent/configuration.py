@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from headroom_host_agent.resources.facts import Counting
 from headroom_host_agent.resources.settings import ResourceSettings
@@ -245,6 +246,18 @@ def _folder(text: str, strict: bool) -> Path:  # noqa: FBT001
     return Path(text)
 
 
+def _url(text: str, strict: bool) -> str:  # noqa: FBT001
+    try:
+        parts = urlsplit(text)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_right = is_right and parts.port != 0 and not (parts.query or parts.username)
+    except ValueError:
+        is_right = False
+    if not is_right or not text.isascii() or not text.isprintable() or " " in text:
+        raise _NotAllowedError("must be an address like https://headroom.example")
+    return text.rstrip("/")
+
+
 def _aliased(key: str, older: str) -> tuple[str, ...]:
     return (key.upper().replace(".", "__"), older)
 
@@ -315,5 +328,8 @@ KEYS: Mapping[str, _Key] = {
         f"directories.{kind}": _Key(field=f"{kind}_directory", read=_folder)
         for kind in ("images", "oci_cache", "volumes")
     },
+    "server.url": _Key(field="server_url", read=_url),
+    "server.ca": _Key(field="server_ca", read=_folder),
+    "report.interval": _Key(field="report_interval_seconds", read=_whole(1)),
     "data_dir": _Key(field="data_dir", read=_folder, aliases=("DATA_DIR",)),
 }

@@ -27,6 +27,8 @@ class ResourceSettings:
         gpu_vendors: Of GPUs that are handed out whole.
         images_directory: Whose files count as images, as layers of containers and as volumes the
             next two; None counts nothing.
+        server_url: Of Headroom; empty for an agent that reports to nobody.
+        server_ca: File of certificates in place of the system's.
     """
 
     capacity_cpu: int | None = None
@@ -56,3 +58,6 @@ class ResourceSettings:
     images_directory: Path | None = None
     oci_cache_directory: Path | None = None
     volumes_directory: Path | None = None
+    server_url: str = ""
+    server_ca: Path | None = None
+    report_interval_seconds: int = 60

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from headroom_host_agent.provision.signing.keys import SigningError
 
 REQUEST_DOMAIN = "headroom/host-request/v1"
+ENROLMENT_DOMAIN = "headroom/host-enrol/v1"
 RESERVATION_DOMAIN = "headroom/host-reservation/v2"
 RESULT_DOMAIN = "headroom/host-result/v2"
 RESERVATION_FIELDS = frozenset({
@@ -74,6 +75,11 @@ def canonical_query(pairs: Iterable[tuple[str, str]]) -> str:
     """Return pairs encoded, sorted and joined."""
     encoded = sorted((quote(key, safe=""), quote(value, safe="")) for key, value in pairs)
     return "&".join(f"{key}={value}" for key, value in encoded)
+
+
+def enrolment_bytes(token_sha256: str, name: str) -> bytes:
+    """Return what proves that who enrols has the key; the digest of the token in hexadecimal."""
+    return f"{ENROLMENT_DOMAIN}\n{token_sha256}\n{name}".encode()
 
 
 def reservation_bytes(reservation: Mapping[str, object]) -> bytes:

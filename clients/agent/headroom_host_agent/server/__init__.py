@@ -1,0 +1,1 @@
+"""Speaking to Headroom: who this agent is, signed requests, reports."""

@@ -1,0 +1,96 @@
+"""Who this agent is: a key of its own, whatever the host is called (spec hosts, D.4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from headroom_host_agent.provision.signing.keys import KEY_BYTES
+
+FILE = "identity.json"  # in the data folder
+
+
+class IdentityError(Exception):
+    """The identity cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What an agent is known by.
+
+    Attributes:
+        seed: Of the private key, in hexadecimal.
+        host_id: What the server calls the host; empty until it is enrolled.
+    """
+
+    seed: str
+    host_id: str = ""
+    kid: str = ""
+    fence_epoch: int = 0
+
+    @property
+    def seed_bytes(self) -> bytes:
+        """The private key's 32 bytes."""
+        return bytes.fromhex(self.seed)
+
+    @property
+    def public_key(self) -> bytes:
+        """The public key's 32 bytes."""
+        key = Ed25519PrivateKey.from_private_bytes(self.seed_bytes)
+        return key.public_key().public_bytes_raw()
+
+    @property
+    def is_enrolled(self) -> bool:
+        """Whether the server knows it."""
+        return self.host_id != ""
+
+
+def new_identity() -> Identity:
+    """Return an identity with a fresh key."""
+    return Identity(seed=secrets.token_hex(KEY_BYTES))
+
+
+def load_identity(folder: Path) -> Identity | None:
+    """Return the identity in a data folder, None without one.
+
+    Raises:
+        IdentityError: The file cannot be read, others may read it, or it is none.
+    """
+    path = folder / FILE
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o077
+            identity = Identity(**json.load(file))
+            seed = identity.seed_bytes
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise IdentityError(f"{path} cannot be read: {type(error).__name__}") from None
+    if mode:
+        raise IdentityError(f"{path} can be read by others than its owner")
+    if len(seed) != KEY_BYTES:
+        raise IdentityError(f"{path} holds no key")
+    return identity
+
+
+def save_identity(folder: Path, identity: Identity) -> None:
+    """Replace the file at once; readable to its owner alone.
+
+    Raises:
+        IdentityError: It cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=FILE)  # mode 0600
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(asdict(identity), file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(folder / FILE)
+    except OSError as error:
+        raise IdentityError(f"{folder / FILE} cannot be written: {error.strerror}") from None

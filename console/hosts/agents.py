@@ -1,0 +1,96 @@
+"""Admin of agents on hosts: what they reported, their keys, the tokens they enrolled with."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.utils.safestring import SafeString
+
+from console.base import SystemOwnedAdmin, badge, column, shown
+from console.links import find_link, register_findable
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, KeyState
+
+register_findable("host_key", HostKey, "kid")
+register_findable("enrolment_token", EnrolmentToken, "id")
+
+
+@admin.register(HostAgent)
+class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
+    """Agents that enrolled, with their last report."""
+
+    owner_note = "Written when an agent enrols and reports."
+    host = shown("host", lambda row: find_link("host", row.host_name), "host_name")
+    list_display = (host, "agent_version", "enrolled_at", "reported_at")
+    search_fields = ("host_name", "=uuid")
+    search_help_text = "Name of a host, or whole id of its agent"
+    page_columns = (
+        host,
+        "uuid",
+        "agent_version",
+        "fence_epoch",
+        "enrolled_at",
+        "generated_at",
+        "reported_at",
+        "report",
+    )
+
+
+def key_badge(row: HostKey) -> SafeString:
+    """Show whether what a key signs is taken."""
+    tone = "ok" if row.state == KeyState.ACTIVE else "idle"
+    return badge(tone, row.get_state_display())
+
+
+@admin.register(HostKey)
+class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
+    """Keys of agents."""
+
+    owner_note = (
+        "Written when an agent enrols. ./run manage host_agent key revoke KID revokes a key."
+    )
+    list_select_related = ("agent", "token")
+    list_display = (
+        "kid",
+        "agent",
+        shown("state", key_badge, "state"),
+        "created_at",
+        "revoked_at",
+    )
+    list_filter = ("state",)
+    search_fields = ("=kid", "agent__host_name")
+    search_help_text = "Whole id of a key, or name of a host"
+    page_columns = (
+        "kid",
+        column("agent"),
+        shown("state", key_badge, "state"),
+        column("token", "enrolled with"),
+        "created_at",
+        "revoked_at",
+    )
+
+
+@admin.register(EnrolmentToken)
+class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken]):
+    """Tokens that let agents enrol; only their digests are kept."""
+
+    owner_note = (
+        "./run manage host_agent token create --name 'node0*' --uses 40 --ttl 1h makes one, "
+        "token revoke ID ends it."
+    )
+    list_display = (
+        "id",
+        column("name_glob", "for hosts"),
+        "uses_left",
+        "expires_at",
+        "created_by",
+        "created_at",
+    )
+    search_fields = ("name_glob", "created_by")
+    search_help_text = "Pattern of names, or who made it"
+    page_columns = (
+        "id",
+        column("name_glob", "for hosts"),
+        "uses_left",
+        "expires_at",
+        "created_by",
+        "created_at",
+    )

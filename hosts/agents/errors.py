@@ -1,0 +1,33 @@
+"""Refusals of agents (spec hosts, D.4, D.5)."""
+
+from __future__ import annotations
+
+from journal.errors import HeadroomError
+
+
+class AgentRefused(HeadroomError):  # noqa: N818 - names the caller's mistake
+    """A request of an agent is refused; the code says which rule."""
+
+    code = "agent_refused"
+    status = 400
+
+
+class AgentUnknown(AgentRefused):
+    """Nobody knows who sent it."""
+
+    code = "unknown_key"
+    status = 401
+
+
+class AgentForbidden(AgentRefused):
+    """It is known who sent it, and it is not the sender's to do."""
+
+    code = "wrong_host"
+    status = 403
+
+
+class AgentConflict(AgentRefused):
+    """It contradicts what is stored."""
+
+    code = "host_exists"
+    status = 409

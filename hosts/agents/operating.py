@@ -1,0 +1,79 @@
+"""``manage.py host_agent token`` and ``key``: what operators do about agents (spec hosts, D.4)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+from django.core.management.base import OutputWrapper
+
+from hosts.agents.enrolment import create_token, revoke_key, revoke_token
+from hosts.agents.models import EnrolmentToken, HostKey
+from journal.actors import command_actor
+from journal.errors import InvalidInput
+
+COMMANDS = ("token", "key")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> None:
+    """Run a command.
+
+    Raises:
+        InvalidInput: What is asked is out of bounds.
+        SystemExit: The arguments are wrong.
+    """
+    options = _parser(program).parse_args(arguments)
+    actor, request_id = command_actor("host_agent"), str(uuid4())
+    match (options.command, options.work):
+        case ("token", "create"):
+            token = create_token(
+                name_glob=options.name,
+                uses=options.uses,
+                lifetime=options.ttl,
+                actor=actor,
+                request_id=request_id,
+            )
+            out.write(token)
+        case ("token", "revoke"):
+            revoke_token(pk=options.id, actor=actor, request_id=request_id)
+        case ("token", "list"):
+            for token_row in EnrolmentToken.objects.all():
+                out.write(
+                    f"{token_row.pk}  {token_row.name_glob}  {token_row.uses_left} uses left  "
+                    f"until {token_row.expires_at:%Y-%m-%d %H:%M} UTC  by {token_row.created_by}"
+                )
+        case ("key", "revoke"):
+            row = HostKey.objects.filter(kid=options.kid).first()
+            if row is None:
+                raise InvalidInput(f"there is no key {options.kid!r}", field="kid")
+            revoke_key(pk=row.pk, actor=actor, request_id=request_id)
+        case _:
+            for key in HostKey.objects.select_related("agent").order_by("agent__host_name", "pk"):
+                out.write(f"{key.kid}  {key.agent.host_name}  {key.state}")
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    token = commands.add_parser("token").add_subparsers(dest="work", required=True)
+    create = token.add_parser("create", help="let agents enrol; the token is printed this once")
+    create.add_argument("--name", required=True, help="pattern of the hosts' names: 'node0*'")
+    create.add_argument("--uses", type=int, default=1, help="how many agents may enrol")
+    create.add_argument("--ttl", type=_duration, default=_duration("1h"), help="30m, 1h, 7d")
+    token.add_parser("list", help="tokens that there were, the last first")
+    token.add_parser("revoke", help="let no agent enrol any more").add_argument("id", type=int)
+    key = commands.add_parser("key").add_subparsers(dest="work", required=True)
+    key.add_parser("list", help="keys of agents")
+    key.add_parser("revoke", help="take nothing more of an agent").add_argument("kid")
+    return parser
+
+
+def _duration(text: str) -> timedelta:
+    found = re.fullmatch(r"([0-9]{1,7})([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration like 30m, 1h or 7d")
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])

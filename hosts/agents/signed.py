@@ -1,0 +1,158 @@
+"""Requests that an agent signed: who sent them, and that they come once (spec hosts, D.5)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import parse_qsl
+
+from django.db import connection
+from django.db.models import DateTimeField
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from headroom_host_agent.provision.signing.keys import SigningError, verify
+from headroom_host_agent.provision.signing.v2 import SignedRequest, request_bytes
+
+from hosts.agents.errors import AgentConflict, AgentForbidden, AgentRefused, AgentUnknown
+from hosts.agents.models import HostAgent, HostKey, KeyState
+
+SKEW_SECONDS = 300
+NONCE_SECONDS = 600
+_FORMS = {
+    "X-Host-Id": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "X-Host-Key": r"[A-Za-z0-9_-]{16}",
+    "X-Host-Timestamp": r"[0-9]{1,12}",
+    "X-Host-Nonce": r"[0-9a-f]{32}",
+    "X-Host-Epoch": r"[0-9]{1,18}",
+    "X-Host-Signature": r"[A-Za-z0-9+/]{86}==",
+}
+# An agent's nonces are forgotten with its next request: as many stay as it sends in that time.
+_SEE = """
+WITH gone AS (
+    DELETE FROM hosts_requestnonce
+     WHERE agent_id = %(agent)s
+       AND seen_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+)
+INSERT INTO hosts_requestnonce (agent_id, nonce, seen_at)
+VALUES (%(agent)s, %(nonce)s, clock_timestamp())
+ON CONFLICT (agent_id, nonce) DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sender:
+    """What the headers say."""
+
+    host_id: uuid.UUID
+    kid: str
+    timestamp: int
+    nonce: str
+    epoch: int
+    signature: bytes
+
+
+def agent_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostAgent:
+    """Return the agent that signed a request, which is then seen.
+
+    Raises:
+        AgentRefused: A header is missing or malformed; nothing is written, as with all others but
+            the last two.
+        AgentUnknown: The key is unknown or revoked, the clock is off, the signature does not hold,
+            or the request was seen already.
+        AgentForbidden: The path names another host.
+        AgentConflict: The agent's epoch is over.
+    """
+    sender = _sender(request)
+    key = (
+        HostKey.objects.select_related("agent")
+        .annotate(now=Now(output_field=DateTimeField()))
+        .filter(kid=sender.kid)
+        .first()
+    )
+    if key is None or key.agent.uuid != sender.host_id:
+        raise AgentUnknown("nobody knows this key of this host")
+    if key.state != KeyState.ACTIVE:
+        raise AgentUnknown("an operator revoked the key", code="key_revoked")
+    _check_clock(sender, key.now)
+    _check_signature(request, body, sender, key)
+    _see(key.agent, sender)
+    if key.agent.uuid != path_id:
+        raise AgentForbidden("the path names another host than the key")
+    if key.agent.fence_epoch != sender.epoch:
+        raise AgentConflict(
+            f"the epoch of the host is {key.agent.fence_epoch}, the request has {sender.epoch}",
+            code="stale_epoch",
+            fence_epoch=key.agent.fence_epoch,
+        )
+    return key.agent
+
+
+def _sender(request: HttpRequest) -> _Sender:
+    values = {}
+    for name, form in _FORMS.items():
+        value = request.headers.get(name, "")
+        if re.fullmatch(form, value) is None:
+            raise AgentRefused(
+                f"{name} is missing or malformed", code="bad_auth_header", field=name
+            )
+        values[name] = value
+    try:
+        signature = base64.b64decode(values["X-Host-Signature"], validate=True)
+    except binascii.Error:
+        raise AgentRefused(
+            "X-Host-Signature is malformed", code="bad_auth_header", field="X-Host-Signature"
+        ) from None
+    return _Sender(
+        host_id=uuid.UUID(values["X-Host-Id"]),
+        kid=values["X-Host-Key"],
+        timestamp=int(values["X-Host-Timestamp"]),
+        nonce=values["X-Host-Nonce"],
+        epoch=int(values["X-Host-Epoch"]),
+        signature=signature,
+    )
+
+
+def _check_clock(sender: _Sender, now: datetime) -> None:
+    deviation = sender.timestamp - now.timestamp()
+    if abs(deviation) > SKEW_SECONDS:
+        raise AgentUnknown(
+            f"the request is stamped {deviation:+.0f} s from our time, {SKEW_SECONDS} are allowed",
+            code="clock_skew",
+            server_time=now.isoformat(),
+        )
+
+
+def _check_signature(request: HttpRequest, body: bytes, sender: _Sender, key: HostKey) -> None:
+    try:
+        pairs = parse_qsl(
+            request.META.get("QUERY_STRING", ""), keep_blank_values=True, max_num_fields=50
+        )
+        signed = request_bytes(
+            SignedRequest(
+                method=str(request.method),
+                path=request.path,
+                query=tuple(pairs),
+                body=body,
+                timestamp=sender.timestamp,
+                nonce=sender.nonce,
+                host_id=str(sender.host_id),
+                kid=sender.kid,
+                fence_epoch=sender.epoch,
+            )
+        )
+        holds = verify(bytes(key.public_key), sender.signature, signed)
+    except (SigningError, ValueError):
+        holds = False
+    if not holds:
+        raise AgentUnknown("the signature does not hold", code="bad_signature")
+
+
+def _see(agent: HostAgent, sender: _Sender) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_SEE, {"agent": agent.pk, "nonce": sender.nonce, "seconds": NONCE_SECONDS})
+        if cursor.rowcount != 1:
+            raise AgentUnknown("the request was seen already", code="replayed")

@@ -1,0 +1,13 @@
+"""Paths of agents: no trailing slash, no redirect."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from hosts.agents.views import EnrolView, ResourcesView
+
+app_name = "agents"
+urlpatterns = [
+    path("enrol", EnrolView.as_view(), name="enrol"),
+    path("<uuid:host_id>/resources", ResourcesView.as_view(), name="resources"),
+]

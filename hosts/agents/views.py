@@ -1,0 +1,174 @@
+"""``/hosts/v1``: what agents call; and what operators read of it (spec hosts, D.6)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from typing import Any, ClassVar
+
+import orjson
+from django.http import HttpRequest, HttpResponse
+from rest_framework.exceptions import MethodNotAllowed
+from rest_framework.request import Request
+
+from core.api import (
+    JSON,
+    SERVER_ERROR,
+    JsonErrorView,
+    ProblemView,
+    json_answer,
+)
+from hosts.agents.enrolment import Enrolment, enrol
+from hosts.agents.errors import AgentRefused
+from hosts.agents.models import HostAgent
+from hosts.agents.reports import store_report
+from hosts.agents.signed import agent_of
+from journal.auth import RULE_API_READ
+from journal.bodies import body_of
+from journal.clock import database_now
+from journal.errors import HeadroomError
+from journal.middleware import request_id_of
+
+BODY_MIB = 4
+LONGEST_TEXT = 255
+LONGEST_VERSION = 64
+
+
+class AgentView(JsonErrorView):
+    """Errors as ``{"error": {"code", "message", "field", "details"}}``; keys are no tokens."""
+
+    http_request: HttpRequest
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Check the method alone: the handlers say who sent it."""
+        if str(request.method).lower() not in self.http_method_names:
+            raise MethodNotAllowed(str(request.method))
+
+    def body(self) -> bytes:
+        """Return the body, of 4 MiB at most."""
+        return body_of(self.http_request, limit_mib=BODY_MIB)
+
+    def document(self, body: bytes) -> object:
+        """Return a body's JSON.
+
+        Raises:
+            AgentRefused: It is none, or has a character that the database cannot keep.
+        """
+        try:
+            document: object = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise AgentRefused(f"the body is no JSON: {error}", code="invalid_report") from None
+        if b"\\u0000" in body:
+            raise AgentRefused("the body has a NUL character", code="invalid_report")
+        return document
+
+    def refusal(self, error: Exception, status: int) -> HttpResponse:
+        """Return the error for programs."""
+        told: dict[str, object] = {"code": "request_refused", "message": self.error_text}
+        if isinstance(error, HeadroomError) and status != SERVER_ERROR:
+            told = {"code": error.code, "message": error.message}
+            facts = dict(error.facts)
+            field = facts.pop("field", None)
+            told |= {"field": field} if field else {}
+            told |= {"details": facts} if facts else {}
+        content = orjson.dumps({"error": told, "request_id": request_id_of(self.http_request)})
+        return HttpResponse(content, content_type=JSON, status=status)
+
+
+class EnrolView(AgentView):
+    """``POST /hosts/v1/enrol``: an agent with a token becomes known."""
+
+    http_method_names = ["post"]
+    path_label = "/hosts/v1/enrol"
+
+    def post(self, request: Request) -> HttpResponse:
+        """Return who the agent is from now on: 201, or 200 when it asks again."""
+        asked = _enrolment(self.document(self.body()))
+        key, is_new = enrol(asked, request_id=request_id_of(self.http_request))
+        answer = {
+            "host_id": str(key.agent.uuid),
+            "kid": key.kid,
+            "fence_epoch": key.agent.fence_epoch,
+            "server_time": database_now().isoformat(),
+        }
+        return json_answer(answer, status=201 if is_new else 200)
+
+
+class ResourcesView(AgentView):
+    """``PUT /hosts/v1/ID/resources``: the report of an agent."""
+
+    http_method_names = ["put"]
+    path_label = "/hosts/v1/{id}/resources"
+
+    def put(self, request: Request, host_id: uuid.UUID) -> HttpResponse:
+        """Keep the report; 204 also for one that is older than the one that is kept."""
+        body = self.body()
+        agent = agent_of(self.http_request, body, path_id=host_id)
+        store_report(agent, self.document(body))
+        return HttpResponse(status=204)
+
+
+class ReportView(ProblemView):
+    """``GET /api/v1/hosts/NAME/resources``: what the host's agent reported last."""
+
+    rule: ClassVar[str] = RULE_API_READ
+    http_method_names = ["get"]
+    path_label = "/api/v1/hosts/{name}/resources"
+
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """Return the report with when it came."""
+        agent = HostAgent.objects.filter(host_name=name).first() if name.isprintable() else None
+        if agent is None or agent.report is None or agent.reported_at is None:
+            raise NotReported(f"no agent of a host {name!r} has reported")
+        return json_answer(agent.report | {"reported_at": agent.reported_at.isoformat()})
+
+
+class NotReported(HeadroomError):  # noqa: N818 - a state of the host, not a defect
+    """There is no report of a host."""
+
+    code = "host_not_reported"
+    status = 404
+
+
+def _enrolment(document: object) -> Enrolment:
+    """Return what an agent asks.
+
+    Raises:
+        AgentRefused: A field is missing or malformed.
+    """
+    if not isinstance(document, dict):
+        raise AgentRefused("the body must be an object", code="invalid_enrolment")
+    texts = {
+        name: _text(document, name, longest=LONGEST_TEXT)
+        for name in ("token", "name", "public_key", "proof")
+    }
+    version = document.get("agent_version", "")
+    if not isinstance(version, str) or len(version) > LONGEST_VERSION:
+        raise _malformed("agent_version")
+    return Enrolment(
+        token=texts["token"],
+        name=texts["name"],
+        public_key=_bytes(texts["public_key"]),
+        proof=_bytes(texts["proof"]),
+        agent_version=version,
+    )
+
+
+def _text(document: dict[str, object], name: str, *, longest: int) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
+        raise _malformed(name)
+    return value
+
+
+def _bytes(text: str) -> bytes:
+    """Return what a text encodes; nothing when it is no base64, which is no key and no proof."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _malformed(name: str) -> AgentRefused:
+    return AgentRefused(f"{name} is missing or malformed", code="invalid_enrolment", field=name)
