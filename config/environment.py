@@ -44,6 +44,7 @@ from config.sections import (
     SlotSettings,
     UsageSettings,
 )
+from config.sections_agents import AgentSettings
 from config.sections_failover import FailoverSettings
 from config.sections_gateway import GatewaySettings
 from config.sections_hypervisors import HypervisorSettings
@@ -188,6 +189,7 @@ class Environment(BaseSettings):
     scheduler: SchedulerSettings = Field(default_factory=SchedulerSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     gateway: GatewaySettings = Field(default_factory=GatewaySettings)
+    agents: AgentSettings = Field(default_factory=AgentSettings)
     listener: ListenerSettings = Field(default_factory=ListenerSettings)
     bridge: BridgeSettings = Field(default_factory=BridgeSettings)
     webhooks: WebhookSettings = Field(default_factory=WebhookSettings)

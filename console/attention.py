@@ -22,6 +22,8 @@ from core.doctor.findings import Severity
 from core.text import duration_text, plural
 from failover.drill_models import CoverageAccount, EvacuationPlan, EvacuationState
 from failover.models import FailoverZone
+from hosts.agents.models import HostAgent, KeyState
+from hosts.domain.liveness import Liveness
 from hosts.models import FeedPass, Host, HostState
 from journal.models import CheckFinding
 
@@ -218,6 +220,22 @@ def _feed(now: datetime) -> Iterator[Concern]:
         )
 
 
+def _agents(now: datetime) -> Iterator[Concern]:
+    silent = (Liveness.SUSPECT.value, Liveness.DOWN.value)
+    count = (
+        HostAgent.objects.filter(lease__liveness__in=silent, keys__state=KeyState.ACTIVE)
+        .distinct()
+        .count()
+    )
+    if count:
+        yield Concern(
+            tone="warn",
+            text=f"{plural(count, 'agent')} of hosts silent",
+            url=list_url("hosts.hostagent", lease__liveness__in=",".join(silent)),
+            detail="what they report ages; the VMs may be well",
+        )
+
+
 LOOKS: Mapping[type[models.Model], Callable[[datetime], Iterator[Concern]]] = {
     EvacuationPlan: _evacuations,
     CoverageAccount: _coverage,
@@ -227,5 +245,6 @@ LOOKS: Mapping[type[models.Model], Callable[[datetime], Iterator[Concern]]] = {
     FeedPass: _feed,
     CheckFinding: _findings,
     Host: _hosts,
+    HostAgent: _agents,
 }
 """Whose rows may be seen decides what is looked at."""

@@ -483,13 +483,15 @@ def shown(title: str, text: TextColumn, ordering: str | Combinable = "") -> Colu
 def column(name: str, title: str = "") -> Column:
     """Return a column of a field, formatted with its unit, that sorts by the field.
 
+    A field of a related row that is always there is named ``related__field``.
+
     Bytes become binary units, times UTC with a hint, JSON a block, foreign keys links, lists
     words with commas.
     """
     words = name.removesuffix("_bytes").replace("_", " ")
     for raw, written in (("vcpus", "vCPUs"), (" gib", " (GiB)"), ("uuid", "UUID"), (" id", " ID")):
         words = words.replace(raw, written)
-    return Column(title or words, lambda row: _formatted(name, row), name, name)
+    return Column(title or words, lambda row: _formatted(name, row), name, name.replace("__", "_"))
 
 
 def link(
@@ -516,6 +518,9 @@ def _is_field(model: type[models.Model], name: str) -> bool:
 
 
 def _formatted(name: str, row: models.Model) -> SafeString | str:
+    related, _, own = name.partition("__")
+    if own:
+        return _formatted(own, getattr(row, related))
     field: Any = row._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
     content = getattr(row, name)
     if isinstance(field, models.ForeignKey):

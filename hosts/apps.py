@@ -20,7 +20,7 @@ class HostsConfig(AppConfig):
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
         from hosts.doctor import host_checks  # noqa: PLC0415 - models first
         from hosts.feed import files  # noqa: PLC0415 - models first
-        from hosts.metrics import FEED  # noqa: PLC0415 - models first
+        from hosts.metrics import AGENTS, FEED  # noqa: PLC0415 - models first
         from hosts.region import (  # noqa: PLC0415 - models first
             described,
             flavors,
@@ -35,6 +35,7 @@ class HostsConfig(AppConfig):
         for module in parts:
             module.register()
         at_scrape(FEED)
+        at_scrape(AGENTS)
         offers.extend((host_checks, _cloud_checks))
 
 

@@ -1,9 +1,13 @@
-"""What scrapes read of the feed (docs/feed.md)."""
+"""What scrapes read of the feed (docs/feed.md) and of agents (docs/hosts.md)."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from django.db.backends.utils import CursorWrapper
+
+from journal.kept_sums import Rows
+from journal.metrics import once_per_scrape
 from journal.readings import Reading, Scraped, gauge, total
 
 PASSES: Final = """
@@ -12,14 +16,31 @@ SELECT kind, extract(epoch FROM clock_timestamp() - listed_at)::float8, passes, 
   FROM hosts_feedpass ORDER BY kind
 """
 
-HINTS: Final = """
-SELECT count(*), coalesce(max(extract(epoch FROM clock_timestamp() - seen_at)), 0)::float8
-  FROM hosts_feedhint
+HEARD: Final = """
+SELECT (SELECT json_build_array(
+                   count(*), coalesce(max(extract(epoch FROM clock_timestamp() - seen_at)), 0))
+          FROM hosts_feedhint),
+       (SELECT coalesce(json_agg(json_build_array(
+                   name, extract(epoch FROM clock_timestamp() - beaten_at)) ORDER BY name), '[]')
+          FROM journal_heartbeat WHERE name IN ('listener', 'notification'))
 """
-SIGNS: Final = """
-SELECT name, extract(epoch FROM clock_timestamp() - beaten_at)::float8
-  FROM journal_heartbeat WHERE name IN ('listener', 'notification') ORDER BY name
-"""
+
+
+def _heard(cursor: CursorWrapper) -> tuple[Any, Any]:  # Any: JSON
+    """Return what waits of the hints, and what is known of the listener."""
+    cursor.execute(HEARD)
+    hints, signs = cursor.fetchone() or ((), ())
+    return hints, signs
+
+
+def _hints(cursor: CursorWrapper) -> Rows:
+    return [once_per_scrape(_heard, cursor)[0]]
+
+
+def _signs(cursor: CursorWrapper) -> Rows:
+    signs: Rows = once_per_scrape(_heard, cursor)[1]
+    return signs
+
 
 FEED: Final = Scraped(
     "feed",
@@ -37,7 +58,7 @@ FEED: Final = Scraped(
         ),
     ),
     Reading(
-        HINTS,
+        _hints,
         (),
         (
             gauge("feed_hints_waiting", "Hints of notifications that no pass has looked at."),
@@ -45,7 +66,7 @@ FEED: Final = Scraped(
         ),
     ),
     Reading(
-        SIGNS,
+        _signs,
         ("sign",),
         (
             gauge(
@@ -53,5 +74,23 @@ FEED: Final = Scraped(
                 "Time since the listener was last alive, and since it last heard a hint.",
             ),
         ),
+    ),
+)
+
+LEASES: Final = """
+SELECT agent.host_name, coalesce(host.zone, ''), lease.liveness, 1
+  FROM hosts_hostlease AS lease
+  JOIN hosts_hostagent AS agent ON agent.id = lease.agent_id
+  LEFT JOIN hosts_host AS host ON host.name = agent.host_name
+ WHERE EXISTS (SELECT FROM hosts_hostkey AS key
+                WHERE key.agent_id = agent.id AND key.state = 'active')
+ ORDER BY agent.host_name
+"""
+AGENTS: Final = Scraped(
+    "agents",
+    Reading(
+        LEASES,
+        ("host", "az", "state"),
+        (gauge("host_liveness", "1 for what is known of the agent of a host."),),
     ),
 )

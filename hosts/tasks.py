@@ -1,10 +1,11 @@
-"""Celery entry points of the feed (docs/feed.md)."""
+"""Celery entry points of the feed (docs/feed.md) and of agents (docs/hosts.md)."""
 
 from __future__ import annotations
 
 from django.conf import settings
 
 from core.jobs import Run, every, job
+from hosts.agents.leases import sweep
 from hosts.feed.hints import CHANGES_TASK
 from hosts.feed.jobs import FULL_TASK, follow_changes, full_pass
 from hosts.feed.lists import Kind
@@ -32,3 +33,9 @@ def feed_changes(run: Run) -> dict[str, object]:
 def feed_pass(run: Run, kind: str) -> dict[str, object]:
     """Read all that the cloud lists of a kind."""
     return full_pass(run, Kind(kind))
+
+
+@job("hosts.sweep_leases", every(5, "agents-leases"), limits=(50, 60), queue="soon")
+def sweep_leases(run: Run) -> dict[str, int]:
+    """Notice agents that are silent."""
+    return sweep(actor=run.actor, request_id=run.request_id)

@@ -7,10 +7,19 @@ from django.utils.safestring import SafeString
 
 from console.base import SystemOwnedAdmin, badge, column, shown
 from console.links import find_link, register_findable
-from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, KeyState
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
+from hosts.domain.liveness import Liveness
 
 register_findable("host_key", HostKey, "kid")
 register_findable("enrolment_token", EnrolmentToken, "id")
+
+
+TONES = {Liveness.UP: "ok", Liveness.SUSPECT: "warn", Liveness.DOWN: "bad"}
+
+
+def liveness_badge(lease: HostLease) -> SafeString:
+    """Show whether an agent is heard."""
+    return badge(TONES.get(Liveness(lease.liveness), "idle"), lease.liveness)
 
 
 @admin.register(HostAgent)
@@ -19,13 +28,33 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
 
     owner_note = "Written when an agent enrols and reports."
     host = shown("host", lambda row: find_link("host", row.host_name), "host_name")
-    list_display = (host, "agent_version", "enrolled_at", "reported_at")
+    liveness = shown("liveness", lambda row: liveness_badge(row.lease), "lease__liveness")
+    heard = column("lease__renewed_at", "last heartbeat")
+    list_select_related = ("lease",)
+    list_display = (
+        host,
+        liveness,
+        column("lease__liveness_since", "since"),
+        heard,
+        "reported_at",
+        "agent_version",
+        "enrolled_at",
+    )
+    list_filter = ("lease__liveness",)
     search_fields = ("host_name", "=uuid")
     search_help_text = "Name of a host, or whole id of its agent"
     page_columns = (
         host,
         "uuid",
         "agent_version",
+        liveness,
+        column("lease__liveness_since", "since"),
+        heard,
+        column("lease__expires_at", "end of the lease"),
+        column("lease__run_id", "run"),
+        column("lease__boot_id", "kernel's boot"),
+        column("lease__uptime_seconds", "uptime of the host, s"),
+        column("lease__outbox_depth", "results not delivered"),
         "fence_epoch",
         "enrolled_at",
         "generated_at",

@@ -13,7 +13,7 @@ from headroom_host_agent.provision.signing.keys import SigningError, key_id, ver
 from headroom_host_agent.provision.signing.v2 import enrolment_bytes
 
 from hosts.agents.errors import AgentConflict, AgentForbidden, AgentRefused, AgentUnknown
-from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, KeyState
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
@@ -170,6 +170,7 @@ def _add_key(asked: Enrolment, kid: str, token: EnrolmentToken) -> HostKey:
         raise AgentConflict(
             "the host has another active key; an operator has to revoke it", code="host_exists"
         )
+    HostLease.objects.get_or_create(agent=agent)
     agent.agent_version = asked.agent_version
     agent.save(update_fields=["agent_version"])
     key, is_new = HostKey.objects.get_or_create(

@@ -8,6 +8,10 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hosts.domain.liveness import Liveness
+
+LIVENESS_CHOICES = [(one.value, one.value) for one in Liveness]
+
 
 class KeyState(models.TextChoices):
     """Whether what a key signs is taken."""
@@ -64,6 +68,43 @@ class HostAgent(models.Model):
 
     def __str__(self) -> str:
         return self.host_name
+
+
+class HostLease(models.Model):
+    """Until when an agent is heard, in a row of its own that each heartbeat writes.
+
+    Writers: enrolment, heartbeats, the sweep of leases, operators.
+    """
+
+    agent = models.OneToOneField(
+        HostAgent, on_delete=models.CASCADE, primary_key=True, related_name="lease"
+    )
+    liveness = models.CharField(
+        max_length=8, choices=LIVENESS_CHOICES, default=Liveness.ENROLLED.value
+    )
+    liveness_since = models.DateTimeField(db_default=Now())
+    run_id = models.CharField(max_length=36, blank=True, help_text="of the agent's process")
+    boot_id = models.CharField(max_length=64, blank=True, help_text="of the host's kernel")
+    renewed_at = models.DateTimeField(null=True, blank=True, help_text="last heartbeat")
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="end of the lease")
+    uptime_seconds = models.BigIntegerField(default=0, help_text="of the host")
+    outbox_depth = models.IntegerField(default=0, help_text="results that it could not deliver")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(liveness__in=[one.value for one in Liveness]),
+                name="hosts_lease_liveness_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(renewed_at__isnull=True, expires_at__isnull=True)
+                | Q(renewed_at__isnull=False, expires_at__isnull=False),
+                name="hosts_lease_whole",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id}: {self.liveness}"
 
 
 class HostKey(models.Model):

@@ -11,11 +11,12 @@ from uuid import uuid4
 from django.core.management.base import OutputWrapper
 
 from hosts.agents.enrolment import create_token, revoke_key, revoke_token
+from hosts.agents.leases import fence
 from hosts.agents.models import EnrolmentToken, HostKey
 from journal.actors import command_actor
 from journal.errors import InvalidInput
 
-COMMANDS = ("token", "key")
+COMMANDS = ("token", "key", "fence")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -28,7 +29,7 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
     """
     options = _parser(program).parse_args(arguments)
     actor, request_id = command_actor("host_agent"), str(uuid4())
-    match (options.command, options.work):
+    match (options.command, getattr(options, "work", "")):
         case ("token", "create"):
             token = create_token(
                 name_glob=options.name,
@@ -40,6 +41,9 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
             out.write(token)
         case ("token", "revoke"):
             revoke_token(pk=options.id, actor=actor, request_id=request_id)
+        case ("fence", _):
+            epoch = fence(options.host, actor=actor, request_id=request_id, reason=options.reason)
+            out.write(f"{options.host} is down, its epoch is {epoch}")
         case ("token", "list"):
             for token_row in EnrolmentToken.objects.all():
                 out.write(
@@ -69,6 +73,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     key = commands.add_parser("key").add_subparsers(dest="work", required=True)
     key.add_parser("list", help="keys of agents")
     key.add_parser("revoke", help="take nothing more of an agent").add_argument("kid")
+    fencing = commands.add_parser("fence", help="end what an agent was told, at once")
+    fencing.add_argument("host", help="its name")
+    fencing.add_argument("--reason", required=True)
     return parser
 
 

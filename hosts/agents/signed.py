@@ -17,7 +17,8 @@ from django.http import HttpRequest
 from headroom_host_agent.provision.signing.keys import SigningError, verify
 from headroom_host_agent.provision.signing.v2 import SignedRequest, request_bytes
 
-from hosts.agents.errors import AgentConflict, AgentForbidden, AgentRefused, AgentUnknown
+from hosts.agents.errors import AgentForbidden, AgentRefused, AgentUnknown
+from hosts.agents.leases import stale_epoch
 from hosts.agents.models import HostAgent, HostKey, KeyState
 
 SKEW_SECONDS = 300
@@ -83,11 +84,7 @@ def agent_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostAg
     if key.agent.uuid != path_id:
         raise AgentForbidden("the path names another host than the key")
     if key.agent.fence_epoch != sender.epoch:
-        raise AgentConflict(
-            f"the epoch of the host is {key.agent.fence_epoch}, the request has {sender.epoch}",
-            code="stale_epoch",
-            fence_epoch=key.agent.fence_epoch,
-        )
+        raise stale_epoch(key.agent.fence_epoch, sender.epoch)
     return key.agent
 
 

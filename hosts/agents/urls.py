@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from hosts.agents.views import EnrolView, ResourcesView
+from hosts.agents.views import EnrolView, HeartbeatView, ResourcesView
 
 app_name = "agents"
 urlpatterns = [
     path("enrol", EnrolView.as_view(), name="enrol"),
+    path("<uuid:host_id>/heartbeat", HeartbeatView.as_view(), name="heartbeat"),
     path("<uuid:host_id>/resources", ResourcesView.as_view(), name="resources"),
 ]

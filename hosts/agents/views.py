@@ -8,6 +8,7 @@ import uuid
 from typing import Any, ClassVar
 
 import orjson
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.request import Request
@@ -21,9 +22,11 @@ from core.api import (
 )
 from hosts.agents.enrolment import Enrolment, enrol
 from hosts.agents.errors import AgentRefused
+from hosts.agents.leases import Heartbeat, renew
 from hosts.agents.models import HostAgent
 from hosts.agents.reports import store_report
 from hosts.agents.signed import agent_of
+from hosts.domain.liveness import Beat
 from journal.auth import RULE_API_READ
 from journal.bodies import body_of
 from journal.clock import database_now
@@ -95,6 +98,29 @@ class EnrolView(AgentView):
         return json_answer(answer, status=201 if is_new else 200)
 
 
+class HeartbeatView(AgentView):
+    """``POST /hosts/v1/ID/heartbeat``: an agent is alive."""
+
+    http_method_names = ["post"]
+    path_label = "/hosts/v1/{id}/heartbeat"
+
+    def post(self, request: Request, host_id: uuid.UUID) -> HttpResponse:
+        """Renew the lease; the answer says for how long, and when to come again."""
+        body = self.body()
+        agent = agent_of(self.http_request, body, path_id=host_id)
+        heard = _heartbeat(self.document(body))
+        liveness = renew(agent, heard, request_id=request_id_of(self.http_request))
+        chosen = settings.HEADROOM.agents
+        answer = {
+            "heartbeat_s": chosen.heartbeat_seconds,
+            "lease_ttl_s": chosen.lease_seconds,
+            "server_time": database_now().isoformat(),
+            "fence_epoch": agent.fence_epoch,
+            "liveness": liveness.value,
+        }
+        return json_answer(answer)
+
+
 class ResourcesView(AgentView):
     """``PUT /hosts/v1/ID/resources``: the report of an agent."""
 
@@ -155,6 +181,41 @@ def _enrolment(document: object) -> Enrolment:
     )
 
 
+def _heartbeat(document: object) -> Heartbeat:
+    """Return what an agent says of itself.
+
+    Raises:
+        AgentRefused: A field is missing or malformed.
+    """
+    if not isinstance(document, dict):
+        raise AgentRefused("the body must be an object", code="invalid_heartbeat")
+    try:
+        run_id = str(uuid.UUID(document["run_id"]))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise _wrong_beat("run_id") from None
+    boot_id = document.get("boot_id") or ""
+    if not isinstance(boot_id, str) or len(boot_id) > LONGEST_VERSION or not boot_id.isprintable():
+        raise _wrong_beat("boot_id")
+    flags = {name: document.get(name, False) for name in ("resynced", "takeover")}
+    counts = {name: document.get(name, 0) for name in ("uptime_s", "outbox_depth")}
+    for name, count in counts.items():
+        if type(count) is not int or not 0 <= count < 2**31:
+            raise _wrong_beat(name)
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise _wrong_beat(name)
+    return Heartbeat(
+        beat=Beat(
+            run_id=run_id,
+            boot_id=boot_id,
+            is_resynced=flags["resynced"],
+            takes_over=flags["takeover"],
+        ),
+        uptime_seconds=counts["uptime_s"],
+        outbox_depth=counts["outbox_depth"],
+    )
+
+
 def _text(document: dict[str, object], name: str, *, longest: int) -> str:
     value = document.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= longest or not value.isprintable():
@@ -172,3 +233,7 @@ def _bytes(text: str) -> bytes:
 
 def _malformed(name: str) -> AgentRefused:
     return AgentRefused(f"{name} is missing or malformed", code="invalid_enrolment", field=name)
+
+
+def _wrong_beat(name: str) -> AgentRefused:
+    return AgentRefused(f"{name} is missing or malformed", code="invalid_heartbeat", field=name)

@@ -15,6 +15,7 @@ from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Condition, SyncRun
 from failover.drill_models import CoverageAccount, EvacuationPlan
 from failover.models import FailoverZone
+from hosts.agents.models import HostAgent, HostKey, HostLease
 from hosts.models import FeedPass
 from journal.models import CheckFinding
 from tests import factories
@@ -39,6 +40,12 @@ def synced(**more: Any) -> None:
     SyncRun.objects.create(**{"started_at": NOW, "finished_at": NOW, "source": "limes", **more})
 
 
+def silent_agent() -> None:
+    agent = HostAgent.objects.create(host_name="h")
+    HostLease.objects.create(agent=agent, liveness="suspect")
+    HostKey.objects.create(agent=agent, kid="k", public_key=b"0" * 32)
+
+
 CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
     "1 error of the doctor": ("bad", lambda: finding("error")),
     "1 warning of the doctor": ("warn", lambda: finding("warning")),
@@ -56,6 +63,7 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
             zone="z", accounted_at=NOW, owed_vms=9, uncovered_vms=7
         ),
     ),
+    "1 agent of hosts silent": ("warn", silent_agent),
     "2 dead hosts in z": (
         "bad",
         lambda: EvacuationPlan.objects.create(

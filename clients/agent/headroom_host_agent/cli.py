@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from headroom_host_agent.configuration import DEFAULT_FILE, ConfigurationError, load_settings
@@ -19,24 +21,32 @@ from headroom_host_agent.resources.manager import Manager
 from headroom_host_agent.resources.settings import ResourceSettings
 from headroom_host_agent.resources.sizes import binary_size
 from headroom_host_agent.resources.status import FullResourceStatus, ResourceStatus
-from headroom_host_agent.resources.tree import SYSTEM
+from headroom_host_agent.resources.tree import SYSTEM, read_or_none
 from headroom_host_agent.server.client import (
+    TIMEOUT_SECONDS,
     Address,
     Client,
     RefusedError,
     ServerError,
     host_name,
 )
+from headroom_host_agent.server.heart import Heart
 from headroom_host_agent.server.identity import (
+    Enrolled,
+    Identity,
     IdentityError,
     load_identity,
     new_identity,
     save_identity,
 )
-from headroom_host_agent.server.reporter import EndedError, Reporter
+from headroom_host_agent.server.refusals import EndedError
+from headroom_host_agent.server.reporter import Reporter
 
 RUNTIME, CONFIGURATION, REFUSED, ENDED = 1, 2, 3, 4
 GPU_HEALTH = "gpu-health.json"  # in the data folder
+LOCK = "run.lock"  # in the data folder
+BOOT_ID = "proc/sys/kernel/random/boot_id"
+_LOOK_SECONDS = 1.0
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-host-agent") -> int:
@@ -87,19 +97,72 @@ def _enrol(options: argparse.Namespace, settings: ResourceSettings) -> None:
 
 
 def _run(options: argparse.Namespace, settings: ResourceSettings) -> None:
-    identity = load_identity(_data_folder(options, settings))
+    folder = _data_folder(options, settings)
+    identity = load_identity(folder)
     if identity is None or not identity.is_enrolled:
         raise IdentityError("this agent is not enrolled: headroom-host-agent enrol --token TOKEN")
-    reporter = Reporter(
+    with _alone(folder):
+        _run_alone(options, settings, folder, identity)
+
+
+def _run_alone(
+    options: argparse.Namespace, settings: ResourceSettings, folder: Path, identity: Identity
+) -> None:
+    manager, client, enrolled = (
         _manager(options, settings),
         _client(settings),
-        identity,
-        interval_seconds=settings.report_interval_seconds,
+        Enrolled(folder, identity),
     )
+    reporter = Reporter(
+        manager, client, enrolled, interval_seconds=settings.report_interval_seconds
+    )
+    boot_id = read_or_none(options.sysroot / BOOT_ID) or ""
+    heart = Heart(client, enrolled, boot_id=boot_id, takes_over=options.takeover)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    reporter.run(stop)
+    _together(stop, heart.run, reporter.run)
+
+
+def _together(stop: threading.Event, *loops: Callable[[threading.Event], None]) -> None:
+    """Run loops beside each other until ``stop`` is set or one ends.
+
+    Raises:
+        Exception: What a loop raised first.
+    """
+    raised: list[Exception] = []
+
+    def run(loop: Callable[[threading.Event], None]) -> None:
+        try:
+            loop(stop)
+        except Exception as error:  # noqa: BLE001 - raised below
+            raised.append(error)
+        stop.set()
+
+    threads = [threading.Thread(target=run, args=(loop,), daemon=True) for loop in loops]
+    for thread in threads:
+        thread.start()
+    while not stop.wait(_LOOK_SECONDS):
+        continue  # a wait without an end would not let signals through
+    for thread in threads:
+        thread.join(TIMEOUT_SECONDS)
+    if raised:
+        raise raised[0]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other agents off a data folder.
+
+    Raises:
+        IdentityError: Another agent runs on it.
+    """
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise IdentityError(f"another agent runs on {folder}") from None
+        yield
 
 
 def _manager(options: argparse.Namespace, settings: ResourceSettings) -> Manager:
@@ -139,6 +202,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     enrol.add_argument("--name", help="of the host in Headroom, else its full name")
     enrol.add_argument("--again", action="store_true", help="with a new key, after a revocation")
     run = commands.add_parser("run", help="report to Headroom until stopped")
+    run.add_argument("--takeover", action="store_true", help="take the lease of another run")
     for command, work in ((discover, _discover), (enrol, _enrol), (run, _run)):
         command.set_defaults(work=work)
         command.add_argument("--config", type=Path, help=f"configuration, else {DEFAULT_FILE}")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from headroom_host_agent.server.client import Address, Client, RefusedError, ServerError
-from headroom_host_agent.server.identity import Identity, new_identity
-from headroom_host_agent.server.reporter import EndedError, Reporter
+from headroom_host_agent.server.identity import Enrolled, Identity, new_identity
+from headroom_host_agent.server.refusals import EndedError
+from headroom_host_agent.server.reporter import Reporter
 
 from tests.agent.resources.hosts import manager
 
@@ -42,7 +43,7 @@ def reported(folder: Path, told: Told, *, interval_seconds: float = 60) -> list[
     Reporter(
         manager(folder),
         told,  # type: ignore[arg-type]  # what it calls of a client
-        new_identity(),
+        Enrolled(folder, new_identity()),
         interval_seconds=interval_seconds,
         wait=wait,
     ).run(stop)

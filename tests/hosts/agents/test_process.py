@@ -20,7 +20,8 @@ from headroom_host_agent.server.identity import load_identity
 
 from config.launcher.places import this_checkout
 from hosts.agents.enrolment import revoke_key
-from hosts.agents.models import EnrolmentToken, HostAgent, HostKey
+from hosts.agents.leases import fence
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease
 from journal.actors import Actor
 from tests.agent.trees import host_tree
 from tests.factories import make_host
@@ -124,6 +125,48 @@ def test_an_agent_whose_key_is_revoked_ends_and_may_enrol_again(host: Host) -> N
     assert (code, "--again makes a new key" in said) == (1, True)
     assert host.enrol(make_token(), "--again")[0] == 0
     assert HostKey.objects.get(state="active").kid != kid
+
+
+def wait_until(wanted: str) -> HostLease:
+    """Return the lease once the agent is so."""
+    waiting = threading.Event()
+    for _ in range(PATIENCE_SECONDS * 20):
+        lease = HostLease.objects.get()
+        if lease.liveness == wanted:
+            return lease
+        waiting.wait(0.05)
+    raise AssertionError(f"the agent is not {wanted}")
+
+
+def test_an_agent_is_heard_again_after_a_fence_and_after_a_kill(host: Host, settings: Any) -> None:
+    chosen = settings.HEADROOM.agents.model_copy(update={"heartbeat_seconds": 0.2})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"agents": chosen})
+    assert host.enrol(make_token())[0] == 0
+    first = host.start("run")
+    lease = wait_until("up")
+    assert lease.boot_id
+
+    fence("h1", actor=Actor(name="ann"), request_id="r", reason="to see")
+    wait_until("up")
+    assert HostAgent.objects.get().fence_epoch == 2
+    kept = load_identity(host.root / "var/lib/headroom")
+    assert kept is not None
+    assert kept.fence_epoch == 2
+
+    beside = host.start("run")
+    assert beside.wait(PATIENCE_SECONDS) == 1
+    assert beside.stderr is not None
+    assert "another agent runs on" in beside.stderr.read()
+
+    first.kill()
+    first.wait()
+    run_id = HostLease.objects.get().run_id
+    host.start("run")
+    for _ in range(PATIENCE_SECONDS * 20):
+        if HostLease.objects.get().run_id != run_id:
+            break
+        threading.Event().wait(0.05)
+    assert HostLease.objects.get().run_id != run_id
 
 
 def test_an_enrolment_that_is_refused_says_why(host: Host) -> None:

@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from headroom_host_agent.server.identity import Identity
 TIMEOUT_SECONDS = 30.0
 _MOST_ANSWER_BYTES = 4 * 1024**2
 _SUCCESS = range(200, 300)
+_SAMPLES = 8
 
 
 class ServerError(Exception):
@@ -37,6 +39,7 @@ class RefusedError(Exception):
     def __init__(self, status: int, code: str, message: str, details: Mapping[str, object]) -> None:
         super().__init__(f"{status} {code}: {message}")
         self.status, self.code, self.details = status, code, details
+        self.is_clock_corrected = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Client:
     def __init__(self, address: Address, *, wall: Callable[[], float] = time.time) -> None:
         self._address, self._wall = address, wall
         self._offset_seconds: float | None = None
+        self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)  # round trip, offset
         self._lock = threading.Lock()
 
     def now(self) -> datetime | None:
@@ -93,6 +97,16 @@ class Client:
         except (KeyError, ValueError):
             raise ServerError("the answer to the enrolment lacks a field") from None
 
+    def beat(self, identity: Identity, facts: Mapping[str, object]) -> Mapping[str, object]:
+        """Send a heartbeat; return what the server says to it.
+
+        Raises:
+            RefusedError: The heartbeat or its sender is not taken.
+            ServerError: There is no answer.
+        """
+        path = f"/hosts/v1/{identity.host_id}/heartbeat"
+        return self.signed(identity, "POST", path, json.dumps(facts).encode())
+
     def put_resources(self, identity: Identity, report: Mapping[str, object]) -> None:
         """Report what the host has.
 
@@ -117,7 +131,7 @@ class Client:
         try:
             return self._send(method, path, body, self._headers(identity, method, path, body))
         except RefusedError as error:
-            if error.code != "clock_skew" or not self._learn(error.details.get("server_time")):
+            if not error.is_clock_corrected:
                 raise
         return self._send(method, path, body, self._headers(identity, method, path, body))
 
@@ -144,7 +158,10 @@ class Client:
             "X-Host-Signature": base64.b64encode(signature).decode(),
         }
 
-    def _learn(self, server_time: object) -> bool:
+    def _learn(
+        self, server_time: object, *, sent: float, received: float, afresh: bool = False
+    ) -> bool:
+        """Learn what our clock lacks; of the last answers the quickest one tells it best."""
         try:
             told = datetime.fromisoformat(str(server_time))
         except ValueError:
@@ -152,13 +169,17 @@ class Client:
         if told.tzinfo is None:
             return False
         with self._lock:
-            self._offset_seconds = told.timestamp() - self._wall()
+            if afresh:
+                self._samples.clear()
+            self._samples.append((received - sent, told.timestamp() - (sent + received) / 2))
+            self._offset_seconds = min(self._samples)[1]
         return True
 
     def _send(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Mapping[str, object]:
         connection = self._connection()
+        sent = self._wall()
         below = urlsplit(self._address.url).path.rstrip("/")
         try:
             connection.request(
@@ -174,10 +195,17 @@ class Client:
         finally:
             connection.close()
         document = _object(content) if content else {}
+        received = self._wall()
         if answer.status not in _SUCCESS:
-            raise _refusal(answer.status, document)
+            refusal = _refusal(answer.status, document)
+            if isinstance(refusal, RefusedError) and refusal.code == "clock_skew":
+                told = refusal.details.get("server_time")
+                refusal.is_clock_corrected = self._learn(
+                    told, sent=sent, received=received, afresh=True
+                )
+            raise refusal
         if "server_time" in document:
-            self._learn(document["server_time"])
+            self._learn(document["server_time"], sent=sent, received=received)
         return document
 
     def _connection(self) -> http.client.HTTPConnection:

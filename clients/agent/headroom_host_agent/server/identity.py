@@ -6,7 +6,8 @@ import json
 import os
 import secrets
 import tempfile
-from dataclasses import asdict, dataclass
+import threading
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -94,3 +95,29 @@ def save_identity(folder: Path, identity: Identity) -> None:
         Path(name).replace(folder / FILE)
     except OSError as error:
         raise IdentityError(f"{folder / FILE} cannot be written: {error.strerror}") from None
+
+
+class Enrolled:
+    """The identity of a running agent, whose epoch may change; safe to use from threads."""
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        self._folder, self._identity = folder, identity
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> Identity:
+        """As it is now."""
+        with self._lock:
+            return self._identity
+
+    def enter_epoch(self, epoch: int) -> None:
+        """Go on with a new epoch, which is kept first; an older one changes nothing.
+
+        Raises:
+            IdentityError: It cannot be kept.
+        """
+        with self._lock:
+            if epoch > self._identity.fence_epoch:
+                identity = replace(self._identity, fence_epoch=epoch)
+                save_identity(self._folder, identity)
+                self._identity = identity

@@ -10,16 +10,11 @@ from collections.abc import Callable
 from headroom_host_agent.resources.facts import ResourceError
 from headroom_host_agent.resources.manager import Manager
 from headroom_host_agent.server.client import Client, RefusedError, ServerError
-from headroom_host_agent.server.identity import Identity
+from headroom_host_agent.server.identity import Enrolled
+from headroom_host_agent.server.refusals import ENDING, EndedError
 
 log = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
-#: Refusals that no later request undoes: an operator revoked the key, or the host is not known.
-ENDING = frozenset({"key_revoked", "unknown_key", "wrong_host"})
-
-
-class EndedError(Exception):
-    """The server takes nothing more of this agent."""
 
 
 class Reporter:
@@ -29,12 +24,12 @@ class Reporter:
         self,
         manager: Manager,
         client: Client,
-        identity: Identity,
+        enrolled: Enrolled,
         *,
         interval_seconds: float,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
-        self._manager, self._client, self._identity = manager, client, identity
+        self._manager, self._client, self._enrolled = manager, client, enrolled
         self._interval_seconds, self._wait = interval_seconds, wait
 
     def run(self, stop: threading.Event) -> None:
@@ -61,7 +56,7 @@ class Reporter:
         """
         try:
             report = self._manager.get_full_status().to_json()
-            self._client.put_resources(self._identity, report)
+            self._client.put_resources(self._enrolled.identity, report)
         except RefusedError as error:
             if error.code in ENDING:
                 raise EndedError(str(error)) from None

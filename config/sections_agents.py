@@ -1,0 +1,46 @@
+"""The section of the deployment settings for agents on hosts."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from journal.conf import Section
+
+
+class AgentSettings(Section):
+    """Agents on hosts, and how long their silence is borne (docs/hosts.md)."""
+
+    heartbeat_seconds: float = Field(
+        10.0, gt=0, le=600, description="Seconds between heartbeats of an agent."
+    )
+    lease_seconds: float = Field(
+        30.0,
+        gt=0,
+        le=3600,
+        description="Silence after which an agent is suspect; more than two heartbeats.",
+    )
+    down_after_seconds: float = Field(
+        90.0,
+        gt=0,
+        le=86_400,
+        description="Further silence after which it is down, and its epoch ends; no less than the "
+        "lease.",
+    )
+    believed_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of the agents that may go down at once; of more it is believed that "
+        "Headroom was not reached, and they stay suspect. One or two may always.",
+    )
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if not self.heartbeat_seconds * 2 < self.lease_seconds <= self.down_after_seconds:
+            raise ValueError(
+                "two heartbeats must be shorter than lease_seconds, and that no longer than "
+                "down_after_seconds"
+            )
+        return self

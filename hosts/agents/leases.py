@@ -1,0 +1,238 @@
+"""Heartbeats, the sweep of leases, fencing (spec hosts, D.3, D.9).
+
+Locks: a lease, then its agent. A heartbeat of an agent that is up writes one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+
+from hosts.agents.errors import AgentConflict
+from hosts.agents.models import HostAgent, HostLease
+from hosts.domain.liveness import (
+    Beat,
+    Lease,
+    Liveness,
+    Periods,
+    RunSupersededError,
+    after_beat,
+    is_believable,
+)
+from journal.actors import Actor
+from journal.clock import database_now
+from journal.errors import InvalidInput
+from journal.services import Change, record_changes
+from journal.statements import execute, fetch_row, fetch_rows
+
+log = structlog.get_logger(__name__)
+
+# The usual heartbeat: what :func:`hosts.domain.liveness.may_renew` allows, of one that is up.
+_RENEW: Final = """
+UPDATE hosts_hostlease
+   SET run_id = %(run_id)s, boot_id = %(boot_id)s, renewed_at = clock_timestamp(),
+       expires_at = clock_timestamp() + %(lease)s, uptime_seconds = %(uptime_seconds)s,
+       outbox_depth = %(outbox_depth)s
+ WHERE agent_id = %(agent)s AND liveness = 'up'
+   AND (run_id IN ('', %(run_id)s) OR expires_at <= clock_timestamp()
+        OR (boot_id = %(boot_id)s AND boot_id <> '') OR %(takes_over)s)
+"""
+_SUSPECT: Final = """
+UPDATE hosts_hostlease AS lease
+   SET liveness = 'suspect', liveness_since = statement_timestamp()
+  FROM hosts_hostagent AS agent
+ WHERE agent.id = lease.agent_id AND lease.agent_id = ANY (ARRAY(
+       SELECT agent_id FROM hosts_hostlease
+        WHERE liveness = 'up' AND expires_at <= statement_timestamp()
+        ORDER BY agent_id FOR UPDATE SKIP LOCKED))
+RETURNING agent.host_name
+"""
+_SILENT: Final = """
+    liveness = 'suspect' AND expires_at + %(down_after)s <= statement_timestamp()
+    AND liveness_since + %(lease)s <= statement_timestamp()
+"""
+# Agents whose keys were all revoked are expected to be silent.
+_COUNT: Final = f"""
+SELECT count(*) FILTER (WHERE {_SILENT}), count(*) FROM hosts_hostlease AS lease
+ WHERE liveness IN ('up', 'suspect')
+   AND EXISTS (SELECT FROM hosts_hostkey AS key
+                WHERE key.agent_id = lease.agent_id AND key.state = 'active')
+"""  # noqa: S608 - our own text
+_DOWN: Final = f"""
+WITH gone AS (
+    UPDATE hosts_hostlease SET liveness = 'down', liveness_since = statement_timestamp()
+     WHERE agent_id = ANY (ARRAY(
+           SELECT agent_id FROM hosts_hostlease WHERE {_SILENT}
+            ORDER BY agent_id FOR UPDATE SKIP LOCKED))
+    RETURNING agent_id
+)
+UPDATE hosts_hostagent AS agent SET fence_epoch = agent.fence_epoch + 1
+  FROM gone WHERE agent.id = gone.agent_id
+RETURNING agent.host_name, agent.fence_epoch
+"""  # noqa: S608 - our own text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """What an agent says of itself."""
+
+    beat: Beat
+    uptime_seconds: int = 0
+    outbox_depth: int = 0
+
+
+def periods() -> Periods:
+    """Return how long silence is borne, as it is set."""
+    chosen = settings.HEADROOM.agents
+    return Periods(
+        lease=timedelta(seconds=chosen.lease_seconds),
+        down_after=timedelta(seconds=chosen.down_after_seconds),
+    )
+
+
+def renew(agent: HostAgent, heard: Heartbeat, *, request_id: str) -> Liveness:
+    """Renew an agent's lease; return its liveness.
+
+    Args:
+        agent: As it was when its signature was checked.
+
+    Raises:
+        AgentConflict: Another run holds the lease, or the epoch ended since.
+    """
+    facts = {
+        "agent": agent.pk,
+        "run_id": heard.beat.run_id,
+        "boot_id": heard.beat.boot_id,
+        "takes_over": heard.beat.takes_over,
+        "lease": periods().lease,
+        "uptime_seconds": heard.uptime_seconds,
+        "outbox_depth": heard.outbox_depth,
+    }
+    if execute(_RENEW, facts):
+        return Liveness.UP
+    with transaction.atomic():
+        return _renew_locked(agent, heard, request_id)
+
+
+def _renew_locked(agent: HostAgent, heard: Heartbeat, request_id: str) -> Liveness:
+    row = HostLease.objects.select_for_update().get(agent=agent)
+    now_known = HostAgent.objects.select_for_update(no_key=True).get(pk=agent.pk)
+    if now_known.fence_epoch != agent.fence_epoch:
+        raise stale_epoch(now_known.fence_epoch, agent.fence_epoch)
+    before = Lease(
+        liveness=Liveness(row.liveness),
+        since=row.liveness_since,
+        run_id=row.run_id,
+        boot_id=row.boot_id,
+        renewed_at=row.renewed_at,
+        expires_at=row.expires_at,
+    )
+    try:
+        after = after_beat(
+            before,
+            heard.beat,
+            now=database_now(),
+            has_reported=now_known.reported_at is not None,
+            periods=periods(),
+        )
+    except RunSupersededError:
+        raise AgentConflict(
+            "another run of this agent holds the lease",
+            code="run_superseded",
+            expires_at=row.expires_at and row.expires_at.isoformat(),
+        ) from None
+    row.liveness, row.liveness_since = after.liveness.value, after.since
+    row.run_id, row.boot_id = after.run_id, after.boot_id
+    row.renewed_at, row.expires_at = after.renewed_at, after.expires_at
+    row.uptime_seconds, row.outbox_depth = heard.uptime_seconds, heard.outbox_depth
+    row.save()
+    if after.liveness != before.liveness:
+        change = _change(now_known.host_name, before.liveness, after.liveness, "a heartbeat")
+        actor = Actor(name=f"host:{now_known.host_name}")
+        record_changes([change], actor=actor, request_id=request_id)
+    return after.liveness
+
+
+def sweep(*, actor: Actor, request_id: str) -> dict[str, int]:
+    """Make silent agents suspect, and suspect ones down; return how many became what."""
+    chosen = periods()
+    limits = {"lease": chosen.lease, "down_after": chosen.down_after}
+    with transaction.atomic():
+        suspect = [name for (name,) in fetch_rows(_SUSPECT)]
+        silent, known = fetch_row(_COUNT, limits)
+        share = settings.HEADROOM.agents.believed_share
+        is_believed = is_believable(silent=silent, known=known, share=share)
+        down = fetch_rows(_DOWN, limits) if is_believed else []
+        _record(suspect, down, actor=actor, request_id=request_id)
+    if not is_believed:
+        counts = {"silent": silent, "known": known}
+        log.warning("silence_of_agents_not_believed", counts=counts)
+    return {"suspect": len(suspect), "down": len(down)}
+
+
+def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
+    """End an agent's epoch at once, whether it is heard or not; return the new epoch.
+
+    It is heard again when it dropped what the old epoch told it.
+
+    Raises:
+        InvalidInput: No agent has the name, or there is no reason.
+    """
+    if not reason.strip():
+        raise InvalidInput("a reason is needed", field="reason")
+    with transaction.atomic():
+        row = (
+            HostLease.objects.select_for_update(of=("self",))
+            .filter(agent__host_name=host_name)
+            .first()
+        )
+        if row is None:
+            raise InvalidInput(f"no agent of a host {host_name!r} enrolled", field="host")
+        agent = HostAgent.objects.select_for_update(no_key=True).get(pk=row.agent_id)
+        before = Liveness(row.liveness)
+        row.liveness, row.liveness_since = Liveness.DOWN.value, database_now()
+        row.save(update_fields=["liveness", "liveness_since"])
+        agent.fence_epoch += 1
+        agent.save(update_fields=["fence_epoch"])
+        change = _change(host_name, before, Liveness.DOWN, reason, epoch=agent.fence_epoch)
+        record_changes([change], actor=actor, request_id=request_id)
+    return agent.fence_epoch
+
+
+def stale_epoch(current: int, sent: int) -> AgentConflict:
+    """Return the refusal of a request of an epoch that ended."""
+    return AgentConflict(
+        f"the epoch of the host is {current}, the request has {sent}",
+        code="stale_epoch",
+        fence_epoch=current,
+    )
+
+
+def _record(
+    suspect: Iterable[str], down: Iterable[tuple[str, int]], *, actor: Actor, request_id: str
+) -> None:
+    changes = [_change(name, Liveness.UP, Liveness.SUSPECT, "silence") for name in suspect]
+    changes += [
+        _change(name, Liveness.SUSPECT, Liveness.DOWN, "silence", epoch=epoch)
+        for name, epoch in down
+    ]
+    record_changes(changes, actor=actor, request_id=request_id)
+
+
+def _change(
+    host_name: str, before: Liveness, after: Liveness, reason: str, *, epoch: int | None = None
+) -> Change:
+    return Change(
+        action=f"host_agent_{after.value}",
+        object_type="host",
+        object_id=host_name,
+        before={"agent": before.value},
+        after={"agent": after.value} | ({} if epoch is None else {"fence_epoch": epoch}),
+        reason=reason,
+    )
