@@ -40,7 +40,9 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.admin import TabularInline as UnfoldTabularInline
 
+from console.exports import INTERNAL, ExportedList
 from console.links import everything_url, find_link, row_link
+from console.saved_filters import FilteredList
 from console.theme import may_view_label
 from core.text import NOTHING, count_text, gib_text, moment_text, relative_text
 from journal.actors import Actor
@@ -159,7 +161,7 @@ class BoundedSearch(ThemeModelAdmin[RowT]):
         return super().get_search_results(request, queryset, search_term)
 
 
-class BaseAdmin(BoundedSearch[RowT]):
+class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
     """What every list and page has in common."""
 
     show_full_result_count = False
@@ -259,7 +261,7 @@ class BaseAdmin(BoundedSearch[RowT]):
         chosen = self.page_columns or tuple(
             field.name
             for field in self.model._meta.concrete_fields  # noqa: SLF001 - public model API
-            if field.name not in {"changed_xid", "singleton"}
+            if field.name not in INTERNAL
         )
         return [
             column(name) if isinstance(name, str) and _is_field(self.model, name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, column, shown
-from console.links import find_link, register_findable
+from console.base import SystemOwnedAdmin, badge, column, link, shown
+from console.links import register_findable
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.domain.liveness import Liveness
 
@@ -27,7 +27,7 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
     """Agents that enrolled, with their last report."""
 
     owner_note = "Written when an agent enrols and reports."
-    host = shown("host", lambda row: find_link("host", row.host_name), "host_name")
+    host = link("host", "host_name", "host")
     liveness = shown("liveness", lambda row: liveness_badge(row.lease), "lease__liveness")
     heard = column("lease__renewed_at", "last heartbeat")
     list_select_related = ("lease",)
