@@ -39,6 +39,7 @@ _PORTS_TRIED = 100
 # Below those that the kernel gives to connections.
 _NO_CLIENTS_PORTS = range(16_384, 32_768)
 _READY_SECONDS = 90.0
+MOST_SPEED = 20.0
 _WATCH_SECONDS = 0.3
 _LOGIN = "admin login:"
 _PROGRESS = "[demo] "
@@ -49,13 +50,16 @@ _STOP_SIGNALS = ((signal.SIGTERM, 6.0), (signal.SIGQUIT, 3.0))
 class DemoOptions:
     """What was asked for on the command line.
 
-    ``port`` None means the default or the next free one, 0 means any free one.
+    ``port`` None means the default or the next free one, 0 means any free one. ``is_quiet``:
+    nothing happens in the region by itself; ``speed`` None leaves that of the last start.
     """
 
     port: int | None
     hosts: int | None
     imports: tuple[Path, ...]
     with_worker: bool
+    is_quiet: bool
+    speed: float | None
     fresh: bool
     is_verbose: bool
 
@@ -75,6 +79,12 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
         help="load a region file instead of the made-up region; may be repeated",
     )
     parser.add_argument("--no-worker", action="store_true", help="web only: no worker, no beat")
+    parser.add_argument(
+        "--quiet-region", action="store_true", help="nothing happens in the region by itself"
+    )
+    parser.add_argument(
+        "--speed", type=_speed, help="how fast the region lives: 1 is usual, 0 pauses it"
+    )
     parser.add_argument("--fresh", action="store_true", help="delete the demo's data first")
     parser.add_argument(
         "--verbose", action="store_true", help="show what is logged while the region is loaded"
@@ -85,6 +95,8 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
         hosts=known.hosts,
         imports=tuple(known.imports),
         with_worker=not known.no_worker,
+        is_quiet=known.quiet_region or known.no_worker or bool(known.imports),
+        speed=known.speed,
         fresh=known.fresh,
         is_verbose=known.verbose,
     )
@@ -101,6 +113,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _speed(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= MOST_SPEED:
+        raise argparse.ArgumentTypeError(f"a speed is 0 to {MOST_SPEED:g}")
     return number
 
 
@@ -134,6 +153,9 @@ def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str
         _start_processes(checkout, env, options, port, children)
         with step("web" + (", worker, beat" if options.with_worker else "")):
             _wait_for_web(port, children, services)
+        if not options.is_quiet:
+            region = _start_region(checkout, env, options, port)
+            held.callback(_stop_all, [region])  # which nobody else needs: its end ends nothing
         welcome = [f"ready: http://{ADDRESS}:{port}", *login, "Ctrl-C stops it and keeps the data"]
         return _watch(children, services, welcome)
 
@@ -258,6 +280,18 @@ def _start_processes(
                 name, command, log=log, env=shared | kind, cwd=checkout.root, death_signal=death
             )
             children.append(child)
+
+
+def _start_region(
+    checkout: Checkout, env: Mapping[str, str], options: DemoOptions, port: int
+) -> Child:
+    """Start what lets the region live; ``.local/demo-speed`` steers it."""
+    if options.speed is not None:
+        (checkout.local / "demo-speed").write_text(f"{options.speed:g}\n", encoding="utf-8")
+    log = checkout.logs / "region.log"
+    log.unlink(missing_ok=True)
+    command = [str(checkout.python), "manage.py", "simulate_region", "--port", str(port)]
+    return start_child("region", command, log=log, env=env, cwd=checkout.root)
 
 
 def process_commands(port: int) -> dict[str, list[str]]:

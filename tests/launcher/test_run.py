@@ -333,6 +333,29 @@ def test_demo_options_are_read(tmp_path: Path) -> None:
     options = parse_demo([*line, "--import", str(files[0]), "--import", str(files[1])])
     assert (options.with_worker, options.fresh, options.hosts, options.port) == (False, True, 7, 0)
     assert options.imports == tuple(files)
+    assert options.is_quiet
+
+
+@pytest.mark.parametrize(
+    ("line", "is_quiet", "speed"),
+    [
+        ([], False, None),
+        (["--speed", "0.5"], False, 0.5),
+        (["--quiet-region"], True, None),
+        (["--no-worker"], True, None),
+    ],
+)
+def test_region_of_the_demo_lives_unless_it_is_to_be_quiet(
+    line: list[str], is_quiet: bool, speed: float | None
+) -> None:
+    options = parse_demo(line)
+    assert (options.is_quiet, options.speed) == (is_quiet, speed)
+
+
+@pytest.mark.parametrize("speed", ["-1", "21", "nan", "fast"])
+def test_speed_of_the_region_has_limits(speed: str) -> None:
+    with pytest.raises(SystemExit):
+        parse_demo([f"--speed={speed}"])
 
 
 @pytest.mark.parametrize(
