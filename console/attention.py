@@ -150,10 +150,19 @@ def _coverage(now: datetime) -> Iterator[Concern]:
 
 
 def _evacuations(now: datetime) -> Iterator[Concern]:
-    for plan in EvacuationPlan.objects.filter(state=EvacuationState.OPEN).order_by("zone"):
+    plans = list(EvacuationPlan.objects.filter(state=EvacuationState.OPEN).order_by("zone"))
+    failed = {name for plan in plans for name in plan.failed_hosts}
+    back = (
+        Host.objects.filter(name__in=failed, state=HostState.UP) if failed else Host.objects.none()
+    )
+    returned = set(back.values_list("name", flat=True))
+    for plan in plans:
+        dead = len(set(plan.failed_hosts) - returned)
         yield Concern(
-            tone="bad",
-            text=f"{plural(len(plan.failed_hosts), 'dead host')} in {plan.zone}",
+            tone="bad" if dead else "warn",
+            text=f"{plural(dead, 'dead host')} in {plan.zone}"
+            if dead
+            else f"evacuation in {plan.zone} not over, its hosts are back",
             url=row_url(plan),
             detail=f"the evacuation is open for {duration_text(now - plan.started_at)}",
         )

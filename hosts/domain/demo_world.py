@@ -20,7 +20,7 @@ MOST_FAILED_HOSTS: Final = 1
 MOST_COMMITMENTS: Final = 40
 """While there are so many of the demo's own, no more are asked for."""
 DRIFT_SHARE: Final = 0.02
-"""By which part of the VMs at the beginning their number may grow before departures prevail."""
+"""By which part of what was there at the beginning VMs and their memory may grow."""
 
 
 class ImpossibleError(Exception):
@@ -43,19 +43,20 @@ class Act(StrEnum):
     OVERASK = "overask"
 
 
-#: How often each is drawn, of all that are possible.
+#: How often each is drawn, of all that are possible. A host that failed is mostly empty
+#: before it is repaired, and a zone has come to rest before the next one fails.
 WEIGHTS: Final[Mapping[Act, int]] = {
-    Act.ARRIVE: 30,
-    Act.DEPART: 20,
-    Act.MIGRATE: 14,
-    Act.RESIZE: 10,
-    Act.EVACUATE: 30,
-    Act.FAIL_HOST: 2,
-    Act.REPAIR_HOST: 4,
-    Act.COMMIT: 8,
-    Act.GROW: 4,
-    Act.UNCOMMIT: 5,
-    Act.OVERASK: 3,
+    Act.ARRIVE: 300,
+    Act.DEPART: 200,
+    Act.MIGRATE: 140,
+    Act.RESIZE: 100,
+    Act.EVACUATE: 400,
+    Act.FAIL_HOST: 3,
+    Act.REPAIR_HOST: 12,
+    Act.COMMIT: 80,
+    Act.GROW: 40,
+    Act.UNCOMMIT: 60,
+    Act.OVERASK: 20,
 }
 OF_VMS: Final = frozenset({Act.ARRIVE, Act.MIGRATE, Act.RESIZE, Act.EVACUATE})
 
@@ -151,6 +152,12 @@ class World:
         self._vcpus: Counter[str] = Counter()
         for vm in self.vms.values():
             self._count(vm, 1)
+        self.usual_memory_mib = self._memory_mib.total()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether VMs take as much memory as they may ever take."""
+        return self._memory_mib.total() > self.usual_memory_mib * (1 + DRIFT_SHARE)
 
     def free(self, name: str) -> tuple[int, int]:
         """Return the memory in MiB and the vCPUs that are left on a host; below 0 if too full."""
@@ -279,7 +286,8 @@ def next_wish(world: World, rng: random.Random, new_id: Callable[[], str]) -> Wi
 
 def _is_possible(world: World, act: Act) -> bool:
     if act is Act.ARRIVE:
-        return 0 < len(world.vms) < world.usual_count * (1 + DRIFT_SHARE) + 1
+        most = world.usual_count * (1 + DRIFT_SHARE) + 1
+        return 0 < len(world.vms) < most and not world.is_full
     if act is Act.DEPART:
         return len(world.vms) > world.usual_count * (1 - DRIFT_SHARE)
     if act is Act.FAIL_HOST:
@@ -315,7 +323,10 @@ def _draw_vm(world: World, act: Act, rng: random.Random, new_id: Callable[[], st
         vm = replace(vm, uuid=new_id())
     if act is Act.RESIZE:
         sizes = [one for one in world.sizes.values() if one.family == vm.size.family]
-        others = sorted(one.flavor for one in sizes if one != vm.size)
+        most_mib = vm.size.memory_mib if world.is_full else max(one.memory_mib for one in sizes)
+        others = sorted(
+            one.flavor for one in sizes if one != vm.size and one.memory_mib <= most_mib
+        )
         if not others:
             return None
         vm = replace(vm, size=world.sizes[rng.choice(others)])

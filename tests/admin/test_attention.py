@@ -40,6 +40,11 @@ def synced(**more: Any) -> None:
     SyncRun.objects.create(**{"started_at": NOW, "finished_at": NOW, "source": "limes", **more})
 
 
+def evacuated_host_is_back() -> None:
+    factories.make_host("c")
+    EvacuationPlan.objects.create(zone="y", failed_hosts=["c"], started_at=NOW, changed_at=NOW)
+
+
 def silent_agent() -> None:
     agent = HostAgent.objects.create(host_name="h")
     HostLease.objects.create(agent=agent, liveness="suspect")
@@ -70,6 +75,7 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
             zone="z", failed_hosts=["a", "b"], started_at=NOW, changed_at=NOW
         ),
     ),
+    "evacuation in y not over, its hosts are back": ("warn", evacuated_host_is_back),
     "1 host down": ("warn", lambda: factories.make_host("h", state="down")),
     "failover brake on in z": (
         "bad",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.domain.demo_world import (
+    DRIFT_SHARE,
     MOST_COMMITMENTS,
     OF_VMS,
     Act,
@@ -84,7 +85,7 @@ def test_no_sequence_of_events_makes_an_impossible_world(seed: int) -> None:
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
-    first, second = (live(small_world(), seeded(7), 300) for _ in range(2))
+    first, second = (live(small_world(), seeded(7), 2000) for _ in range(2))
     assert first == second
     assert {wish.act for wish, _ in first} == set(Act)
 
@@ -169,3 +170,13 @@ def test_a_full_or_dead_host_takes_nobody() -> None:
 
 def test_an_empty_world_wishes_nothing() -> None:
     assert next_wish(World(hosts=[], vms=[], sizes=[]), seeded(1), numbered()) is None
+
+
+def test_a_long_life_does_not_fill_the_region() -> None:
+    world = small_world()
+    rng = seeded(5)
+    for _ in range(4000):
+        live(world, rng, 1)
+        taken_mib = sum(vm.size.memory_mib for vm in world.vms.values())
+        largest_mib = max(size.memory_mib for size in SIZES)
+        assert taken_mib <= world.usual_memory_mib * (1 + DRIFT_SHARE) + largest_mib
