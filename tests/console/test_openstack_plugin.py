@@ -95,6 +95,9 @@ LISTS = [
     ("capacity host list", "/api/v1/hosts"),
     ("capacity failover uncovered", "/api/v1/uncovered-vms"),
     ("capacity refusal list", "/api/v1/refusals"),
+    ("capacity change list", "/api/v1/audit-entries?limit=1000"),
+    ("capacity sync list", "/api/v1/sync-runs"),
+    ("capacity vm list", "/api/v1/vms"),
 ]
 
 
@@ -149,6 +152,9 @@ def test_answers_that_are_a_no_are_told_by_the_exit_status(
     assert answered(openstack(*what_if, "5"))["accepted"] is True
     refused = answered(openstack(*what_if, "500"), 1)
     assert (refused["accepted"], len(refused["decisions"])) == (False, 1)
+    assert answered(openstack(*what_if, "500", "--added", "h1=50"))["accepted"] is True
+    wrong = openstack(*what_if, "5", "--added", "h1")
+    assert (wrong.returncode, "as in node001=20" in wrong.stderr) == (2, True)
     checked = openstack("capacity", "host", "drain-check", "h1", "-f", "json")
     answer = answered(checked, checked.returncode)
     assert (answer["hosts"], checked.returncode) == (["h1"], 0 if answer["safe"] else 1)

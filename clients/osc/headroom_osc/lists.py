@@ -152,6 +152,80 @@ class ListRefusals(ListRows):
     }
 
 
+class ListChanges(ListRows):
+    """List what was changed, by whom, before and after, the newest first."""
+
+    path = "/audit-entries"
+    columns = (
+        "id",
+        "created_at",
+        "actor",
+        "request_id",
+        "action",
+        "object_type",
+        "object_id",
+        "before",
+        "after",
+        "reason",
+    )
+    filters = {
+        "actor": "actor",
+        "request": "request_id",
+        "action": "action",
+        "object-type": "object_type",
+        "object-id": "object_id",
+        "since": "created_since",
+        "before": "created_before",
+    }
+
+
+class ListSyncs(ListRows):
+    """List runs of importers and syncers, the newest first."""
+
+    path = "/sync-runs"
+    columns = (
+        "id",
+        "source",
+        "started_at",
+        "finished_at",
+        "outcome",
+        "counts",
+        "error_code",
+        "message",
+    )
+    filters = {
+        "source": "source",
+        "outcome": "outcome",
+        "since": "started_since",
+        "before": "started_before",
+    }
+
+
+class ListVMs(ListRows):
+    """List VMs with their size and place."""
+
+    path = "/vms"
+    columns = (
+        "uuid",
+        "name",
+        "project_id",
+        "project_name",
+        "zone",
+        "host_name",
+        "flavor_name",
+        "memory_bytes",
+        "vcpus",
+        "status",
+    )
+    filters = {
+        "project": "project_id",
+        "zone": "zone",
+        "host": "host_name",
+        "flavor": "flavor_name",
+        "status": "status",
+    }
+
+
 class ListDrills(command.Lister):
     """List the newest drills: what the loss of hosts, racks and pairs would do."""
 

@@ -72,6 +72,14 @@ class WhatIf(ShowAnswer):
         )
         parser.add_argument("--expires", default=FAR_AWAY, metavar="<time>")
         parser.add_argument("--at", metavar="<time>", help="When it is asked; now unless given")
+        parser.add_argument(
+            "--added",
+            action="append",
+            default=[],
+            type=_added_hosts,
+            metavar="<host>=<count>",
+            help="Empty hosts that are supposed to be there, like one that is",
+        )
         parser.add_argument("--drained", action="append", default=[], metavar="<host>")
         parser.add_argument("--failed", action="append", default=[], metavar="<host>")
         return parser
@@ -92,7 +100,11 @@ class WhatIf(ShowAnswer):
                 "byProject": {parsed_args.project: {"byResource": by_resource}},
             },
             "at": parsed_args.at,
-            "edit": {"hosts_drained": parsed_args.drained, "hosts_failed": parsed_args.failed},
+            "edit": {
+                "hosts_added": parsed_args.added,
+                "hosts_drained": parsed_args.drained,
+                "hosts_failed": parsed_args.failed,
+            },
         }
         answer = self.capacity.post("/commitments/what-if", question)
         self.is_no = not answer["accepted"]
@@ -113,6 +125,13 @@ class CheckDrain(ShowAnswer):
         answer = self.capacity.post("/failover/drain-check", {"hosts": parsed_args.hosts})
         self.is_no = not answer["safe"]
         return self.shown(answer)
+
+
+def _added_hosts(text: str) -> dict[str, Any]:
+    name, _, count = text.rpartition("=")
+    if not name or not count.isdecimal():
+        raise argparse.ArgumentTypeError("must be a host and how many like it, as in node001=20")
+    return {"like": name, "count": int(count)}
 
 
 def _column(value: Any) -> Any:  # Any: JSON
