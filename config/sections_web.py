@@ -130,7 +130,8 @@ class AdminSettings(Section):
         ge=0,
         le=10,
         description="Proxies before us that add to X-Forwarded-For: so many entries from its "
-        "right are believed. 0 takes the address of the connection.",
+        "right are believed, and their X-Forwarded-Proto. 0 takes the address and the scheme of "
+        "the connection.",
     )
 
 

@@ -18,7 +18,7 @@ from config.launcher.addresses import NAMES, address
 from config.launcher.terminal import LauncherError
 from config.logging import logging_tree
 from config.queues import QUEUES, STEADY, broker_url
-from config.sections_web import OidcSettings
+from config.sections_web import AdminSettings, OidcSettings
 from console.theme import UNFOLD  # noqa: F401 - a setting
 
 try:
@@ -47,6 +47,14 @@ SECRET_KEY = (
 )
 ALLOWED_HOSTS = list(HEADROOM.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(HEADROOM.csrf_trusted_origins)
+
+
+def scheme_header(admin: AdminSettings) -> tuple[str, str] | None:
+    """Return the header of our proxies that says whether TLS ends at them; None without any.
+
+    The address to which a login provider sends people back has the scheme that people see.
+    """
+    return ("HTTP_X_FORWARDED_PROTO", "https") if admin.proxy_count else None
 
 
 def _database(url: str) -> dict[str, Any]:
@@ -210,6 +218,7 @@ SESSION_COOKIE_AGE = HEADROOM.admin.session_seconds
 SESSION_COOKIE_SECURE = HEADROOM.secure_cookies
 CSRF_COOKIE_SECURE = HEADROOM.secure_cookies
 SECURE_SSL_REDIRECT = False
+SECURE_PROXY_SSL_HEADER = scheme_header(HEADROOM.admin)
 X_FRAME_OPTIONS = "DENY"
 # TLS ends at the ingress in front of us; HSTS and the redirect are its business.
 SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]

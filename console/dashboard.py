@@ -28,6 +28,7 @@ from capacity.models import (
 )
 from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus, ResourceType
 from commitments.models import Commitment, SyncRun
+from commitments.services.import_runs import SOURCE as REGION_FILE
 from console.attention import attention
 from console.base import PageData, badge, may_view
 from console.capacity.page_data import group_bar, legend
@@ -106,7 +107,10 @@ def _health(now: datetime, may_see: Callable[[type[models.Model]], bool]) -> tup
         (Heartbeat, _beat_line), (AuditEntry, _import_line), (FlavorGroup, _snapshot_line)
     )  # fmt: skip
     lines = [line(now) for model, line in about if may_see(model)]
-    runs = SyncRun.objects.order_by("-id")[:RUNS_SHOWN] if may_see(SyncRun) else ()
+    newest = SyncRun.objects.order_by("-id")
+    if may_see(AuditEntry):  # the import has a line of its own
+        newest = newest.exclude(source=REGION_FILE)
+    runs = newest[:RUNS_SHOWN] if may_see(SyncRun) else ()
     for run in runs:
         finished = f"{time_text(run.finished_at, now)}" if run.finished_at else "still running"
         is_bad = bool(run.error_code)

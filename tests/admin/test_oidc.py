@@ -6,7 +6,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import oidc_provider_mock
 import pytest
@@ -19,7 +19,8 @@ from django.urls import clear_url_caches, reverse
 from pydantic import SecretStr, ValidationError
 
 import config.urls
-from config.sections_web import OidcSettings
+from config.sections_web import AdminSettings, OidcSettings
+from config.settings import scheme_header
 from journal.models import AuditEntry
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,6 +95,21 @@ def log_in(client: Client, sub: str) -> Any:
 
 @pytest.mark.usefixtures("oidc")
 class TestLogin:
+    @pytest.mark.parametrize(
+        ("proxies", "told", "scheme"),
+        [(1, "https", "https"), (1, "http", "http"), (1, "", "http"), (0, "https", "http")],
+    )
+    def test_people_come_back_by_the_scheme_that_our_proxy_tells(
+        self, client: Client, settings: Any, proxies: int, told: str, scheme: str
+    ) -> None:
+        settings.SECURE_PROXY_SSL_HEADER = scheme_header(AdminSettings(proxy_count=proxies))
+        headers = {"Host": "testserver"} | ({"X-Forwarded-Proto": told} if told else {})
+
+        begun = client.get(reverse("oidc_authentication_init"), headers=headers)
+
+        query = parse_qs(urlsplit(begun.headers["Location"]).query)
+        assert query["redirect_uri"] == [f"{scheme}://testserver/oidc/callback/"]
+
     @pytest.mark.parametrize(("sub", "role"), [("ann", "operator"), ("bob", "viewer")])
     def test_groups_of_the_provider_become_roles(self, client: Client, sub: str, role: str) -> None:
         answer = log_in(client, sub)
