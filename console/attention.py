@@ -152,9 +152,7 @@ def _coverage(now: datetime) -> Iterator[Concern]:
 def _evacuations(now: datetime) -> Iterator[Concern]:
     plans = list(EvacuationPlan.objects.filter(state=EvacuationState.OPEN).order_by("zone"))
     failed = {name for plan in plans for name in plan.failed_hosts}
-    back = (
-        Host.objects.filter(name__in=failed, state=HostState.UP) if failed else Host.objects.none()
-    )
+    back = Host.objects.filter(name__in=failed or {""}, state=HostState.UP)
     returned = set(back.values_list("name", flat=True))
     for plan in plans:
         dead = len(set(plan.failed_hosts) - returned)

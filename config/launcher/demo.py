@@ -209,12 +209,12 @@ def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) ->
     What is being done is shown, everything that is said and logged goes to a log. Progress bars
     need a terminal as standard error, so log lines do not go there, unless all is to be shown.
     """
-    command = [str(checkout.python), "manage.py", "demo_setup"]
+    command = [str(checkout.python), "manage.py", "set_up_demo"]
     if options.hosts is not None:
         command += ["--hosts", str(options.hosts)]
     for path in options.imports:
         command += ["--import", str(path)]
-    log = checkout.logs / "demo_setup.log"
+    log = checkout.logs / "set_up_demo.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     logging_to = {} if options.is_verbose else {"HEADROOM_LOG_FILE": str(log)}
@@ -238,7 +238,7 @@ def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) ->
             process.wait()
             raise
     if code != 0:
-        raise LauncherError(f"manage.py demo_setup failed ({log}):\n{last_lines(log, 20)}")
+        raise LauncherError(f"manage.py set_up_demo failed ({log}):\n{last_lines(log, 20)}")
     return login
 
 

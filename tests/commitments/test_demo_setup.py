@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from commitments.management.commands import demo_setup
+from commitments.management.commands import set_up_demo
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -37,14 +37,14 @@ class Terminal(StringIO):
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     recorded = Calls()
-    monkeypatch.setattr(demo_setup, "call_command", recorded)
-    monkeypatch.setattr(demo_setup, "get_commands", lambda: {"refresh_capacity": "capacity"})
+    monkeypatch.setattr(set_up_demo, "call_command", recorded)
+    monkeypatch.setattr(set_up_demo, "get_commands", lambda: {"refresh_capacity": "capacity"})
     return recorded
 
 
 def run(folder: Path, **options: object) -> list[str]:
     out = StringIO()
-    command = demo_setup.Command(stdout=out)
+    command = set_up_demo.Command(stdout=out)
     defaults: dict[str, object] = {"hosts": 5, "imports": [], "fresh_admin": False}
     command.handle(**{**defaults, "password_file": folder / "kept" / "password", **options})
     return out.getvalue().splitlines()
@@ -69,7 +69,7 @@ def test_steps_are_told_on_the_terminal_that_shows_their_bars(
 
     assert "  generating a region of 5 hosts\n" in terminal.getvalue()
     assert "generating a region of 5 hosts" in lines
-    assert not [line for line in lines if line.startswith(demo_setup.PROGRESS_MARK)]
+    assert not [line for line in lines if line.startswith(set_up_demo.PROGRESS_MARK)]
 
 
 def test_a_loaded_region_is_kept(calls: Calls, tmp_path: Path) -> None:

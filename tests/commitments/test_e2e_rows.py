@@ -10,7 +10,7 @@ import pytest
 
 from commitments.e2e.checks import CheckSettings, Outcome, run_checks
 from commitments.e2e.client import CheckFailed, LiquidServer
-from commitments.management.commands.e2e_commitments import Command
+from commitments.management.commands.check_commitments import Command
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MS = int(NOW.timestamp() * 1000)
@@ -177,7 +177,7 @@ def test_version_that_nobody_set_is_a_warning(version: int, outcome: Outcome) ->
 
 
 def test_defaults_of_the_command() -> None:
-    options = vars(Command().create_parser("manage.py", "e2e_commitments").parse_args([]))
+    options = vars(Command().create_parser("manage.py", "check_commitments").parse_args([]))
     assert options["url"] == "http://localhost:8080"
     assert options["no_cleanup"] is False
     assert options["project"] == "00000000-0000-0000-0000-000000000e2e"

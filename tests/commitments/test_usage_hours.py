@@ -270,21 +270,21 @@ class TestCommand:
     def test_writes_the_file_and_tells_the_gap(self, tmp_path: Path) -> None:
         grow_month()
         out, err = StringIO(), StringIO()
-        call_command("focus_export", month="2026-11", stdout=out, stderr=err)
+        call_command("export_focus", month="2026-11", stdout=out, stderr=err)
         assert out.getvalue() == "".join(focus_file(month_start("2026-11"), ChargeSpan.DAY))
         file = tmp_path / "november.csv"
-        call_command("focus_export", month="2025-01", output=file, stdout=out, stderr=err)
+        call_command("export_focus", month="2025-01", output=file, stdout=out, stderr=err)
         assert file.read_text().splitlines() == [",".join(COLUMNS)]
         assert "31d 0h were not observed" in err.getvalue()
 
     @pytest.mark.parametrize("month", ["2026-13", "2026", "26-01", "2026-11-01", ""])
     def test_refuses_what_is_no_month(self, month: str) -> None:
         with pytest.raises(CommandError, match="--month"):
-            call_command("focus_export", month=month)
+            call_command("export_focus", month=month)
 
     def test_says_which_file_it_cannot_write(self, tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="cannot write"):
-            call_command("focus_export", month="2026-11", output=tmp_path / "no" / "file")
+            call_command("export_focus", month="2026-11", output=tmp_path / "no" / "file")
 
 
 class TestAddress:
@@ -380,7 +380,7 @@ def test_the_public_validator_accepts_a_month_and_refuses_a_broken_one(
 ) -> None:
     grow_month()
     file = tmp_path / "month.csv"
-    call_command("focus_export", month="2026-11", output=file, stderr=StringIO())
+    call_command("export_focus", month="2026-11", output=file, stderr=StringIO())
     told = validated(validator, file)
     assert "Validation succeeded" in told, told[-3000:]
     file.write_text(file.read_text().replace("EUR", "EURO"))

@@ -79,7 +79,7 @@ def demo_environment() -> dict[str, str]:
 def demo(transactional_db: None, demo_environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """Load the demo region, serve it with web, worker and beat, and return its address."""
     del transactional_db
-    call_command("demo_setup", password_file=tmp_path / "password", verbosity=0)
+    call_command("set_up_demo", password_file=tmp_path / "password", verbosity=0)
     demo_environment["TOUR_SESSION"] = session_of_admin()
     port = choose_port(0)
     children: list[Child] = []

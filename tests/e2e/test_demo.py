@@ -147,7 +147,7 @@ def test_demo_of_a_fresh_clone_comes_up_answers_and_leaves_no_process(
     first = demo.start()
     assert len(demo.lines) <= MOST_LINES, demo.said()
     assert "{" not in demo.said()
-    assert (clone.logs / "demo_setup.log").stat().st_size > 1000
+    assert (clone.logs / "set_up_demo.log").stat().st_size > 1000
     assert demo.get("/healthz") == (200, b"ok")
     assert wait_until(lambda: demo.get("/readyz")[0] == 200, BEAT_SECONDS), demo.get("/readyz")
     status, page = demo.get("/commitments/v1/info")

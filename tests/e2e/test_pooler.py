@@ -20,7 +20,7 @@ from placement.models import Allocation, Inventory, ResourceProvider
 from tests.api.scheduler_client import NovaClient
 from tests.e2e.own_pooler import SESSIONS, OwnPooler, own_pooler
 from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Process, WebServer, Worker
-from tests.e2e.test_e2e_commitments import outcomes, run, url_of
+from tests.e2e.test_check_commitments import outcomes, run, url_of
 from tests.factories import make_group, make_hosts
 from tests.ledger import assert_ledger_holds
 from tests.placement.rows import make_provider

@@ -26,7 +26,7 @@ from config.launcher.processes import Child, start_child, stop_children, wait_un
 from core.releases import own_version
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
 from tests.e2e.processes import WebServer, process_environment
-from tests.e2e.test_e2e_commitments import outcomes, run, url_of
+from tests.e2e.test_check_commitments import outcomes, run, url_of
 from tests.e2e.test_pooler import TOKENS
 
 pytestmark = pytest.mark.e2e

@@ -39,7 +39,7 @@ def is_demo(settings: Any) -> None:
 
 @pytest.fixture
 def driver(is_demo: None, live_server: Any, tmp_path: Path) -> Driver:
-    call_command("demo_setup", hosts=HOSTS, password_file=tmp_path / "password", verbosity=0)
+    call_command("set_up_demo", hosts=HOSTS, password_file=tmp_path / "password", verbosity=0)
     calls = Calls(live_server.thread.port, live_server.thread.host)
     cloud = DemoCloud(stored_region())
     made = Driver(world=world_of(cloud, calls.resources()), cloud=cloud, calls=calls, seed=7)

@@ -44,7 +44,7 @@ ALLOWED = {
     "hosts/management/commands/dump_region.py": "needs no database; says when a file was written",
     "core/doctor/own.py": "compares it with the database's",
     "hosts/clients/cloud_probe.py": "compares it with the cloud's",
-    "commitments/management/commands/e2e_commitments.py": "asks a server over HTTP, no database",
+    "commitments/management/commands/check_commitments.py": "asks a server over HTTP, no database",
 }
 PRODUCT = (
     "bridge",

@@ -27,7 +27,7 @@ ANYWHERE = "0.0.0.0"  # noqa: S104 - never bound
 
 MANAGE = """
 import os, sys
-if sys.argv[1] == "demo_setup":
+if sys.argv[1] == "set_up_demo":
     print("[demo] loading")
     print("skipped host h1: no zone")
     # In one piece: print writes the end of the line apart where Python does not buffer.
@@ -180,7 +180,7 @@ def test_signal_ends_the_demo_and_all_its_processes(
 ) -> None:
     demo = start_demo(project, environ)
     said = read_until(demo, "Ctrl-C")
-    log = project.logs / "demo_setup.log"
+    log = project.logs / "set_up_demo.log"
     assert "  loading" in said
     assert "  skipped host h1: no zone" not in said
     assert log.read_text().splitlines() == ["[demo] loading", "skipped host h1: no zone"]
@@ -203,7 +203,7 @@ def test_a_verbose_demo_shows_all_that_is_said_and_logs_it_too(
     demo.communicate(timeout=PATIENCE_SECONDS)
     for line in ("  loading", "  skipped host h1: no zone", "  no file"):
         assert line in said
-    logged = (project.logs / "demo_setup.log").read_text().splitlines()
+    logged = (project.logs / "set_up_demo.log").read_text().splitlines()
     assert {"skipped host h1: no zone", "no file"} <= set(logged)
 
 

@@ -1,4 +1,4 @@
-"""``manage.py focus_export``: a month of commitments as FOCUS cost and usage rows."""
+"""``manage.py export_focus``: a month of commitments as FOCUS cost and usage rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py e2e_commitments`` against a served Headroom and against servers that misbehave."""
+"""``manage.py check_commitments`` against a served Headroom and against servers that misbehave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from capacity.models import Reservation
-from commitments.management.commands.e2e_commitments import (
+from commitments.management.commands.check_commitments import (
     DEFAULT_OTHER_PROJECT,
     DEFAULT_PROJECT,
 )
@@ -38,7 +38,7 @@ def run(url: str, *arguments: str, token: str = ADMIN, folder: Path) -> list[dic
     output = io.StringIO()
     options = ("--json", f"--url={url}", f"--token-file={token_file}", *arguments)
     with contextlib.suppress(CommandError):
-        call_command("e2e_commitments", *options, stdout=output)
+        call_command("check_commitments", *options, stdout=output)
     return [json.loads(line) for line in output.getvalue().splitlines()]
 
 
@@ -376,13 +376,13 @@ def test_version_below_zero_is_a_warning(tmp_path: Path) -> None:
 )
 def test_bad_options_are_named(arguments: list[str], words: str) -> None:
     with pytest.raises(CommandError, match=words):
-        call_command("e2e_commitments", *arguments)
+        call_command("check_commitments", *arguments)
 
 
 def test_lines_for_people_name_check_zone_and_outcome() -> None:
     output = io.StringIO()
     with server_of(lambda _path: (503, b"not ready")) as url, pytest.raises(CommandError):
-        call_command("e2e_commitments", f"--url={url}", stdout=output)
+        call_command("check_commitments", f"--url={url}", stdout=output)
     assert output.getvalue().splitlines() == [
         "FAIL info: GET info: status 503: not ready",
         "0 passed, 0 rejected, 0 warned, 1 failed",

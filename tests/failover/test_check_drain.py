@@ -436,7 +436,7 @@ def test_only_operators_may_ask(settings: Any, path: str, token: str, status: in
 
 def run_command(*arguments: str) -> str:
     out = StringIO()
-    call_command("drain_check", *arguments, stdout=out)
+    call_command("check_drain", *arguments, stdout=out)
     return out.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""``manage.py e2e_commitments``: check a running server end to end (spec liquid, 17)."""
+"""``manage.py check_commitments``: check a running server end to end (spec liquid, 17)."""
 
 from __future__ import annotations
 

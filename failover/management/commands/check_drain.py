@@ -1,4 +1,4 @@
-"""``manage.py drain_check HOST...``: may these hosts be drained together?"""
+"""``manage.py check_drain HOST...``: may these hosts be drained together?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py demo_setup``: an admin user and a region to look at, for a first start."""
+"""``manage.py set_up_demo``: an admin user and a region to look at, for a first start."""
 
 from __future__ import annotations
 
