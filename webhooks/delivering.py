@@ -40,11 +40,13 @@ THREADS: Final = 8
 GONE: Final = 410
 #: Beyond the timeouts of a request, until another process may try the same.
 CLAIM_MARGIN_SECONDS: Final = 30.0
+# As an array, which is made once: a join may read a subquery again for each row, and claim several.
 _CLAIM: Final = """
 UPDATE webhooks_delivery AS delivery
    SET attempts = delivery.attempts + 1,
        due_at = statement_timestamp() + make_interval(secs => %(claim_seconds)s)
-  FROM (SELECT head.id FROM webhooks_delivery AS head
+ WHERE delivery.id = ANY (ARRAY(
+        SELECT head.id FROM webhooks_delivery AS head
          WHERE head.endpoint_id = %(endpoint)s AND head.state = 'waiting'
            AND head.due_at <= statement_timestamp()
            AND NOT EXISTS (
@@ -52,8 +54,7 @@ UPDATE webhooks_delivery AS delivery
                 WHERE before.endpoint_id = head.endpoint_id AND before.state = 'waiting'
                   AND before.object_type = head.object_type
                   AND before.object_id = head.object_id AND before.event_id < head.event_id)
-         ORDER BY head.event_id LIMIT 1 FOR UPDATE OF head SKIP LOCKED) AS found
- WHERE delivery.id = found.id
+         ORDER BY head.event_id LIMIT 1 FOR UPDATE OF head SKIP LOCKED))
 RETURNING delivery.id, delivery.attempts, delivery.event_id, delivery.topic,
           delivery.object_type, delivery.object_id, delivery.payload, delivery.occurred_at
 """

@@ -19,7 +19,7 @@ from drf_spectacular.openapi import AutoSchema
 from console.api.paging import PAGE_PARAMETERS
 
 PREFIX: Final = "/api/v1/"
-WRITTEN: Final = ("commitments", "failover", "placement", "scheduler")
+WRITTEN: Final = ("commitments", "failover", "hosts", "placement", "scheduler")
 _NOISE: Final = frozenset({"readOnly", "x-spec-enum-id"})
 _COMPONENTS: Final = "#/components/"
 _REFUSALS: Final = {

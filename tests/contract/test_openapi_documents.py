@@ -16,7 +16,7 @@ from console.api.document import DOCUMENT
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "api"
 SUFFIX = ".openapi.yaml"
-APIS = ("commitments", "failover", "liquid", "placement", "scheduler", "operator")
+APIS = ("commitments", "failover", "hosts", "liquid", "placement", "scheduler", "operator")
 
 of_each_api = pytest.mark.parametrize("api", APIS)
 

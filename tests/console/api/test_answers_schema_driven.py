@@ -36,6 +36,7 @@ def test_lists_and_answers_are_all_that_is_documented() -> None:
         "commitments",
         "explanations",
         "failover",
+        "hosts",
         "placement",
         "scheduling",
     }

@@ -7,7 +7,9 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck, given, settings
@@ -16,11 +18,13 @@ from hypothesis import strategies as st
 from hosts.agents.enrolment import revoke_key
 from hosts.agents.models import HostAgent, HostKey, RequestNonce
 from journal.actors import Actor
+from tests.docs.tour import ROOT
 from tests.factories import make_host
 from tests.hosts.agents.agents import Signed, enrolled, report, signed
 from tests.hosts.agents.test_enrolment import code_of
 
 pytestmark = pytest.mark.django_db
+DOCUMENT = ROOT / "docs" / "api" / "hosts.openapi.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +47,9 @@ def test_a_report_is_kept_and_shown(settings: Any) -> None:
     shown = Client().get("/api/v1/hosts/h1/resources")
     told = shown.json()
     assert shown.status_code == 200
+    document = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
+    schema = {"$ref": "#/components/schemas/Report", "components": document["components"]}
+    jsonschema.Draft202012Validator(schema).validate(told)
     assert told.pop("reported_at")
     assert told == report(boot_id="b")
 
