@@ -1,8 +1,8 @@
 """One search over all objects, and everything about one of them.
 
-Every look-up reads an index: whole ids and names, and the beginnings of names. Two statements find
-rows and one what the audit trail says, however many kinds there are; a limit of time stands over
-all.
+Every look-up reads an index: whole ids and names, the beginnings of names and ids, and parts of
+names. Two statements find rows and one what the audit trail says, however many kinds there are; a
+limit of time stands over all.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ SEARCH_URL = "headroom_search"
 SHOWN = 8
 LIMIT_MILLISECONDS = 2000
 SHORTEST_BEGINNING = 2
+SHORTEST_PART = 3  # letters that the index of parts keeps together
 LONGEST = 255
 TIME = 'YYYY-MM-DD HH24:MI "UTC"'
 Rows = QuerySet[models.Model, tuple[int, str, str]]
@@ -63,6 +64,7 @@ class Source:
         model: Label ``app.model``.
         whole: Columns that hold the whole word; each has an index.
         beginning: Columns whose values begin with the word; each has an index for that.
+        parts: Columns whose values have the word in them, of any case; an index each.
         words: Columns that name a row, joined by blanks.
         is_object: Whether a row is the thing asked for, which a whole id leads to. The others tell
             something about it. What stands earlier goes before what stands later.
@@ -77,6 +79,7 @@ class Source:
     model: str
     whole: tuple[str, ...]
     beginning: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     words: tuple[str, ...]
     is_object: bool = True
     is_uuid: bool = False
@@ -116,8 +119,12 @@ class Source:
         return [Q(**{column: word}) for column in self.whole for word in words]
 
     def beginnings(self, word: str) -> list[Q]:
-        """Return what to look for, an index each, for rows whose names begin with a word."""
-        return [Q(**{f"{column}__startswith": word}) for column in self.beginning]
+        """Return what to look for, an index each: names that begin with a word or have it."""
+        parts = self.parts if len(word) >= SHORTEST_PART else ()
+        return [
+            *(Q(**{f"{column}__startswith": word}) for column in self.beginning),
+            *(Q(**{f"{column}__icontains": word}) for column in parts),
+        ]
 
 
 SOURCES = (
@@ -126,6 +133,7 @@ SOURCES = (
         model="hosts.instance",
         whole=("openstack_id",),
         beginning=("name", "openstack_id"),
+        parts=("name",),
         words=("name", "openstack_id", "zone"),
         page="headroom_vm",
         page_key="openstack_id",
@@ -135,6 +143,7 @@ SOURCES = (
         model="hosts.host",
         whole=("name", "openstack_id"),
         beginning=("name", "openstack_id"),
+        parts=("name",),
         words=("name", "zone"),
     ),
     Source(
@@ -142,6 +151,7 @@ SOURCES = (
         model="hosts.project",
         whole=("openstack_id",),
         beginning=("name", "openstack_id"),
+        parts=("name",),
         words=("name", "openstack_id"),
     ),
     Source(
@@ -379,6 +389,7 @@ def _groups(
 
 def _group(source: Source, word: str, found: Mapping[str, str]) -> PageData:
     lines = sorted(found.items(), key=lambda line: line[1], reverse=source.is_log)
+    lines.sort(key=lambda line: not line[1].startswith(word))
     return PageData(
         title=source.title,
         is_object=source.is_object,

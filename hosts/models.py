@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from django.contrib.postgres.fields import ArrayField
-from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F, Func, Q
-from django.db.models.functions import Now
+from django.db.models.functions import Now, Upper
 from django.utils.dateparse import parse_datetime
 
 from hosts.domain.readiness import hindering_conditions
@@ -27,6 +27,11 @@ def ratio_field() -> models.DecimalField[Decimal, Decimal]:
         default=Decimal(1),
         validators=[MinValueValidator(Decimal("0.0001"))],
     )
+
+
+def _parts_of_names(name: str) -> GinIndex:
+    """Return an index that finds three letters anywhere in a name, of any case."""
+    return GinIndex(OpClass(Upper("name"), name="gin_trgm_ops"), name=name)
 
 
 class Region(models.Model):
@@ -87,7 +92,8 @@ class Project(TrackedModel):
         indexes = [
             models.Index(
                 fields=["name"], opclasses=["varchar_pattern_ops"], name="hosts_project_name_idx"
-            )
+            ),
+            _parts_of_names("hosts_project_parts_idx"),
         ]
 
     def __str__(self) -> str:
@@ -256,6 +262,7 @@ class Host(FollowedModel):
         ordering = ("name",)
         indexes = [
             models.Index(fields=["zone", "name"], name="hosts_host_zone_name_idx"),
+            _parts_of_names("hosts_host_parts_idx"),
             models.Index(
                 Func(
                     F("provider_uuid"),
@@ -549,6 +556,7 @@ class Instance(FollowedModel):
             models.Index(
                 fields=["name"], opclasses=["varchar_pattern_ops"], name="hosts_instance_name_idx"
             ),
+            _parts_of_names("hosts_instance_parts_idx"),
         ]
         constraints = [
             models.CheckConstraint(

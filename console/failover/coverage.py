@@ -32,7 +32,7 @@ from journal.errors import HeadroomError
 
 MOST_CELLS = 3000
 REASON_WORDS = {
-    "no_slots": "without any slot",
+    "no_slots": "without any slot outside what fails",
     "all_slot_hosts_failed": "all hosts of their slots fail with them",
     "outnumbered": "others take their slots",
     "not_fit": "their slots are too small or on full hosts",

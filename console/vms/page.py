@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -27,6 +28,9 @@ from journal.heavy import Length, computed_apart, heavy_question
 
 HOSTS_SHOWN: Final = 12
 REFUSING_SHOWN: Final = 200
+OPENSTACK_ID: Final = re.compile(
+    r"\b(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"
+)
 
 
 def vm_view(request: HttpRequest, vm_uuid: str) -> HttpResponse:
@@ -253,13 +257,28 @@ def _goes(vm: Instance) -> PageData:
         pipeline=found.pipeline,
         hosts=[(name, find_url("host", name)) for name in found.hosts[:HOSTS_SHOWN]],
         hidden=max(0, count - HOSTS_SHOWN),
-        refusals=[_refusal(row) for row in found.refusals],
+        refusals=_refusals(found.refusals),
     )
 
 
 def _asked(vm: Instance) -> Destinations:
     with heavy_question(Length.SHORT):
         return vm_destinations(vm, computed=computed_apart)
+
+
+def _refusals(rows: Sequence[Refusal]) -> list[PageData]:
+    """Return who refuses and why; names of projects stand for the ids in the reasons."""
+    ids = {one for row in rows for one in OPENSTACK_ID.findall(row.remedy)}
+    names = dict(Project.objects.filter(openstack_id__in=ids).values_list("openstack_id", "name"))
+    return [
+        _refusal(
+            replace(
+                row,
+                remedy=OPENSTACK_ID.sub(lambda one: names.get(one[0]) or one[0], row.remedy),
+            )
+        )
+        for row in rows
+    ]
 
 
 def _refusal(row: Refusal) -> PageData:

@@ -111,6 +111,25 @@ def test_beginnings_of_names(admin_client: Client) -> None:
     assert "Nothing found" in look(admin_client, "<script>x").content.decode()
 
 
+def test_parts_of_names_of_any_case_stand_after_beginnings(admin_client: Client) -> None:
+    for name in ("web-1.prod", "API-web-2", "a-WEB-3"):
+        factories.make_vm(name)
+    factories.make_host("rack7-node-web")
+    factories.make_project("p-web", name="The web shop")
+
+    groups = look(admin_client, "web").context["groups"]
+
+    assert {
+        group.title: [line.text.split("  ")[0] for line in group.lines] for group in groups
+    } == {
+        "VMs": ["web-1.prod", "API-web-2", "a-WEB-3"],
+        "Hosts": ["rack7-node-web"],
+        "Projects": ["The web shop"],
+    }
+    assert found(admin_client, "eb") == {}
+    assert set(found(admin_client, "EB-")) == {"VMs"}
+
+
 @pytest.mark.parametrize("word", ["", "a" * 5000, "%", "_", "'; --", "1", "\\", "é" * 300])
 def test_any_word_is_answered(admin_client: Client, word: str) -> None:
     factories.make_host("h1")
