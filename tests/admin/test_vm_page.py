@@ -99,6 +99,22 @@ def test_where_it_may_go_and_who_refuses_it(admin_client: Client) -> None:
     assert "nothing can be asked" in page_of(admin_client, vm).goes.problem
 
 
+def test_projects_in_the_reasons_of_refusals_are_told_by_name(admin_client: Client) -> None:
+    mine, theirs, unknown = ("1" * 32, "2" * 32, "3" * 32)
+    factories.make_group()
+    factories.make_project(mine, name="shop")
+    factories.make_project(theirs, name="bank")
+    vm = factories.make_vm("db", factories.make_host("h1"), project_id=mine)
+    factories.make_host("h2", allowed_projects=[theirs, unknown])
+
+    (refusal,) = [one for one in page_of(admin_client, vm).goes.refusals if "bank" in one.remedy]
+
+    assert "project shop" in refusal.remedy
+    assert unknown in refusal.remedy
+    assert mine not in refusal.remedy
+    assert theirs not in refusal.remedy
+
+
 def test_whether_it_would_survive_its_host(admin_client: Client) -> None:
     host, other = factories.make_host("h1"), factories.make_host("h2")
     vm = factories.make_vm(host=host)

@@ -22,7 +22,8 @@ def in_columns(names: list[str]) -> HostNames:
 
 @given(known=st.lists(KNOWN, max_size=30, unique=True), others=st.lists(ASKED, max_size=10))
 def test_rows_are_those_of_a_dictionary(known: list[str], others: list[str]) -> None:
-    asked = [*others, *(name for name in known if name.isascii() and len(name) <= 256), *others]
+    in_text = [name for name in known if name.isascii() and '"' not in name and len(name) <= 256]
+    asked = [*others, *in_text, *others]
     row_of = {name: row for row, name in enumerate(known)}
     found = NameIndex(known).rows_of(in_columns(asked)).tolist()
     expected = [row_of.get(name, -1) for name in asked]
