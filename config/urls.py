@@ -17,6 +17,7 @@ from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}headroom/icon.svg")),
     path("", RedirectView.as_view(url="/admin/"), name="home"),
     path("admin/", include("console.urls")),
     path("admin/", admin.site.urls),

@@ -25,7 +25,7 @@ from failover.models import FailoverZone
 from hosts.agents.models import HostAgent, KeyState
 from hosts.domain.liveness import Liveness
 from hosts.models import FeedPass, Host, HostState
-from journal.models import CheckFinding
+from journal.models import AuditEntry, CheckFinding
 
 FINDINGS_AGE = timedelta(minutes=15)
 """Three times as long as the task that keeps findings takes to come again."""
@@ -80,6 +80,12 @@ def attention(now: datetime, may_see: Sees) -> PageData | None:
     )
 
 
+def _in_use_since() -> datetime | None:
+    """Return when the first change was recorded."""
+    moments = AuditEntry.objects.order_by("created_at").values_list("created_at", flat=True)
+    return moments.first()
+
+
 def _findings(now: datetime) -> Iterator[Concern]:
     label = "journal.checkfinding"
     counted = CheckFinding.objects.aggregate(
@@ -88,7 +94,8 @@ def _findings(now: datetime) -> Iterator[Concern]:
         looked_at=Max("looked_at"),
     )
     looked_at = counted["looked_at"]
-    if looked_at is None or now - looked_at > FINDINGS_AGE:
+    expected_since = looked_at or _in_use_since()
+    if expected_since is not None and now - expected_since > FINDINGS_AGE:
         age = "never" if looked_at is None else f"{duration_text(now - looked_at)} ago"
         yield Concern(
             tone="warn",

@@ -438,12 +438,17 @@ def badge(tone: str, text: str, hint: str = "") -> SafeString:
     )
 
 
+def text_block(text: str) -> SafeString | str:
+    """Show text of several lines as it is, long ones broken; a dash for nothing."""
+    return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text) if text else NOTHING
+
+
 def json_block(content: object) -> SafeString | str:
     """Show structured content readably; a dash for nothing."""
     if content in (None, {}, [], ""):
         return NOTHING
     text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, default=str)
-    return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text)
+    return text_block(text)
 
 
 def time_tag(moment: datetime | None) -> SafeString | str:

@@ -35,6 +35,7 @@ _EMPTY_SAID: Final = (
 )
 _EMPTY_SAYS: Final = (
     "{% if cl.query or cl.has_active_filters %}No row fits this search and these filters."
+    "{% elif cl.model_admin.empty_note %}{{ cl.model_admin.empty_note }}"
     "{% elif has_add_permission %}There is no row yet."
     "{% else %}There is no row yet: the system writes them.{% endif %}"
 )
@@ -54,6 +55,7 @@ REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             _EMPTY_SAID,
             _EMPTY_SAYS,
         ),
+        ("{% if cl.has_filters or cl.query %}", "{% if cl.has_active_filters or cl.query %}"),
     ),
     "unfold/layouts/skeleton.html": (
         ("unfold/js/alpine/alpine.js", "vendor/alpine-csp/alpine.js"),

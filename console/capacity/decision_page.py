@@ -145,7 +145,7 @@ def _facts(row: SchedulingDecision) -> tuple[PageData, ...]:
     version = f" v{row.pipeline_version}" if row.pipeline_version else ""
     return (
         _linked("VM", "vm", row.vm_uuid),
-        _linked("Project", "project", row.project_id),
+        _linked("Project", "project", row.project_id, getattr(row, "project_name", None) or ""),
         PageData(label="Asked", text=f"{row.flavor_name} ({size})" if row.flavor_name else size),
         _linked("Flavor group", "flavor_group", row.flavor_group_name),
         PageData(label="Intent", text=_intent_text(row)),
@@ -158,10 +158,10 @@ def _facts(row: SchedulingDecision) -> tuple[PageData, ...]:
     )
 
 
-def _linked(label: str, object_type: str, public_id: str) -> PageData:
+def _linked(label: str, object_type: str, public_id: str, text: str = "") -> PageData:
     if not public_id:
         return PageData(label=label, text=NOTHING)
-    return PageData(label=label, text=public_id, url=find_url(object_type, public_id))
+    return PageData(label=label, text=text or public_id, url=find_url(object_type, public_id))
 
 
 def _duration(microseconds: int) -> str:

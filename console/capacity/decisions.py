@@ -16,7 +16,7 @@ from capacity.nova.stored_decisions import decisions_about_host
 from console.base import ChoiceFilter, SystemOwnedAdmin, link, shown, since_filter, time_tag
 from console.capacity.decision_page import decision_page, outcome_badge, refusal_lines, step_title
 from console.charts import funnel_bar
-from console.hosts.columns import ZoneFilter
+from console.hosts.columns import ZoneFilter, with_project_name
 from console.links import find_link
 from core.text import NOTHING, gib_text
 from scheduling.request import Intent
@@ -109,7 +109,7 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SchedulingDecision]:
         """Read decisions without their masks, which only pages need."""
-        return super().get_queryset(request).defer("masks", "message")
+        return with_project_name(super().get_queryset(request).defer("masks", "message"))
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -133,7 +133,7 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         short = f"{row.vm_uuid[:8]}…" if row.vm_uuid else ""
         return find_link("vm", row.vm_uuid, short)
 
-    project = link("project", "project_id", "project")
+    project = link("project", "project_id", "project", words="project_name")
     flavor = shown(
         "flavor",
         lambda row: f"{row.flavor_name or NOTHING} ({gib_text(row.memory_bytes)})",

@@ -26,6 +26,7 @@ from console.base import (
     request_actor,
     shown,
     since_filter,
+    text_block,
     time_tag,
 )
 from console.links import find_link
@@ -124,9 +125,7 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
         text = row.error_code or row.outcome or "finished"
         return badge("ok" if row.shrink_accepted_by else outcome_tone(row), text, row.message)
 
-    explanation = shown(
-        "why", lambda row: format_html("<pre>{}</pre>", row.message) if row.message else NOTHING
-    )
+    explanation = shown("why", lambda row: text_block(row.message))
 
     @admin.display(description="took")
     def duration(self, row: SyncRun) -> str:
@@ -146,7 +145,7 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
     def details(self, row: SyncRun) -> SafeString | str:
         """Show everything the run counted, one a line."""
         lines = "\n".join(f"{count_text(count):>12}  {name}" for name, count in _counts(row))
-        return format_html("<pre>{}</pre>", lines) if lines else NOTHING
+        return text_block(lines)
 
     @admin.display(description="shrink accepted")
     def acceptance(self, row: SyncRun) -> SafeString | str:
@@ -251,7 +250,7 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         advice = dict.fromkeys(item["advice"] for item in row.refused if item["advice"])
         return _lines(list(advice)[:SHOWN])
 
-    answer = shown("answer", lambda row: format_html("<pre>{}</pre>", row.reason))
+    answer = shown("answer", lambda row: text_block(row.reason))
     commitments_asked = shown(
         "asked for", lambda row: _lines([_words(row, item) for item in row.asked])
     )
@@ -277,7 +276,7 @@ def _words(row: RefusedChange, item: dict[str, Any]) -> SafeString:
     states = f"{item['old_status'] or 'new'} to {item['new_status'] or 'gone'}"
     return format_html(
         "{} of {} for {} ({}, {})",
-        item["amount_units"],
+        f"{item['amount_units']:,} {'unit' if item['amount_units'] == 1 else 'units'}",
         item["resource"],
         find_link("project", project_id, names.get(project_id, "")),
         _commitment(row, item["commitment"]),

@@ -375,7 +375,7 @@ class FailureDrillAdmin(SystemOwnedAdmin[FailureDrill]):
 
     owner_note = "Drilled every night from the rows; POST /api/v1/failover/simulations asks now."
     change_form_before_template = "admin/drill_page.html"
-    list_display = ("zone", "scope", "result", "cases", "simulated", "vms", "when")
+    list_display = ("zone", "scope", "result", "cases", "simulated", column("vms", "VMs"), "when")
     list_filter = (ZoneFilter, "scope")
     search_fields = ("zone", "=request_id")
     ordering = ("-id",)
@@ -384,8 +384,8 @@ class FailureDrillAdmin(SystemOwnedAdmin[FailureDrill]):
         "scope",
         "cases",
         "simulated",
-        "vms",
-        "unprotected_vms",
+        column("vms", "VMs"),
+        column("unprotected_vms", "unprotected VMs"),
         "started_at",
         "finished_at",
         "request_id",

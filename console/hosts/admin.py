@@ -7,6 +7,7 @@ that covers them, so ``commitments`` does.
 from __future__ import annotations
 
 from django.contrib import admin
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html_join
@@ -73,13 +74,25 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
         "updated_at",
     )
 
-    domain = link("domain", "domain_id", "domain")
+    domain = link("domain", "domain_id", "domain", words="domain_name")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
+        """Read projects with the names of what they are in."""
+        domains = Domain.objects.filter(openstack_id=OuterRef("domain_id")).values("name")[:1]
+        parents = Project.objects.filter(openstack_id=OuterRef("parent_id")).values("name")[:1]
+        named: QuerySet[Project] = (
+            super()
+            .get_queryset(request)
+            .annotate(domain_name=Subquery(domains), parent_name=Subquery(parents))
+        )
+        return named
 
     @admin.display(description="parent project")
     def parent(self, row: Project) -> SafeString | str:
         """Link to the parent, which is the domain for a top project."""
-        kind = "domain" if row.parent_id == row.domain_id else "project"
-        return find_link(kind, row.parent_id)
+        is_top = row.parent_id == row.domain_id
+        name = getattr(row, "domain_name" if is_top else "parent_name", None)
+        return find_link("domain" if is_top else "project", row.parent_id, name or "")
 
     enabled = shown("state", lambda row: enabled_badge(is_enabled=row.is_enabled), "is_enabled")
 

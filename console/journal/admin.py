@@ -205,6 +205,7 @@ class CheckFindingAdmin(SystemOwnedAdmin[CheckFinding]):
         "A worker runs all checks every five minutes and writes here what they find; "
         "./run manage doctor runs them now."
     )
+    empty_note = "The last look found nothing wrong, or there was none yet: System says when."
     list_display = (
         "check_name",
         "verdict",

@@ -193,6 +193,7 @@ def candidate_explorer_url(site: AdminSite) -> URLPattern:
         context = {
             **site.each_context(request),
             "title": "Candidate explorer",
+            "opts": ResourceProvider._meta,  # noqa: SLF001 - Django's documented model API
             "page": candidate_page(request.GET.get(QUERY_FIELD, "")),
             "query_field": QUERY_FIELD,
             "example": EXAMPLE,

@@ -152,11 +152,15 @@ class Calls:
         """Give back what a VM had claimed."""
         return self.ask("DELETE", f"{ALLOCATIONS}/{uuid}").is_good
 
-    def resources(self) -> list[str]:
-        """Return the memory resources that Limes may ask commitments of."""
+    def resources(self) -> dict[str, int]:
+        """Return the memory resources that Limes may ask commitments of, with GiB of a unit."""
         info = self.ask("GET", "/commitments/v1/info")
         found: Mapping[str, Json] = info.body["resources"] if info.is_good else {}
-        return sorted(name for name in found if name.endswith("_ram"))
+        return {
+            name: int(one["unit"].removesuffix("GiB") or 1)
+            for name, one in sorted(found.items())
+            if name.endswith("_ram") and one["unit"].endswith("GiB")
+        }
 
     def change(self, one: DemoCommitment, *, before: int | None, after: int | None) -> str | None:
         """Ask for a change of a commitment as Limes does; None amounts are no commitment.

@@ -154,7 +154,7 @@ def stored_region() -> Json:
     return orjson.loads(stream.getvalue())
 
 
-def world_of(cloud: DemoCloud, resources: Iterable[str]) -> World:
+def world_of(cloud: DemoCloud, resources: Mapping[str, int]) -> World:
     """Return the world that a cloud tells of: hosts with capacity, and the VMs on them.
 
     A host that is down but not disabled has failed, in an earlier life of the demo as well.

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 MOST_FAILED_HOSTS: Final = 1
@@ -58,6 +59,8 @@ WEIGHTS: Final[Mapping[Act, int]] = {
     Act.UNCOMMIT: 60,
     Act.OVERASK: 20,
 }
+TOO_MUCH_GIB: Final = (60_000, 90_000)
+"""What is asked for in vain: more than a zone of the demo can have, and still worth advice."""
 OF_VMS: Final = frozenset({Act.ARRIVE, Act.MIGRATE, Act.RESIZE, Act.EVACUATE})
 
 
@@ -132,19 +135,20 @@ class World:
         hosts: Iterable[DemoHost],
         vms: Iterable[DemoVM],
         sizes: Iterable[Size],
-        resources: Iterable[str] = (),
+        resources: Mapping[str, int] = MappingProxyType({}),
         commitments: Iterable[DemoCommitment] = (),
         failed: Iterable[str] = (),
     ) -> None:
         """Take a world as it is found; what is too full already only never gets fuller.
 
         Args:
+            resources: Memory resources that commitments are of, with the GiB of a unit.
             failed: Names of the hosts that are down and will be repaired, of those not up.
         """
         self.hosts = {host.name: host for host in hosts}
         self.vms = {vm.uuid: vm for vm in vms}
         self.sizes = {size.flavor: size for size in sizes}
-        self.resources = tuple(sorted(resources))
+        self.resources = dict(sorted(resources.items()))
         self.commitments = {one.uuid: one for one in commitments}
         self.failed = set(failed)
         self.usual_count = len(self.vms)
@@ -339,11 +343,13 @@ def _draw_promise(world: World, act: Act, rng: random.Random, new_id: Callable[[
         more = one.amount_units + (rng.randint(1, 4) if act is Act.GROW else 0)
         return Wish(act=act, commitment=replace(one, amount_units=more))
     vm = world.vms[rng.choice(sorted(world.vms))]
+    resource = rng.choice(list(world.resources))
+    too_many = rng.randint(*TOO_MUCH_GIB) // world.resources[resource]
     one = DemoCommitment(
         uuid=new_id(),
         project_id=vm.project_id,
         zone=world.hosts[vm.host].zone,
-        resource=rng.choice(world.resources),
-        amount_units=rng.randint(1, 8) if act is Act.COMMIT else rng.randint(50_000, 90_000),
+        resource=resource,
+        amount_units=rng.randint(1, 8) if act is Act.COMMIT else too_many,
     )
     return Wish(act=act, commitment=one)

@@ -135,7 +135,7 @@ def test_a_host_that_was_turned_off_is_left_so(driver: Driver) -> None:
     name = sorted(driver.world.hosts)[0]
     off = {"state": HostState.DOWN, "status": HostStatus.DISABLED}
     Host.objects.filter(name=name).update(**off)
-    world = world_of(DemoCloud(stored_region()), ())
+    world = world_of(DemoCloud(stored_region()), {})
     assert name not in world.failed
     assert not world.hosts[name].is_up
 

@@ -45,7 +45,7 @@ def small_world() -> World:
                host=f"h{number % 5}")
         for number in range(9)
     ]  # fmt: skip
-    return World(hosts=hosts, vms=vms, sizes=SIZES, resources=("r1", "r2"))
+    return World(hosts=hosts, vms=vms, sizes=SIZES, resources={"r1": 1, "r2": 256})
 
 
 def seeded(seed: int) -> random.Random:
@@ -139,7 +139,7 @@ def test_no_commitment_is_asked_for_while_there_are_many() -> None:
         hosts=found.hosts.values(),
         vms=found.vms.values(),
         sizes=SIZES,
-        resources=("r1",),
+        resources={"r1": 1},
         commitments=many,
     )
     rng, new_id = seeded(3), numbered()
