@@ -12,7 +12,8 @@ from django.urls import URLPattern, path
 
 from console.base import PageData
 from console.charts import funnel_bar
-from console.links import row_url
+from console.links import list_url, row_url
+from console.pages import set_crumbs
 from core.text import NOTHING, count_text, plural
 from journal.heavy import ComputationTooLong, Length, TooManyComputations, heavy_question
 from placement.domain.candidate_explain import MOST_COUNTED, Explanation
@@ -198,6 +199,8 @@ def candidate_explorer_url(site: AdminSite) -> URLPattern:
             "query_field": QUERY_FIELD,
             "example": EXAMPLE,
         }
+        crumbs = (("Providers", list_url("placement.resourceprovider")), ("Candidate explorer", ""))
+        set_crumbs(request, crumbs)
         return TemplateResponse(request, "admin/candidate_page.html", context)
 
     return path(
