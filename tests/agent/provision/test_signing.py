@@ -305,3 +305,43 @@ def test_what_has_no_canonical_form_is_an_error(value: object) -> None:
 def test_a_document_without_a_canonical_form_is_an_error(document: bytes) -> None:
     with pytest.raises(SigningError):
         v2.parse_json(document)
+
+
+def test_what_is_sent_has_its_key_and_signature_beside_its_fields() -> None:
+    signature = sign(SEED, v2.result_bytes(RESULT))
+
+    sent = v2.seal(RESULT, kid=KID, signature=signature)
+
+    assert set(sent) == {*RESULT, "kid", "signature"}
+    opened = v2.unseal(json.loads(json.dumps(sent)))
+    assert (opened.document, opened.kid, opened.signature) == (RESULT, KID, signature)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        [],
+        {},
+        {"kid": KID},
+        {"kid": 1, "signature": ""},
+        {"kid": KID, "signature": "x"},
+        {"kid": KID, "signature": "ä"},
+    ],
+)
+def test_what_is_not_sealed_is_refused(sent: object) -> None:
+    with pytest.raises(SigningError):
+        v2.unseal(sent)
+
+
+def test_what_keys_sign_of_keys_is_of_no_other_use() -> None:
+    signed = {
+        v2.rotation_bytes(HOST, KID),
+        v2.rotation_bytes(HOST, "another"),
+        v2.server_key_bytes(PUBLIC),
+        v2.server_key_bytes(SEED),
+        v2.enrolment_bytes(HOST, KID),
+    }
+
+    assert len({part.split(b"\n")[0] for part in signed}) == 3
+    assert len(signed) == 5

@@ -5,6 +5,8 @@ Each covers a line that names its domain, so one kind never passes as another.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -17,6 +19,8 @@ REQUEST_DOMAIN = "headroom/host-request/v1"
 ENROLMENT_DOMAIN = "headroom/host-enrol/v1"
 RESERVATION_DOMAIN = "headroom/host-reservation/v2"
 RESULT_DOMAIN = "headroom/host-result/v2"
+ROTATION_DOMAIN = "headroom/host-key/v1"
+SERVER_KEY_DOMAIN = "headroom/host-server-key/v1"
 RESERVATION_FIELDS = frozenset({
     "id", "host_id", "user_id", "type", "data", "resources", "created_at", "duration_ns",
     "reference", "to_delete", "version", "attempt", "seq", "fence_epoch",
@@ -82,6 +86,16 @@ def enrolment_bytes(token_sha256: str, name: str) -> bytes:
     return f"{ENROLMENT_DOMAIN}\n{token_sha256}\n{name}".encode()
 
 
+def rotation_bytes(host_id: str, kid: str) -> bytes:
+    """Return what proves that a host has the private key of its next key, which is ``kid``."""
+    return f"{ROTATION_DOMAIN}\n{host_id}\n{kid}".encode()
+
+
+def server_key_bytes(public_key: bytes) -> bytes:
+    """Return what an older key of the server signs of the one that follows it."""
+    return f"{SERVER_KEY_DOMAIN}\n{public_key.hex()}".encode()
+
+
 def reservation_bytes(reservation: Mapping[str, object]) -> bytes:
     """Return what the server signs of a reservation: all of ``RESERVATION_FIELDS``.
 
@@ -98,6 +112,39 @@ def result_bytes(result: Mapping[str, object]) -> bytes:
         SigningError: As ``reservation_bytes``.
     """
     return _domain(RESULT_DOMAIN, result, RESULT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A document as it was sent, not verified yet; ``kid`` names the key that signed it."""
+
+    document: Mapping[str, object]
+    kid: str
+    signature: bytes
+
+
+def seal(document: Mapping[str, object], *, kid: str, signature: bytes) -> dict[str, object]:
+    """Return a document as it is sent: its fields, ``kid`` and ``signature`` (base64)."""
+    return {**document, "kid": kid, "signature": base64.b64encode(signature).decode()}
+
+
+def unseal(sent: object) -> Sealed:
+    """Return what :func:`seal` was given.
+
+    Raises:
+        SigningError: It is no object, or ``kid`` or ``signature`` is missing or malformed.
+    """
+    if not isinstance(sent, dict):
+        raise SigningError("it is no object")
+    document = dict(sent)
+    kid, encoded = document.pop("kid", None), document.pop("signature", None)
+    if not isinstance(kid, str) or not isinstance(encoded, str):
+        raise SigningError("kid or signature is missing")
+    try:
+        signature = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise SigningError("the signature is no base64") from None
+    return Sealed(document=document, kid=kid, signature=signature)
 
 
 def _domain(domain: str, document: Mapping[str, object], fields: frozenset[str]) -> bytes:
