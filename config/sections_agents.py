@@ -36,6 +36,20 @@ class AgentSettings(Section):
         "Headroom was not reached, and they stay suspect. One or two may always.",
     )
 
+    key_retire_hours: float = Field(
+        24.0,
+        ge=0,
+        le=720,
+        description="How long an agent's old key is taken beside its new one, and agents are told "
+        "an old key of the server.",
+    )
+    poll_wait_seconds: float = Field(
+        25.0,
+        ge=0,
+        le=25,
+        description="How long a poll of an agent is held until there is something for it.",
+    )
+
     @model_validator(mode="after")
     def _fit(self) -> Self:
         if not self.heartbeat_seconds * 2 < self.lease_seconds <= self.down_after_seconds:

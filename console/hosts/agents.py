@@ -65,8 +65,8 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
 
 def key_badge(row: HostKey) -> SafeString:
     """Show whether what a key signs is taken."""
-    tone = "ok" if row.state == KeyState.ACTIVE else "idle"
-    return badge(tone, row.get_state_display())
+    tones = {KeyState.ACTIVE: "ok", KeyState.RETIRING: "warn"}
+    return badge(tones.get(KeyState(row.state), "idle"), row.get_state_display())
 
 
 @admin.register(HostKey)
@@ -74,7 +74,8 @@ class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
     """Keys of agents."""
 
     owner_note = (
-        "Written when an agent enrols. ./run manage host_agent key revoke KID revokes a key."
+        "Written when an agent enrols and rotates. ./run manage host_agent key revoke KID revokes "
+        "a key."
     )
     list_select_related = ("agent", "token")
     list_display = (
@@ -82,6 +83,7 @@ class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
         "agent",
         shown("state", key_badge, "state"),
         "created_at",
+        "not_after",
         "revoked_at",
     )
     list_filter = ("state",)
@@ -93,6 +95,7 @@ class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
         shown("state", key_badge, "state"),
         column("token", "enrolled with"),
         "created_at",
+        "not_after",
         "revoked_at",
     )
 

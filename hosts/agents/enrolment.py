@@ -13,6 +13,7 @@ from headroom_host_agent.provision.signing.keys import SigningError, key_id, ver
 from headroom_host_agent.provision.signing.v2 import enrolment_bytes
 
 from hosts.agents.errors import AgentConflict, AgentForbidden, AgentRefused, AgentUnknown
+from hosts.agents.keys import end_key
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.models import Host
 from journal.actors import Actor
@@ -98,21 +99,12 @@ def revoke_key(*, pk: int, actor: Actor, request_id: str) -> None:
         row = (
             HostKey.objects.select_for_update(of=("self",))
             .select_related("agent")
-            .filter(pk=pk, state=KeyState.ACTIVE)
+            .filter(pk=pk)
+            .exclude(state=KeyState.REVOKED)
             .first()
         )
-        if row is None:
-            return
-        row.state, row.revoked_at = KeyState.REVOKED, database_now()
-        row.save(update_fields=["state", "revoked_at"])
-        change = Change(
-            action="host_key_revoked",
-            object_type="host_key",
-            object_id=row.kid,
-            before={"state": KeyState.ACTIVE.value},
-            after={"state": KeyState.REVOKED.value, "host": row.agent.host_name},
-        )
-        record_changes([change], actor=actor, request_id=request_id)
+        if row is not None:
+            end_key(row, actor=actor, request_id=request_id)
 
 
 def enrol(asked: Enrolment, *, request_id: str) -> tuple[HostKey, bool]:
@@ -142,7 +134,11 @@ def enrol(asked: Enrolment, *, request_id: str) -> tuple[HostKey, bool]:
         _check_token(token, database_now(), asked.name)
         if known is not None:
             raise AgentConflict("the key belongs to a host already", code="key_in_use")
+        actor = Actor(name=f"host:{asked.name}")
         key = _add_key(asked, kid, token)
+        # Who enrols begins anew: what an older key of the host still could ends.
+        for old in key.agent.keys.select_for_update().filter(state=KeyState.RETIRING):
+            end_key(old, actor=actor, request_id=request_id)
         token.uses_left -= 1
         token.save(update_fields=["uses_left"])
         change = Change(
@@ -151,7 +147,7 @@ def enrol(asked: Enrolment, *, request_id: str) -> tuple[HostKey, bool]:
             object_id=kid,
             after={"host": asked.name, "token": token.pk, "agent_version": asked.agent_version},
         )
-        record_changes([change], actor=Actor(name=f"host:{asked.name}"), request_id=request_id)
+        record_changes([change], actor=actor, request_id=request_id)
     return key, True
 
 

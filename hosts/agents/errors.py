@@ -26,6 +26,13 @@ class AgentForbidden(AgentRefused):
     status = 403
 
 
+class UnknownToAgent(AgentRefused):
+    """The sender has nothing of this name."""
+
+    code = "no_such_key"
+    status = 404
+
+
 class AgentConflict(AgentRefused):
     """It contradicts what is stored."""
 

@@ -17,6 +17,7 @@ class KeyState(models.TextChoices):
     """Whether what a key signs is taken."""
 
     ACTIVE = "active", "active"
+    RETIRING = "retiring", "retiring"
     REVOKED = "revoked", "revoked"
 
 
@@ -108,7 +109,11 @@ class HostLease(models.Model):
 
 
 class HostKey(models.Model):
-    """A public key of an agent; one is active at most. Writers: enrolment, operators."""
+    """A public key of an agent; one is active at most, three are taken.
+
+    One that retires is taken until ``not_after``; rows stay, as results that it signed do.
+    Writers: enrolment, rotation, operators.
+    """
 
     agent = models.ForeignKey(HostAgent, on_delete=models.CASCADE, related_name="keys")
     kid = models.CharField(max_length=16, unique=True)
@@ -118,6 +123,7 @@ class HostKey(models.Model):
         EnrolmentToken, null=True, on_delete=models.SET_NULL, related_name="keys"
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    not_after = models.DateTimeField(null=True, blank=True, help_text="end of one that retires")
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -127,9 +133,44 @@ class HostKey(models.Model):
                 fields=["agent"], condition=Q(state="active"), name="hosts_key_one_active"
             ),
             models.CheckConstraint(
-                condition=Q(state="active", revoked_at__isnull=True)
+                condition=Q(state="active", revoked_at__isnull=True, not_after__isnull=True)
+                | Q(state="retiring", revoked_at__isnull=True, not_after__isnull=False)
                 | Q(state="revoked", revoked_at__isnull=False),
-                name="hosts_key_revoked_with_time",
+                name="hosts_key_ended_with_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.kid
+
+
+class ServerKey(models.Model):
+    """A key that the server signs reservations with. Writers: :mod:`hosts.agents.server_keys`.
+
+    Attributes:
+        sealed_seed: The private part, encrypted; never shown.
+        signed_by: Name of the key before it, whose ``signature`` vouches for this one.
+    """
+
+    kid = models.CharField(max_length=16, unique=True)
+    public_key = models.BinaryField(max_length=32)
+    sealed_seed = models.BinaryField()
+    state = models.CharField(max_length=8, choices=KeyState.choices, default=KeyState.ACTIVE)
+    not_after = models.DateTimeField(null=True, blank=True, help_text="agents are told it until")
+    signed_by = models.CharField(max_length=16, blank=True)
+    signature = models.BinaryField(max_length=64)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=["state"], condition=Q(state="active"), name="hosts_serverkey_one_active"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="active", not_after__isnull=True)
+                | Q(state="retiring", not_after__isnull=False),
+                name="hosts_serverkey_retires_with_time",
             ),
         ]
 

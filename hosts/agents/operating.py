@@ -12,11 +12,12 @@ from django.core.management.base import OutputWrapper
 
 from hosts.agents.enrolment import create_token, revoke_key, revoke_token
 from hosts.agents.leases import fence
-from hosts.agents.models import EnrolmentToken, HostKey
-from journal.actors import command_actor
+from hosts.agents.models import EnrolmentToken, HostKey, ServerKey
+from hosts.agents.server_keys import rotate_server_key, signer
+from journal.actors import Actor, command_actor
 from journal.errors import InvalidInput
 
-COMMANDS = ("token", "key", "fence")
+COMMANDS = ("token", "key", "server-key", "fence")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -50,6 +51,8 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
                     f"{token_row.pk}  {token_row.name_glob}  {token_row.uses_left} uses left  "
                     f"until {token_row.expires_at:%Y-%m-%d %H:%M} UTC  by {token_row.created_by}"
                 )
+        case ("server-key", work):
+            _server_key(work, actor=actor, request_id=request_id, out=out)
         case ("key", "revoke"):
             row = HostKey.objects.filter(kid=options.kid).first()
             if row is None:
@@ -58,6 +61,15 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
         case _:
             for key in HostKey.objects.select_related("agent").order_by("agent__host_name", "pk"):
                 out.write(f"{key.kid}  {key.agent.host_name}  {key.state}")
+
+
+def _server_key(work: str, *, actor: Actor, request_id: str, out: OutputWrapper) -> None:
+    if work == "rotate":
+        out.write(rotate_server_key(actor=actor, request_id=request_id))
+        return
+    signer()
+    for row in ServerKey.objects.all():
+        out.write(f"{row.kid}  {row.state}")
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -73,6 +85,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     key = commands.add_parser("key").add_subparsers(dest="work", required=True)
     key.add_parser("list", help="keys of agents")
     key.add_parser("revoke", help="take nothing more of an agent").add_argument("kid")
+    ours = commands.add_parser("server-key").add_subparsers(dest="work", required=True)
+    ours.add_parser("list", help="keys that we sign with, the last first")
+    ours.add_parser("rotate", help="sign with a new key; before HEADROOM_SECRET_KEY changes")
     fencing = commands.add_parser("fence", help="end what an agent was told, at once")
     fencing.add_argument("host", help="its name")
     fencing.add_argument("--reason", required=True)

@@ -57,13 +57,18 @@ class _Sender:
 
 
 def agent_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostAgent:
-    """Return the agent that signed a request, which is then seen.
+    """Return the agent that signed a request, which is then seen; raises as ``key_of``."""
+    return key_of(request, body, path_id=path_id).agent
+
+
+def key_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostKey:
+    """Return the key that signed a request, with its agent; the request is then seen.
 
     Raises:
         AgentRefused: A header is missing or malformed; nothing is written, as with all others but
             the last two.
-        AgentUnknown: The key is unknown or revoked, the clock is off, the signature does not hold,
-            or the request was seen already.
+        AgentUnknown: The key is unknown, revoked or retired, the clock is off, the signature does
+            not hold, or the request was seen already.
         AgentForbidden: The path names another host.
         AgentConflict: The agent's epoch is over.
     """
@@ -76,8 +81,10 @@ def agent_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostAg
     )
     if key is None or key.agent.uuid != sender.host_id:
         raise AgentUnknown("nobody knows this key of this host")
-    if key.state != KeyState.ACTIVE:
-        raise AgentUnknown("an operator revoked the key", code="key_revoked")
+    if key.state == KeyState.REVOKED:
+        raise AgentUnknown("the key was revoked", code="key_revoked")
+    if key.not_after is not None and key.not_after <= key.now:
+        raise AgentUnknown("the host has another key since", code="key_revoked")
     _check_clock(sender, key.now)
     _check_signature(request, body, sender, key)
     _see(key.agent, sender)
@@ -85,7 +92,7 @@ def agent_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostAg
         raise AgentForbidden("the path names another host than the key")
     if key.agent.fence_epoch != sender.epoch:
         raise stale_epoch(key.agent.fence_epoch, sender.epoch)
-    return key.agent
+    return key
 
 
 def _sender(request: HttpRequest) -> _Sender:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from hosts.agents.views import EnrolView, HeartbeatView, ResourcesView
+from hosts.agents.views import EnrolView, HeartbeatView, KeysView, KeyView, ResourcesView
 
 app_name = "agents"
 urlpatterns = [
     path("enrol", EnrolView.as_view(), name="enrol"),
     path("<uuid:host_id>/heartbeat", HeartbeatView.as_view(), name="heartbeat"),
+    path("<uuid:host_id>/keys", KeysView.as_view(), name="keys"),
+    path("<uuid:host_id>/keys/<str:kid>", KeyView.as_view(), name="key"),
     path("<uuid:host_id>/resources", ResourcesView.as_view(), name="resources"),
 ]

@@ -22,10 +22,12 @@ from core.api import (
 )
 from hosts.agents.enrolment import Enrolment, enrol
 from hosts.agents.errors import AgentRefused
+from hosts.agents.keys import drop_key, rotate_key
 from hosts.agents.leases import Heartbeat, renew
 from hosts.agents.models import HostAgent
 from hosts.agents.reports import store_report
-from hosts.agents.signed import agent_of
+from hosts.agents.server_keys import told_keys
+from hosts.agents.signed import agent_of, key_of
 from hosts.domain.liveness import Beat
 from journal.auth import RULE_API_READ
 from journal.bodies import body_of
@@ -89,11 +91,16 @@ class EnrolView(AgentView):
         """Return who the agent is from now on: 201, or 200 when it asks again."""
         asked = _enrolment(self.document(self.body()))
         key, is_new = enrol(asked, request_id=request_id_of(self.http_request))
+        chosen, now = settings.HEADROOM.agents, database_now()
         answer = {
             "host_id": str(key.agent.uuid),
             "kid": key.kid,
             "fence_epoch": key.agent.fence_epoch,
-            "server_time": database_now().isoformat(),
+            "server_time": now.isoformat(),
+            "server_public_keys": told_keys(now),
+            "heartbeat_s": chosen.heartbeat_seconds,
+            "lease_ttl_s": chosen.lease_seconds,
+            "poll_wait_s": chosen.poll_wait_seconds,
         }
         return json_answer(answer, status=201 if is_new else 200)
 
@@ -110,13 +117,14 @@ class HeartbeatView(AgentView):
         agent = agent_of(self.http_request, body, path_id=host_id)
         heard = _heartbeat(self.document(body))
         liveness = renew(agent, heard, request_id=request_id_of(self.http_request))
-        chosen = settings.HEADROOM.agents
+        chosen, now = settings.HEADROOM.agents, database_now()
         answer = {
             "heartbeat_s": chosen.heartbeat_seconds,
             "lease_ttl_s": chosen.lease_seconds,
-            "server_time": database_now().isoformat(),
+            "server_time": now.isoformat(),
             "fence_epoch": agent.fence_epoch,
             "liveness": liveness.value,
+            "server_public_keys": told_keys(now),
         }
         return json_answer(answer)
 
@@ -132,6 +140,39 @@ class ResourcesView(AgentView):
         body = self.body()
         agent = agent_of(self.http_request, body, path_id=host_id)
         store_report(agent, self.document(body))
+        return HttpResponse(status=204)
+
+
+class KeysView(AgentView):
+    """``POST /hosts/v1/ID/keys``: an agent goes on with another key."""
+
+    http_method_names = ["post"]
+    path_label = "/hosts/v1/{id}/keys"
+
+    def post(self, request: Request, host_id: uuid.UUID) -> HttpResponse:
+        """Return the new key: 201, or 200 when it asks again."""
+        body = self.body()
+        signed_with = key_of(self.http_request, body, path_id=host_id)
+        document = _key_document(self.document(body))
+        key, is_new = rotate_key(
+            signed_with,
+            public_key=_bytes(_text(document, "public_key", longest=LONGEST_TEXT)),
+            proof=_bytes(_text(document, "proof", longest=LONGEST_TEXT)),
+            request_id=request_id_of(self.http_request),
+        )
+        return json_answer({"kid": key.kid}, status=201 if is_new else 200)
+
+
+class KeyView(AgentView):
+    """``DELETE /hosts/v1/ID/keys/KID``: an agent is done with an old key."""
+
+    http_method_names = ["delete"]
+    path_label = "/hosts/v1/{id}/keys/{kid}"
+
+    def delete(self, request: Request, host_id: uuid.UUID, kid: str) -> HttpResponse:
+        """End the key."""
+        agent = agent_of(self.http_request, self.body(), path_id=host_id)
+        drop_key(agent, kid, request_id=request_id_of(self.http_request))
         return HttpResponse(status=204)
 
 
@@ -163,8 +204,7 @@ def _enrolment(document: object) -> Enrolment:
     Raises:
         AgentRefused: A field is missing or malformed.
     """
-    if not isinstance(document, dict):
-        raise AgentRefused("the body must be an object", code="invalid_enrolment")
+    document = _key_document(document)
     texts = {
         name: _text(document, name, longest=LONGEST_TEXT)
         for name in ("token", "name", "public_key", "proof")
@@ -214,6 +254,12 @@ def _heartbeat(document: object) -> Heartbeat:
         uptime_seconds=counts["uptime_s"],
         outbox_depth=counts["outbox_depth"],
     )
+
+
+def _key_document(document: object) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise AgentRefused("the body must be an object", code="invalid_enrolment")
+    return document
 
 
 def _text(document: dict[str, object], name: str, *, longest: int) -> str:

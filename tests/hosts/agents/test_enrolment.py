@@ -40,6 +40,8 @@ def test_an_agent_with_a_token_becomes_known() -> None:
     assert answer.status_code == 201
     assert told["host_id"] == str(agent.uuid)
     assert told["fence_epoch"] == 1
+    assert (told["heartbeat_s"], told["lease_ttl_s"], told["poll_wait_s"]) == (10, 30, 25)
+    assert set(told["server_public_keys"][0]) == {"kid", "key"}
     assert bytes(agent.keys.get(kid=told["kid"]).public_key) == identity.public_key
     assert EnrolmentToken.objects.get().uses_left == 0
     actions = set(AuditEntry.objects.values_list("action", "actor"))
