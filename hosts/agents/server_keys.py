@@ -54,8 +54,9 @@ def signer() -> Signer:
     if found is not None:
         return found
     with transaction.atomic():
-        active = ServerKey.objects.select_for_update().filter(state=KeyState.ACTIVE)
-        return _readable(active) or _make(None, actor=_SYSTEM, request_id="")
+        active = _locked_active()
+        found = _readable([active] if active is not None else [])
+        return found or _make(active, None, actor=_SYSTEM, request_id="")
 
 
 def rotate_server_key(*, actor: Actor, request_id: str) -> str:
@@ -64,8 +65,9 @@ def rotate_server_key(*, actor: Actor, request_id: str) -> str:
     The one before signs it, and is told to agents for ``key_retire_hours`` more.
     """
     with transaction.atomic():
+        active = _locked_active()
         former = _readable(_told_rows(database_now()))
-        return _make(former, actor=actor, request_id=request_id).kid
+        return _make(active, former, actor=actor, request_id=request_id).kid
 
 
 def told_keys(now: datetime) -> list[dict[str, str]]:
@@ -106,13 +108,23 @@ def _readable(rows: Iterable[ServerKey]) -> Signer | None:
     return None
 
 
-def _make(former: Signer | None, *, actor: Actor, request_id: str) -> Signer:
-    """Make a key the active one; of two that are made at once the first is taken by both."""
+def _locked_active() -> ServerKey | None:
+    return ServerKey.objects.select_for_update().filter(state=KeyState.ACTIVE).first()
+
+
+def _make(
+    retired: ServerKey | None, former: Signer | None, *, actor: Actor, request_id: str
+) -> Signer:
+    """Make a key the active one; of two that are made at once the first is taken by both.
+
+    Args:
+        retired: The active one, locked.
+        former: Who vouches for the new one.
+    """
     seed = secrets.token_bytes(KEY_BYTES)
     public_key = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
     kid = key_id(public_key)
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    retired = ServerKey.objects.select_for_update().filter(state=KeyState.ACTIVE).first()
     if retired is not None:
         until = database_now() + timedelta(hours=settings.HEADROOM.agents.key_retire_hours)
         retired.state, retired.not_after = KeyState.RETIRING, until
@@ -127,7 +139,8 @@ def _make(former: Signer | None, *, actor: Actor, request_id: str) -> Signer:
     ServerKey.objects.bulk_create([row], ignore_conflicts=True)
     taken = ServerKey.objects.get(state=KeyState.ACTIVE)
     if taken.kid != kid:
-        return _readable([taken]) or _make(former, actor=actor, request_id=request_id)
+        found = _readable([taken])
+        return found or _make(_locked_active(), former, actor=actor, request_id=request_id)
     change = Change(
         action="server_key_made",
         object_type="server_key",
