@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import F, OuterRef, QuerySet, Subquery
 from rest_framework import serializers
 
-from capacity.models import Reservation
+from capacity.models import Reservation, ReservationAllocation
 from console.api.filters import (
     BeforeFilter,
     Filters,
@@ -23,6 +22,11 @@ from failover.choices import EventReason, RunOutcome, SlotState, Uncovered
 from failover.models import FailoverDecision, FailoverEvent, FailoverReservation, FailoverRun
 from hosts.models import Instance
 
+VM_UUIDS = ArraySubquery(
+    ReservationAllocation.objects.filter(reservation=OuterRef("reservation_id"))
+    .order_by("vm_uuid")
+    .values("vm_uuid")
+)
 VM = Instance.objects.filter(openstack_id=OuterRef("vm_uuid")).order_by()
 
 
@@ -36,9 +40,7 @@ class FailoverReservationSerializer(RowSerializer):
     vcpus = serializers.IntegerField(source="reservation.vcpus")
     blocked_memory_bytes = serializers.IntegerField(source="reservation.blocked_memory_bytes")
     blocked_vcpus = serializers.IntegerField(source="reservation.blocked_vcpus")
-    vm_uuids: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(  # Any: rows
-        source="reservation.allocations", slug_field="vm_uuid", many=True, read_only=True
-    )
+    vm_uuids = serializers.ListField(child=serializers.CharField())
 
     class Meta:
         model = FailoverReservation
@@ -86,8 +88,7 @@ class FailoverReservationViewSet(ReadViewSet):
     queryset = (
         FailoverReservation.objects.select_related("reservation")
         .defer("reservation__decision")
-        .annotate(host_name=F("reservation__target_host__name"))
-        .prefetch_related("reservation__allocations")
+        .annotate(host_name=F("reservation__target_host__name"), vm_uuids=VM_UUIDS)
     )
     serializer_class = FailoverReservationSerializer
     filterset_class = FailoverReservationFilters
