@@ -113,7 +113,7 @@ def test_the_page_tells_what_was_asked_and_the_search_finds_it(admin_client: Cli
     row = RefusedChange.objects.get()
     page = admin_client.get(reverse("admin:commitments_refusedchange_change", args=[row.pk]))
     text = strip_tags(page.content.decode())
-    assert f"11 of {RAM} for alpha ({A}, new to confirmed)" in text
+    assert f"11 units of {RAM} for alpha ({A}, new to confirmed)" in text
     assert "10/11 reservation slots could be placed" in text
     listing = reverse("admin:commitments_refusedchange_changelist")
     Project.objects.create(openstack_id="alpha", name="Alpha of the north")
