@@ -153,8 +153,9 @@ def test_bodies_beyond_the_memory_for_them_are_refused_oldest_first(
     web.start()
     try:
         with connected(web) as oldest:
-            send_half(oldest, 600_000)
-            assert web.send("GET", "/placement").status == 200  # the oldest has arrived by then
+            oldest.sendall(head(CHANGE, "Content-Length: 600000", "Expect: 100-continue"))
+            assert oldest.recv(64).startswith(b"HTTP/1.1 100 ")  # its body is awaited by now
+            oldest.sendall(b" " * 300_000)
             with slow_clients(web, 4, length=600_000):
                 assert answer_of(oldest).startswith(b"HTTP/1.1 503 ")
                 assert web.send("GET", "/placement").status == 200
