@@ -569,3 +569,4 @@ class Instance(FollowedModel):
 
 
 from hosts.agents import models as agent_models  # noqa: E402, F401 - registers its models with Django
+from hosts.agents import workload_models  # noqa: E402, F401 - registers its models with Django

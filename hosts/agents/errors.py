@@ -38,3 +38,10 @@ class AgentConflict(AgentRefused):
 
     code = "host_exists"
     status = 409
+
+
+class AgentGone(AgentRefused):
+    """There will be nothing more for the sender."""
+
+    code = "decommissioned"
+    status = 410

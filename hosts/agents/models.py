@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -19,6 +20,14 @@ class KeyState(models.TextChoices):
     ACTIVE = "active", "active"
     RETIRING = "retiring", "retiring"
     REVOKED = "revoked", "revoked"
+
+
+class AgentMode(models.TextChoices):
+    """What an agent is trusted with (spec hosts, D.1); a host without an agent has none."""
+
+    NONE = "none", "none"
+    OBSERVE = "observe", "observe"
+    ENFORCE = "enforce", "enforce"
 
 
 class EnrolmentToken(models.Model):
@@ -44,12 +53,32 @@ class EnrolmentToken(models.Model):
 
 
 class HostAgent(models.Model):
-    """The agent of one host, with its last report. Writers: enrolment, the agent's reports."""
+    """The agent of one host, with its last report.
+
+    Its row lock is the host's order of changes: whoever draws a number from ``change_seq`` or ends
+    the epoch holds it, after the lease's, before workloads'. ``timeline`` changes when numbers may
+    have been taken back: the agent begins at 0 then. Writers: enrolment, the agent's reports,
+    :mod:`hosts.agents.workloads`, the sweep of leases, operators.
+    """
 
     uuid = models.UUIDField(unique=True, default=uuid.uuid4)
     host_name = models.CharField(max_length=255, unique=True)
     agent_version = models.CharField(max_length=64, blank=True)
     fence_epoch = models.BigIntegerField(default=1)
+    mode = models.CharField(
+        max_length=8,
+        choices=AgentMode.choices,
+        default=AgentMode.OBSERVE,
+        db_default=AgentMode.OBSERVE.value,
+        help_text="observe: reports; enforce: makes the slots of its host as well",
+    )
+    change_seq = models.BigIntegerField(
+        default=0, db_default=0, help_text="number of the last change of its workloads"
+    )
+    timeline = models.UUIDField(
+        db_default=RandomUUID(), help_text="another one after a backup was restored"
+    )
+    decommissioned_at = models.DateTimeField(null=True, blank=True)
     enrolled_at = models.DateTimeField(db_default=Now(), editable=False)
     reported_at = models.DateTimeField(null=True, blank=True, help_text="when the report came")
     generated_at = models.DateTimeField(null=True, blank=True, help_text="when it was made")
@@ -59,12 +88,15 @@ class HostAgent(models.Model):
         ordering = ("host_name",)
         constraints = [
             models.CheckConstraint(
+                condition=Q(mode__in=AgentMode.values), name="hosts_agent_mode_known"
+            ),
+            models.CheckConstraint(
                 condition=Q(
                     report__isnull=True, reported_at__isnull=True, generated_at__isnull=True
                 )
                 | Q(report__isnull=False, reported_at__isnull=False, generated_at__isnull=False),
                 name="hosts_agent_report_whole",
-            )
+            ),
         ]
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from headroom_host_agent.provision.signing.keys import SigningError, verify
 from headroom_host_agent.provision.signing.v2 import SignedRequest, request_bytes
 
-from hosts.agents.errors import AgentForbidden, AgentRefused, AgentUnknown
+from hosts.agents.errors import AgentForbidden, AgentGone, AgentRefused, AgentUnknown
 from hosts.agents.leases import stale_epoch
 from hosts.agents.models import HostAgent, HostKey, KeyState
 
@@ -66,10 +66,11 @@ def key_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostKey:
 
     Raises:
         AgentRefused: A header is missing or malformed; nothing is written, as with all others but
-            the last two.
+            the last three.
         AgentUnknown: The key is unknown, revoked or retired, the clock is off, the signature does
             not hold, or the request was seen already.
         AgentForbidden: The path names another host.
+        AgentGone: The host was decommissioned.
         AgentConflict: The agent's epoch is over.
     """
     sender = _sender(request)
@@ -90,6 +91,8 @@ def key_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostKey:
     _see(key.agent, sender)
     if key.agent.uuid != path_id:
         raise AgentForbidden("the path names another host than the key")
+    if key.agent.decommissioned_at is not None:
+        raise AgentGone("the host was decommissioned", end_of_stream=True)
     if key.agent.fence_epoch != sender.epoch:
         raise stale_epoch(key.agent.fence_epoch, sender.epoch)
     return key

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from hosts.agents.views import EnrolView, HeartbeatView, KeysView, KeyView, ResourcesView
+from hosts.agents.workload_views import ReservationsView, ReservationView
 
 app_name = "agents"
 urlpatterns = [
@@ -12,5 +13,7 @@ urlpatterns = [
     path("<uuid:host_id>/heartbeat", HeartbeatView.as_view(), name="heartbeat"),
     path("<uuid:host_id>/keys", KeysView.as_view(), name="keys"),
     path("<uuid:host_id>/keys/<str:kid>", KeyView.as_view(), name="key"),
+    path("<uuid:host_id>/reservations", ReservationsView.as_view(), name="reservations"),
+    path("<uuid:host_id>/reservations/<str:gwid>", ReservationView.as_view(), name="reservation"),
     path("<uuid:host_id>/resources", ResourcesView.as_view(), name="resources"),
 ]

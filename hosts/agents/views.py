@@ -123,6 +123,8 @@ class HeartbeatView(AgentView):
             "lease_ttl_s": chosen.lease_seconds,
             "server_time": now.isoformat(),
             "fence_epoch": agent.fence_epoch,
+            "change_seq": agent.change_seq,
+            "timeline": str(agent.timeline),
             "liveness": liveness.value,
             "server_public_keys": told_keys(now),
         }
