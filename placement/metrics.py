@@ -194,6 +194,7 @@ SELECT c.name, root.zone,
   JOIN placement_resource_class c ON c.id = i.resource_class_id
   JOIN placement_provider p ON p.id = i.provider_id
   JOIN placement_provider root ON root.id = p.root_id
+ WHERE p.origin <> 'upstream'
  GROUP BY c.name, root.zone
  ORDER BY c.name, root.zone
 """,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from placement.models.allocations import Allocation, Consumer, ProjectUsage
 from placement.models.changes import Change
+from placement.models.copies import CopiedAllocation
 from placement.models.history import AllocationEvent
 from placement.models.names import (
     Aggregate,
@@ -35,6 +36,7 @@ __all__ = [
     "ConsumerProject",
     "ConsumerType",
     "ConsumerUser",
+    "CopiedAllocation",
     "Inventory",
     "InventorySource",
     "Origin",

@@ -27,7 +27,9 @@ class ResourceProvider(models.Model):
     """Something that has resources: a host, a NUMA cell, a disk pool.
 
     Invariants: the chain of parents ends at ``root``; ``generation`` grows by one with every write
-    that the specification lists (5.2). Writers: ``services``, which lock the row first.
+    that the specification lists (5.2); all of a tree are copies of another Placement (``origin``)
+    or none is. Copies answer nobody, and no service locks them but those that copy. Writers:
+    ``services``, which lock the row first.
 
     Attributes:
         host_traits: Traits that the host had when it was last looked at. What it gains or loses is

@@ -1,4 +1,4 @@
-"""Everything our tables hold, as values, for copying and comparing."""
+"""Everything our tables hold, as values, for copying and comparing; copies are left out."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from placement.domain.transfer import ConsumerRecord, Contents, ProviderRecord
 
 PROVIDERS: Final = """
 SELECT p.uuid::text, p.name, coalesce(q.uuid::text, ''), p.generation
-  FROM placement_provider p LEFT JOIN placement_provider q ON q.id = p.parent_id ORDER BY p.id
+  FROM placement_provider p LEFT JOIN placement_provider q ON q.id = p.parent_id
+ WHERE p.origin <> 'upstream' ORDER BY p.id
 """
 INVENTORIES: Final = """
 SELECT p.uuid::text, c.name, i.total, i.reserved, i.min_unit, i.max_unit, i.step_size,
        i.allocation_ratio
   FROM placement_inventory i
-  JOIN placement_provider p ON p.id = i.provider_id
+  JOIN placement_provider p ON p.id = i.provider_id AND p.origin <> 'upstream'
   JOIN placement_resource_class c ON c.id = i.resource_class_id
 """
 TRAITS: Final = """
 SELECT p.uuid::text, t.name FROM placement_provider_trait l
-  JOIN placement_provider p ON p.id = l.provider_id JOIN placement_trait t ON t.id = l.trait_id
+  JOIN placement_provider p ON p.id = l.provider_id AND p.origin <> 'upstream'
+  JOIN placement_trait t ON t.id = l.trait_id
 """
 AGGREGATES: Final = """
 SELECT p.uuid::text, g.uuid::text FROM placement_provider_aggregate l
-  JOIN placement_provider p ON p.id = l.provider_id
+  JOIN placement_provider p ON p.id = l.provider_id AND p.origin <> 'upstream'
   JOIN placement_aggregate g ON g.id = l.aggregate_id
 """
 CONSUMERS: Final = """

@@ -27,6 +27,7 @@ SELECT p.id, p.uuid::text, p.name, p.generation, parent.uuid::text, root.uuid::t
   LEFT JOIN (SELECT root_id, max(seq) AS newest FROM placement_change GROUP BY root_id) c
     ON c.root_id = p.root_id
  WHERE p.id > coalesce((SELECT m.id FROM placement_provider m WHERE m.uuid = %(marker)s::uuid), 0)
+   AND p.origin <> 'upstream'
  ORDER BY p.id
  LIMIT %(limit)s
 """

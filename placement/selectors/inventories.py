@@ -15,7 +15,7 @@ SELECT p.generation, extract(epoch FROM p.updated_at)::float8, c.name, i.total, 
   FROM placement_provider p
   LEFT JOIN placement_inventory i ON i.provider_id = p.id
   LEFT JOIN placement_resource_class c ON c.id = i.resource_class_id
- WHERE p.uuid = %s::uuid
+ WHERE p.uuid = %s::uuid AND p.origin <> 'upstream'
  ORDER BY i.resource_class_id
 """
 USAGES = """
@@ -23,7 +23,7 @@ SELECT p.generation, c.name, i.used
   FROM placement_provider p
   LEFT JOIN placement_inventory i ON i.provider_id = p.id
   LEFT JOIN placement_resource_class c ON c.id = i.resource_class_id
- WHERE p.uuid = %s::uuid
+ WHERE p.uuid = %s::uuid AND p.origin <> 'upstream'
  ORDER BY i.resource_class_id
 """
 AGGREGATES = """
@@ -31,7 +31,7 @@ SELECT p.generation, a.uuid::text
   FROM placement_provider p
   LEFT JOIN placement_provider_aggregate pa ON pa.provider_id = p.id
   LEFT JOIN placement_aggregate a ON a.id = pa.aggregate_id
- WHERE p.uuid = %s::uuid
+ WHERE p.uuid = %s::uuid AND p.origin <> 'upstream'
  ORDER BY a.id
 """
 TRAITS = """
@@ -39,7 +39,7 @@ SELECT p.generation, t.name, extract(epoch FROM t.created_at)::float8
   FROM placement_provider p
   LEFT JOIN placement_provider_trait pt ON pt.provider_id = p.id
   LEFT JOIN placement_trait t ON t.id = pt.trait_id
- WHERE p.uuid = %s::uuid
+ WHERE p.uuid = %s::uuid AND p.origin <> 'upstream'
  ORDER BY t.name
 """
 

@@ -17,7 +17,9 @@ SELECT p.uuid::text, p.name, p.generation, parent.uuid::text, root.uuid::text,
   JOIN placement_provider root ON root.id = p.root_id
   LEFT JOIN placement_provider parent ON parent.id = p.parent_id
 """
-ONE_PROVIDER = f"{COLUMNS} WHERE p.uuid = %s::uuid"
+#: Copies of another Placement are nobody's answer here.
+IS_OWNED = "p.origin <> 'upstream'"
+ONE_PROVIDER = f"{COLUMNS} WHERE p.uuid = %s::uuid AND {IS_OWNED}"
 IN_TREE = "p.root_id = (SELECT t.root_id FROM placement_provider t WHERE t.uuid = %s::uuid)"
 IN_AGGREGATES = """EXISTS (
     SELECT FROM placement_provider_aggregate pa
@@ -113,8 +115,9 @@ def list_providers(query: ProviderQuery) -> list[ProviderRow]:
     check_traits(query.required.names)
     check_classes(query.resources or {})
     conditions, parameters = _conditions(query)
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return [ProviderRow(*row) for row in fetch(f"{COLUMNS}{where} ORDER BY p.id", parameters)]
+    where = " AND ".join([IS_OWNED, *conditions])
+    sql = f"{COLUMNS} WHERE {where} ORDER BY p.id"
+    return [ProviderRow(*row) for row in fetch(sql, parameters)]
 
 
 def check_traits(names: Collection[str]) -> None:

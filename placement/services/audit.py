@@ -108,6 +108,7 @@ SELECT p.uuid::text, p.name, c.name || ' says ' || i.used || ' used, allocations
   JOIN placement_resource_class c ON c.id = i.resource_class_id
   LEFT JOIN placement_allocation a
     ON a.provider_id = i.provider_id AND a.resource_class_id = i.resource_class_id
+ WHERE p.origin <> 'upstream'
  GROUP BY p.id, c.id, i.used
 HAVING i.used <> coalesce(sum(a.used), 0)
  ORDER BY p.id, c.id
@@ -201,6 +202,7 @@ SELECT v.openstack_id, v.name, 'on host ' || h.name || ', which is provider ' ||
   FROM hosts_instance v
   JOIN hosts_host h ON h.id = v.host_id
   JOIN placement_provider p ON p.uuid = hosts_provider_uuid(h.provider_uuid, h.openstack_id)
+   AND p.origin <> 'upstream'
  WHERE NOT EXISTS (SELECT FROM placement_consumer k
                     WHERE k.uuid = hosts_provider_uuid('', v.openstack_id))
    AND NOT EXISTS (SELECT FROM placement_allocation_event e

@@ -15,7 +15,7 @@ from placement.selectors.providers import is_canonical, missing_provider
 
 LOCK_SQL = """
 SELECT id, uuid::text, name, generation, root_id, parent_id, origin, inventory_source
-  FROM placement_provider WHERE uuid = %s::uuid FOR NO KEY UPDATE
+  FROM placement_provider WHERE uuid = %s::uuid AND origin <> 'upstream' FOR NO KEY UPDATE
 """
 BUMP_SQL = """
 UPDATE placement_provider SET generation = generation + 1, updated_at = statement_timestamp()

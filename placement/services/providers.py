@@ -32,7 +32,10 @@ SELECT n.id, %(uuid)s::uuid, %(name)s, %(parent)s::bigint, coalesce(%(root)s::bi
   FROM (SELECT nextval(pg_get_serial_sequence('placement_provider', 'id')) AS id) n
 RETURNING root_id
 """
-PARENT = "SELECT id, root_id FROM placement_provider WHERE uuid = %s::uuid FOR NO KEY UPDATE"
+PARENT = """
+SELECT id, root_id FROM placement_provider
+ WHERE uuid = %s::uuid AND origin <> 'upstream' FOR NO KEY UPDATE
+"""
 SUBTREE = """
 WITH RECURSIVE below (id) AS (
     SELECT %s::bigint

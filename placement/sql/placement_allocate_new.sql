@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     WITH locked AS MATERIALIZED (
         SELECT p.id, p.uuid, p.root_id FROM placement_provider p
-         WHERE p.uuid = ANY (a_provider) ORDER BY p.id FOR NO KEY UPDATE)
+         WHERE p.uuid = ANY (a_provider) AND p.origin <> 'upstream' ORDER BY p.id FOR NO KEY UPDATE)
     SELECT array_agg(DISTINCT root_id),
            (SELECT array_agg(l.id ORDER BY a.place)
               FROM unnest(a_provider) WITH ORDINALITY AS a (uuid, place)

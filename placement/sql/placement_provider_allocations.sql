@@ -12,7 +12,7 @@ BEGIN
       LEFT JOIN placement_allocation a ON a.provider_id = p.id
       LEFT JOIN placement_consumer k ON k.id = a.consumer_id
       LEFT JOIN placement_resource_class c ON c.id = a.resource_class_id
-     WHERE p.uuid = p_provider
+     WHERE p.uuid = p_provider AND p.origin <> 'upstream'
      ORDER BY a.consumer_id, a.resource_class_id;
 END
 $$;

@@ -73,7 +73,8 @@ BEGIN
     WITH locked AS MATERIALIZED (
         SELECT p.id, p.uuid, p.root_id FROM placement_provider p
          WHERE p.id = ANY (ARRAY(
-                SELECT n.id FROM placement_provider n WHERE n.uuid = ANY (a_provider)
+                SELECT n.id FROM placement_provider n
+                 WHERE n.uuid = ANY (a_provider) AND n.origin <> 'upstream'
                  UNION
                 SELECT o.provider_id FROM placement_allocation o
                  WHERE o.consumer_id = ANY (v_consumer)))

@@ -7,6 +7,13 @@ from placement.selectors.snapshot.cache import (
     current_snapshot,
     load_snapshot,
     reset_snapshot,
+    snapshot_with_copies,
 )
 
-__all__ = ["SnapshotCache", "current_snapshot", "load_snapshot", "reset_snapshot"]
+__all__ = [
+    "SnapshotCache",
+    "current_snapshot",
+    "load_snapshot",
+    "reset_snapshot",
+    "snapshot_with_copies",
+]

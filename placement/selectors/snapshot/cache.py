@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -44,26 +44,29 @@ class State:
         moment: Of the read; later changes are those that its snapshot does not show.
         names: Of traits and classes.
         read_at: Monotonic time of the read, seconds.
+        with_copies: Whether copies of another Placement are among the providers.
     """
 
     snapshot: Snapshot
     moment: Moment
     names: NamesByID
     read_at: float
+    with_copies: bool = False
 
 
-def load_state() -> State:
+def load_state(*, with_copies: bool = False) -> State:
     """Read everything, in one snapshot of the database where that is ours to choose."""
     with RELOAD_SECONDS.time(), paused_collector(), one_snapshot():
         read_at = time.monotonic()
         moment = read_moment()
         names = read_names()
-        rows = read_trees(names, with_held=is_held_read())
+        rows = read_trees(names, with_held=is_held_read(), with_copies=with_copies)
     return State(
         snapshot=build_snapshot(rows.providers, rows.inventories, names.as_names()),
         moment=moment,
         names=names,
         read_at=read_at,
+        with_copies=with_copies,
     )
 
 
@@ -73,23 +76,21 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
     Everything is read anew if the database is not the one that the state was read from.
     """
     if not _is_continued(state, changes):
-        return load_state()
+        return load_state(with_copies=state.with_copies)
     if changes.is_usage_only:
         snapshot = _with_usage(state, changes)
         if snapshot is not None:
             snapshot = _with_held(snapshot, changes)
-            return State(
-                snapshot=snapshot, moment=changes.moment, names=state.names, read_at=read_at
-            )
+            return replace(state, snapshot=snapshot, moment=changes.moment, read_at=read_at)
     with one_snapshot():
         read_at = time.monotonic()
         changes = read_changes(state.moment.snapshot, with_held=is_held_read())
         names = read_names() if changes.has_new_names else state.names
         is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
         if not _is_continued(state, changes) or is_much or _has_renamed_classes(state.names, names):
-            return load_state()
+            return load_state(with_copies=state.with_copies)
         root_ids = sorted(changes.trees | changes.usage_trees)
-        rows = read_trees(names, root_ids, with_held=is_held_read())
+        rows = read_trees(names, root_ids, with_held=is_held_read(), with_copies=state.with_copies)
     part = build_snapshot(
         rows.providers,
         rows.inventories,
@@ -102,6 +103,7 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         moment=changes.moment,
         names=names,
         read_at=read_at,
+        with_copies=state.with_copies,
     )
 
 
@@ -152,10 +154,17 @@ class SnapshotCache:
 
     Args:
         changes_since: Reads what changed since a snapshot of the database.
+        with_copies: Whether copies of another Placement are among the providers.
     """
 
-    def __init__(self, changes_since: Callable[[str], Changes] = _read_wanted_changes) -> None:
+    def __init__(
+        self,
+        changes_since: Callable[[str], Changes] = _read_wanted_changes,
+        *,
+        with_copies: bool = False,
+    ) -> None:
         self._changes_since = changes_since
+        self._with_copies = with_copies
         self._lock = threading.Lock()
         self._state: State | None = None
         self._begun = 0
@@ -174,7 +183,7 @@ class SnapshotCache:
         behind in the shared one.
         """
         if connection.in_atomic_block:
-            return load_state().snapshot
+            return load_state(with_copies=self._with_copies).snapshot
         snapshot = self._newest()
         self._check.start_if_due()
         return snapshot
@@ -202,7 +211,7 @@ class SnapshotCache:
         if known is None:
             return {}
         with one_snapshot():
-            rebuilt = load_state()
+            rebuilt = load_state(with_copies=self._with_copies)
             changes = self._changes_since(known.moment.snapshot)
             current = advance(known, changes, read_at=known.read_at)
         differences = snapshot_differences(current.snapshot, rebuilt.snapshot)
@@ -226,7 +235,7 @@ class SnapshotCache:
         known = self._state
         read_at = time.monotonic()
         if known is None or read_at - known.read_at > LOG_TRUSTED_SECONDS:
-            state = load_state()
+            state = load_state(with_copies=self._with_copies)
             self._check.done()
             observe_refresh(providers=len(state.snapshot), trees=state.snapshot.tree_count)
             return state
@@ -239,6 +248,7 @@ class SnapshotCache:
 
 
 _cache = SnapshotCache()
+_cache_with_copies = SnapshotCache(with_copies=True)
 
 
 def current_snapshot() -> Snapshot:
@@ -248,11 +258,19 @@ def current_snapshot() -> Snapshot:
     return _cache.current()
 
 
+def snapshot_with_copies() -> Snapshot:
+    """Return the same with the copies of another Placement among the providers."""
+    if headroom().placement.snapshot == "off":
+        return load_state(with_copies=True).snapshot
+    return _cache_with_copies.current()
+
+
 def load_snapshot() -> Snapshot:
     """Return a snapshot built from every row anew: the oracle of the incremental one."""
     return load_state().snapshot
 
 
 def reset_snapshot() -> None:
-    """Forget this process's snapshot, as after a truncation in tests."""
+    """Forget this process's snapshots, as after a truncation in tests."""
     _cache.reset()
+    _cache_with_copies.reset()

@@ -10,10 +10,11 @@ from placement.domain.provider_rows import InventoryRow, ProviderRow
 from placement.domain.snapshot_build import Names
 from placement.selectors.held import Held, held_by_provider
 
-_OF_TREES = """
- JOIN placement_provider p ON p.id = {table}.provider_id AND p.root_id = ANY (%s::bigint[])
+_SOME = " AND p.root_id = ANY (%s::bigint[])"
+_OWNED = " AND p.origin <> 'upstream'"
+PROVIDERS = """
+SELECT p.id, p.uuid::text, p.parent_id, p.root_id FROM placement_provider p WHERE true
 """
-PROVIDERS = "SELECT p.id, p.uuid::text, p.parent_id, p.root_id FROM placement_provider p"
 TRAITS = """
 SELECT l.provider_id, array_agg(l.trait_id ORDER BY l.trait_id)
   FROM placement_provider_trait l{of_trees} GROUP BY l.provider_id
@@ -59,7 +60,11 @@ def read_names() -> NamesByID:
 
 
 def read_trees(
-    names: NamesByID, root_ids: Collection[int] | None = None, *, with_held: bool = False
+    names: NamesByID,
+    root_ids: Collection[int] | None = None,
+    *,
+    with_held: bool = False,
+    with_copies: bool = False,
 ) -> TreeRows:
     """Return whole trees.
 
@@ -67,17 +72,19 @@ def read_trees(
         names: Of traits and classes.
         root_ids: Keys of roots; all trees when ``None``.
         with_held: Whether to read held capacity of hosts as well.
+        with_copies: Whether to read copies of another Placement as well.
     """
     held = held_by_provider(root_ids) if with_held else {}
-    traits_of = _traits_by_provider(names, _fetch(TRAITS, "l", root_ids))
-    aggregates_of = {key: tuple(uuids) for key, uuids in _fetch(AGGREGATES, "l", root_ids)}
-    where = "" if root_ids is None else " WHERE p.root_id = ANY (%s::bigint[])"
+    chosen = ("" if root_ids is None else _SOME) + ("" if with_copies else _OWNED)
     parameters = () if root_ids is None else [sorted(root_ids)]
+    traits_of = _traits_by_provider(names, _fetch(TRAITS, "l", chosen, parameters))
+    aggregates = _fetch(AGGREGATES, "l", chosen, parameters)
+    aggregates_of = {key: tuple(uuids) for key, uuids in aggregates}
     providers = [
         ProviderRow(key, uuid, parent, root, traits_of.get(key, ()), aggregates_of.get(key, ()))
-        for key, uuid, parent, root in fetch(PROVIDERS + where, parameters)
+        for key, uuid, parent, root in fetch(PROVIDERS + chosen, parameters)
     ]
-    inventories = _fetch(INVENTORIES, "i", root_ids)
+    inventories = _fetch(INVENTORIES, "i", chosen, parameters)
     class_of = names.classes
     nothing = Held(0, 0)
     of_class = [(class_of[class_id], key, figures) for key, class_id, *figures in inventories]
@@ -92,11 +99,10 @@ def read_trees(
     )
 
 
-def _fetch(sql: str, table: str, root_ids: Collection[int] | None) -> list[Row]:
-    """Return the rows of providers of some trees, or of all."""
-    if root_ids is None:
-        return fetch(sql.format(of_trees=""))
-    return fetch(sql.format(of_trees=_OF_TREES.format(table=table)), [sorted(root_ids)])
+def _fetch(sql: str, table: str, chosen: str, parameters: Sequence[object]) -> list[Row]:
+    """Return the rows of chosen providers."""
+    joined = f" JOIN placement_provider p ON p.id = {table}.provider_id{chosen}" if chosen else ""
+    return fetch(sql.format(of_trees=joined), parameters)
 
 
 def _traits_by_provider(names: NamesByID, rows: Iterable[Row]) -> Mapping[int, tuple[str, ...]]:
