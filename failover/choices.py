@@ -48,3 +48,17 @@ class Uncovered(models.TextChoices):
     NO_ROOM = "no_room", "no host has room"
     SCHEDULER_FAILED = "scheduler_failed", "the scheduler could not judge"
     SPOILED = "plan_spoiled", "others took the room meanwhile"
+
+
+class Unsaved(models.TextChoices):
+    """Why a VM has no failover reservation to go to when hosts fail (spec failover, 17.2)."""
+
+    NO_SLOTS = "no_slots", "without any slot outside what fails"
+    ALL_SLOT_HOSTS_FAILED = "all_slot_hosts_failed", "all hosts of their slots fail with them"
+    OUTNUMBERED = "outnumbered", "others take their slots"
+    NOT_FIT = "not_fit", "their slots are too small or on full hosts"
+
+
+def reason_words(code: str) -> str:
+    """Return a reason of drills and evacuations in words; one that is unknown as it is."""
+    return str(dict(Unsaved.choices).get(code, code))

@@ -104,7 +104,7 @@ def check_database() -> CheckResult:
 def check_broker() -> CheckResult:
     """Ping the broker, for at most a second."""
     try:
-        _broker(settings.REDIS_URL).ping()
+        broker_client(settings.REDIS_URL).ping()
     except (redis.RedisError, OSError, ValueError) as error:
         return _failed("broker", error, "see to REDIS_URL, and that Redis runs")
     return CheckResult(name="broker", is_ok=True)
@@ -116,7 +116,9 @@ def broker_now() -> datetime:
     Raises:
         redis.RedisError: it does not answer.
     """
-    told: Any = _broker(settings.REDIS_URL).time()  # Any: the client is sync or async by its types
+    told: Any = broker_client(
+        settings.REDIS_URL
+    ).time()  # Any: the client is sync or async by its types
     seconds, microseconds = told
     return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=microseconds)
 
@@ -155,7 +157,8 @@ def check_beat() -> CheckResult:
 
 
 @lru_cache(maxsize=4)
-def _broker(url: str) -> redis.Redis:
+def broker_client(url: str) -> redis.Redis:
+    """Return a client that waits for a second at the most, and tries once."""
     return redis.Redis.from_url(
         url,
         socket_connect_timeout=BROKER_TIMEOUT_SECONDS,

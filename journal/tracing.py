@@ -7,6 +7,7 @@ context variables, travel to tasks in message headers and appear in every log li
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +18,13 @@ from celery.signals import before_task_publish, task_postrun, task_prerun
 
 GLOBAL_HEADER = "headroom_greq"
 REQUEST_HEADER = "headroom_req"
+SENT_HEADER = "headroom_sent"
 
 
 def add_request_ids(headers: dict[str, Any] | None = None, **_: object) -> None:
-    """Put the ids of the sender into the headers of a task message."""
+    """Put the ids of the sender, and when it sent, into the headers of a task message."""
     if headers is not None:
+        headers[SENT_HEADER] = time.time()
         headers[GLOBAL_HEADER] = current_global_request_id()
         headers[REQUEST_HEADER] = current_request_id()
 

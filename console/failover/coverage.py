@@ -21,6 +21,7 @@ from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url, row_url, text_link
 from core.text import count_text, gib_text, percent_text
+from failover.choices import reason_words
 from failover.domain.drill_report import DrillScope
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision
@@ -31,12 +32,6 @@ from journal.clock import database_now
 from journal.errors import HeadroomError
 
 MOST_CELLS = 3000
-REASON_WORDS = {
-    "no_slots": "without any slot outside what fails",
-    "all_slot_hosts_failed": "all hosts of their slots fail with them",
-    "outnumbered": "others take their slots",
-    "not_fit": "their slots are too small or on full hosts",
-}
 
 
 def drill_page(row: FailureDrill) -> PageData:
@@ -69,7 +64,7 @@ def drill_page(row: FailureDrill) -> PageData:
 def _case(row: FailureDrill, case: dict[str, Any], most: int, names: Mapping[str, str]) -> PageData:
     unprotected, affected = case["unprotected_vms"], case["affected_vms"]
     reasons = ", ".join(
-        f"{count:,} {REASON_WORDS.get(reason, reason)}" for reason, count in case["reasons"].items()
+        f"{count:,} {reason_words(reason)}" for reason, count in case["reasons"].items()
     )
     listed: list[str] = case["vms"]
     return PageData(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.contrib import admin
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, column, link
+from console.base import AnswerFilter, SystemOwnedAdmin, badge, column, link
 from console.hosts.columns import ZoneFilter
 from console.links import find_link, list_url, text_link
 from core.text import NOTHING
+from failover.choices import Unsaved, reason_words
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 
 MOVE_TONES = {
@@ -81,13 +84,29 @@ class EvacuationPlanAdmin(SystemOwnedAdmin[EvacuationPlan]):
     started = column("started_at", "started")
 
 
+class WhyFilter(AnswerFilter):
+    """Moves by why there is no slot."""
+
+    title = "why there is no slot"
+    parameter_name = "reason"
+    answers = {code: (words, partial(Q, reason=code)) for code, words in Unsaved.choices}
+
+
 @admin.register(EvacuationMove)
 class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
     """VMs of dead hosts and the slots chosen for them."""
 
     owner_note = EvacuationPlanAdmin.owner_note
-    list_display = ("vm", "state_column", "from_host", "target_host", "reservation_name", "changed")
-    list_filter = ("state", "reason")
+    list_display = (
+        "vm",
+        "state_column",
+        "why",
+        "from_host",
+        "target_host",
+        "reservation_name",
+        "changed",
+    )
+    list_filter = ("state", WhyFilter)
     search_fields = ("=vm_uuid", "=reservation_name")
     search_help_text = "Whole uuid of the VM, or whole name of the slot"
     list_select_related = ("from_host", "target_host")
@@ -100,7 +119,7 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
         "target_host",
         "reservation_name",
         "is_private",
-        "reason",
+        "why",
         "changed_at",
     )
 
@@ -117,6 +136,11 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
     def state_column(self, row: EvacuationMove) -> SafeString:
         """Say what became of it."""
         tone = MOVE_TONES.get(MoveState(row.state), "idle")
-        return badge(tone, row.get_state_display(), row.reason)
+        return badge(tone, row.get_state_display())
+
+    @admin.display(description="why there is no slot", ordering="reason")
+    def why(self, row: EvacuationMove) -> str:
+        """Say why it has none."""
+        return reason_words(row.reason) if row.reason else NOTHING
 
     changed = column("changed_at", "changed")

@@ -16,11 +16,11 @@ from django.utils.http import urlencode
 
 from console.base import TONE_ICONS, PageData
 from console.charts import natural
-from console.failover.coverage import REASON_WORDS
 from console.failover.loss import vm_names
 from console.links import find_url, list_url
 from console.pages import answered, check_view, show_page
 from core.text import count_text, plural
+from failover.choices import reason_words
 from failover.domain.drill import DrillResult, Unprotected, UnprotectedReason, simulate
 from failover.domain.drill_columns import drill_state_of
 from failover.drill_models import FailureDrill
@@ -220,4 +220,4 @@ def _answer(loss: Loss) -> PageData:
 def _why(row: Unprotected) -> str:
     if row.slots and row.reason is UnprotectedReason.NO_SLOTS:
         return "all of their zone fails, and their slots are in it"
-    return REASON_WORDS.get(row.reason.value, row.reason.value)
+    return reason_words(row.reason.value)

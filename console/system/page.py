@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import redis
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import models
@@ -28,6 +29,7 @@ from journal.gauges import QUEUE_LIMITS_SECONDS
 from journal.health import BEAT
 from journal.models import BeatEntry, CheckFinding, Heartbeat, LogConsumer, Outbox, ProcessClock
 from journal.services import queue_heartbeat
+from journal.waiting import waiting_tasks
 
 TONES: Final = ("bad", "warn", "ok", "idle")
 MOST_ROWS: Final = 40
@@ -181,11 +183,16 @@ def _usage(_now: datetime) -> Iterator[Line]:
         )
 
 
-def _beats(now: datetime) -> Iterator[Line]:
-    limits = {
+def _limits() -> dict[str, timedelta]:
+    """Return for how long heartbeats may be silent, by name."""
+    return {
         BEAT: timedelta(seconds=settings.HEADROOM.beat_max_age_seconds),
         **{name: timedelta(seconds=most) for name, most in QUEUE_LIMITS_SECONDS.items()},
     }
+
+
+def _beats(now: datetime) -> Iterator[Line]:
+    limits = _limits()
     rows = list(Heartbeat.objects.order_by("name")[:MOST_ROWS])
     url = list_url("journal.heartbeat")
     if not rows:
@@ -210,6 +217,28 @@ def _limit_text(limit: timedelta | None, *, is_queue: bool) -> str:
         return ""
     told = f"limit {duration_text(limit)}"
     return f"{told}; silent since a worker last took a task of it" if is_queue else told
+
+
+def _waiting(now: datetime) -> Iterator[Line]:
+    url = list_url("journal.heartbeat")
+    limits = _limits()
+    try:
+        queues = waiting_tasks([queue.name for queue in settings.CELERY["task_queues"]])
+    except (redis.RedisError, OSError, ValueError) as error:
+        detail = f"{type(error).__name__}: see to REDIS_URL, and that Redis runs"
+        yield Line(name="broker", tone="bad", word="no answer", at=None, url=url, detail=detail)
+        return
+    for one in queues:
+        limit = limits.get(queue_heartbeat(one.queue), limits[BEAT])
+        is_late = one.sent_at is not None and now - one.sent_at > limit
+        yield Line(
+            name=f"waiting in {one.queue}",
+            tone="bad" if is_late else "ok",
+            word=plural(one.count, "task") if one.count else "nothing",
+            at=one.sent_at,
+            url=url,
+            detail=f"the oldest: {one.oldest}" if one.count else "",
+        )
 
 
 def _schedule(_now: datetime) -> Iterator[Line]:
@@ -283,6 +312,7 @@ PARTS: Final[tuple[tuple[type[models.Model], str, Callable[[datetime], Iterator[
     (SlotCheck, RUNS, _slot_checks),
     (UsageCheck, RUNS, _usage),
     (Heartbeat, WORK, _beats),
+    (Heartbeat, WORK, _waiting),
     (BeatEntry, WORK, _schedule),
     (LogConsumer, WORK, _consumers),
     (ProcessClock, "Clocks", _clocks),

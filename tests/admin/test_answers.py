@@ -21,6 +21,7 @@ from failover.models import FailoverDecision
 from failover.selectors.drain import check_drain
 from hosts.models import FeedPass, Host, Project
 from journal.models import CheckFinding, Heartbeat
+from journal.waiting import Waiting
 from tests import factories
 from tests.admin.conftest import grow_region
 from tests.admin.test_pages import count_queries, page_url
@@ -149,6 +150,32 @@ def test_the_system_page_says_what_was_skipped_and_what_is_late(admin_client: Cl
     assert told["heartbeat of beat"][0] == "silent"
     assert told["queue long"][0] == "silent"
     assert told["queue steady"][0] == "alive"
+
+
+def test_the_system_page_says_what_waits_in_the_queues(
+    admin_client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> dict[str, tuple[str, str]]:
+        page = admin_client.get(reverse("headroom_system")).context["page"]
+        return {
+            strip_tags(line.name): (strip_tags(line.state).split(" ", 1)[1], line.detail)
+            for section in page.sections
+            for line in section.lines
+        }
+
+    sent_at = timezone.now() - timedelta(hours=3)
+    waiting = [
+        Waiting(queue="soon", count=0),
+        Waiting(queue="long", count=2, oldest="commitments.sync", sent_at=sent_at),
+    ]
+    monkeypatch.setattr("console.system.page.waiting_tasks", lambda _queues: waiting)
+    told = lines()
+    assert told["waiting in soon"] == ("nothing", "")
+    assert told["waiting in long"] == ("2 tasks", "the oldest: commitments.sync")
+
+    monkeypatch.undo()
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert lines()["broker"][0] == "no answer"
 
 
 @pytest.mark.usefixtures("region")

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from failover.domain.drill import simulate
+from failover.choices import Unsaved, reason_words
+from failover.domain.drill import UnprotectedReason, simulate
 from failover.domain.drill_report import DrillReport, drill_pairs
 from failover.domain.drill_state import DrillState
 from failover.drill_models import CoverageAccount, FailureDrill
@@ -277,3 +278,9 @@ def test_oldest_unacknowledged_slot_is_shown() -> None:
     agreed.save()
 
     assert shown("oldest_unacknowledged_seconds")[("az-a",)] == pytest.approx(500, abs=100)
+
+
+def test_each_reason_has_words() -> None:
+    assert set(Unsaved.values) == {reason.value for reason in UnprotectedReason}
+    assert reason_words("outnumbered") == "others take their slots"
+    assert reason_words("of a later release") == "of a later release"

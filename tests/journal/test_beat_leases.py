@@ -65,6 +65,19 @@ def test_who_takes_over_goes_on_where_the_other_stopped(sent_entries: list[str])
     assert BeatEntry.objects.get(entry="decisions").last_run_at >= now
 
 
+@pytest.mark.usefixtures("sent_entries")
+@pytest.mark.parametrize("ago", [timedelta(0), timedelta(days=3)])
+def test_checks_run_soon_after_a_start_and_not_before_anything_works(ago: timedelta) -> None:
+    sent_at = database_now() - ago
+    BeatEntry.objects.create(entry="doctor", last_run_at=sent_at, epoch=1)
+    beat = LeasedScheduler(app)
+    send_due(beat)
+    is_due, seconds = beat.schedule["doctor"].is_due()
+    assert not is_due
+    assert 0 < seconds <= 45
+    assert BeatEntry.objects.get(entry="doctor").last_run_at == sent_at
+
+
 def test_beat_keeps_no_file(sent_entries: list[str], tmp_path: object) -> None:
     beat = LeasedScheduler(app, schedule_filename=f"{tmp_path}/schedule")
     send_due(beat)

@@ -35,7 +35,7 @@ def test_ids_travel_from_sender_to_task_and_end_with_it() -> None:
 def test_task_of_beat_has_no_ids() -> None:
     headers: dict[str, object] = {}
     add_request_ids(headers=headers)
-    assert headers == {GLOBAL_HEADER: "", REQUEST_HEADER: ""}
+    assert {GLOBAL_HEADER: "", REQUEST_HEADER: ""}.items() <= headers.items()
     add_request_ids()
     bind_request_ids(task=SimpleNamespace(name="journal.beat", request=SimpleNamespace()))
     assert structlog.contextvars.get_contextvars()["task"] == "journal.beat"
