@@ -22,8 +22,7 @@ from commitments.models import Commitment
 from scheduling.engine import SLOT_PIPELINE, schedule_many
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
-from scheduling.table import HostTable
-from scheduling.table_rows import HostRow
+from scheduling.table import HostRow, HostTable
 from tests.domain.scheduling.worlds import SlowScheduler
 
 COMMITMENTS = 10

@@ -18,9 +18,10 @@ from benchmarks.placement_worlds import CLAIMS, MOST_HOSTS, PROJECT, USER, World
 
 LIMITS = (1, 1000, 0)
 CLIENTS = (1, 4, 16)
-CANDIDATES_RATIOS = {1000: 50.0, 10_000: 200.0}
+CANDIDATES_RATIOS = {1000: 100.0, 10_000: 200.0}
 WRITES_RATIO = 12.0
 READS_RATIO = 8.0
+INVENTORY_WRITES_RATIO = 8.0
 NEVER_SLOWER = 1.0
 MIB = 1 << 20
 SEED = 7
@@ -135,9 +136,9 @@ def cells_of(shape: str, size: int) -> Mapping[str, Cell]:
         return cells
     for name in _SMALL_READS:
         cells[name] = partial(_small_read, name=name)
-    for name, path in _LISTS.items():
-        cells[name] = partial(_list, name=name, path=path)
-    return {**cells, **writes}
+    for name, (path, ratio) in _LISTS.items():
+        cells[name] = partial(_list, name=name, path=path, floor=ratio)
+    return {**cells, "inventory writes": _inventory_writes, **writes}
 
 
 def _candidates(bench: Bench, *, limit: int, floor: float) -> list[Measure]:
@@ -266,8 +267,8 @@ def _small_read(bench: Bench, *, name: str) -> list[Measure]:
     return _compared_reads(bench, name, path, bench.scale.reads, READS_RATIO)
 
 
-def _list(bench: Bench, *, name: str, path: str) -> list[Measure]:
-    return _compared_reads(bench, name, path, bench.scale.lists, NEVER_SLOWER)
+def _list(bench: Bench, *, name: str, path: str, floor: float) -> list[Measure]:
+    return _compared_reads(bench, name, path, bench.scale.lists, floor)
 
 
 def _compared_reads(
@@ -294,9 +295,10 @@ _SMALL_READS: Mapping[str, str] = {
     "consumer's allocations": "/allocations/{consumer}",
     "project usages": f"/usages?project_id={PROJECT}",
 }
-_LISTS: Mapping[str, str] = {
-    "all providers": "/resource_providers",
-    "providers with room": "/resource_providers?resources=VCPU:4,MEMORY_MB:4096",
+#: Path and least ratio.
+_LISTS: Mapping[str, tuple[str, float]] = {
+    "all providers": ("/resource_providers", 10.0),
+    "providers with room": ("/resource_providers?resources=VCPU:4,MEMORY_MB:4096", 30.0),
 }
 
 
@@ -322,6 +324,57 @@ def _new_writes(
     asked: Mapping[str, int],
 ) -> list[bytes]:
     return [_new_write(target, draw.choice(hosts), asked) for _ in range(number)]
+
+
+def _inventory_writes(bench: Bench) -> list[Measure]:
+    """Give one provider other inventories, again and again."""
+    pair, amount, host = bench.pair, bench.scale.reads, bench.world.hosts[1]
+    kinds = [
+        _changes(pair.ours, host, amount.ours),
+        _changes(pair.reference, host, amount.reference),
+    ]
+    for number in range(2 * LINKS):  # every database session has planned the write
+        kinds[0](number)
+    kinds[1](0)
+    ours, theirs = interleaved(amount.rounds, *kinds)
+    for load in (ours, theirs):
+        _check(load, "PUT inventories")
+    name = "inventory writes"
+    return [
+        bench.cpu(name, ours, theirs, INVENTORY_WRITES_RATIO),
+        bench.latency(name, ours, theirs),
+    ]
+
+
+def _changes(target: Target, host: str, requests: int) -> Round:
+    """Return rounds of writes of a provider's inventories, each of which changes them."""
+    path = f"/resource_providers/{host}/inventories"
+
+    def run(_: int) -> Load:
+        link = Connection(target)
+        known = json.loads(link.send("GET", path)[1])
+        link.close()
+        generation = known["resource_provider_generation"]
+        bodies = []
+        for number in range(requests):
+            inventories = {
+                name: {**fields, "reserved": number % 2}
+                for name, fields in known["inventories"].items()
+            }
+            bodies.append(
+                encode(
+                    target,
+                    "PUT",
+                    path,
+                    {
+                        "resource_provider_generation": generation + number,
+                        "inventories": inventories,
+                    },
+                )
+            )
+        return run_load(target, [bodies])
+
+    return run
 
 
 def _writes(bench: Bench, *, kind: str, clients: int) -> list[Measure]:

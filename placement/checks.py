@@ -9,8 +9,7 @@ import yaml
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
 
-from journal.policy import UnusablePolicyError
-from placement.policy import RULES, Policy
+from placement.policy import RULES, Policy, UnusablePolicyError
 
 TAG: Final = "placement"
 RULE_PREFIX: Final = "placement:"

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
+from journal.errors import HeadroomError
 from placement.api.base import GENERATION, PlacementView, allowed_by, answers_json, reads_json
 from placement.domain import schemas
 from placement.domain.capacity import InventoryAmounts
@@ -60,8 +61,11 @@ class InventoriesView(PlacementView):
     @allowed_by("placement:resource_providers:inventories:update")
     def put(self, uuid: str) -> HttpResponse:
         """Replace everything."""
-        get_provider(uuid)
-        body = self.load(schemas.REPLACE_INVENTORIES)
+        try:
+            body = self.load(schemas.REPLACE_INVENTORIES)
+        except HeadroomError:
+            get_provider(uuid)  # that there is none is said first
+            raise
         written = replace_inventories(
             uuid,
             inventories=inventories_of(body),

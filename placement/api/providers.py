@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import orjson
 from django.http import HttpResponse
 
 from placement.api.base import PlacementView, allowed_by, answers_json, reads_json
-from placement.api.rendering import JSON_TYPE, NESTED_SINCE, provider_links, put_cache_headers
+from placement.api.rendering import (
+    NESTED_SINCE,
+    PiecesResponse,
+    provider_links,
+    put_cache_headers,
+)
 from placement.domain import schemas
 from placement.domain.errors import BadRequest
+from placement.domain.provider_list import ListedProviders, ProviderForm
 from placement.domain.querystring import (
     canonical_uuid,
     grouped_values,
@@ -25,6 +31,7 @@ from placement.selectors.providers import (
     ProviderQuery,
     ProviderRow,
     get_provider,
+    list_kept_providers,
     list_providers,
 )
 from placement.services.providers import (
@@ -47,12 +54,15 @@ class ProvidersView(PlacementView):
     @allowed_by("placement:resource_providers:list")
     def get(self) -> HttpResponse:
         """List providers."""
-        found = list_providers(self._query())
-        render = _renderer(self.prefix, self.version)
-        body = f'{{"resource_providers":[{",".join(map(render, found))}]}}'
-        response = HttpResponse(body.encode(), content_type=JSON_TYPE)
-        newest = max((provider.modified_at for provider in found), default=None)
-        put_cache_headers(response, self.version, newest)
+        query, form = self._query(), _form(self.prefix, self.version)
+        listed = list_kept_providers(query, form)
+        if listed is None:
+            found = list_providers(query)
+            texts = [form.text(provider) for provider in found]
+            newest = max((provider.modified_at for provider in found), default=None)
+            listed = ListedProviders(pieces=[",".join(texts).encode()], newest=newest)
+        response = PiecesResponse([b'{"resource_providers":[', *listed.pieces, b"]}"])
+        put_cache_headers(response, self.version, listed.newest)
         return response
 
     @reads_json
@@ -140,22 +150,12 @@ def provider_payload(provider: ProviderRow, prefix: str, minor: int) -> dict[str
     return payload
 
 
-def _renderer(prefix: str, minor: int) -> Callable[[ProviderRow], str]:
-    """Return a function that writes a provider as JSON; its links come from one template."""
-    pattern = orjson.dumps(provider_links(prefix, "*", minor)).decode()
-    parts = pattern.split("*")
-
-    def render(provider: ProviderRow) -> str:
-        nested = ""
-        if minor >= NESTED_SINCE:
-            parent = f'"{provider.parent_uuid}"' if provider.parent_uuid else "null"
-            nested = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{provider.root_uuid}"'
-        return (
-            f'{{"uuid":"{provider.uuid}","name":{orjson.dumps(provider.name).decode()},'
-            f'"generation":{provider.generation},"links":{provider.uuid.join(parts)}{nested}}}'
-        )
-
-    return render
+@lru_cache(maxsize=64)
+def _form(prefix: str, minor: int) -> ProviderForm:
+    return ProviderForm(
+        links=orjson.dumps(provider_links(prefix, "*", minor)).decode(),
+        is_nested=minor >= NESTED_SINCE,
+    )
 
 
 def _name(body: dict[str, Any]) -> str:  # Any: JSON that passed its schema

@@ -20,6 +20,9 @@ class ProviderRow(NamedTuple):
         root_id: Key of the root, its own for a root.
         traits: Names in alphabetical order.
         aggregates: Uuids.
+        name: Its own.
+        generation: Grows with every write.
+        modified_at: Newest change, seconds since 1970.
     """
 
     provider_id: int
@@ -28,6 +31,9 @@ class ProviderRow(NamedTuple):
     root_id: int
     traits: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
+    name: str = ""
+    generation: int = 0
+    modified_at: float = 0.0
 
 
 class InventoryRow(NamedTuple):

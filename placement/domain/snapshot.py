@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Int32Column: TypeAlias = NDArray[np.int32]
 Int64Column: TypeAlias = NDArray[np.int64]
 UInt64Column: TypeAlias = NDArray[np.uint64]
+Float64Column: TypeAlias = NDArray[np.float64]
 UInt8Column: TypeAlias = NDArray[np.uint8]
 BoolColumn: TypeAlias = NDArray[np.bool_]
 
@@ -124,6 +125,8 @@ class SnapshotCaches:
         commons: Resource classes -> providers that have all of them, and for each class where these
             are in its columns, None for everywhere; lives as long as no inventory comes or goes.
         trait_texts: Bit set of traits -> encoded list of their names.
+        listed: Form of a list of providers -> its texts, see :mod:`placement.domain.provider_list`;
+            lives as long as trees and names of providers stay.
     """
 
     filters: dict[object, object] = field(default_factory=dict)
@@ -136,6 +139,7 @@ class SnapshotCaches:
         default_factory=dict
     )
     trait_texts: dict[bytes, str] = field(default_factory=dict)
+    listed: dict[object, Any] = field(default_factory=dict)  # Any: they are of a module above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,6 +186,9 @@ class Snapshot:
     Attributes:
         ids: int64[N], database keys.
         uuids: uint8[N, 36], canonical text.
+        names: Of each provider.
+        generations: int64[N].
+        modified: float64[N], newest change of the provider itself, seconds since 1970.
         parents: int32[N], rows of the parents, -1 for roots.
         ends: int32[N], row after the last one of the subtree.
         trees: int32[N], number of the tree.
@@ -201,6 +208,9 @@ class Snapshot:
 
     ids: Int64Column
     uuids: UInt8Column
+    names: Sequence[str]
+    generations: Int64Column
+    modified: Float64Column
     parents: Int32Column
     ends: Int32Column
     trees: Int32Column
@@ -239,25 +249,38 @@ class Snapshot:
         """Return the uuid of a provider."""
         return str(self.uuids[row].tobytes(), "ascii")
 
+    def all_uuids(self) -> list[str]:
+        """Return the uuid of every provider."""
+        text = self.uuids.tobytes().decode()
+        return [text[at : at + UUID_LENGTH] for at in range(0, len(text), UUID_LENGTH)]
+
+    def rows_in_order(self) -> Int64Column:
+        """Return int64[N], every row, in the order of the keys."""
+        return self._by_id()[1]
+
     def row_of(self, uuid: str) -> int:
         """Return the row of a provider, -1 when there is none."""
         known = self.caches.rows_by_uuid
         if known is None:
-            text = self.uuids.tobytes().decode()
-            known = {text[at * UUID_LENGTH : (at + 1) * UUID_LENGTH]: at for at in range(len(self))}
+            known = {uuid: at for at, uuid in enumerate(self.all_uuids())}
             self.caches.rows_by_uuid = known
         return known.get(uuid, NO_ROW)
 
     def rows_of_ids(self, ids: Int64Column) -> Int64Column:
         """Return int64[len(ids)], the rows of some keys, -1 for those that are not here."""
-        if self.caches.rows_by_id is None:
-            order = np.argsort(self.ids, kind="stable")
-            self.caches.rows_by_id = self.ids[order], order
-        keys, rows = self.caches.rows_by_id
+        keys, rows = self._by_id()
         if not len(keys):
             return np.full(len(ids), NO_ROW, dtype=np.int64)
         at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
         return np.where(keys[at] == ids, rows[at], NO_ROW)
+
+    def _by_id(self) -> tuple[Int64Column, Int64Column]:
+        """Return int64[N], the keys in ascending order, and int64[N], their rows."""
+        known = self.caches.rows_by_id
+        if known is None:
+            order = np.argsort(self.ids, kind="stable")
+            known = self.caches.rows_by_id = self.ids[order], order
+        return known
 
     def row_by_id(self) -> Mapping[int, int]:
         """Return the row of each key; for a few of them quicker than :meth:`rows_of_ids`."""
@@ -269,12 +292,19 @@ class Snapshot:
         return known
 
     def with_amounts(
-        self, classes: Mapping[str, ClassColumns], summaries: SummaryTexts
+        self,
+        classes: Mapping[str, ClassColumns],
+        summaries: SummaryTexts,
+        generations: Int64Column,
+        modified: Float64Column,
     ) -> Snapshot:
         """Return the snapshot with other amounts; quicker than ``dataclasses.replace``."""
         return Snapshot(
             ids=self.ids,
             uuids=self.uuids,
+            names=self.names,
+            generations=generations,
+            modified=modified,
             parents=self.parents,
             ends=self.ends,
             trees=self.trees,

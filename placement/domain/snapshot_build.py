@@ -65,6 +65,9 @@ def build_snapshot(
     return Snapshot(
         ids=ids,
         uuids=_uuid_text(ordered),
+        names=[row.name for row in ordered],
+        generations=np.array([row.generation for row in ordered], dtype=np.int64),
+        modified=np.array([row.modified_at for row in ordered], dtype=np.float64),
         parents=parents,
         ends=subtree_ends(parents),
         trees=np.repeat(np.arange(len(root_ids), dtype=np.int32), np.diff(starts)),

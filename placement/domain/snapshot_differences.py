@@ -15,6 +15,7 @@ _FIGURES: Final = ("min_unit", "step_size", "max_unit", "capacity", "top")
 PARTS: Final = (
     "providers",
     "uuids",
+    "versions",
     "parents",
     "traits",
     "aggregates",
@@ -37,6 +38,7 @@ def snapshot_differences(left: Snapshot, right: Snapshot) -> Mapping[str, int]:
     counts = {
         "providers": len(left) + len(right) - 2 * len(here),
         "uuids": _unequal(left.uuids[here], right.uuids[there]),
+        "versions": int(np.count_nonzero(_versions_differ(left, here, right, there))),
         "parents": _unequal(_parent_ids(left)[here], _parent_ids(right)[there]),
         "traits": _unequal_bits(
             (left.trait_bits[:, here], left.trait_bit),
@@ -84,6 +86,17 @@ def _differ(
     ours: ClassColumns, theirs: ClassColumns, name: str, here: Int64Column, there: Int64Column
 ) -> BoolColumn:
     differing: BoolColumn = getattr(ours, name)[here] != getattr(theirs, name)[there]
+    return differing
+
+
+def _versions_differ(
+    left: Snapshot, here: Int64Column, right: Snapshot, there: Int64Column
+) -> BoolColumn:
+    """Return bool[len(here)], providers of another name, generation or time of change."""
+    differing: BoolColumn = left.generations[here] != right.generations[there]
+    differing |= left.modified[here] != right.modified[there]
+    names = zip(here.tolist(), there.tolist(), strict=True)
+    differing |= np.array([left.names[one] != right.names[two] for one, two in names], dtype=bool)
     return differing
 
 

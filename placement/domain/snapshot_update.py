@@ -25,7 +25,11 @@ _FIGURES = ("capacity", "used", "held", "min_unit", "max_unit", "step_size")
 
 
 def with_usage(
-    snapshot: Snapshot, provider_ids: Sequence[int], classes: Sequence[str], used: Sequence[int]
+    snapshot: Snapshot,
+    provider_ids: Sequence[int],
+    classes: Sequence[str],
+    used: Sequence[int],
+    versions: Sequence[tuple[int, float]] | None = None,
 ) -> Snapshot | None:
     """Return the snapshot with other allocated amounts.
 
@@ -34,6 +38,8 @@ def with_usage(
         provider_ids: Key of the provider of each amount.
         classes: Its resource class.
         used: The amount.
+        versions: Generation of the provider, and its newest change in seconds since 1970; None
+            where these stay.
 
     Returns:
         The new snapshot; None when an inventory is unknown here, so that its tree has to be read.
@@ -59,7 +65,13 @@ def with_usage(
             places = np.array(list(changed), dtype=np.int64)
             values = np.array(list(changed.values()), dtype=np.int64)
             fresh[name] = _with_used(columns, places, values)
-    return snapshot.with_amounts(fresh, snapshot.summaries.without(snapshot.trees[rows].tolist()))
+    generations, modified = snapshot.generations, snapshot.modified
+    if versions is not None:
+        generations, modified = generations.copy(), modified.copy()
+        for row, version in zip(rows, versions, strict=True):
+            generations[row], modified[row] = version
+    summaries = snapshot.summaries.without(snapshot.trees[rows].tolist())
+    return snapshot.with_amounts(fresh, summaries, generations, modified)
 
 
 def with_held(
@@ -166,6 +178,14 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
     has_other_aggregates = not np.array_equal(aggregate_bits[:, rows], part.aggregate_bits)
     if has_other_traits or has_other_aggregates:
         caches = replace(caches, filters={}, served={})
+    names = snapshot.names
+    if [names[row] for row in rows] != part.names:
+        names = list(names)
+        for row, name in zip(rows, part.names, strict=True):
+            names[row] = name
+        caches = replace(caches, listed={})
+    generations, modified = snapshot.generations.copy(), snapshot.modified.copy()
+    generations[rows], modified[rows] = part.generations, part.modified
     if has_other_traits:
         trait_bits = trait_bits.copy()
         trait_bits[:, rows] = part.trait_bits
@@ -175,6 +195,9 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
         caches = replace(caches, anchors={})
     return replace(
         snapshot,
+        names=names,
+        generations=generations,
+        modified=modified,
         classes=classes,
         trait_bits=trait_bits,
         aggregate_bits=aggregate_bits,
@@ -265,9 +288,13 @@ def _spliced(snapshot: Snapshot, gone: BoolColumn, part: Snapshot) -> Snapshot:
         if not is_gone
     ]
     summaries += [None] * part.tree_count
+    names = [snapshot.names[row] for row in kept.tolist()] + list(part.names)
     return Snapshot(
         ids=np.concatenate((snapshot.ids[kept], part.ids))[order],
         uuids=np.concatenate((snapshot.uuids[kept], part.uuids))[order],
+        names=[names[at] for at in order.tolist()],
+        generations=np.concatenate((snapshot.generations[kept], part.generations))[order],
+        modified=np.concatenate((snapshot.modified[kept], part.modified))[order],
         parents=splice.rows(snapshot.parents[kept], part.parents),
         ends=(np.arange(len(order)) + subtree_sizes).astype(np.int32),
         trees=np.repeat(np.arange(len(sizes), dtype=np.int32), sizes),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from core.prepared import fetch, fetch_prepared
 from placement.domain.errors import BadRequest, NotFound
+from placement.domain.provider_list import ListedProviders, ListFilter, ProviderForm
 from placement.domain.querystring import CANONICAL, AggregateFilter, TraitFilter
+from placement.selectors.snapshot import kept_snapshot
 
 COLUMNS = """
 SELECT p.uuid::text, p.name, p.generation, parent.uuid::text, root.uuid::text,
@@ -120,15 +122,38 @@ def list_providers(query: ProviderQuery) -> list[ProviderRow]:
     return [ProviderRow(*row) for row in fetch(sql, parameters)]
 
 
+def list_kept_providers(query: ProviderQuery, form: ProviderForm) -> ListedProviders | None:
+    """Return the providers that pass every filter as a JSON list, from what this process keeps.
+
+    Reading the rows of thousands of providers takes ten times as long.
+
+    Returns:
+        The list; None where an index finds the few that are wanted, or nothing is kept.
+
+    Raises:
+        BadRequest: a trait or a class is unknown.
+    """
+    if query.name or query.uuid or query.in_tree:
+        return None
+    snapshot = kept_snapshot()
+    if snapshot is None:
+        return None
+    resources = query.resources or {}
+    _refuse_traits(sorted(query.required.names - snapshot.known_traits))
+    _refuse_classes(sorted(resources.keys() - snapshot.known_classes))
+    chosen = ListFilter(
+        resources=tuple(resources.items()), traits=query.required, aggregates=query.member_of
+    )
+    return form.listed(snapshot, chosen)
+
+
 def check_traits(names: Collection[str]) -> None:
     """Refuse traits that nobody knows.
 
     Raises:
         BadRequest: names them all.
     """
-    unknown = [row[0] for row in fetch(UNKNOWN_TRAITS, [sorted(names)])] if names else []
-    if unknown:
-        raise BadRequest(f"No such trait(s): {', '.join(unknown)}.")
+    _refuse_traits([row[0] for row in fetch(UNKNOWN_TRAITS, [sorted(names)])] if names else [])
 
 
 def check_classes(names: Collection[str]) -> None:
@@ -137,7 +162,15 @@ def check_classes(names: Collection[str]) -> None:
     Raises:
         BadRequest: names the first.
     """
-    unknown = [row[0] for row in fetch(UNKNOWN_CLASSES, [sorted(names)])] if names else []
+    _refuse_classes([row[0] for row in fetch(UNKNOWN_CLASSES, [sorted(names)])] if names else [])
+
+
+def _refuse_traits(unknown: Sequence[str]) -> None:
+    if unknown:
+        raise BadRequest(f"No such trait(s): {', '.join(unknown)}.")
+
+
+def _refuse_classes(unknown: Sequence[str]) -> None:
     if unknown:
         raise BadRequest(
             f"Invalid resource class in resources parameter: No such resource class {unknown[0]}."

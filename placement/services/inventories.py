@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import structlog
 from django.conf import settings
+from django.db import IntegrityError, connection
 
-from core.prepared import run
-from placement.database import in_transaction
-from placement.domain.capacity import InventoryAmounts, is_valid_ratio
+from core.prepared import fetch_prepared, run
+from placement.database import in_transaction, lock_timeout, retried
+from placement.domain.capacity import MAX_INTEGER, InventoryAmounts, is_valid_ratio
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
     INVENTORY_IN_USE,
@@ -19,6 +20,7 @@ from placement.domain.errors import (
     Conflict,
     NotFound,
 )
+from placement.selectors.providers import is_canonical
 from placement.services.locking import (
     LockedProvider,
     check_generation,
@@ -65,6 +67,12 @@ SELECT %s, n.* FROM unnest(%s::int[], %s::int[], %s::int[], %s::int[], %s::int[]
        max_unit = excluded.max_unit, step_size = excluded.step_size,
        allocation_ratio = excluded.allocation_ratio, updated_at = statement_timestamp()
 RETURNING i.resource_class_id, i.used, extract(epoch FROM i.updated_at)::float8
+"""
+
+AT_ONCE = """
+SELECT generation, modified_at, excess, used
+  FROM placement_put_inventories(%s::uuid, %s::int, %s::text[], %s::int[], %s::int[], %s::int[],
+                                 %s::int[], %s::int[], %s::float8[], %s)
 """
 
 Inventories = Mapping[str, InventoryAmounts]
@@ -154,7 +162,44 @@ def replace_inventories(
         check_capacity(uuid, inventories, minor=minor, verb="update")
         return replace_all(provider, inventories, ids)
 
-    return in_transaction(write)
+    written = _replaced_at_once(uuid, inventories, generation, minor)
+    return in_transaction(write) if written is None else written
+
+
+def _replaced_at_once(
+    uuid: str, inventories: Inventories, generation: int, minor: int
+) -> WrittenInventories | None:
+    """Write in one statement; return None where something is in the way, so that nothing was."""
+    is_plain = bool(inventories) and is_canonical(uuid) and generation <= MAX_INTEGER
+    if not is_plain or connection.in_atomic_block:
+        return None
+    listed = list(inventories.values())
+    parameters = [
+        uuid,
+        generation,
+        list(inventories),
+        [amounts.total for amounts in listed],
+        [amounts.reserved for amounts in listed],
+        [amounts.min_unit for amounts in listed],
+        [amounts.max_unit for amounts in listed],
+        [amounts.step_size for amounts in listed],
+        [amounts.allocation_ratio for amounts in listed],
+        lock_timeout(),
+    ]
+    try:
+        check_capacity(uuid, inventories, minor=minor, verb="update")
+        rows = retried(lambda: fetch_prepared(AT_ONCE, parameters))
+    except (BadRequest, IntegrityError):  # a class may go just then
+        return None
+    if not rows:
+        return None
+    new_generation, modified_at, excess, used = rows[0]
+    names = list(inventories)
+    for place, amount in zip(excess or (), used or (), strict=True):
+        _warn(uuid, names[place - 1], inventories[names[place - 1]], amount)
+    return WrittenInventories(
+        generation=new_generation, by_class=inventories, modified_at=modified_at
+    )
 
 
 def replace_all(
@@ -322,13 +367,17 @@ def _warn_of_excess(
 ) -> None:
     for name, amounts in inventories.items():
         if used[ids[name]] > amounts.capacity_real:
-            log.warning(
-                "placement_inventory_below_usage",
-                provider=provider.uuid,
-                resource_class=name,
-                capacity=amounts.capacity,
-                used=used[ids[name]],
-            )
+            _warn(provider.uuid, name, amounts, used[ids[name]])
+
+
+def _warn(uuid: str, name: str, amounts: InventoryAmounts, used: int) -> None:
+    log.warning(
+        "placement_inventory_below_usage",
+        provider=uuid,
+        resource_class=name,
+        capacity=amounts.capacity,
+        used=used,
+    )
 
 
 def _finish(provider: LockedProvider) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from placement.selectors.snapshot.cache import (
     SnapshotCache,
     current_snapshot,
+    kept_snapshot,
     load_snapshot,
     reset_snapshot,
     snapshot_with_copies,
@@ -13,6 +14,7 @@ from placement.selectors.snapshot.cache import (
 __all__ = [
     "SnapshotCache",
     "current_snapshot",
+    "kept_snapshot",
     "load_snapshot",
     "reset_snapshot",
     "snapshot_with_copies",

@@ -123,7 +123,9 @@ def _with_usage(state: State, changes: Changes) -> Snapshot | None:
     names = state.names.classes
     if any(class_id not in names for class_id in class_ids):
         return None
-    return with_usage(state.snapshot, keys, [names[one] for one in class_ids], used)
+    return with_usage(
+        state.snapshot, keys, [names[one] for one in class_ids], used, changes.versions
+    )
 
 
 def _with_held(snapshot: Snapshot, changes: Changes) -> Snapshot:
@@ -263,6 +265,16 @@ def snapshot_with_copies() -> Snapshot:
     if headroom().placement.snapshot == "off":
         return load_state(with_copies=True).snapshot
     return _cache_with_copies.current()
+
+
+def kept_snapshot() -> Snapshot | None:
+    """Return this process's snapshot, brought up to date; None where none is kept.
+
+    A transaction sees its own uncommitted writes, which nothing shared can show.
+    """
+    if headroom().placement.snapshot == "off" or connection.in_atomic_block:
+        return None
+    return _cache.current()
 
 
 def load_snapshot() -> Snapshot:

@@ -17,13 +17,14 @@ from placement.models import Change
 from placement.selectors.held import HELD_AMOUNTS, PROVIDER_OF_ROOM, Held, held_of
 
 CHANGES = f"""
-SELECT c.part, CASE c.part WHEN 0 THEN {MOMENT} END, c.kind, c.key, c.class_id, c.used
-  FROM placement_changes(%s::bigint, %s::bigint[]) AS c
+SELECT c.part, CASE c.part WHEN 0 THEN {MOMENT} END, c.kind, c.key, c.class_id, c.used,
+       c.generation, c.modified_at
+  FROM placement_changes_since(%s::bigint, %s::bigint[]) AS c
 """  # noqa: S608 - constants only
 CHANGES_AND_HELD = f"""
 {CHANGES}
 UNION ALL
-SELECT 3, NULL, h.vcpus::int, h.id, NULL, h.memory_mib
+SELECT 3, NULL, h.vcpus::int, h.id, NULL, h.memory_mib, NULL, NULL
   FROM (SELECT root.id, {HELD_AMOUNTS}
           FROM {changed_rows("capacity_hostcapacity", "room", since="%s")} {PROVIDER_OF_ROOM}
        ) AS h (id, memory_mib, vcpus)
@@ -41,6 +42,8 @@ class Changes:
         usage_trees: Keys of the roots of trees of which only allocated amounts changed.
         has_new_names: Whether traits or classes came, went or were renamed.
         usage: Key of the provider, key of the class and allocated amount, of ``usage_trees``.
+        versions: Generation of the provider of each ``usage``, and its newest change in seconds
+            since 1970.
         held: Key of the provider and what is held there, where that was asked for.
     """
 
@@ -49,6 +52,7 @@ class Changes:
     usage_trees: frozenset[int] = frozenset()
     has_new_names: bool = False
     usage: Sequence[tuple[int, int, int]] = ()
+    versions: Sequence[tuple[int, float]] = ()
     held: Mapping[int, Held] = field(default_factory=dict)
 
     @property
@@ -84,6 +88,7 @@ def read_changes(since: str, *, with_held: bool = False) -> Changes:
         trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.TREE),
         usage_trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.USAGE),
         has_new_names=Change.Kind.NAMES in kinds.values(),
-        usage=[(row[3], row[4], row[5]) for row in rows if row[0] == _IS_USAGE],
+        usage=[row[3:6] for row in rows if row[0] == _IS_USAGE],
+        versions=[row[6:] for row in rows if row[0] == _IS_USAGE],
         held={row[3]: held_of((row[3], row[5], row[2])) for row in rows if row[0] == _IS_HELD},
     )

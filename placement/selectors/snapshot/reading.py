@@ -13,7 +13,9 @@ from placement.selectors.held import Held, held_by_provider
 _SOME = " AND p.root_id = ANY (%s::bigint[])"
 _OWNED = " AND p.origin <> 'upstream'"
 PROVIDERS = """
-SELECT p.id, p.uuid::text, p.parent_id, p.root_id FROM placement_provider p WHERE true
+SELECT p.id, p.uuid::text, p.parent_id, p.root_id, p.name, p.generation,
+       extract(epoch FROM p.updated_at)::float8
+  FROM placement_provider p WHERE true
 """
 TRAITS = """
 SELECT l.provider_id, array_agg(l.trait_id ORDER BY l.trait_id)
@@ -81,8 +83,10 @@ def read_trees(
     aggregates = _fetch(AGGREGATES, "l", chosen, parameters)
     aggregates_of = {key: tuple(uuids) for key, uuids in aggregates}
     providers = [
-        ProviderRow(key, uuid, parent, root, traits_of.get(key, ()), aggregates_of.get(key, ()))
-        for key, uuid, parent, root in fetch(PROVIDERS + chosen, parameters)
+        ProviderRow(
+            key, uuid, parent, root, traits_of.get(key, ()), aggregates_of.get(key, ()), *version
+        )
+        for key, uuid, parent, root, *version in fetch(PROVIDERS + chosen, parameters)
     ]
     inventories = _fetch(INVENTORIES, "i", chosen, parameters)
     class_of = names.classes

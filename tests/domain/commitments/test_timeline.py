@@ -36,8 +36,7 @@ from commitments.domain.timeline import (
     with_host_changes,
 )
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import HostTable
-from scheduling.table_rows import HostRow
+from scheduling.table import HostRow, HostTable
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SMALL = FlavorSpec(name="small", vcpus=1, memory_bytes=GIB)

@@ -15,6 +15,14 @@ def facts(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "ids": snapshot.ids.tolist(),
         "uuids": [snapshot.uuid_of(row) for row in range(len(snapshot))],
+        "versions": list(
+            zip(
+                snapshot.names,
+                snapshot.generations.tolist(),
+                snapshot.modified.tolist(),
+                strict=True,
+            )
+        ),
         "parents": snapshot.parents.tolist(),
         "ends": snapshot.ends.tolist(),
         "trees": snapshot.trees.tolist(),

@@ -127,8 +127,19 @@ def test_usage_brought_forward_is_that_of_a_snapshot_built_anew(random: Random) 
         (row.provider_id, row.resource_class): random.randint(0, 2 * row.total) for row in chosen
     }
     forward = with_usage(
-        snapshot, [key for key, _ in fresh], [name for _, name in fresh], list(fresh.values())
+        snapshot,
+        [key for key, _ in fresh],
+        [name for _, name in fresh],
+        list(fresh.values()),
+        [(key + 1, key / 4) for key, _ in fresh],
     )
+    versions = {key: (key + 1, key / 4) for key, _ in fresh}
+    providers = [
+        row._replace(generation=version[0], modified_at=version[1])
+        if (version := versions.get(row.provider_id))
+        else row
+        for row in providers
+    ]
     inventories = [
         row._replace(used=fresh.get((row.provider_id, row.resource_class), row.used))
         for row in inventories

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.engine import SLOT_PIPELINE, passing_hosts, schedule_many
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import HostTable
-from scheduling.table_rows import HostRow
+from scheduling.table import CAPACITY_COLUMNS, HostRow, HostTable
 
 from .worlds import TRAITS, ask, gib, host_rows, requests, roomy, worlds
 
