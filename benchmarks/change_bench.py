@@ -22,7 +22,8 @@ from commitments.models import Commitment
 from scheduling.engine import SLOT_PIPELINE, schedule_many
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from tests.domain.scheduling.worlds import SlowScheduler
 
 COMMITMENTS = 10

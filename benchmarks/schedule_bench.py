@@ -43,9 +43,10 @@ from capacity.host_table import (
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from hosts.models import Host
 from scheduling.engine import SLOT_PIPELINE, schedule
+from scheduling.intents import CallOptions
 from scheduling.pipelines import compile_pipeline
 from scheduling.record import record_run
-from scheduling.request import CallOptions, PlacementRequest
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, MIB
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable

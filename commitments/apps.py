@@ -27,6 +27,7 @@ class CommitmentsConfig(AppConfig):
             sync,
         )
         from commitments.policies import RULES  # noqa: PLC0415 - apps first
+        from commitments.services.intake import referenced_groups  # noqa: PLC0415 - models first
         from commitments.services.nudges import (  # noqa: PLC0415 - models first
             nudge_outdated_of_groups,
         )
@@ -47,7 +48,7 @@ class CommitmentsConfig(AppConfig):
             at_scrape(scraped)
         del quota, slots, sync  # their series are there, at 0, from the start
         del checks  # they register themselves
-        hooks.referenced_groups = region_limes.referenced_groups
+        hooks.referenced_groups = referenced_groups
         hooks.groups_resized = nudge_outdated_of_groups
         hooks.broken_amounts = count_broken_amounts
         hooks.reservations_released = repair_soon

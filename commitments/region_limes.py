@@ -32,7 +32,6 @@ from commitments.services.import_runs import recorded_import
 from commitments.services.intake import (
     Intake,
     ram_units_of_known_groups,
-    referenced_groups,
     take_in_commitments,
 )
 from commitments.services.repair import count_due_commitments, repair_due_commitments
@@ -48,8 +47,6 @@ from hosts.region.writing import write_part
 from journal.clock import database_now
 from journal.errors import NotReady
 from journal.models import Outbox
-
-__all__ = ["referenced_groups", "register"]
 
 COMMITMENTS: Final = "limes.commitments"
 QUOTAS: Final = "limes.quotas"

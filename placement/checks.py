@@ -9,7 +9,8 @@ import yaml
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - Django's name
 
-from placement.policy import RULES, Policy, UnusablePolicyError
+from journal.policy import UnusablePolicyError
+from placement.policy import RULES, Policy
 
 TAG: Final = "placement"
 RULE_PREFIX: Final = "placement:"

@@ -27,7 +27,8 @@ from oslo_policy import policy
 
 from core.conf import headroom
 from journal.actors import Actor
-from journal.policy import credentials_of
+from journal.policy import UnusablePolicyError, credentials_of
+from journal.watched_file import WatchedFile
 from placement.access import Caller
 from placement.domain.errors import PolicyDenied
 
@@ -92,10 +93,6 @@ REFERENCE: Final = re.compile(r"\brule:([^\s()'\"]+)")
 RELOAD_SECONDS: Final = 5.0
 #: Decisions that a process remembers; more than the callers of any cloud's services.
 MAX_DECISIONS: Final = 10_000
-
-
-class UnusablePolicyError(Exception):
-    """The operator's file cannot be read or understood; the message is one line."""
 
 
 class _Rules:
@@ -177,12 +174,12 @@ class Policy:
         reload_seconds: float = RELOAD_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._file = Path(policy_file) if policy_file else None
+        self._file = (
+            WatchedFile(Path(policy_file), look_seconds=reload_seconds, clock=clock)
+            if policy_file
+            else None
+        )
         self._enforces_new_defaults = enforces_new_defaults
-        self._reload_seconds = reload_seconds
-        self._clock = clock
-        self._checked_at = clock()
-        self._stamp = self._file_stamp()
         self._rules = self._load()
 
     def allows(self, rule: str, caller: Caller, *, project_id: str) -> bool:
@@ -197,49 +194,33 @@ class Policy:
         """
         if caller.has_other_scope:
             return False
-        if self._file is not None:
-            self._reload_if_changed()
+        if self._file is not None and self._file.has_changed():
+            self._load_again(self._file.path)
         return self._rules.allow(rule, caller.actor, project_id)
 
     def _load(self) -> _Rules:
-        overrides = self._overrides()
+        overrides = {} if self._file is None else _overrides(self._file.path)
         rules = _Rules(overrides, enforces_new_defaults=self._enforces_new_defaults)
         unknown = sorted(set(overrides) - rules.names - set(BASE_RULES))
-        if unknown:
-            log.warning("placement_policy_unknown_rules", rules=unknown, file=str(self._file))
+        if self._file is not None and unknown:
+            log.warning("placement_policy_unknown_rules", rules=unknown, file=str(self._file.path))
         return rules
 
-    def _overrides(self) -> dict[str, str]:
-        if self._file is None:
-            return {}
-        try:
-            rules = yaml.safe_load(self._file.read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeError, yaml.YAMLError) as error:
-            raise UnusablePolicyError(str(error).replace("\n", " ")) from error
-        if not isinstance(rules, dict):
-            raise UnusablePolicyError(f"holds no rules but {type(rules).__name__}")
-        return {str(name): str(check) for name, check in rules.items()}
-
-    def _file_stamp(self) -> tuple[int, int, int] | None:
-        try:
-            status = self._file.stat() if self._file else None
-        except OSError:
-            return None
-        return status and (status.st_mtime_ns, status.st_size, status.st_ino)
-
-    def _reload_if_changed(self) -> None:
-        now = self._clock()
-        if now - self._checked_at < self._reload_seconds:
-            return
-        self._checked_at = now
-        stamp = self._file_stamp()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
+    def _load_again(self, path: Path) -> None:
         try:
             self._rules = self._load()
         except UnusablePolicyError as error:
-            log.error("placement_policy_unreadable", file=str(self._file), error=str(error))  # noqa: TRY400 - one line
+            log.error("placement_policy_unreadable", file=str(path), error=str(error))  # noqa: TRY400 - one line
+
+
+def _overrides(path: Path) -> dict[str, str]:
+    try:
+        rules = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise UnusablePolicyError(str(error).replace("\n", " ")) from error
+    if not isinstance(rules, dict):
+        raise UnusablePolicyError(f"holds no rules but {type(rules).__name__}")
+    return {str(name): str(check) for name, check in rules.items()}
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduling.table import Int64Column
+from scheduling.columns import Int64Column
 
 
 def slots_per_host(

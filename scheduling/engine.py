@@ -12,13 +12,12 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from scheduling.columns import BoolColumn
-from scheduling.decision import Candidate, ClosestHost, Decision, StepRemoval, explain_removals
+from scheduling.decision import Decision
 from scheduling.evaluation import (
     Clock,
     Evaluation,
     Pipeline,
     PipelineRunError,
-    StepFailedError,
     StepNotes,
     StepView,
     candidate_mask,
@@ -41,22 +40,6 @@ from scheduling.free import FreeColumns, free_columns, free_key
 from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.table import HostTable
 from scheduling.weighers import kvm_binpack
-
-__all__ = [
-    "SLOT_PIPELINE",
-    "Batch",
-    "Candidate",
-    "ClosestHost",
-    "Decision",
-    "Pipeline",
-    "PipelineRunError",
-    "StepFailedError",
-    "StepRemoval",
-    "explain_removals",
-    "passing_hosts",
-    "schedule",
-    "schedule_many",
-]
 
 CUSTOMER_DOMAIN_PREFIXES = ("iaas-",)
 """Domains of external customers, as shipped (spec scheduling, 7.8)."""

@@ -18,12 +18,8 @@ import numpy as np
 
 from scheduling.columns import Int64Column
 from scheduling.intents import Intent
-from scheduling.request import (
-    KIND_COMMITTED,
-    KIND_FAILOVER,
-    KIND_IN_FLIGHT,
-    PlacementRequest,
-)
+from scheduling.request import PlacementRequest
+from scheduling.reservations import KIND_COMMITTED, KIND_FAILOVER, KIND_IN_FLIGHT
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 from scheduling.table_rows import ReservationRow

@@ -14,8 +14,8 @@ import numpy as np
 
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Candidate
-from scheduling.engine import Batch, PipelineRunError, check_placeable, table_for
-from scheduling.evaluation import Clock, Evaluation, Pipeline
+from scheduling.engine import Batch, check_placeable, table_for
+from scheduling.evaluation import Clock, Evaluation, Pipeline, PipelineRunError
 from scheduling.filters.base import StepEvent
 from scheduling.intents import CallOptions
 from scheduling.request import PlacementRequest

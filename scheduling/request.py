@@ -10,28 +10,9 @@ from scheduling.columns import normalized_hypervisor_type
 from scheduling.intents import CallOptions, Intent
 from scheduling.quota import QuotaFacts
 from scheduling.reservations import (
-    KIND_COMMITTED,
-    KIND_FAILOVER,
-    KIND_IN_FLIGHT,
     RESERVATION_KINDS,
 )
 from scheduling.resources import ResourceVector
-
-__all__ = [
-    "KIND_COMMITTED",
-    "KIND_FAILOVER",
-    "KIND_IN_FLIGHT",
-    "RESERVATION_KINDS",
-    "CallOptions",
-    "InstanceGroup",
-    "Intent",
-    "PlacementRequest",
-    "RequestedDestination",
-    "UnplaceableRequestError",
-    "hypervisor_type_from_extra_specs",
-    "max_per_host_from_rule",
-    "traits_from_extra_specs",
-]
 
 HARDWARE_VERSION_KEY = "quota:hw_version"
 HYPERVISOR_TYPE_KEY = "capabilities:hypervisor_type"

@@ -16,7 +16,6 @@ from scheduling.columns import (
     CAPACITY_COLUMNS,
     CODE_COLUMNS,
     BoolColumn,
-    FloatColumn,
     Int16Column,
     Int32Column,
     Int64Column,
@@ -26,29 +25,13 @@ from scheduling.columns import (
     extended_bits,
     extended_codes,
     frozen,
-    normalized_hypervisor_type,
     text_hash,
     word_count,
 )
 from scheduling.host_names import HostNames, NameIndex
 from scheduling.instances import InstanceIndex
 from scheduling.reservations import NO_RESERVATIONS, ReservationIndex
-from scheduling.table_rows import HostAggregate, HostRow
-
-__all__ = [
-    "CAPACITY_COLUMNS",
-    "BoolColumn",
-    "FloatColumn",
-    "HostAggregate",
-    "HostRow",
-    "HostTable",
-    "Int16Column",
-    "Int32Column",
-    "Int64Column",
-    "UInt64Column",
-    "normalized_hypervisor_type",
-    "text_hash",
-]
+from scheduling.table_rows import HostRow
 
 _STATIC_COLUMNS: tuple[str, ...] = ("is_known", "state_ok", *CODE_COLUMNS, *BIT_COLUMNS)
 _IDENTITY_COLUMNS: tuple[str, ...] = ("host_ids", "name_hashes")

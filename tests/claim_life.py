@@ -40,8 +40,8 @@ from journal.actors import Actor
 from journal.errors import HeadroomError
 from placement.models import Allocation, Consumer, ProjectUsage
 from placement.tasks import reconcile_hosts
-from scheduling.intents import Intent
-from scheduling.request import CallOptions, PlacementRequest
+from scheduling.intents import CallOptions, Intent
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
 from tests.claims import assert_claims_are_the_ledger
 from tests.commitments.change_requests import change, decide

@@ -27,20 +27,17 @@ from scheduling.intents import (
     DOMAIN_HINT,
     RESOURCE_GROUP_HINT,
     SOURCE_HOST_HINT,
+    CallOptions,
     hint_text,
     intent_from_hints,
 )
 from scheduling.request import (
-    KIND_COMMITTED,
-    KIND_FAILOVER,
-    KIND_IN_FLIGHT,
-    RESERVATION_KINDS,
-    CallOptions,
     InstanceGroup,
     PlacementRequest,
     RequestedDestination,
     max_per_host_from_rule,
 )
+from scheduling.reservations import KIND_COMMITTED, KIND_FAILOVER, KIND_IN_FLIGHT, RESERVATION_KINDS
 from scheduling.resources import MIB
 
 DECODE = "failed to decode request body"

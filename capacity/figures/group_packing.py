@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.figures.packing import PackedHosts, Packing, SlotSize
-from scheduling.columns import BoolColumn
-from scheduling.table import Int64Column
+from scheduling.columns import BoolColumn, Int64Column
 
 
 class GroupPacking:

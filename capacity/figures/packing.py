@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduling.capacity_count import slots_per_host
-from scheduling.table import Int64Column
+from scheduling.columns import Int64Column
 
 MAX_CELLS = 1 << 20
 """Most amounts of memory in a table; for more, sizes that do not go together are left out."""

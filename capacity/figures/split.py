@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from capacity.figures.split_rounds import RoundNeed, RoundRobin
 from scheduling.capacity_count import slots_per_host
+from scheduling.columns import Int64Column
 from scheduling.resources import ZERO, ResourceVector
-from scheduling.table import Int64Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scheduling.table import Int64Column
+from scheduling.columns import Int64Column
 
 MIN_LEAP_ROUNDS = 4
 MAX_LEAP_CELLS = 1 << 18

@@ -26,11 +26,13 @@ from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.ledger.placing import without_room
 from capacity.ledger.slot_request import SlotAsk, slot_request
 from scheduling.capacity_count import slots_per_host
-from scheduling.columns import BoolColumn
-from scheduling.engine import SLOT_PIPELINE, Pipeline, PipelineRunError, passing_hosts
-from scheduling.request import Intent, PlacementRequest
+from scheduling.columns import BoolColumn, Int64Column
+from scheduling.engine import SLOT_PIPELINE, passing_hosts
+from scheduling.evaluation import Pipeline, PipelineRunError
+from scheduling.intents import Intent
+from scheduling.request import PlacementRequest
 from scheduling.resources import ResourceVector
-from scheduling.table import HostTable, Int64Column
+from scheduling.table import HostTable
 
 PROBE_PROJECT_ID = "headroom-capacity-probe"
 """Project that a probe asks for; filters of tenants do not look at it (spec liquid, 13.5)."""

@@ -11,8 +11,8 @@ import numpy as np
 from capacity.ledger.slot_request import SlotAsk, slot_request
 from scheduling.columns import BoolColumn, FloatColumn
 from scheduling.decision import Decision
-from scheduling.engine import SLOT_PIPELINE, Batch, Pipeline, PipelineRunError
-from scheduling.evaluation import Evaluation
+from scheduling.engine import SLOT_PIPELINE, Batch
+from scheduling.evaluation import Evaluation, Pipeline, PipelineRunError
 from scheduling.request import PlacementRequest
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable

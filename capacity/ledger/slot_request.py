@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from capacity.groups.flavor_groups import FlavorSpec
-from scheduling.engine import Pipeline
-from scheduling.request import HYPERVISOR_TYPE_KEY, InstanceGroup, Intent, PlacementRequest
+from scheduling.evaluation import Pipeline
+from scheduling.intents import Intent
+from scheduling.request import HYPERVISOR_TYPE_KEY, InstanceGroup, PlacementRequest
 from scheduling.resources import ResourceVector
 
 COMMITMENT_PREFIX = "commitment-"

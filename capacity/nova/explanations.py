@@ -10,8 +10,9 @@ from capacity.host_table import current_host_table
 from journal.heavy import Computing, computed_here
 from scheduling.evaluation import Pipeline
 from scheduling.explain import HostExplanation, explain_host
+from scheduling.intents import CallOptions
 from scheduling.record import DecisionRecord, record_run
-from scheduling.request import CallOptions, PlacementRequest
+from scheduling.request import PlacementRequest
 from scheduling.table import HostTable
 
 MOST_HOSTS_IN_DETAIL = 50

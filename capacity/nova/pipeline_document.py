@@ -1,78 +1,145 @@
 """Definitions of pipelines as documents: rows, YAML files and forms hold them (scheduling, 4).
 
 A document is what JSON and YAML can say, with the field names of the specification; a parameter is
-``{key: ..., stringValue: ...}`` with one of six value fields.
+``{key: ..., stringValue: ...}`` with one of six value fields. A field that is null is as if it were
+not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from scheduling.pipelines import InvalidPipelineError, PipelineSpec, StepParam, StepSpec
 
 MAX_NAME_LENGTH = 255
 MAX_STEPS = 100
 Document = dict[str, Any]  # Any: what JSON and YAML can say
-
-
-def _text(content: object) -> str | None:
-    return content if isinstance(content, str) else None
-
-
-def _boolean(content: object) -> bool | None:
-    return content if isinstance(content, bool) else None
-
-
-def _integer(content: object) -> int | None:
-    return content if isinstance(content, int) and not isinstance(content, bool) else None
-
-
-def _number(content: object) -> float | None:
-    if isinstance(content, bool) or not isinstance(content, int | float):
-        return None
-    try:
-        number = float(content)
-    except OverflowError:
-        return None
-    return number if abs(number) < float("inf") else None
-
-
-def _texts(content: object) -> tuple[str, ...] | None:
-    if isinstance(content, list) and all(isinstance(item, str) for item in content):
-        return tuple(content)
-    return None
-
-
-def _numbers(content: object) -> Mapping[str, float] | None:
-    if not isinstance(content, dict):
-        return None
-    numbers = {key: _number(item) for key, item in content.items() if isinstance(key, str)}
-    if len(numbers) != len(content):
-        return None
-    known = {key: number for key, number in numbers.items() if number is not None}
-    return known if len(known) == len(numbers) else None
-
-
-_Reader = Callable[[object], object]
-_PARAM_FIELDS: Mapping[str, tuple[str, _Reader, str]] = {
-    "stringValue": ("string", _text, "a text"),
-    "boolValue": ("boolean", _boolean, "true or false"),
-    "intValue": ("integer", _integer, "a whole number"),
-    "floatValue": ("number", _number, "a finite number"),
-    "stringListValue": ("strings", _texts, "a list of texts"),
-    "floatMapValue": ("number_map", _numbers, "a map of texts to finite numbers"),
+_ROLES = ("filters", "weighers", "detectors")
+_PROBLEMS = {
+    "extra_forbidden": "unknown field",
+    "invalid_key": "unknown field",
+    "list_type": "must be a list",
+    "missing": "must not be empty",
+    "too_long": "has {actual_length} steps, at most {max_length} are allowed",
 }
-_STEP_FIELDS = frozenset({"name", "params", "description"})
-_WEIGHER_FIELDS = _STEP_FIELDS | {"multiplier"}
-_ROLES: Mapping[str, frozenset[str]] = {
-    "filters": _STEP_FIELDS,
-    "weighers": _WEIGHER_FIELDS,
-    "detectors": _STEP_FIELDS,
-}
-_TEXT_FIELDS = {"name": "", "scheduling_domain": "nova", "type": "filter-weigher"}
-_FLAG_FIELDS = {"ignore_preselection": False, "create_history": True}
-_FIELDS = frozenset({*_TEXT_FIELDS, *_FLAG_FIELDS, *_ROLES, "description"})
+
+
+def _wrong(problem: str) -> PydanticCustomError:
+    return PydanticCustomError("wrong", "{problem}", {"problem": problem})
+
+
+def _must_be(wanted: str) -> WrapValidator:
+    """Say what a field must be, whatever is wrong in it."""
+
+    def checked(content: object, handler: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return handler(content)
+        except ValidationError:
+            raise _wrong(f"must be {wanted}") from None
+
+    return WrapValidator(checked)
+
+
+def _storable(text: str, most: float = float("inf")) -> str:
+    if "\x00" in text or len(text) > most:
+        raise _wrong("is too long or contains a character that cannot be stored")
+    return text
+
+
+def _short(text: str) -> str:
+    return _storable(text, MAX_NAME_LENGTH)
+
+
+def _given(name: str) -> str:
+    if not name:
+        raise _wrong(_PROBLEMS["missing"])
+    return name
+
+
+def _without_blanks(name: str) -> str:
+    if not name or name != name.strip():
+        raise _wrong("must not be empty, nor start or end with a blank")
+    return name
+
+
+_Flag = Annotated[bool, _must_be("true or false")]
+_Number = Annotated[float, _must_be("a finite number")]
+_Text = Annotated[str, _must_be("a text"), AfterValidator(_storable)]
+_ShortText = Annotated[str, _must_be("a text"), AfterValidator(_short)]
+_Name = Annotated[_ShortText, AfterValidator(_given)]
+
+
+class _Fields(BaseModel, extra="forbid", strict=True, allow_inf_nan=False):
+    """An object of a document; its fields are those of the definition that it becomes."""
+
+    shape: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, content: object) -> object:
+        if not isinstance(content, dict):
+            raise _wrong(cls.shape)
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return {key: item for key, item in content.items() if item is not None or key not in known}
+
+
+class _Param(_Fields):
+    shape = "must be an object with a key and a value"
+
+    key: _Name
+    string: Annotated[str, _must_be("a text")] | None = Field(None, alias="stringValue")
+    boolean: _Flag | None = Field(None, alias="boolValue")
+    integer: Annotated[int, _must_be("a whole number")] | None = Field(None, alias="intValue")
+    number: _Number | None = Field(None, alias="floatValue")
+    strings: Annotated[list[str], _must_be("a list of texts"), AfterValidator(tuple)] | None = (
+        Field(None, alias="stringListValue")
+    )
+    number_map: Annotated[dict[str, float], _must_be("a map of texts to finite numbers")] | None = (
+        Field(None, alias="floatMapValue")
+    )
+
+
+class _Step(_Fields):
+    shape = "must be an object with a name"
+
+    name: _Name
+    params: list[_Param] = []
+    description: _Text = ""
+
+    def spec(self) -> StepSpec:
+        """Return the step that this describes."""
+        params = tuple(StepParam(**dict(param)) for param in self.params)
+        return StepSpec(**{**dict(self), "params": params})
+
+
+class _Weigher(_Step):
+    multiplier: _Number = 1.0
+
+
+class _Pipeline(_Fields):
+    shape = "a pipeline must be an object with fields"
+
+    name: Annotated[_ShortText, AfterValidator(_without_blanks)] = Field("", validate_default=True)
+    scheduling_domain: _ShortText = "nova"
+    type: _ShortText = "filter-weigher"
+    description: _Text = ""
+    ignore_preselection: _Flag = False
+    create_history: _Flag = True
+    filters: list[_Step] = Field([], max_length=MAX_STEPS)
+    weighers: list[_Weigher] = Field([], max_length=MAX_STEPS)
+    detectors: list[_Step] = Field([], max_length=MAX_STEPS)
 
 
 def spec_from_document(document: object, *, version: int = 0) -> PipelineSpec:
@@ -85,31 +152,22 @@ def spec_from_document(document: object, *, version: int = 0) -> PipelineSpec:
     Raises:
         InvalidPipelineError: the document is not of this shape; the text joins all problems.
     """
-    if not isinstance(document, dict):
-        raise InvalidPipelineError("a pipeline must be an object with fields")
-    problems = _unknown_fields(document, _FIELDS, "")
-    texts = {name: _field_text(document, name, problems, default=text, is_short=True)
-             for name, text in _TEXT_FIELDS.items()}  # fmt: skip
-    description = _field_text(document, "description", problems)
-    flags = {name: _field_flag(document, name, problems, default=flag)
-             for name, flag in _FLAG_FIELDS.items()}  # fmt: skip
-    steps = {role: _steps(document.get(role), role, problems) for role in _ROLES}
-    if not texts["name"].strip() or texts["name"] != texts["name"].strip():
-        problems.append("name: must not be empty, nor start or end with a blank")
-    if problems:
-        raise InvalidPipelineError("; ".join(problems))
-    return PipelineSpec(
-        name=texts["name"],
-        scheduling_domain=texts["scheduling_domain"],
-        type=texts["type"],
-        description=description,
-        ignore_preselection=flags["ignore_preselection"],
-        create_history=flags["create_history"],
-        filters=steps["filters"],
-        weighers=steps["weighers"],
-        detectors=steps["detectors"],
-        version=version,
-    )
+    try:
+        read = _Pipeline.model_validate(document)
+    except ValidationError as refused:
+        raise InvalidPipelineError(_problems(refused)) from None
+    steps = {role: tuple(step.spec() for step in getattr(read, role)) for role in _ROLES}
+    return PipelineSpec(**{**dict(read), **steps}, version=version)
+
+
+def _problems(refused: ValidationError) -> str:
+    lines = []
+    for error in refused.errors(include_url=False, include_input=False):
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
+        path = "".join(parts).removeprefix(".")
+        problem = _PROBLEMS.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
+        lines.append(f"{path}: {problem}" if path else problem)
+    return "; ".join(lines)
 
 
 def document_from_spec(spec: PipelineSpec) -> Document:
@@ -193,113 +251,12 @@ def _step_document(step: StepSpec, *, is_weigher: bool = False) -> Document:
 
 def _param_document(param: StepParam) -> Document:
     document: Document = {"key": param.key}
-    for name, (attribute, _, _) in _PARAM_FIELDS.items():
+    for attribute, field in _Param.model_fields.items():
         content = getattr(param, attribute)
         if isinstance(content, tuple):
             content = list(content)
         elif isinstance(content, Mapping):
             content = dict(content)
         if content is not None:
-            document[name] = content
+            document[field.alias or attribute] = content
     return document
-
-
-def _steps(content: object, role: str, problems: list[str]) -> tuple[StepSpec, ...]:
-    if content is None:
-        return ()
-    if not isinstance(content, list):
-        problems.append(f"{role}: must be a list")
-        return ()
-    if len(content) > MAX_STEPS:
-        problems.append(f"{role}: has {len(content)} steps, at most {MAX_STEPS} are allowed")
-        return ()
-    return tuple(
-        _step(item, role, f"{role}[{place}]", problems) for place, item in enumerate(content)
-    )
-
-
-def _step(content: object, role: str, path: str, problems: list[str]) -> StepSpec:
-    if not isinstance(content, dict):
-        problems.append(f"{path}: must be an object with a name")
-        return StepSpec(name="")
-    problems += _unknown_fields(content, _ROLES[role], f"{path}.")
-    name = _field_text(content, "name", problems, path=f"{path}.", is_short=True)
-    if not name:
-        problems.append(f"{path}.name: must not be empty")
-    multiplier = _number(content.get("multiplier", 1.0))
-    if multiplier is None:
-        problems.append(f"{path}.multiplier: must be a finite number")
-    params = content.get("params") or []
-    if not isinstance(params, list):
-        problems.append(f"{path}.params: must be a list")
-        params = []
-    return StepSpec(
-        name=name,
-        params=tuple(
-            _param(item, f"{path}.params[{place}]", problems) for place, item in enumerate(params)
-        ),
-        description=_field_text(content, "description", problems, path=f"{path}."),
-        multiplier=1.0 if multiplier is None else multiplier,
-    )
-
-
-def _param(content: object, path: str, problems: list[str]) -> StepParam:
-    if not isinstance(content, dict):
-        problems.append(f"{path}: must be an object with a key and a value")
-        return StepParam(key="")
-    problems += _unknown_fields(content, frozenset({"key", *_PARAM_FIELDS}), f"{path}.")
-    key = _field_text(content, "key", problems, path=f"{path}.", is_short=True)
-    if not key:
-        problems.append(f"{path}.key: must not be empty")
-    given: dict[str, Any] = {}  # Any: values of six types
-    for name, (attribute, reader, wanted) in _PARAM_FIELDS.items():
-        if content.get(name) is None:
-            continue
-        given[attribute] = reader(content[name])
-        if given[attribute] is None:
-            problems.append(f"{path}.{name}: must be {wanted}")
-    return StepParam(key=key, **given)
-
-
-def _unknown_fields(
-    document: Mapping[object, object], known: frozenset[str], path: str
-) -> list[str]:
-    unknown = sorted(str(name) for name in document if name not in known)
-    return [f"{path}{name}: unknown field" for name in unknown]
-
-
-def _field_text(
-    document: Mapping[Any, object],  # Any: YAML has keys of all kinds
-    name: str,
-    problems: list[str],
-    *,
-    path: str = "",
-    default: str = "",
-    is_short: bool = False,
-) -> str:
-    content = document.get(name)
-    if content is None:
-        return default
-    if not isinstance(content, str):
-        problems.append(f"{path}{name}: must be a text")
-        return default
-    if "\x00" in content or (is_short and len(content) > MAX_NAME_LENGTH):
-        problems.append(f"{path}{name}: is too long or contains a character that cannot be stored")
-        return default
-    return content
-
-
-def _field_flag(
-    document: Mapping[Any, object],  # Any: YAML has keys of all kinds
-    name: str,
-    problems: list[str],
-    *,
-    default: bool,
-) -> bool:
-    content = document.get(name)
-    if content is None:
-        return default
-    if not isinstance(content, bool):
-        problems.append(f"{name}: must be true or false")
-        return default
-    return content

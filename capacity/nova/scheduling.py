@@ -39,13 +39,9 @@ from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
 from scheduling.evaluation import PipelineRunError, check_gatherable
-from scheduling.intents import Intent, PlacedVM, inferred_intent
+from scheduling.intents import CallOptions, Intent, PlacedVM, inferred_intent
 from scheduling.record import DecisionRecord, record_run
-from scheduling.request import (
-    CallOptions,
-    PlacementRequest,
-    UnplaceableRequestError,
-)
+from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.table import HostTable
 
 log = structlog.get_logger(__name__)

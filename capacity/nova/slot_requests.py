@@ -25,7 +25,7 @@ from capacity.models import ProjectQuota, Reservation
 from capacity.nova.pipelines import active_pipelines
 from hosts.models import Domain
 from scheduling.decision import Decision
-from scheduling.engine import Pipeline
+from scheduling.evaluation import Pipeline
 from scheduling.resources import ResourceVector
 
 log = structlog.get_logger(__name__)

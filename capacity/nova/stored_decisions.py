@@ -15,19 +15,6 @@ from capacity.nova.decision_masks import (
     unpack_masks,
     unpack_names,
 )
-from capacity.nova.explanations import RunExplanation, explain
-
-__all__ = [
-    "DecodedDecision",
-    "Fate",
-    "HostFate",
-    "HostMention",
-    "RunExplanation",
-    "decisions_about_host",
-    "decode_decision",
-    "explain",
-    "history_of_vm",
-]
 
 HISTORY_ROWS = 11
 """The current run of a VM and the ten before it (spec scheduling, 10.2)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from capacity.groups.flavor_groups import FlavorSpec
@@ -10,8 +11,8 @@ from capacity.ledger.slot_request import NO_DOMAIN, DomainHint, SlotAsk, VMFacts
 from capacity.nova.nova_call import kvm_pipeline
 from capacity.nova.pipelines import usable_pipeline
 from hosts.models import Domain, Instance, Project, ServerGroup
-from scheduling.engine import Pipeline
-from scheduling.request import InstanceGroup, Intent, max_per_host_from_rule
+from scheduling.intents import Intent
+from scheduling.request import InstanceGroup, max_per_host_from_rule
 from scheduling.resources import ResourceVector
 
 
@@ -22,7 +23,7 @@ class VMBook:
         """Read what the VMs depend on; they have their hosts with them."""
         self._domains = project_domains({vm.project_id for vm in vms})
         self._groups = _groups_of([vm.openstack_id for vm in vms])
-        self._pipelines: dict[str, Pipeline] = {}
+        self._pipeline = cache(usable_pipeline)
 
     def ask_for(self, vm: Instance, intent: Intent) -> SlotAsk:
         """Return what a VM asks of another host."""
@@ -48,11 +49,6 @@ class VMBook:
                 instance_group=self._groups.get(vm.openstack_id),
             ),
         )
-
-    def _pipeline(self, name: str) -> Pipeline:
-        if name not in self._pipelines:
-            self._pipelines[name] = usable_pipeline(name)
-        return self._pipelines[name]
 
 
 def project_domains(project_ids: Collection[str]) -> dict[str, DomainHint]:

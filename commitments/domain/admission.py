@@ -38,7 +38,7 @@ from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import Cause, Outcome, ResourceType
 from commitments.domain.succession import SlotDivision, SlotHandover, hand_over_slots
 from scheduling.decision import Decision
-from scheduling.engine import Pipeline
+from scheduling.evaluation import Pipeline
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 

@@ -18,10 +18,9 @@ from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.ledger.placing import SlotPlacer
 from capacity.ledger.slot_request import SlotAsk, slot_name
 from commitments.domain.planner import new_slots
-from scheduling.columns import BoolColumn
+from scheduling.columns import BoolColumn, Int64Column
 from scheduling.decision import Decision
 from scheduling.resources import ResourceVector
-from scheduling.table import Int64Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

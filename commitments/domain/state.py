@@ -16,23 +16,6 @@ from commitments.domain.names import (
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 
-__all__ = [
-    "CommitmentFormatError",
-    "CommitmentRecord",
-    "CommitmentState",
-    "CommitmentStatus",
-    "LimesCommitment",
-    "ResourceType",
-    "SlotRecord",
-    "StateFromSlots",
-    "effective_amount",
-    "from_change_commitment_target_state",
-    "from_commitment",
-    "from_committed_resource",
-    "from_reservations",
-    "is_active",
-]
-
 
 class CommitmentFormatError(ValueError):
     """A commitment that cannot be converted; the message is the reason told to the caller."""

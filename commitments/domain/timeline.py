@@ -22,8 +22,9 @@ from capacity.ledger.placing import place_slots, table_with_released
 from capacity.ledger.slot_request import SlotAsk
 from commitments.domain.admission import AdmissionSnapshot
 from commitments.domain.cores_account import CoresLedger
+from scheduling.columns import Int64Column
 from scheduling.resources import ZERO, ResourceVector
-from scheduling.table import HostTable, Int64Column
+from scheduling.table import HostTable
 
 NO_ENTRIES: Int64Column = np.zeros(0, dtype=np.int64)
 EFFECTIVE_COLUMNS = ("eff_memory_bytes", "eff_vcpus")

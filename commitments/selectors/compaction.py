@@ -20,8 +20,8 @@ from capacity.nova.slot_requests import HeldSlot, SlotBook, held_slots
 from commitments.domain.compaction import CompactionState, SlotKind
 from hosts.models import Maintenance
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
-from scheduling.engine import SLOT_PIPELINE, Pipeline
-from scheduling.evaluation import static_keys
+from scheduling.engine import SLOT_PIPELINE
+from scheduling.evaluation import Pipeline, static_keys
 from scheduling.table import HostTable
 
 PACKING_WEIGHER = "kvm_binpack"

@@ -19,7 +19,7 @@ from console.charts import funnel_bar
 from console.hosts.columns import ZoneFilter, with_project_name
 from console.links import find_link
 from core.text import NOTHING, gib_text
-from scheduling.request import Intent
+from scheduling.intents import Intent
 
 HOST_PARAMETER = "about_host"
 MENTIONS_LISTED = 200

@@ -29,7 +29,7 @@ from failover.models import FailoverDecision
 from hosts.models import Aggregate, Host, Instance
 from journal.errors import NotReady
 from scheduling.columns import BoolColumn, Int64Column
-from scheduling.engine import PipelineRunError
+from scheduling.evaluation import PipelineRunError
 from scheduling.table import HostTable
 
 TABLE_SHOWN: Final = 100

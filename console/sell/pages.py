@@ -27,7 +27,7 @@ from core.text import count_text, gib_text, moment_text, relative_text
 from hosts.models import Host, PlannedHostChange
 from journal.clock import database_now
 from journal.errors import NotReady
-from scheduling.engine import PipelineRunError
+from scheduling.evaluation import PipelineRunError
 from scheduling.resources import MIB
 
 CHANGES_SHOWN: Final = 12

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ from failover.domain.zone_columns import Int64Column, ZoneSnapshot
 from failover.selectors.zone import ClassKey
 from hosts.models import Instance, ServerGroup
 from journal.statements import Row, fetch_rows
-from scheduling.engine import Batch, Pipeline, PipelineRunError, passing_hosts
+from scheduling.engine import Batch, passing_hosts
+from scheduling.evaluation import PipelineRunError
 from scheduling.intents import Intent
 from scheduling.request import InstanceGroup, PlacementRequest
 from scheduling.resources import ZERO
@@ -142,6 +143,7 @@ class SchedulerHosts:
     Attributes:
         intent: What hosts are asked for.
         failures: Class code -> why the scheduler could not judge it; such a class has no hosts.
+        pipeline: Returns a pipeline by its name, as it was at the first question.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class SchedulerHosts:
         self.intent = intent
         self.failures: dict[int, str] = {}
         self._masks: dict[int, BoolColumn] = {}
-        self._pipelines: dict[str, Pipeline] = {}
+        self.pipeline = cache(usable_pipeline)
         self._batches: dict[str, Batch] = {}
         self._representative: dict[tuple[str, bytes], PlacementRequest] = {}
         self._requests: dict[tuple[int, int, int], PlacementRequest] = {}
@@ -184,12 +186,6 @@ class SchedulerHosts:
         """Read all that questions may need, so that they need no database from now on."""
         for facts in self.facts:
             self.pipeline(facts.pipeline_name)
-
-    def pipeline(self, name: str) -> Pipeline:
-        """Return a pipeline as it was at the first question."""
-        if name not in self._pipelines:
-            self._pipelines[name] = usable_pipeline(name)
-        return self._pipelines[name]
 
     def compatible(self, class_code: int) -> BoolColumn:
         """Return bool[H], hosts that VMs of a class may run on, whatever room they have."""

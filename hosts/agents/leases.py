@@ -1,6 +1,7 @@
 """Heartbeats, the sweep of leases, fencing (spec hosts, D.3, D.9).
 
-Locks: a lease, then its agent. A heartbeat of an agent that is up writes one row.
+Locks: a lease, then its agent, then its workloads. A heartbeat of an agent that is up writes one
+row.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from django.conf import settings
 from django.db import transaction
 
 from hosts.agents.errors import AgentConflict
+from hosts.agents.hooks import tell_workloads_changed
 from hosts.agents.models import HostAgent, HostLease
+from hosts.agents.workload_models import Workload
 from hosts.domain.liveness import (
     Beat,
     Lease,
@@ -74,8 +77,16 @@ WITH gone AS (
 )
 UPDATE hosts_hostagent AS agent SET fence_epoch = agent.fence_epoch + 1
   FROM gone WHERE agent.id = gone.agent_id
-RETURNING agent.host_name, agent.fence_epoch
+RETURNING agent.host_name, agent.fence_epoch, agent.id
 """  # noqa: S608 - our own text
+_LOSE: Final = """
+UPDATE hosts_workload SET state = 'lost', state_since = statement_timestamp()
+ WHERE id = ANY (ARRAY(
+       SELECT id FROM hosts_workload
+        WHERE agent_id = ANY (%(agents)s) AND state IN ('pending', 'dispatched')
+        ORDER BY id FOR NO KEY UPDATE))
+RETURNING id
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +180,7 @@ def sweep(*, actor: Actor, request_id: str) -> dict[str, int]:
         share = settings.HEADROOM.agents.believed_share
         is_believed = is_believable(silent=silent, known=known, share=share)
         down = fetch_rows(_DOWN, limits) if is_believed else []
+        _lose([agent_id for _, _, agent_id in down])
         _record(suspect, down, actor=actor, request_id=request_id)
     if not is_believed:
         counts = {"silent": silent, "known": known}
@@ -200,9 +212,19 @@ def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
         row.save(update_fields=["liveness", "liveness_since"])
         agent.fence_epoch += 1
         agent.save(update_fields=["fence_epoch"])
+        _lose([agent.pk])
         change = _change(host_name, before, Liveness.DOWN, reason, epoch=agent.fence_epoch)
         record_changes([change], actor=actor, request_id=request_id)
     return agent.fence_epoch
+
+
+def _lose(agent_ids: list[int]) -> None:
+    """Believe nothing more of what hosts were asked and did not answer; what was made stays."""
+    if not agent_ids:
+        return
+    lost = [pk for (pk,) in fetch_rows(_LOSE, {"agents": agent_ids})]
+    if lost:
+        tell_workloads_changed(Workload.objects.filter(pk__in=lost))
 
 
 def stale_epoch(current: int, sent: int) -> AgentConflict:
@@ -215,12 +237,12 @@ def stale_epoch(current: int, sent: int) -> AgentConflict:
 
 
 def _record(
-    suspect: Iterable[str], down: Iterable[tuple[str, int]], *, actor: Actor, request_id: str
+    suspect: Iterable[str], down: Iterable[tuple[str, int, int]], *, actor: Actor, request_id: str
 ) -> None:
     changes = [_change(name, Liveness.UP, Liveness.SUSPECT, "silence") for name in suspect]
     changes += [
         _change(name, Liveness.SUSPECT, Liveness.DOWN, "silence", epoch=epoch)
-        for name, epoch in down
+        for name, epoch, _ in down
     ]
     record_changes(changes, actor=actor, request_id=request_id)
 

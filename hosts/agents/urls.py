@@ -5,7 +5,12 @@ from __future__ import annotations
 from django.urls import path
 
 from hosts.agents.views import EnrolView, HeartbeatView, KeysView, KeyView, ResourcesView
-from hosts.agents.workload_views import ReservationsView, ReservationView
+from hosts.agents.workload_views import (
+    DeletedView,
+    ReservationsView,
+    ReservationView,
+    ResultView,
+)
 
 app_name = "agents"
 urlpatterns = [
@@ -15,5 +20,7 @@ urlpatterns = [
     path("<uuid:host_id>/keys/<str:kid>", KeyView.as_view(), name="key"),
     path("<uuid:host_id>/reservations", ReservationsView.as_view(), name="reservations"),
     path("<uuid:host_id>/reservations/<str:gwid>", ReservationView.as_view(), name="reservation"),
+    path("<uuid:host_id>/reservations/<str:gwid>/result", ResultView.as_view(), name="result"),
+    path("<uuid:host_id>/reservations/<str:gwid>/deleted", DeletedView.as_view(), name="deleted"),
     path("<uuid:host_id>/resources", ResourcesView.as_view(), name="resources"),
 ]

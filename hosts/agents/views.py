@@ -70,14 +70,16 @@ class AgentView(JsonErrorView):
 
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the error for programs."""
+        beside: dict[str, object] = {"request_id": request_id_of(self.http_request)}
         told: dict[str, object] = {"code": "request_refused", "message": self.error_text}
         if isinstance(error, HeadroomError) and status != SERVER_ERROR:
             told = {"code": error.code, "message": error.message}
             facts = dict(error.facts)
             field = facts.pop("field", None)
             told |= {"field": field} if field else {}
+            beside |= {"tombstone": facts.pop("tombstone")} if "tombstone" in facts else {}
             told |= {"details": facts} if facts else {}
-        content = orjson.dumps({"error": told, "request_id": request_id_of(self.http_request)})
+        content = orjson.dumps({"error": told, **beside})
         return HttpResponse(content, content_type=JSON, status=status)
 
 

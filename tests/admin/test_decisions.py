@@ -13,7 +13,7 @@ from capacity.nova.decisions import StepRecord
 from capacity.nova.stored_decisions import Fate, HostFate
 from console.capacity.decision_page import decision_page, fate_sentence
 from hosts.models import Host
-from scheduling.request import Intent
+from scheduling.intents import Intent
 from tests import factories
 from tests.admin.test_pages import count_queries
 from tests.capacity.decision_records import (

@@ -23,9 +23,10 @@ from capacity.nova.pipelines import (
 from journal.actors import Actor
 from scheduling import knowledge as names
 from scheduling.evaluation import Pipeline as LoadedPipeline
+from scheduling.intents import CallOptions
 from scheduling.pipelines import PipelineSpec, StepParam, StepSpec
 from scheduling.record import record_run
-from scheduling.request import HYPERVISOR_TYPE_KEY, CallOptions, PlacementRequest
+from scheduling.request import HYPERVISOR_TYPE_KEY, PlacementRequest
 from scheduling.resources import GIB
 from scheduling.table import HostTable
 from tests.capacity.host_table_moves import MOVES, NAMES, PROJECTS, Move, one_of

@@ -10,8 +10,8 @@ from capacity.nova.run_records import RunOutcome, keep_run
 from capacity.nova.stored_decisions import Fate, decode_decision
 from scheduling.engine import SLOT_PIPELINE
 from scheduling.explain import explain_host
+from scheduling.intents import CallOptions
 from scheduling.record import record_run
-from scheduling.request import CallOptions
 from scheduling.table import HostTable
 from scheduling.table_rows import HostRow
 from tests.domain.scheduling.worlds import ask, host_rows

@@ -8,7 +8,8 @@ from capacity.models import Reservation, SchedulingDecision
 from capacity.nova.explanations import explain
 from scheduling.engine import SLOT_PIPELINE
 from scheduling.evaluation import Pipeline
-from scheduling.request import CallOptions, PlacementRequest
+from scheduling.intents import CallOptions
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
 from tests import factories
 from tests.ledger import fingerprint

@@ -20,8 +20,9 @@ from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from hosts.models import Aggregate, Host, HostStatus, Instance
 from journal.metrics import metric_name
+from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.resources import GIB, ResourceVector
-from scheduling.table import CAPACITY_COLUMNS, HostTable
+from scheduling.table import HostTable
 from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
 
 pytestmark = pytest.mark.django_db(transaction=True)

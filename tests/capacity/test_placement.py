@@ -13,7 +13,8 @@ from capacity.nova.in_flight import InFlightAsk, InFlightHold
 from capacity.nova.placement import Choice, PlacementOutcome, ask_of, place_vm
 from hosts.models import Host
 from journal.actors import Actor
-from scheduling.request import Intent, PlacementRequest
+from scheduling.intents import Intent
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ResourceVector
 from tests.factories import (
     make_allocation,

@@ -20,7 +20,8 @@ from capacity.nova.placement import place_vm
 from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
 from journal.actors import Actor, task_actor
-from scheduling.engine import Pipeline, passing_hosts
+from scheduling.engine import passing_hosts
+from scheduling.evaluation import Pipeline
 from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector

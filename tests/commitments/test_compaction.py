@@ -36,7 +36,8 @@ from journal.actors import task_actor
 from journal.leases import held_lease
 from journal.metrics import metric_name
 from journal.models import AuditEntry, Outbox
-from scheduling.engine import SLOT_PIPELINE, Pipeline
+from scheduling.engine import SLOT_PIPELINE
+from scheduling.evaluation import Pipeline
 from scheduling.resources import GIB, ResourceVector
 from scheduling.weighers import kvm_binpack
 from tests.commitments.slot_worlds import accepted_slot, put_into, verify, vm_on

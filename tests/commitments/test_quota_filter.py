@@ -14,7 +14,8 @@ from commitments.models import Commitment
 from commitments.services.quota_usage import reconcile_full
 from hosts.models import Host, Instance
 from journal.actors import Actor
-from scheduling.request import CallOptions, PlacementRequest
+from scheduling.intents import CallOptions
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, MIB
 from tests.factories import (
     make_assignment,

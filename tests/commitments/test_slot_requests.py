@@ -16,8 +16,9 @@ from capacity.nova.slot_requests import domain_hints
 from commitments.models import Commitment
 from commitments.services.change import change_commitments
 from hosts.models import Domain
-from scheduling.engine import SLOT_PIPELINE, Pipeline
-from scheduling.request import Intent
+from scheduling.engine import SLOT_PIPELINE
+from scheduling.evaluation import Pipeline
+from scheduling.intents import Intent
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
 from tests.commitments.change_requests import ACTOR, NOW, RAM, change, decide_ram, request

@@ -17,8 +17,8 @@ from capacity.models import (
 from capacity.nova.scheduling import SchedulingResult, run_scheduling
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from journal.actors import Actor
-from scheduling.intents import Intent
-from scheduling.request import CallOptions, PlacementRequest
+from scheduling.intents import CallOptions, Intent
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
 from tests.factories import (
     make_assignment,

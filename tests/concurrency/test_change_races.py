@@ -15,8 +15,8 @@ from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment, Condition
 from journal.errors import Busy
+from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.resources import GIB
-from scheduling.table import CAPACITY_COLUMNS
 from tests.commitments.change_requests import CORES, RAM, change, decide
 from tests.factories import make_group, make_group_capacity, make_hosts, make_vm
 

@@ -19,7 +19,7 @@ from commitments.services.compaction import compact_zone
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import Busy
-from scheduling.table import CAPACITY_COLUMNS
+from scheduling.columns import CAPACITY_COLUMNS
 from tests.commitments.change_requests import RAM, change, decide
 from tests.concurrency.test_change_races import on_own_connection
 from tests.concurrency.test_placement_races import gib, place

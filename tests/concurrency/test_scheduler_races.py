@@ -21,7 +21,7 @@ from capacity.nova.pipelines import active_pipelines, ensure_shipped_pipelines
 from hosts.models import Host, HostStatus
 from journal.conf import AccessToken
 from journal.errors import Busy
-from scheduling.table import CAPACITY_COLUMNS
+from scheduling.columns import CAPACITY_COLUMNS
 from tests.api.scheduler_client import SCHEDULER, NovaClient
 from tests.commitments.change_requests import RAM, change, decide
 from tests.concurrency.test_change_races import on_own_connection

@@ -191,7 +191,7 @@ def test_host_that_is_fuller_than_full_cannot_take_the_user() -> None:
 
 
 def test_scheduler_that_cannot_judge_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from scheduling.engine import PipelineRunError  # noqa: PLC0415
+    from scheduling.evaluation import PipelineRunError  # noqa: PLC0415
 
     def fail(*_: object) -> None:
         raise PipelineRunError("no answer")

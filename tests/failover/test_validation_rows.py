@@ -13,7 +13,7 @@ from django.utils import timezone
 from failover.models import FailoverReservation
 from failover.services.validation import ValidationReport, validate_zone
 from hosts.models import Host, Instance
-from scheduling.engine import PipelineRunError
+from scheduling.evaluation import PipelineRunError
 from tests.failover.zones import assert_sound, hosts, require, run, slots, state, vm
 
 pytestmark = pytest.mark.django_db

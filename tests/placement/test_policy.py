@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from journal.actors import Actor
+from journal.policy import UnusablePolicyError
 from placement import policy as policies
 from placement.access import Caller
-from placement.policy import Policy, UnusablePolicyError
+from placement.policy import Policy
 
 RULE = "placement:traits:list"
 USAGES = "placement:usages"

@@ -24,7 +24,8 @@ from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
 from commitments.domain.succession import hand_over_slots
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SMALL = FlavorSpec(name="small", vcpus=1, memory_bytes=GIB)

@@ -25,7 +25,8 @@ from commitments.domain.slot_room import SlotRoom
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
 from scheduling.resources import GIB, ResourceVector
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from tests.domain.commitments.test_admission import NOW
 
 FAST = "CUSTOM_FAST"

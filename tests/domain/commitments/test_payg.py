@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from commitments.domain.payg import PaygVM, adopt_vms
 from commitments.domain.planner import SlotLimitExceeded, SlotPlan, plan_slots
-from commitments.domain.state import CommitmentState, CommitmentStatus, ResourceType
+from commitments.domain.state import CommitmentState
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import GIB, ResourceVector
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

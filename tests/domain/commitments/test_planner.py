@@ -20,7 +20,8 @@ from commitments.domain.planner import (
     plan_slots,
     select_flavor,
 )
-from commitments.domain.state import CommitmentState, CommitmentStatus, ResourceType
+from commitments.domain.state import CommitmentState
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.domain.subsets import PieceClass, ReachableSums
 from scheduling.resources import GIB
 

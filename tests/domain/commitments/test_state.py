@@ -11,9 +11,7 @@ from commitments.domain.state import (
     CommitmentFormatError,
     CommitmentRecord,
     CommitmentState,
-    CommitmentStatus,
     LimesCommitment,
-    ResourceType,
     SlotRecord,
     from_change_commitment_target_state,
     from_commitment,
@@ -21,6 +19,7 @@ from commitments.domain.state import (
     from_reservations,
     is_active,
 )
+from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import GIB
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

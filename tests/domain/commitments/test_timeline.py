@@ -36,7 +36,8 @@ from commitments.domain.timeline import (
     with_host_changes,
 )
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SMALL = FlavorSpec(name="small", vcpus=1, memory_bytes=GIB)

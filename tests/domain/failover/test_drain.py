@@ -24,7 +24,8 @@ from failover.domain.drain import (
 from failover.domain.drain_window import MOST_STRETCHES, SafeWindow, next_safe_window
 from failover.domain.drill_state import DrillState, DrillVM
 from scheduling.resources import GIB
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from tests.domain.failover.drill_worlds import gib, rules_hold, states, world
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

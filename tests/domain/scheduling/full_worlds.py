@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from scheduling.engine import Pipeline, passing_hosts, table_for
+from scheduling.engine import passing_hosts, table_for
+from scheduling.evaluation import Pipeline
 from scheduling.filters import Filter
+from scheduling.intents import Intent
 from scheduling.quota import CommitmentFact, QuotaFacts
-from scheduling.request import InstanceGroup, Intent, PlacementRequest, RequestedDestination
+from scheduling.request import InstanceGroup, PlacementRequest, RequestedDestination
 from scheduling.reservations import ReservationIndex
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import HostTable

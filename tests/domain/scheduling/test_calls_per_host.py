@@ -7,9 +7,9 @@ from dataclasses import replace
 import orjson
 
 from capacity.api.nova_request import parse_nova_call
+from scheduling.intents import CallOptions
 from scheduling.pipelines import compile_pipeline
 from scheduling.record import record_run
-from scheduling.request import CallOptions
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
 from tests.api.scheduler_client import NovaClient

@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.columns import BoolColumn
-from scheduling.decision import StepRemoval
-from scheduling.engine import (
-    SLOT_PIPELINE,
-    Batch,
-    Pipeline,
-    explain_removals,
-    passing_hosts,
-    schedule,
-    schedule_many,
-)
+from scheduling.decision import StepRemoval, explain_removals
+from scheduling.engine import SLOT_PIPELINE, Batch, passing_hosts, schedule, schedule_many
+from scheduling.evaluation import Pipeline
 from scheduling.filters import (
     Filter,
     FreeColumns,
@@ -25,7 +18,8 @@ from scheduling.filters import (
 )
 from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from scheduling.weighers import kvm_binpack
 
 from .worlds import (

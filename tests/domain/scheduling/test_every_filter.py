@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from scheduling import filters
 from scheduling.columns import BoolColumn
-from scheduling.engine import Pipeline, passing_hosts, schedule
+from scheduling.engine import passing_hosts, schedule
+from scheduling.evaluation import Pipeline
 from scheduling.filters import Filter, FreeColumns, StepError
+from scheduling.intents import Intent
 from scheduling.record import record_run
-from scheduling.request import Intent, PlacementRequest
+from scheduling.request import PlacementRequest
 from scheduling.resources import ResourceVector
 from scheduling.step_catalogue import FILTERS
 from scheduling.table import HostTable

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine import Pipeline, schedule
+from scheduling.engine import schedule
+from scheduling.evaluation import Pipeline
 from scheduling.explain import explain_host
 from scheduling.filters import capacity_filter, free_columns
-from scheduling.request import InstanceGroup, Intent, PlacementRequest
+from scheduling.intents import Intent
+from scheduling.request import InstanceGroup, PlacementRequest
 from scheduling.resources import GIB, ResourceVector
 from scheduling.step_catalogue import WEIGHERS
 from scheduling.table import HostTable

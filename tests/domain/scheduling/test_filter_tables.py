@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from scheduling import filters
-from scheduling.engine import PipelineRunError, schedule
-from scheduling.evaluation import StepFailedError
+from scheduling.engine import schedule
+from scheduling.evaluation import PipelineRunError, StepFailedError
 from scheduling.filters import Filter
 from scheduling.filters.operators import is_operator, is_unreadable, satisfies
+from scheduling.intents import Intent
 from scheduling.record import record_run
 from scheduling.request import (
     InstanceGroup,
-    Intent,
     PlacementRequest,
     RequestedDestination,
     UnplaceableRequestError,

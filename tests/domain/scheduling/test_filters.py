@@ -7,7 +7,8 @@ from hypothesis import given
 
 from hosts.domain.capacity import Inventory, effective_amount
 from scheduling import filters
-from scheduling.engine import SLOT_PIPELINE, Pipeline, passing_hosts
+from scheduling.engine import SLOT_PIPELINE, passing_hosts
+from scheduling.evaluation import Pipeline
 from scheduling.filters import Filter, conditions_allow_placement
 from scheduling.request import (
     PlacementRequest,
@@ -15,7 +16,8 @@ from scheduling.request import (
     traits_from_extra_specs,
 )
 from scheduling.resources import ZERO
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 
 from .worlds import ask, gib, names_that_pass, readable, requests, roomy, verdict, worlds
 

@@ -10,8 +10,9 @@ import pytest
 
 from scheduling import filters
 from scheduling.filters import Filter
+from scheduling.intents import Intent
 from scheduling.quota import QuotaFacts
-from scheduling.request import InstanceGroup, Intent, RequestedDestination
+from scheduling.request import InstanceGroup, RequestedDestination
 from scheduling.table import HostTable
 from scheduling.table_rows import HostAggregate
 

@@ -7,6 +7,7 @@ import pytest
 
 from scheduling.detectors import AvoidHighSteal, Detection, StealFigure
 from scheduling.engine import schedule
+from scheduling.intents import Intent
 from scheduling.knowledge import HostContention, HostUtilisation, Knowledge
 from scheduling.pipelines import (
     InvalidPipelineError,
@@ -17,7 +18,6 @@ from scheduling.pipelines import (
     compile_pipeline,
     load_pipeline,
 )
-from scheduling.request import Intent
 from scheduling.shipped_pipelines import CURRENT, LEGACY, SHIPPED
 from scheduling.step_catalogue import FILTERS, WEIGHERS, reservation_kinds
 from scheduling.table import HostTable

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from scheduling.filters import filter_quota_enforcement
+from scheduling.intents import Intent
 from scheduling.quota import CommitmentFact, QuotaDemand, QuotaFacts, quota_verdict
 from scheduling.record import record_run
-from scheduling.request import Intent, PlacementRequest
+from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, MIB
 from scheduling.table import HostTable
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.decision import explain_removals
-from scheduling.engine import Pipeline, schedule, schedule_many
+from scheduling.engine import schedule, schedule_many
+from scheduling.evaluation import Pipeline
 from scheduling.explain import explain_host
 from scheduling.filters import (
     Filter,
@@ -21,9 +22,10 @@ from scheduling.filters import (
     filter_status_conditions,
 )
 from scheduling.filters.base import StepError
+from scheduling.intents import CallOptions, Intent
 from scheduling.pipelines import compile_pipeline
 from scheduling.record import DecisionRecord, InvalidOptionsError, PackedMask, record_run
-from scheduling.request import CallOptions, InstanceGroup, Intent, PlacementRequest
+from scheduling.request import InstanceGroup, PlacementRequest
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
 from scheduling.weighers import Weigher

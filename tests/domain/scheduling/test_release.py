@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 
 from scheduling.filters import capacity_filter, filter_has_enough_capacity, free_columns
-from scheduling.request import Intent, PlacementRequest
+from scheduling.intents import Intent
+from scheduling.request import PlacementRequest
 from scheduling.reservations import ReservationIndex
 from scheduling.resources import GIB, ZERO
 from scheduling.table_rows import HostRow, ReservationRow

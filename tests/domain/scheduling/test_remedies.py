@@ -13,8 +13,9 @@ from scheduling.engine import passing_hosts
 from scheduling.explain import explain_host
 from scheduling.filters import Filter
 from scheduling.instances import InstanceIndex
+from scheduling.intents import Intent
 from scheduling.quota import QuotaFacts
-from scheduling.request import InstanceGroup, Intent, RequestedDestination
+from scheduling.request import InstanceGroup, RequestedDestination
 from scheduling.step_catalogue import FILTERS
 from scheduling.table import HostTable
 from scheduling.table_rows import HostAggregate, HostRow

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine import SLOT_PIPELINE, Pipeline, PipelineRunError, passing_hosts
+from scheduling.engine import SLOT_PIPELINE, passing_hosts
+from scheduling.evaluation import Pipeline, PipelineRunError
 from scheduling.intents import Intent
 from scheduling.pipelines import compile_pipeline
 from scheduling.request import PlacementRequest

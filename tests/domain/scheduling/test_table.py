@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.engine import SLOT_PIPELINE, passing_hosts, schedule_many
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import CAPACITY_COLUMNS, HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 
 from .worlds import TRAITS, ask, gib, host_rows, requests, roomy, worlds
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scheduling.engine import Pipeline, schedule
+from scheduling.engine import schedule
+from scheduling.evaluation import Pipeline
 from scheduling.filters import free_columns
 from scheduling.resources import ResourceVector
-from scheduling.table import HostRow, HostTable
+from scheduling.table import HostTable
+from scheduling.table_rows import HostRow
 from scheduling.weighers import Weigher, kvm_binpack, tie_break_hashes
 
 from .worlds import ask, gib, mix_by_hand, roomy

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from scheduling.engine import Pipeline, schedule
+from scheduling.columns import FloatColumn, text_hash
+from scheduling.engine import schedule
+from scheduling.evaluation import Pipeline
 from scheduling.filters import FreeColumns
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
-from scheduling.table import FloatColumn, HostRow, HostTable, text_hash
-from scheduling.table_rows import HostAggregate
+from scheduling.table import HostTable
+from scheduling.table_rows import HostAggregate, HostRow
 from scheduling.weighers import Weigher, kvm_binpack
 
 TRAITS = tuple(f"T{number}" for number in range(70))  # more than one 64-bit word

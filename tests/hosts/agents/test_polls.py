@@ -146,7 +146,7 @@ def test_one_reservation_and_its_tombstone() -> None:
     gone = get(identity, path)
 
     assert code_of(gone) == (410, "reservation_deleted")
-    tombstone = verified(json.loads(gone.content)["error"]["details"]["tombstone"])
+    tombstone = verified(json.loads(gone.content)["tombstone"])
     assert (tombstone.id, tombstone.to_delete) == (row.gwid, True)
     for name in ("1-1", "x", f"{row.gwid}0"):
         assert code_of(get(identity, f"reservations/{name}")) == (404, "no_such_reservation")
