@@ -9,6 +9,8 @@ from datetime import timedelta
 import structlog
 from django.conf import settings
 
+from capacity.agents.following import follow_slots as follow
+from capacity.agents.nudges import FOLLOW_SLOTS
 from capacity.figures.group_capacity import refresh_group_capacity as refresh_capacity
 from capacity.figures.history import keep_history as keep
 from capacity.groups.refreshing import refresh_flavor_groups as refresh
@@ -72,6 +74,12 @@ def end_in_flight(_: Run) -> dict[str, int]:
     Two runs at once do no harm: a row ends in one of them.
     """
     return {"over": after_vm_changes(), "expired": end_expired()}
+
+
+@job(FOLLOW_SLOTS, every(30, "slots-of-agents"), limits=(50, 60), queue="soon")
+def follow_slots(run: Run) -> dict[str, int]:
+    """Ask agents to make the slots of their hosts, and to remove what left them."""
+    return asdict(follow(actor=run.actor, request_id=run.request_id))
 
 
 @job(RECOUNT_ROOMS, every(10, "rooms"), limits=(100, 120), queue="soon")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -48,6 +48,13 @@ class AgentSettings(Section):
         ge=0,
         le=25,
         description="How long a poll of an agent is held until there is something for it.",
+    )
+
+    slot_type: Literal["accounting", "capacity_slice", "hugepages"] = Field(
+        "accounting",
+        description="Which provisioner makes slots on hosts whose agents enforce: only books "
+        "(accounting), protects memory and cores by cgroups, or sets huge pages of 1 GiB aside. "
+        "Another one than before has all slots made anew.",
     )
 
     @model_validator(mode="after")

@@ -82,7 +82,7 @@ SELECT agent.host_name, coalesce(host.zone, ''), lease.liveness, 1
   FROM hosts_hostlease AS lease
   JOIN hosts_hostagent AS agent ON agent.id = lease.agent_id
   LEFT JOIN hosts_host AS host ON host.name = agent.host_name
- WHERE EXISTS (SELECT FROM hosts_hostkey AS key
+ WHERE agent.decommissioned_at IS NULL AND EXISTS (SELECT FROM hosts_hostkey AS key
                 WHERE key.agent_id = agent.id AND key.state = 'active')
  ORDER BY agent.host_name
 """

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from django.db.models import F, Q
 
+from capacity.agents.nudges import slots_changed
 from capacity.ledger.plan import Move
 from capacity.ledger.rooms import blocks_by_host, lock_rooms, move_blocks, shift_blocks
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
@@ -123,17 +124,20 @@ def put_slot(slot: Reservation, move: Move, *, now: datetime) -> None:
 def write_slots(slots: Iterable[Reservation]) -> None:
     """Write stored slots as they are now."""
     _upsert(Reservation, slots, SLOT_FIELDS)
+    slots_changed()
 
 
 def hold_slots(slots: Sequence[Reservation], vms: Iterable[ReservationAllocation] = ()) -> None:
     """Write new slots whose room was taken, and the VMs in them."""
     Reservation.objects.bulk_create(slots, batch_size=BATCH_SIZE)
     join_slots(vms)
+    slots_changed()
 
 
 def release_slots(slot_ids: Collection[int]) -> None:
     """Delete slots with the VMs in them; their room is the caller's to give back."""
     Reservation.objects.filter(pk__in=slot_ids).delete()
+    slots_changed()
 
 
 def relabel_slots(commitment_id: int, labels: Mapping[str, Any]) -> None:  # Any: column values

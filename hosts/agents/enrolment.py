@@ -14,7 +14,15 @@ from headroom_host_agent.provision.signing.v2 import enrolment_bytes
 
 from hosts.agents.errors import AgentConflict, AgentForbidden, AgentRefused, AgentUnknown
 from hosts.agents.keys import end_key
-from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
+from hosts.agents.leases import forget_lease
+from hosts.agents.models import (
+    AgentMode,
+    EnrolmentToken,
+    HostAgent,
+    HostKey,
+    HostLease,
+    KeyState,
+)
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
@@ -135,7 +143,7 @@ def enrol(asked: Enrolment, *, request_id: str) -> tuple[HostKey, bool]:
         if known is not None:
             raise AgentConflict("the key belongs to a host already", code="key_in_use")
         actor = Actor(name=f"host:{asked.name}")
-        key = _add_key(asked, kid, token)
+        key = _add_key(asked, kid, token, request_id)
         # Who enrols begins anew: what an older key of the host still could ends.
         for old in key.agent.keys.select_for_update().filter(state=KeyState.RETIRING):
             end_key(old, actor=actor, request_id=request_id)
@@ -156,12 +164,14 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _add_key(asked: Enrolment, kid: str, token: EnrolmentToken) -> HostKey:
+def _add_key(asked: Enrolment, kid: str, token: EnrolmentToken, request_id: str) -> HostKey:
     # The host's row is locked: two agents of one host enrol one after the other.
     host = Host.objects.select_for_update(no_key=True).filter(name=asked.name).first()
     if host is None:
         raise AgentForbidden(f"no host has the name {asked.name!r}", code="no_such_host")
     agent, _ = HostAgent.objects.get_or_create(host_name=asked.name)
+    if agent.decommissioned_at is not None:
+        _begin_anew(agent, request_id)
     if agent.keys.filter(state=KeyState.ACTIVE).exists():
         raise AgentConflict(
             "the host has another active key; an operator has to revoke it", code="host_exists"
@@ -175,6 +185,16 @@ def _add_key(asked: Enrolment, kid: str, token: EnrolmentToken) -> HostKey:
     if not is_new:
         raise AgentConflict("the key belongs to a host already", code="key_in_use")
     return key
+
+
+def _begin_anew(agent: HostAgent, request_id: str) -> None:
+    """Let an agent that was decommissioned be another one: what the old one has counts no more."""
+    forget_lease(agent.pk)
+    for old in agent.keys.select_for_update().exclude(state=KeyState.REVOKED):
+        end_key(old, actor=Actor(name=f"host:{agent.host_name}"), request_id=request_id)
+    agent.fence_epoch += 1
+    agent.mode, agent.decommissioned_at = AgentMode.OBSERVE, None
+    agent.save(update_fields=["fence_epoch", "mode", "decommissioned_at"])
 
 
 def _check_proof(asked: Enrolment) -> None:

@@ -14,3 +14,13 @@ def tell_workloads_changed(rows: Iterable[Workload]) -> None:
     """Tell the floors above."""
     for told in workloads_changed:
         told(rows)
+
+
+#: Called when the mode of an agent changed.
+modes_changed: list[Callable[[], None]] = []
+
+
+def tell_modes_changed() -> None:
+    """Tell the floors above."""
+    for told in modes_changed:
+        told()

@@ -218,6 +218,14 @@ def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
     return agent.fence_epoch
 
 
+def forget_lease(agent_pk: int) -> None:
+    """Have an agent be one that was never heard; called before its row is locked."""
+    row = HostLease.objects.select_for_update().filter(agent_id=agent_pk).first()
+    if row is not None:
+        fresh = HostLease(agent_id=agent_pk, liveness_since=database_now())
+        fresh.save(force_update=True)
+
+
 def _lose(agent_ids: list[int]) -> None:
     """Believe nothing more of what hosts were asked and did not answer; what was made stays."""
     if not agent_ids:

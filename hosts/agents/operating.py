@@ -12,12 +12,13 @@ from django.core.management.base import OutputWrapper
 
 from hosts.agents.enrolment import create_token, revoke_key, revoke_token
 from hosts.agents.leases import fence
-from hosts.agents.models import EnrolmentToken, HostKey, ServerKey
+from hosts.agents.models import AgentMode, EnrolmentToken, HostKey, ServerKey
+from hosts.agents.modes import decommission, renew_timelines, set_mode
 from hosts.agents.server_keys import rotate_server_key, signer
 from journal.actors import Actor, command_actor
 from journal.errors import InvalidInput
 
-COMMANDS = ("token", "key", "server-key", "fence")
+COMMANDS = ("token", "key", "server-key", "fence", "mode", "decommission", "timeline")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -42,9 +43,8 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
             out.write(token)
         case ("token", "revoke"):
             revoke_token(pk=options.id, actor=actor, request_id=request_id)
-        case ("fence", _):
-            epoch = fence(options.host, actor=actor, request_id=request_id, reason=options.reason)
-            out.write(f"{options.host} is down, its epoch is {epoch}")
+        case ("fence" | "mode" | "decommission" | "timeline", _):
+            _agent(options, actor=actor, request_id=request_id, out=out)
         case ("token", "list"):
             for token_row in EnrolmentToken.objects.all():
                 out.write(
@@ -61,6 +61,34 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
         case _:
             for key in HostKey.objects.select_related("agent").order_by("agent__host_name", "pk"):
                 out.write(f"{key.kid}  {key.agent.host_name}  {key.state}")
+
+
+def _agent(
+    options: argparse.Namespace, *, actor: Actor, request_id: str, out: OutputWrapper
+) -> None:
+    match options.command:
+        case "fence":
+            epoch = fence(options.host, actor=actor, request_id=request_id, reason=options.reason)
+            out.write(f"{options.host} is down, its epoch is {epoch}")
+        case "mode":
+            set_mode(
+                options.host,
+                AgentMode(options.mode),
+                actor=actor,
+                request_id=request_id,
+                reason=options.reason,
+            )
+        case "decommission":
+            decommission(
+                options.host,
+                actor=actor,
+                request_id=request_id,
+                reason=options.reason,
+                is_forced=options.force,
+            )
+        case _:
+            count = renew_timelines(actor=actor, request_id=request_id)
+            out.write(f"{count} agents ask for everything anew")
 
 
 def _server_key(work: str, *, actor: Actor, request_id: str, out: OutputWrapper) -> None:
@@ -91,6 +119,16 @@ def _parser(program: str) -> argparse.ArgumentParser:
     fencing = commands.add_parser("fence", help="end what an agent was told, at once")
     fencing.add_argument("host", help="its name")
     fencing.add_argument("--reason", required=True)
+    mode = commands.add_parser("mode", help="let an agent make the slots of its host, or not")
+    mode.add_argument("host", help="its name")
+    mode.add_argument("mode", choices=AgentMode.values)
+    mode.add_argument("--reason", default="")
+    ending = commands.add_parser("decommission", help="have nothing more to do with an agent")
+    ending.add_argument("host", help="its name")
+    ending.add_argument("--reason", required=True)
+    ending.add_argument("--force", action="store_true", help="in spite of workloads and VMs")
+    timeline = commands.add_parser("timeline").add_subparsers(dest="work", required=True)
+    timeline.add_parser("renew", help="after a backup was restored: agents ask for all anew")
     return parser
 
 

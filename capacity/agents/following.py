@@ -1,0 +1,196 @@
+"""Slots as workloads of the agents of their hosts: what should be, compared with what is asked.
+
+Runs without input: twice, late or beside itself it is harmless, since what is compared and what is
+written of an agent happens under its row's lock. Locks: one agent a transaction, then its
+workloads; no zone, no slot. A slot that changes meanwhile is found by the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, transaction
+
+from hosts.agents.workload_models import Workload
+from hosts.agents.workloads import (
+    Asked,
+    create_workloads,
+    delete_workloads,
+    lock_agent,
+    retry_workloads,
+)
+from hosts.domain.workloads import MOST_ATTEMPTS, WorkloadState
+from journal.actors import Actor
+from journal.statements import fetch_rows
+
+log = structlog.get_logger(__name__)
+
+SLOT: Final = "slot"
+#: A workload that failed is tried again after so long, twice and thrice as long later.
+RETRY_AFTER: Final = timedelta(seconds=60)
+_WANTED: Final = """
+SELECT agent.id AS agent_id, slot.id AS slot_id, slot.uuid, slot.project_id, slot.vcpus,
+       slot.memory_bytes
+  FROM hosts_hostagent AS agent
+  JOIN hosts_host AS host ON host.name = agent.host_name
+  JOIN capacity_reservation AS slot ON slot.target_host_id = host.id AND slot.kind = 'committed'
+ WHERE agent.mode = 'enforce' AND agent.decommissioned_at IS NULL
+"""
+_IS_DUE: Final = """
+made.attempt < %(most)s AND (
+    made.state = 'failed' AND made.state_since + made.attempt * %(after)s <= statement_timestamp()
+    OR made.state = 'lost' AND EXISTS (SELECT FROM hosts_hostlease AS lease
+                                        WHERE lease.agent_id = made.agent_id
+                                          AND lease.liveness = 'up'))
+"""
+_DIFFERING: Final = f"""
+WITH wanted AS ({_WANTED}), made AS (
+    SELECT agent_id, owner_id, cpus, memory_bytes, type FROM hosts_workload
+     WHERE owner_kind = 'slot' AND NOT to_delete)
+SELECT coalesce(wanted.agent_id, made.agent_id)
+  FROM wanted
+  FULL JOIN made ON made.agent_id = wanted.agent_id AND made.owner_id = wanted.slot_id::text
+        AND made.cpus = wanted.vcpus AND made.memory_bytes = wanted.memory_bytes
+        AND made.type = %(type)s
+ WHERE wanted.agent_id IS NULL OR made.agent_id IS NULL
+ UNION
+SELECT made.agent_id FROM hosts_workload AS made
+ WHERE made.owner_kind = 'slot' AND made.state IN ('failed', 'lost') AND {_IS_DUE}
+ ORDER BY 1
+"""  # noqa: S608 - our own text
+_DUE: Final = f"""
+SELECT made.id FROM hosts_workload AS made
+ WHERE made.agent_id = %(agent)s AND made.owner_kind = 'slot' AND made.id = ANY (%(ids)s)
+   AND made.state IN ('failed', 'lost') AND {_IS_DUE}
+"""  # noqa: S608 - our own text
+
+
+class Wanted(NamedTuple):
+    """A slot that an agent should make."""
+
+    agent_id: int
+    slot_id: int
+    uuid: UUID
+    project_id: str
+    vcpus: int
+    memory_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Followed:
+    """What a look did: agents that were asked something, and how much."""
+
+    agents: int = 0
+    created: int = 0
+    deleted: int = 0
+    retried: int = 0
+    failed: int = 0
+
+
+def follow_slots(*, actor: Actor, request_id: str) -> Followed:
+    """Ask agents to make the slots of their hosts, and to remove what is no slot of theirs.
+
+    A slot that has another size or went to another host is removed where it was and made where it
+    is. Agents that fail are left for the next look.
+    """
+    done = Followed()
+    for (agent_id,) in fetch_rows(_DIFFERING, _parameters()):
+        try:
+            with transaction.atomic(durable=True):
+                _follow(agent_id, done, actor=actor, request_id=request_id)
+        except DatabaseError as error:
+            done.failed += 1
+            log.warning("slots_not_followed", agent=agent_id, error=str(error))
+    return done
+
+
+def _follow(agent_id: int, done: Followed, *, actor: Actor, request_id: str) -> None:
+    lock_agent(agent_id)
+    kind = settings.HEADROOM.agents.slot_type
+    wanted = {one.slot_id: one for one in _wanted_of(agent_id)}
+    asked = Workload.objects.filter(agent_id=agent_id, owner_kind=SLOT, to_delete=False)
+    kept: dict[int, int] = {}
+    gone: list[int] = []
+    for row in asked.order_by("pk"):
+        slot = wanted.get(int(row.owner_id))
+        is_same = slot is not None and _is_same(row, slot, kind) and slot.slot_id not in kept
+        if slot is not None and is_same:
+            kept[slot.slot_id] = row.pk
+        else:
+            gone.append(row.pk)
+    due = [pk for (pk,) in fetch_rows(_DUE, _parameters(agent=agent_id, ids=list(kept.values())))]
+    missing = [_asked(wanted[slot_id], kind) for slot_id in sorted(set(wanted) - set(kept))]
+    if gone:
+        done.deleted += delete_workloads(
+            agent_id, gone, reason="the slot left the host", actor=actor, request_id=request_id
+        )
+    if due:
+        done.retried += retry_workloads(agent_id, due, actor=actor, request_id=request_id)
+    if missing:
+        made = create_workloads(agent_id, missing, actor=actor, request_id=request_id)
+        done.created += len(made)
+    done.agents += bool(gone or due or missing)
+
+
+def _wanted_of(agent_id: int) -> Iterable[Wanted]:
+    return (
+        Wanted(*row)
+        for row in fetch_rows(f"{_WANTED} AND agent.id = %(agent)s", {"agent": agent_id})
+    )
+
+
+def _is_same(row: Workload, slot: Wanted, kind: str) -> bool:
+    return (row.cpus, row.memory_bytes, row.type) == (slot.vcpus, slot.memory_bytes, kind)
+
+
+def _asked(slot: Wanted, kind: str) -> Asked:
+    return Asked(
+        owner_kind=SLOT,
+        owner_id=str(slot.slot_id),
+        number=slot.slot_id,
+        type=kind,
+        user_id=slot.project_id,
+        data=_data(slot, kind),
+        cpus=slot.vcpus,
+        memory_bytes=slot.memory_bytes,
+    )
+
+
+def _data(slot: Wanted, kind: str) -> Mapping[str, object]:
+    """Return the arguments of the provisioner: memory of huge pages is rounded up to whole ones."""
+    match kind:
+        case "hugepages":
+            return {"page_size": "1GiB", "count": -(-slot.memory_bytes >> 30)}
+        case "capacity_slice":
+            return {"cpu_weight": 100}
+    return {"slot": str(slot.uuid)}
+
+
+def _parameters(**more: object) -> dict[str, object]:
+    return {
+        "type": settings.HEADROOM.agents.slot_type,
+        "most": MOST_ATTEMPTS,
+        "after": RETRY_AFTER,
+        **more,
+    }
+
+
+def slot_states(slot_ids: Iterable[int]) -> Mapping[int, Workload]:
+    """Return what agents were asked of slots last, by slot; slots of other hosts are missing."""
+    rows = (
+        Workload.objects.filter(owner_kind=SLOT, owner_id__in=[str(pk) for pk in slot_ids])
+        .exclude(state=WorkloadState.DELETED.value)
+        .select_related("agent__lease")
+        .defer("agent__report")
+        .order_by("to_delete", "-pk")
+    )
+    found: dict[int, Workload] = {}
+    for row in rows:
+        found.setdefault(int(row.owner_id), row)
+    return found

@@ -1,0 +1,229 @@
+"""Slots as workloads of the agents of their hosts (spec hosts, D.1, D.12)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.db.models import F
+
+from capacity.agents import nudges
+from capacity.agents.following import RETRY_AFTER, Followed, follow_slots, slot_states
+from capacity.agents.nudges import FOLLOW_SLOTS, slots_changed
+from capacity.models import Reservation
+from commitments.models import Commitment
+from hosts.agents.models import AgentMode, HostAgent, HostLease
+from hosts.agents.workload_models import Workload
+from hosts.models import Host
+from journal.models import AuditEntry
+from tests.factories import make_commitment, make_host, make_slot
+from tests.hosts.agents.agents import enrolled, enrolment, make_token, send_enrolment
+from tests.hosts.agents.agents import signed as signed_report
+from tests.hosts.agents.test_enrolment import code_of
+from tests.hosts.agents.test_leases import beat
+from tests.hosts.agents.test_results import tell
+from tests.hosts.agents.workloads import ANN, agent_named, enforcing, get, make_workload, poll
+
+
+def follow() -> Followed:
+    return follow_slots(actor=ANN, request_id="r")
+
+
+def slot_on(host: str, **fields: Any) -> Reservation:
+    commitment = Commitment.objects.first() or make_commitment()
+    return make_slot(commitment, Host.objects.get(name=host), **fields)
+
+
+def asked_of(host: str = "h1") -> list[tuple[str, str]]:
+    rows = Workload.objects.filter(agent__host_name=host).order_by("pk")
+    return [(row.owner_id, row.state) for row in rows]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_slots_of_a_host_whose_agent_enforces_become_its_workloads() -> None:
+    identity = enforcing("h1")
+    make_host("h2")
+    enrolled("h2")
+    first, second = slot_on("h1", memory_gib=4, vcpus=2), slot_on("h1")
+    slot_on("h2")
+
+    assert follow() == Followed(agents=1, created=2)
+
+    assert asked_of() == [(str(first.pk), "pending"), (str(second.pk), "pending")]
+    assert asked_of("h2") == []
+    told, _ = poll(identity)["reservations"]
+    assert told["id"].startswith(f"{first.pk}-")
+    assert (told["type"], told["user_id"]) == ("accounting", first.project_id)
+    assert told["data"] == {"slot": str(first.uuid)}
+    assert told["resources"] == {"cpu": 2, "memory": 4 << 30}
+    assert follow() == Followed()
+    row = Workload.objects.get(owner_id=str(first.pk))
+    assert tell(identity, row).status_code == 201
+    assert slot_states([first.pk, second.pk])[first.pk].state == "deployed"
+    assert follow() == Followed()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_left_a_host_is_removed_there_and_made_where_it_went() -> None:
+    identity = enforcing("h1")
+    enforcing("h2")
+    gone, moved, grown = slot_on("h1"), slot_on("h1"), slot_on("h1")
+    follow()
+    gone_id = str(gone.pk)
+    gone.delete()
+    Reservation.objects.filter(pk=moved.pk).update(target_host=Host.objects.get(name="h2"))
+    Reservation.objects.filter(pk=grown.pk).update(vcpus=F("vcpus") + 1)
+
+    assert follow() == Followed(agents=2, created=2, deleted=3)
+
+    assert asked_of() == [
+        (gone_id, "deleting"),
+        (str(moved.pk), "deleting"),
+        (str(grown.pk), "deleting"),
+        (str(grown.pk), "pending"),
+    ]
+    assert asked_of("h2") == [(str(moved.pk), "pending")]
+    assert follow() == Followed()
+    row = Workload.objects.get(owner_id=gone_id)
+    assert tell(identity, row, state="deleted").status_code == 200
+    assert asked_of()[0] == (gone_id, "deleted")
+    assert slot_states([moved.pk])[moved.pk].agent.host_name == "h2"
+    assert follow() == Followed()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_failed_is_tried_again_later_and_three_times_at_most() -> None:
+    identity = enforcing("h1")
+    slot_on("h1")
+    follow()
+    row = Workload.objects.get()
+    for attempt in (1, 2, 3):
+        sent = tell(identity, row, state="error", error="no room", attempt=attempt)
+        assert sent.status_code == 201
+        assert follow() == Followed()
+        Workload.objects.update(state_since=F("state_since") - attempt * RETRY_AFTER)
+        assert follow() == (Followed(agents=1, retried=1) if attempt < 3 else Followed())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_lost_is_asked_for_again_when_the_agent_is_back() -> None:
+    identity = enforcing("h1")
+    slot_on("h1")
+    follow()
+    call_command("host_agent", "fence", "h1", "--reason", "test")
+    assert asked_of()[0][1] == "lost"
+    assert follow() == Followed()
+    signed_report(identity, fence_epoch=2).send()
+    HostLease.objects.update(liveness="up")
+
+    assert follow() == Followed(agents=1, retried=1)
+
+    row = Workload.objects.get()
+    assert (row.attempt, row.state, row.fence_epoch) == (2, "pending", 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_of_mode_removes_or_makes_all() -> None:
+    enforcing("h1")
+    slot_on("h1")
+    follow()
+
+    call_command("host_agent", "mode", "h1", "observe", "--reason", "tests")
+
+    assert [state for _, state in asked_of()] == ["deleting"]
+    assert follow() == Followed()
+    call_command("host_agent", "mode", "h1", "enforce")
+    assert follow() == Followed(agents=1, created=1)
+    assert [state for _, state in asked_of()] == ["deleting", "pending"]
+    entry = AuditEntry.objects.filter(action="host_agent_mode_set").earliest("id")
+    assert (entry.before, entry.after, entry.reason) == (
+        {"mode": "enforce"}, {"mode": "observe"}, "tests",
+    )  # fmt: skip
+    with pytest.raises(CommandError, match="no agent of a host 'h9'"):
+        call_command("host_agent", "mode", "h9", "observe")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_looks_and_deletions_at_once_ask_for_each_slot_once() -> None:
+    enforcing("h1")
+    slots = [slot_on("h1") for _ in range(8)]
+    errors: list[Exception] = []
+
+    def look() -> None:
+        try:
+            barrier.wait(30)
+            follow()
+        except Exception as error:  # noqa: BLE001 - told to the test
+            errors.append(error)
+        finally:
+            connection.close()
+
+    for _ in range(3):
+        barrier = threading.Barrier(4)
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        barrier.wait(30)
+        Reservation.objects.filter(pk=slots.pop().pk).delete()
+        slots.append(slot_on("h1"))
+        for thread in threads:
+            thread.join(30)
+    follow()
+    assert not errors
+    live = Workload.objects.filter(to_delete=False).values_list("owner_id", flat=True)
+    assert sorted(live) == sorted(str(slot.pk) for slot in slots)
+    seqs = list(Workload.objects.values_list("seq", flat=True))
+    assert len(seqs) == len(set(seqs))
+    assert agent_named().change_seq == max(seqs)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_is_told_once_slots_are_committed_and_only_where_agents_enforce(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hints: list[str] = []
+    monkeypatch.setattr(nudges, "hint_worker", hints.append)
+    monkeypatch.setattr(nudges, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(nudges._Known, "until", 0.0)
+    make_host("h1")
+    enrolled("h1")
+    slots_changed()
+    assert hints == []
+    HostAgent.objects.update(mode=AgentMode.ENFORCE)
+    with transaction.atomic():
+        slots_changed()
+        assert hints == []
+    assert hints == [FOLLOW_SLOTS]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_decommissioned_agent_is_told_so_and_may_enrol_anew() -> None:
+    identity = enforcing("h1")
+    make_workload()
+    with pytest.raises(CommandError, match="1 workloads"):
+        call_command("host_agent", "decommission", "h1", "--reason", "old")
+
+    call_command("host_agent", "decommission", "h1", "--reason", "old", "--force")
+
+    assert asked_of() == [("42", "deleted")]
+    for answer in (get(identity, "reservations"), beat(identity), signed_report(identity).send()):
+        assert code_of(answer) == (410, "decommissioned")
+    slot_on("h1")
+    assert follow() == Followed()
+    again = send_enrolment(enrolment(identity, make_token()))
+    assert code_of(again) == (409, "key_in_use")
+    enrolled("h1")
+    agent = HostAgent.objects.get()
+    assert (agent.mode, agent.fence_epoch, agent.decommissioned_at) == ("observe", 2, None)
+    assert agent.keys.filter(state="active").count() == 1
+
+
+@pytest.mark.django_db
+def test_timelines_are_renewed_after_a_restored_backup() -> None:
+    enforcing("h1")
+    before = agent_named().timeline
+    call_command("host_agent", "timeline", "renew")
+    assert agent_named().timeline != before
