@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from headroom_host_agent.configuration import KEYS, PREFIX, ConfigurationError, load_settings
+from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
 from headroom_host_agent.resources.facts import Counting
-from headroom_host_agent.resources.settings import ResourceSettings
 
 GIB = 1024**3
 
 
-def settings(environment: dict[str, str], file: Path | None = None) -> ResourceSettings:
+def settings(environment: dict[str, str], file: Path | None = None) -> AgentSettings:
     return load_settings(file, environment)
 
 
@@ -27,7 +27,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_without_configuration_nothing_is_oversold() -> None:
     found = settings({})
 
-    assert found == ResourceSettings()
+    assert found == AgentSettings()
     for resource in ("cpu", "memory", "disk", "network", "disk_io"):
         assert getattr(found, f"oversubscription_{resource}") == 1
     assert (found.capacity_disk_io, found.max_image_storage) == (10**9, Decimal("0.2"))
@@ -119,6 +119,16 @@ TABLE: list[tuple[str, str, str, Any, tuple[str, ...]]] = [
     ("server.url", "server_url", "https://h.example:8443/x/", "https://h.example:8443/x", ()),
     ("server.ca", "server_ca", "/etc/ca.pem", Path("/etc/ca.pem"), ()),
     ("report.interval", "report_interval_seconds", "5", 5, ()),
+    ("poll.min_interval", "poll_interval_seconds", "5", 5, ()),
+    ("expire.interval", "expire_interval_seconds", "5", 5, ()),
+    ("job.deadline", "job_deadline_seconds", "60", 60, ()),
+    ("cleanup.at", "cleanup_minute", "03:30", 210, ()),
+    ("cleanup.max_per_run", "cleanup_most", "9", 9, ()),
+    ("fence.on_lease_loss", "on_lease_loss", "release", LeaseLoss.RELEASE, ()),
+    ("fence.release_after", "release_after_seconds", "60", 60, ()),
+    ("enforce", "enforce", "true", True, ()),
+    ("provisioners.enabled", "provisioners", "noop, vgpu", ("noop", "vgpu"), ()),
+    ("metrics.port", "metrics_port", "9180", 9180, ()),
     ("counting", "counting", "active", Counting.ACTIVE, ()),
     ("defaults.apply_oversubscription", "apply_oversubscription", "false", False, ()),
     ("reserved_for_host.cpu", "reserved_cpu", "2", 2, ()),
@@ -149,7 +159,7 @@ def test_a_key_has_its_names(
     assert getattr(settings({}, file), field) == value
     for name in (own, own.lower(), *aliases, *(alias.lower() for alias in aliases)):
         assert getattr(settings({name: text}), field) == value
-        assert getattr(settings({name: ""}), field) == getattr(ResourceSettings(), field)
+        assert getattr(settings({name: ""}), field) == getattr(AgentSettings(), field)
 
 
 def test_the_environment_precedes_the_file(tmp_path: Path) -> None:

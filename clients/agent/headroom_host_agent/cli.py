@@ -9,28 +9,28 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from headroom_host_agent.configuration import DEFAULT_FILE, ConfigurationError, load_settings
+from headroom_host_agent.process.agent import Agent, Parts
+from headroom_host_agent.process.settings import AgentSettings
+from headroom_host_agent.provision.provisioners import load_provisioners
+from headroom_host_agent.provision.store import SqliteStore, StoreError
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
 from headroom_host_agent.resources.listers import configured_listers, load_listers
 from headroom_host_agent.resources.manager import Manager
-from headroom_host_agent.resources.settings import ResourceSettings
 from headroom_host_agent.resources.sizes import binary_size
 from headroom_host_agent.resources.status import FullResourceStatus, ResourceStatus
 from headroom_host_agent.resources.tree import SYSTEM, read_or_none
 from headroom_host_agent.server.client import (
-    TIMEOUT_SECONDS,
     Address,
     Client,
     RefusedError,
     ServerError,
     host_name,
 )
-from headroom_host_agent.server.heart import Heart
 from headroom_host_agent.server.identity import (
     Enrolled,
     Identity,
@@ -40,13 +40,14 @@ from headroom_host_agent.server.identity import (
     save_identity,
 )
 from headroom_host_agent.server.refusals import EndedError
-from headroom_host_agent.server.reporter import Reporter
 
 RUNTIME, CONFIGURATION, REFUSED, ENDED = 1, 2, 3, 4
 GPU_HEALTH = "gpu-health.json"  # in the data folder
 LOCK = "run.lock"  # in the data folder
+STORE = "agent.sqlite"  # likewise
 BOOT_ID = "proc/sys/kernel/random/boot_id"
-_LOOK_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-host-agent") -> int:
@@ -67,18 +68,18 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-hos
         return _refused(program, error, REFUSED)
     except EndedError as error:
         return _refused(program, error, ENDED)
-    except (ResourceError, IdentityError, ServerError, ValueError) as error:
+    except (ResourceError, IdentityError, ServerError, StoreError, ValueError) as error:
         return _refused(program, error, RUNTIME)
     return 0
 
 
-def _discover(options: argparse.Namespace, settings: ResourceSettings) -> None:
+def _discover(options: argparse.Namespace, settings: AgentSettings) -> None:
     report = _manager(options, settings).get_full_status()
     text = json.dumps(report.to_json()) if options.json else "\n".join(_lines(report))
     sys.stdout.write(text + "\n")
 
 
-def _enrol(options: argparse.Namespace, settings: ResourceSettings) -> None:
+def _enrol(options: argparse.Namespace, settings: AgentSettings) -> None:
     """Enrol with a key that is kept before it is sent: a lost answer is asked for again."""
     folder = _data_folder(options, settings)
     identity = load_identity(folder)
@@ -96,7 +97,7 @@ def _enrol(options: argparse.Namespace, settings: ResourceSettings) -> None:
     sys.stdout.write(f"enrolled as {enrolled.host_id}, key {enrolled.kid}\n")
 
 
-def _run(options: argparse.Namespace, settings: ResourceSettings) -> None:
+def _run(options: argparse.Namespace, settings: AgentSettings) -> None:
     folder = _data_folder(options, settings)
     identity = load_identity(folder)
     if identity is None or not identity.is_enrolled:
@@ -106,48 +107,37 @@ def _run(options: argparse.Namespace, settings: ResourceSettings) -> None:
 
 
 def _run_alone(
-    options: argparse.Namespace, settings: ResourceSettings, folder: Path, identity: Identity
+    options: argparse.Namespace, settings: AgentSettings, folder: Path, identity: Identity
 ) -> None:
-    manager, client, enrolled = (
-        _manager(options, settings),
-        _client(settings),
-        Enrolled(folder, identity),
+    store = SqliteStore(folder / STORE)
+    provisioners, failed = load_provisioners(settings.provisioners)
+    client = _client(settings)
+
+    def before_epoch() -> None:
+        log.warning("another epoch begins: all is compared")
+        store.begin_resync(ends_epoch=True)
+        client.cut()
+
+    agent = Agent(
+        Parts(
+            settings=settings,
+            folder=folder,
+            manager=_manager(options, settings),
+            client=client,
+            enrolled=Enrolled(folder, identity, before_epoch=before_epoch),
+            store=store,
+            provisioners=provisioners,
+            failed_provisioners=failed,
+            boot_id=read_or_none(options.sysroot / BOOT_ID) or "",
+            takes_over=options.takeover,
+        )
     )
-    reporter = Reporter(
-        manager, client, enrolled, interval_seconds=settings.report_interval_seconds
-    )
-    boot_id = read_or_none(options.sysroot / BOOT_ID) or ""
-    heart = Heart(client, enrolled, boot_id=boot_id, takes_over=options.takeover)
-    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    _together(stop, heart.run, reporter.run)
-
-
-def _together(stop: threading.Event, *loops: Callable[[threading.Event], None]) -> None:
-    """Run loops beside each other until ``stop`` is set or one ends.
-
-    Raises:
-        Exception: What a loop raised first.
-    """
-    raised: list[Exception] = []
-
-    def run(loop: Callable[[threading.Event], None]) -> None:
-        try:
-            loop(stop)
-        except Exception as error:  # noqa: BLE001 - raised below
-            raised.append(error)
-        stop.set()
-
-    threads = [threading.Thread(target=run, args=(loop,), daemon=True) for loop in loops]
-    for thread in threads:
-        thread.start()
-    while not stop.wait(_LOOK_SECONDS):
-        continue  # a wait without an end would not let signals through
-    for thread in threads:
-        thread.join(TIMEOUT_SECONDS)
-    if raised:
-        raise raised[0]
+        signal.signal(number, lambda *_: agent.stop.set())
+    try:
+        agent.run()
+    finally:
+        store.close()
 
 
 @contextmanager
@@ -165,7 +155,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _manager(options: argparse.Namespace, settings: ResourceSettings) -> Manager:
+def _manager(options: argparse.Namespace, settings: AgentSettings) -> Manager:
     manager = Manager(
         settings,
         load_listers(configured_listers(settings, options.sysroot)),
@@ -176,13 +166,13 @@ def _manager(options: argparse.Namespace, settings: ResourceSettings) -> Manager
     return manager
 
 
-def _client(settings: ResourceSettings) -> Client:
+def _client(settings: AgentSettings) -> Client:
     if not settings.server_url:
         raise ConfigurationError("server.url", "", "must be the address of Headroom")
     return Client(Address(url=settings.server_url, ca=settings.server_ca))
 
 
-def _data_folder(options: argparse.Namespace, settings: ResourceSettings) -> Path:
+def _data_folder(options: argparse.Namespace, settings: AgentSettings) -> Path:
     folder: Path = options.sysroot / settings.data_dir.relative_to("/")
     return folder
 

@@ -14,8 +14,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
 from headroom_host_agent.resources.facts import Counting
-from headroom_host_agent.resources.settings import ResourceSettings
 from headroom_host_agent.resources.sizes import (
     SizeError,
     parse_bandwidth,
@@ -54,7 +54,7 @@ class _Key:
     """A key of the file.
 
     Attributes:
-        field: Of ``ResourceSettings``.
+        field: Of ``AgentSettings``.
         read: (text, strict) -> value.
         aliases: Environment names of another agent, the newer first.
     """
@@ -64,7 +64,7 @@ class _Key:
     aliases: tuple[str, ...] = ()
 
 
-def load_settings(file: Path | None, environment: Mapping[str, str]) -> ResourceSettings:
+def load_settings(file: Path | None, environment: Mapping[str, str]) -> AgentSettings:
     """Return the settings of a file (None: no file) and an environment.
 
     Raises:
@@ -84,7 +84,7 @@ def load_settings(file: Path | None, environment: Mapping[str, str]) -> Resource
             value = _value(name, key, profile[name], strict=True)
         if value is not None:
             values[key.field] = value
-    return ResourceSettings(**values)  # type: ignore[arg-type]  # each key reads its field's type
+    return AgentSettings(**values)  # type: ignore[arg-type]  # each key reads its field's type
 
 
 def _own_name(key: str) -> str:
@@ -258,6 +258,34 @@ def _url(text: str, strict: bool) -> str:  # noqa: FBT001
     return text.rstrip("/")
 
 
+def _time_of_day(text: str, strict: bool) -> int:  # noqa: FBT001
+    found = re.fullmatch(r"([01][0-9]|2[0-3]):([0-5][0-9])", text.strip())
+    if found is None:
+        raise _NotAllowedError("must be a time of the day like 00:00")
+    return int(found[1]) * 60 + int(found[2])
+
+
+def _lease_loss(text: str, strict: bool) -> LeaseLoss:  # noqa: FBT001
+    try:
+        return LeaseLoss(text)
+    except ValueError:
+        raise _NotAllowedError("must be hold, stop_new or release") from None
+
+
+def _names(text: str, strict: bool) -> tuple[str, ...]:  # noqa: FBT001
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) for name in names):
+        raise _NotAllowedError("must be names of types")
+    return names
+
+
+def _port(text: str, strict: bool) -> int:  # noqa: FBT001
+    port = _whole(0)(text, strict)
+    if port >= 2**16:
+        raise _NotAllowedError("must be a port, or 0 for none")
+    return port
+
+
 def _aliased(key: str, older: str) -> tuple[str, ...]:
     return (key.upper().replace(".", "__"), older)
 
@@ -331,5 +359,15 @@ KEYS: Mapping[str, _Key] = {
     "server.url": _Key(field="server_url", read=_url),
     "server.ca": _Key(field="server_ca", read=_folder),
     "report.interval": _Key(field="report_interval_seconds", read=_whole(1)),
+    "poll.min_interval": _Key(field="poll_interval_seconds", read=_whole(1)),
+    "expire.interval": _Key(field="expire_interval_seconds", read=_whole(1)),
+    "job.deadline": _Key(field="job_deadline_seconds", read=_whole(1)),
+    "cleanup.at": _Key(field="cleanup_minute", read=_time_of_day),
+    "cleanup.max_per_run": _Key(field="cleanup_most", read=_whole(1)),
+    "fence.on_lease_loss": _Key(field="on_lease_loss", read=_lease_loss),
+    "fence.release_after": _Key(field="release_after_seconds", read=_whole(1)),
+    "enforce": _Key(field="enforce", read=_flag),
+    "provisioners.enabled": _Key(field="provisioners", read=_names),
+    "metrics.port": _Key(field="metrics_port", read=_port),
     "data_dir": _Key(field="data_dir", read=_folder, aliases=("DATA_DIR",)),
 }

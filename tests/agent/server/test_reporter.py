@@ -37,7 +37,7 @@ def reported(folder: Path, told: Told, *, interval_seconds: float = 60) -> list[
     def wait(event: threading.Event, seconds: float) -> bool:
         pauses.append(seconds)
         if not told.answers:
-            event.set()
+            stop.set()
         return event.is_set()
 
     Reporter(

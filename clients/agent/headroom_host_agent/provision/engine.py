@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ COUNTER_SECONDS = 2.0
 _REPEAT_SECONDS = 30 * 60.0
 _GRACE_SECONDS = 30.0  # for a job that is told to end, before others go on without it
 _LOOK_SECONDS = 0.1
+_ALIVE_SECONDS = 10.0
 _NETWORKS = ("network", "network_resource")
 
 
@@ -52,6 +54,11 @@ class EngineOptions:
         on_usage: Told what runs after each job that went well.
         cleanup: Called when all known work was handed out, and on request.
         job_seconds: After which a job is told to end and has failed.
+        may_begin: Whether a reservation may be made now; one that may not stays stored, and is
+            handed out again by ``take_up``.
+        may_remove: Whether what has ended may be removed now.
+        alive: Called by the loop at least every ten seconds, also during a job.
+        on_job: Told type, seconds and whether it went well of each job.
     """
 
     host_id: str
@@ -65,6 +72,10 @@ class EngineOptions:
     on_usage: Callable[[Usage], None] = lambda _: None
     cleanup: Callable[[], None] = lambda: None
     job_seconds: float = JOB_SECONDS
+    may_begin: Callable[[Reservation], bool] = lambda _: True
+    may_remove: Callable[[], bool] = lambda: True
+    alive: Callable[[], None] = lambda: None
+    on_job: Callable[[str, float, bool], None] = lambda *_: None
     monotonic: Callable[[], float] = time.monotonic
 
 
@@ -100,15 +111,19 @@ class Engine:
         Raises:
             Exception: What the source raised.
         """
-        for reservation in self._options.store.unfinished():
-            self._emit(Job(reservation=reservation))
+        self.take_up()
         raised: list[Exception] = []
         threading.Thread(target=self._read, args=(stop, raised), name="source", daemon=True).start()
-        while (job := self._queue.get()) is not None and not stop.is_set():
+        while (job := self._next()) is not None and not stop.is_set():
             self._take(job, stop)
         self._end(stop)
         if raised:
             raise raised[0]
+
+    def take_up(self) -> None:
+        """Hand out again what is stored and not ended."""
+        for reservation in self._options.store.unfinished():
+            self._emit(Job(reservation=reservation))
 
     def request_cleanup(self) -> None:
         """Clean up after what is queued; nothing until all known work was handed out."""
@@ -148,7 +163,8 @@ class Engine:
             ProvisionError: It failed. The result says so, and nothing of it is left, or what is
                 left is kept by name.
         """
-        self._provision(reservation, threading.Event())
+        with self._alone(reservation.id):
+            self._provision(reservation, threading.Event())
 
     def decommission(self, reservation: Reservation) -> None:
         """Remove what a reservation made; an unknown one is told as deleted.
@@ -156,7 +172,8 @@ class Engine:
         Raises:
             ProvisionError: It cannot be removed now; it is tried again with what has ended.
         """
-        self._decommission(reservation, threading.Event(), ())
+        with self._alone(reservation.id):
+            self._decommission(reservation, threading.Event(), ())
 
     def decommission_cached(self, identity: str, reason: str) -> None:
         """Remove a workload that is beyond repair, and tell why.
@@ -166,11 +183,36 @@ class Engine:
         """
         reservation = self._options.store.get(identity)
         death = self._message(reservation, ResultState.ERROR, reason, kind="death")
-        try:
-            self._decommission(reservation, threading.Event(), (death,))
-        except ProvisionError as error:
-            log.warning("%s: %s", identity, error)
-            self._options.store.post(death)
+        with self._alone(identity):
+            try:
+                self._decommission(reservation, threading.Event(), (death,))
+            except ProvisionError as error:
+                log.warning("%s: %s", identity, error)
+                self._options.store.post(death)
+
+    def _next(self) -> Job | None:
+        while True:
+            self._options.alive()
+            with suppress(queue.Empty):
+                return self._queue.get(timeout=_ALIVE_SECONDS)
+
+    def release(self, identity: str, reason: str) -> None:
+        """Remove what a reservation made and keep it, failed: it is told as a death.
+
+        Raises:
+            ProvisionError: It cannot be removed now.
+            UnknownReservationError: It is not here.
+        """
+        with self._alone(identity):
+            row = self._options.store.row(identity)
+            death = self._message(row.reservation, ResultState.ERROR, reason, kind="death")
+            self._remove(row, threading.Event())
+            result = self._result(row.reservation, ResultState.ERROR, reason)
+            self._options.store.finish(replace(row.reservation, result=result), (death,))
+
+    def context(self, row: Row) -> HostContext:
+        """Return what a provisioner may use for a stored reservation."""
+        return self._context(row.runs_as, row.reservation, threading.Event())
 
     def _read(self, stop: threading.Event, raised: list[Exception]) -> None:
         try:
@@ -222,6 +264,37 @@ class Engine:
         ).start()
         return work
 
+    @contextmanager
+    def _alone(self, identity: str) -> Iterator[None]:
+        """Keep jobs off what a reservation made, which come afterwards.
+
+        Raises:
+            ProvisionError: A job of it runs.
+        """
+        row = self._options.store.find(identity)
+        key = row.runs_as if row is not None else identity
+        with self._lock:
+            if key in self._work:
+                raise ProvisionError("busy", f"a job of {identity} runs")
+            work = self._work[key] = _Work()
+        try:
+            yield
+        finally:
+            following = self._following(key, work)
+            if following is None:
+                work.done.set()
+            else:
+                threading.Thread(
+                    target=self._run, args=(key, following, work), name=f"job {key}", daemon=True
+                ).start()
+
+    def _following(self, key: str, work: _Work) -> Reservation | None:
+        with self._lock:
+            following = work.waiting.popleft() if work.waiting else None
+            if following is None:
+                del self._work[key]
+            return following
+
     def _run(self, key: str, reservation: Reservation, work: _Work) -> None:
         following: Reservation | None = reservation
         while following is not None:
@@ -233,10 +306,7 @@ class Engine:
                 self._handle(following, cancelled)
             finally:
                 timer.cancel()
-                with self._lock:
-                    following = work.waiting.popleft() if work.waiting else None
-                    if following is None:
-                        del self._work[key]
+                following = self._following(key, work)
         work.done.set()
 
     def _await(self, work: _Work, stop: threading.Event) -> None:
@@ -245,6 +315,7 @@ class Engine:
         end = monotonic() + self._options.job_seconds + _GRACE_SECONDS
         is_stopping = False
         while not work.done.wait(_LOOK_SECONDS):
+            self._options.alive()
             if stop.is_set() and not is_stopping:
                 is_stopping, end = True, min(end, monotonic() + STOP_SECONDS)
             if monotonic() >= end:
@@ -266,20 +337,27 @@ class Engine:
         row = self._options.store.find(reservation.id)
         if row is not None and row.reservation.seq > reservation.seq:
             return
+        is_going = self._is_going(reservation, row, now)
+        may = self._options.may_remove() if is_going else self._options.may_begin(reservation)
+        if not may or (not is_going and self._is_repeated(reservation)):
+            return
+        began = self._options.monotonic()
+        is_well = False
         try:
-            if self._is_going(reservation, row, now):
+            if is_going:
                 self._decommission(reservation, cancelled, ())
-            elif not self._is_repeated(reservation):
+            else:
                 self._provision(reservation, cancelled)
                 self._remember(reservation)
-            else:
-                return
+            is_well = True
             self._options.on_usage(self.usage())
         except ProvisionError as error:
             log.warning("%s (%s): %s", reservation.id, reservation.type, error)
-            self._remember(reservation)
+            if not is_going:
+                self._remember(reservation)
         except Exception:
             log.exception("%s (%s)", reservation.id, reservation.type)
+        self._options.on_job(reservation.type, self._options.monotonic() - began, is_well)
 
     @staticmethod
     def _is_going(reservation: Reservation, row: Row | None, now: datetime | None) -> bool:

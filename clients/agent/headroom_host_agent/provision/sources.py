@@ -51,16 +51,26 @@ class Page:
         last_id: Highest number that the page covers; of the next poll one less than the start.
         caught_up: Whether there was no more, None when the server does not say.
         end_of_stream: Whether nothing will ever follow.
+        pause_seconds: Before the next poll, None for the usual interval between two.
     """
 
     reservations: tuple[Reservation, ...]
     last_id: int
     caught_up: bool | None = None
     end_of_stream: bool = False
+    pause_seconds: float | None = None
 
 
 class RetryablePollError(Exception):
-    """The server was not reached or refused: the same is asked again."""
+    """The server was not reached or refused: the same is asked again, after so long if it said."""
+
+    def __init__(self, reason: str, *, after_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
+class StartAgainError(Exception):
+    """Everything is asked for again, from the first number on."""
 
 
 class UnreadablePageError(Exception):
@@ -80,6 +90,7 @@ class Poller(Protocol):
         Raises:
             RetryablePollError: No answer, or none of success.
             UnreadablePageError: The answer cannot be read.
+            StartAgainError: What was told before does not hold any more.
         """
 
 
@@ -115,7 +126,7 @@ def in_order(
 
 
 class PollSource:
-    """Polls from the start, so that a host that booted anew gets everything again.
+    """Polls from a number on: 0 gives a host that booted anew everything again.
 
     Emits ``LAST`` once, when the server says that it told all; a server that does not say so has
     when two polls bring the same last number.
@@ -128,30 +139,43 @@ class PollSource:
         *,
         min_interval_seconds: float = POLL_SECONDS,
         limit: int = PAGE_LIMIT,
+        start: int = 0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._poller, self._host_id = poller, host_id
         self._min_interval_seconds, self._monotonic = min_interval_seconds, monotonic
         self._full_limit = self._limit = limit
-        self._next = self._previous = self._failures = self._singles = 0
+        self._next = start
+        self._previous = self._failures = self._singles = 0
+        self._pause_seconds: float | None = None
         self._wants_marker = True
 
     def run(self, stop: threading.Event, emit: Emit) -> None:
         """Poll until the stream ends or ``stop`` is set."""
         while not stop.is_set():
             started = self._monotonic()
+            self._pause_seconds = None
             page = self._ask()
             if page is not None:
+                self._pause_seconds = page.pause_seconds
                 self._take(page, stop, emit)
                 if page.end_of_stream:
                     return
-            stop.wait(max(0.0, started + self._min_interval_seconds - self._monotonic()))
+            if self._pause_seconds is not None:
+                stop.wait(self._pause_seconds)
+            else:
+                stop.wait(max(0.0, started + self._min_interval_seconds - self._monotonic()))
 
     def _ask(self) -> Page | None:
         try:
             page = self._poller.poll(self._host_id, self._next, self._limit)
         except RetryablePollError as error:
             log.warning("poll from %d: %s", self._next, error)
+            self._pause_seconds = error.after_seconds
+            return None
+        except StartAgainError:
+            self._next, self._limit = 0, self._full_limit
+            self._failures, self._pause_seconds = 0, 0.0
             return None
         except UnreadablePageError as error:
             self._step_over(error)

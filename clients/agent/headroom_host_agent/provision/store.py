@@ -38,7 +38,8 @@ CREATE TABLE reservation (
 ) STRICT;
 CREATE TABLE outbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
-    tries INTEGER NOT NULL DEFAULT 0
+    tries INTEGER NOT NULL DEFAULT 0,
+    posted_at INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))
 ) STRICT;
 CREATE TABLE artifact (
     name TEXT NOT NULL, kind TEXT NOT NULL, reservation TEXT NOT NULL, PRIMARY KEY (name, kind)
@@ -249,16 +250,73 @@ class SqliteStore:
                 networks.add(identity)
             statser.increment(reservation.type, _data_of(reservation))
 
-    def take_page(self, reservations: Iterable[Reservation], *, cursor: int) -> None:
+    def take_page(
+        self, reservations: Iterable[Reservation], *, cursor: int, resyncs: int | None = None
+    ) -> bool:
         """Keep a page and the number behind it.
 
         A reservation that asks for the same keeps its state and result; an older number or
         attempt than the stored one changes nothing.
+
+        Args:
+            resyncs: How many had begun when the page was asked for; None for any.
+
+        Returns:
+            Whether it was kept: no resync began since.
         """
         with self._write() as sql:
+            if resyncs is not None and resyncs != _resyncs(sql):
+                return False
             for reservation in reservations:
                 self._take(sql, reservation)
             _set_meta(sql, "cursor", str(cursor))
+            return True
+
+    @property
+    def resyncs(self) -> int:
+        """How many resyncs have begun."""
+        with self._read() as sql:
+            return _resyncs(sql)
+
+    @property
+    def is_resyncing(self) -> bool:
+        """Whether all reservations are to be compared with those of the server."""
+        return self.meta("resyncing") is not None
+
+    def begin_resync(self, *, ends_epoch: bool = False) -> None:
+        """Ask for everything again; what was not begun is dropped, for it will come again.
+
+        Args:
+            ends_epoch: Whether an epoch ended: the server takes nothing that is told of it.
+        """
+        with self._write() as sql:
+            if ends_epoch:
+                sql.execute("DELETE FROM outbox")
+            sql.execute("DELETE FROM reservation WHERE state = ?", (State.QUEUED.value,))
+            _set_meta(sql, "cursor", "0")
+            _set_meta(sql, "resyncs", str(_resyncs(sql) + 1))
+            _set_meta(sql, "resyncing", "1")
+
+    def end_resync(self, *, resyncs: int) -> bool:
+        """Keep that all was compared; return whether no other resync began since."""
+        with self._write() as sql:
+            if resyncs != _resyncs(sql):
+                return False
+            sql.execute("DELETE FROM meta WHERE name = 'resyncing'")
+            return True
+
+    def follow_timeline(self, timeline: str) -> bool:
+        """Keep the name of the server's history; return whether it is another than before.
+
+        Then the server's database was restored, and a resync begins.
+        """
+        with self._write() as sql:
+            known = _meta(sql, "timeline")
+            _set_meta(sql, "timeline", timeline)
+            is_other = known is not None and known != timeline
+            if is_other:
+                self.begin_resync()
+            return is_other
 
     def begin(self, reservation: Reservation, *, runs_as: str) -> bool:
         """Keep that it is being provisioned, before anything is made.
@@ -389,6 +447,12 @@ class SqliteStore:
             depth: int = sql.execute("SELECT count(*) FROM outbox").fetchone()[0]
             return depth
 
+    def oldest_message_at(self) -> int | None:
+        """Return when the oldest message that waits was posted, in Unix seconds of the host."""
+        with self._read() as sql:
+            oldest: int | None = sql.execute("SELECT min(posted_at) FROM outbox").fetchone()[0]
+            return oldest
+
     def tried(self, message: Message) -> None:
         """Count a try that brought no answer."""
         with self._write() as sql:
@@ -434,6 +498,9 @@ class SqliteStore:
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._connection.in_transaction:  # a method that calls another
+                yield self._connection
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -546,6 +613,10 @@ def _meta(sql: sqlite3.Connection, name: str) -> str | None:
 
 def _set_meta(sql: sqlite3.Connection, name: str, value: str) -> None:
     sql.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def _resyncs(sql: sqlite3.Connection) -> int:
+    return int(_meta(sql, "resyncs") or 0)
 
 
 def _data_of(reservation: Reservation) -> dict[str, object]:

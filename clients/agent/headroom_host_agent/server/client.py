@@ -13,33 +13,73 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from headroom_host_agent.provision.signing.keys import sign
-from headroom_host_agent.provision.signing.v2 import SignedRequest, enrolment_bytes, request_bytes
+from headroom_host_agent.provision.signing.keys import key_id, sign
+from headroom_host_agent.provision.signing.v2 import (
+    SignedRequest,
+    canonical_query,
+    enrolment_bytes,
+    request_bytes,
+    rotation_bytes,
+)
 from headroom_host_agent.server.identity import Identity
+from headroom_host_agent.server.trust import trusted_keys
 
 TIMEOUT_SECONDS = 30.0
 _MOST_ANSWER_BYTES = 4 * 1024**2
 _SUCCESS = range(200, 300)
 _SAMPLES = 8
+_LONGEST_RETRY_SECONDS = 300.0
 
 
 class ServerError(Exception):
-    """The server was not reached, or its answer is none."""
+    """The server was not reached, or its answer is none.
+
+    Attributes:
+        retry_after_seconds: When the server wants to be asked again, None when it does not say.
+    """
+
+    retry_after_seconds: float | None = None
 
 
 class RefusedError(Exception):
-    """The server refuses; ``code`` is its word for why."""
+    """The server refuses; ``code`` is its word for why.
+
+    Attributes:
+        retry_after_seconds: As of ``ServerError``.
+        document: The whole answer.
+    """
+
+    retry_after_seconds: float | None = None
+    document: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, status: int, code: str, message: str, details: Mapping[str, object]) -> None:
         super().__init__(f"{status} {code}: {message}")
         self.status, self.code, self.details = status, code, details
         self.is_clock_corrected = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked.
+
+    Attributes:
+        query: Pairs, not encoded.
+        held_seconds: How long the server may keep the answer back; such a request can be cut.
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    query: tuple[tuple[str, str], ...] = ()
+    held_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +102,28 @@ class Client:
         self._offset_seconds: float | None = None
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)  # round trip, offset
         self._lock = threading.Lock()
+        self._trusted: tuple[float, ssl.SSLContext] | None = None  # made at, by the file's time
+        self._held: http.client.HTTPConnection | None = None
+        self._is_closing = False
+
+    def close(self) -> None:
+        """Cut the request that the server holds, and let no other be held."""
+        with self._lock:
+            self._is_closing = True
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut the request that the server holds: its answer is not wanted any more."""
+        with self._lock:
+            held = self._held.sock if self._held is not None else None
+        if held is not None:
+            with suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
+
+    def offset_seconds(self) -> float | None:
+        """Return what the host's clock lacks, None until the server said its time."""
+        with self._lock:
+            return self._offset_seconds
 
     def now(self) -> datetime | None:
         """Return the server's time, None until it said one."""
@@ -86,13 +148,15 @@ class Client:
             "proof": base64.b64encode(proof).decode(),
             "agent_version": agent_version(),
         }
-        answer = self._send("POST", "/hosts/v1/enrol", json.dumps(body).encode(), {})
+        request = Request(method="POST", path="/hosts/v1/enrol", body=json.dumps(body).encode())
+        answer = self._send(request, {})
         try:
             return replace(
                 identity,
                 host_id=str(answer["host_id"]),
                 kid=str(answer["kid"]),
                 fence_epoch=int(str(answer["fence_epoch"])),
+                server_keys=trusted_keys({}, answer.get("server_public_keys")),
             )
         except (KeyError, ValueError):
             raise ServerError("the answer to the enrolment lacks a field") from None
@@ -105,7 +169,8 @@ class Client:
             ServerError: There is no answer.
         """
         path = f"/hosts/v1/{identity.host_id}/heartbeat"
-        return self.signed(identity, "POST", path, json.dumps(facts).encode())
+        body = json.dumps(facts).encode()
+        return self.signed(identity, Request(method="POST", path=path, body=body))
 
     def put_resources(self, identity: Identity, report: Mapping[str, object]) -> None:
         """Report what the host has.
@@ -117,11 +182,27 @@ class Client:
         now = self.now()
         stamped = dict(report) | ({"generated_at": now.isoformat()} if now else {})
         path = f"/hosts/v1/{identity.host_id}/resources"
-        self.signed(identity, "PUT", path, json.dumps(stamped).encode())
+        body = json.dumps(stamped).encode()
+        self.signed(identity, Request(method="PUT", path=path, body=body))
 
-    def signed(
-        self, identity: Identity, method: str, path: str, body: bytes = b""
-    ) -> Mapping[str, object]:
+    def put_key(self, identity: Identity, following: Identity) -> str:
+        """Go on with the key of ``following``, which the present one vouches for; return its name.
+
+        Raises:
+            RefusedError: The key or its sender is not taken.
+            ServerError: There is no answer; the same may be asked again.
+        """
+        proof = rotation_bytes(identity.host_id, key_id(following.public_key))
+        document = {
+            "public_key": base64.b64encode(following.public_key).decode(),
+            "proof": base64.b64encode(sign(following.seed_bytes, proof)).decode(),
+        }
+        path = f"/hosts/v1/{identity.host_id}/keys"
+        body = json.dumps(document).encode()
+        answer = self.signed(identity, Request(method="POST", path=path, body=body))
+        return str(answer.get("kid", ""))
+
+    def signed(self, identity: Identity, request: Request) -> Mapping[str, object]:
         """Send a signed request; once more when only the clock was wrong.
 
         Raises:
@@ -129,31 +210,32 @@ class Client:
             ServerError: There is no answer.
         """
         try:
-            return self._send(method, path, body, self._headers(identity, method, path, body))
+            return self._send(request, self._headers(identity, request))
         except RefusedError as error:
             if not error.is_clock_corrected:
                 raise
-        return self._send(method, path, body, self._headers(identity, method, path, body))
+        return self._send(request, self._headers(identity, request))
 
-    def _headers(self, identity: Identity, method: str, path: str, body: bytes) -> dict[str, str]:
+    def _headers(self, identity: Identity, request: Request) -> dict[str, str]:
         with self._lock:
             timestamp = int(self._wall() + (self._offset_seconds or 0.0))
-        request = SignedRequest(
-            method=method,
-            path=path,
-            body=body,
+        signed = SignedRequest(
+            method=request.method,
+            path=request.path,
+            query=request.query,
+            body=request.body,
             timestamp=timestamp,
             nonce=secrets.token_hex(16),
             host_id=identity.host_id,
             kid=identity.kid,
             fence_epoch=identity.fence_epoch,
         )
-        signature = sign(identity.seed_bytes, request_bytes(request))
+        signature = sign(identity.seed_bytes, request_bytes(signed))
         return {
             "X-Host-Id": identity.host_id,
             "X-Host-Key": identity.kid,
             "X-Host-Timestamp": str(timestamp),
-            "X-Host-Nonce": request.nonce,
+            "X-Host-Nonce": signed.nonce,
             "X-Host-Epoch": str(identity.fence_epoch),
             "X-Host-Signature": base64.b64encode(signature).decode(),
         }
@@ -175,17 +257,18 @@ class Client:
             self._offset_seconds = min(self._samples)[1]
         return True
 
-    def _send(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> Mapping[str, object]:
-        connection = self._connection()
+    def _send(self, request: Request, headers: Mapping[str, str]) -> Mapping[str, object]:
+        connection = self._connection(request.held_seconds)
         sent = self._wall()
-        below = urlsplit(self._address.url).path.rstrip("/")
         try:
+            self._open(connection, request)
+            target = urlsplit(self._address.url).path.rstrip("/") + request.path
+            if request.query:
+                target += f"?{canonical_query(request.query)}"
             connection.request(
-                method,
-                below + path,
-                body=body,
+                request.method,
+                target,
+                body=request.body,
                 headers={"Content-Type": "application/json", **headers},
             )
             answer = connection.getresponse()
@@ -193,35 +276,65 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"{self._address.url}: {error or type(error).__name__}") from None
         finally:
+            with self._lock:
+                self._held = None if self._held is connection else self._held
             connection.close()
         document = _object(content) if content else {}
         received = self._wall()
         if answer.status not in _SUCCESS:
             refusal = _refusal(answer.status, document)
+            if isinstance(refusal, RefusedError):
+                refusal.document = document
+            refusal.retry_after_seconds = _retry_after(answer.getheader("Retry-After"))
             if isinstance(refusal, RefusedError) and refusal.code == "clock_skew":
                 told = refusal.details.get("server_time")
                 refusal.is_clock_corrected = self._learn(
                     told, sent=sent, received=received, afresh=True
                 )
             raise refusal
-        if "server_time" in document:
+        if "server_time" in document and not request.held_seconds:
             self._learn(document["server_time"], sent=sent, received=received)
         return document
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _open(self, connection: http.client.HTTPConnection, request: Request) -> None:
+        """Connect; a request that may be held is remembered, so that it can be cut.
+
+        Raises:
+            OSError: There is no connection, or none is wanted any more.
+        """
+        connection.connect()
+        if not request.held_seconds:
+            return
+        with self._lock:
+            if self._is_closing:
+                raise OSError("the agent stops")
+            self._held = connection
+
+    def _connection(self, held_seconds: float) -> http.client.HTTPConnection:
         parts = urlsplit(self._address.url)
-        host = parts.hostname or ""
+        host, timeout = parts.hostname or "", TIMEOUT_SECONDS + held_seconds
         if parts.scheme == "https":
-            try:
-                trusted = ssl.create_default_context(
-                    cafile=str(self._address.ca) if self._address.ca else None
-                )
-            except OSError as error:
-                raise ServerError(f"{self._address.ca}: {error.strerror or error}") from None
             return http.client.HTTPSConnection(
-                host, parts.port, timeout=TIMEOUT_SECONDS, context=trusted
+                host, parts.port, timeout=timeout, context=self._context()
             )
-        return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_SECONDS)
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout)
+
+    def _context(self) -> ssl.SSLContext:
+        """Return whom we trust; read anew when the file changed, for reading it is much work.
+
+        Raises:
+            ServerError: The file cannot be read.
+        """
+        ca = self._address.ca
+        try:
+            changed = ca.stat().st_mtime if ca else 0.0
+            with self._lock:
+                if self._trusted is None or self._trusted[0] != changed:
+                    context = ssl.create_default_context(cafile=str(ca) if ca else None)
+                    self._trusted = (changed, context)
+                return self._trusted[1]
+        except OSError as error:
+            raise ServerError(f"{ca}: {error.strerror or error}") from None
 
 
 def agent_version() -> str:
@@ -258,3 +371,10 @@ def _refusal(status: int, document: Mapping[str, object]) -> RefusedError | Serv
         str(error.get("message", "")),
         details if isinstance(details, dict) else {},
     )
+
+
+def _retry_after(told: str | None) -> float | None:
+    """Return the seconds of a header; dates are not used by our server."""
+    if told is None or not told.isascii() or not told.isdigit():
+        return None
+    return min(float(told), _LONGEST_RETRY_SECONDS)

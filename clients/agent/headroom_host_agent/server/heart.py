@@ -19,7 +19,12 @@ LEASE_SECONDS = 30.0  # likewise
 
 
 class Heart:
-    """Sends heartbeats. The lease counts from when an accepted one was sent."""
+    """Sends heartbeats. The lease counts from when an accepted one was sent.
+
+    Args:
+        is_resynced: Whether all reservations were compared since the epoch began.
+        heard: Told what the server says to each heartbeat that it takes.
+    """
 
     def __init__(
         self,
@@ -29,12 +34,16 @@ class Heart:
         boot_id: str,
         takes_over: bool = False,
         outbox_depth: Callable[[], int] = lambda: 0,
+        is_resynced: Callable[[], bool] = lambda: True,
+        heard: Callable[[Mapping[str, object]], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self._client, self._enrolled = client, enrolled
         self._boot_id, self._takes_over = boot_id, takes_over
         self._outbox_depth, self._monotonic, self._wait = outbox_depth, monotonic, wait
+        self._is_resynced, self._heard = is_resynced, heard
+        self._beating = threading.RLock()
         self._run_id = str(uuid.uuid4())
         self._interval_seconds, self._lease_seconds = HEARTBEAT_SECONDS, LEASE_SECONDS
         self._lease_end: float | None = None
@@ -54,15 +63,26 @@ class Heart:
 
     def holds_lease(self) -> bool:
         """Return whether the lease runs, by this host's monotonic clock."""
-        return self._lease_end is not None and self._monotonic() < self._lease_end
+        return self.lease_seconds() > 0
+
+    def lease_seconds(self) -> float:
+        """Return for how long the lease still runs; 0 without one."""
+        end = self._lease_end
+        return 0.0 if end is None else max(0.0, end - self._monotonic())
 
     def beat(self) -> bool:
         """Send one heartbeat, and another when the epoch changed; return whether it was taken.
+
+        Threads may call it at any time.
 
         Raises:
             EndedError: As ``run``.
             IdentityError: As ``run``.
         """
+        with self._beating:
+            return self._beat()
+
+    def _beat(self) -> bool:
         sent = self._monotonic()
         try:
             answer = self._client.beat(self._enrolled.identity, self._facts())
@@ -75,6 +95,7 @@ class Heart:
         self._lease_seconds = _seconds(answer, "lease_ttl_s", self._lease_seconds)
         self._lease_end, self._refused_since = sent + self._lease_seconds, None
         self._takes_over = False
+        self._heard(answer)
         return True
 
     def _facts(self) -> dict[str, object]:
@@ -83,8 +104,7 @@ class Heart:
             "boot_id": self._boot_id,
             "uptime_s": int(time.clock_gettime(time.CLOCK_BOOTTIME)),
             "outbox_depth": self._outbox_depth(),
-            # Nothing of an older epoch is kept: this agent takes no reservations.
-            "resynced": True,
+            "resynced": self._is_resynced(),
             "takeover": self._takes_over,
         }
 

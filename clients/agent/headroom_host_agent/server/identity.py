@@ -7,12 +7,14 @@ import os
 import secrets
 import tempfile
 import threading
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from headroom_host_agent.provision.signing.keys import KEY_BYTES
+from headroom_host_agent.server.trust import trusted_keys
 
 FILE = "identity.json"  # in the data folder
 
@@ -28,12 +30,14 @@ class Identity:
     Attributes:
         seed: Of the private key, in hexadecimal.
         host_id: What the server calls the host; empty until it is enrolled.
+        server_keys: Name -> public key in base64, of the server's that are trusted.
     """
 
     seed: str
     host_id: str = ""
     kid: str = ""
     fence_epoch: int = 0
+    server_keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seed_bytes(self) -> bytes:
@@ -98,10 +102,17 @@ def save_identity(folder: Path, identity: Identity) -> None:
 
 
 class Enrolled:
-    """The identity of a running agent, whose epoch may change; safe to use from threads."""
+    """The identity of a running agent, whose epoch may change; safe to use from threads.
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
+    Args:
+        before_epoch: Called before a new epoch is kept, so that a kill between forgets nothing.
+    """
+
+    def __init__(
+        self, folder: Path, identity: Identity, *, before_epoch: Callable[[], None] = lambda: None
+    ) -> None:
         self._folder, self._identity = folder, identity
+        self._before_epoch = before_epoch
         self._lock = threading.Lock()
 
     @property
@@ -118,6 +129,29 @@ class Enrolled:
         """
         with self._lock:
             if epoch > self._identity.fence_epoch:
-                identity = replace(self._identity, fence_epoch=epoch)
-                save_identity(self._folder, identity)
-                self._identity = identity
+                self._before_epoch()
+                self._keep(replace(self._identity, fence_epoch=epoch))
+
+    def trust(self, told: object) -> None:
+        """Trust the keys that a heartbeat told, if one that is trusted vouches for them.
+
+        Raises:
+            IdentityError: They cannot be kept.
+        """
+        with self._lock:
+            keys = trusted_keys(self._identity.server_keys, told)
+            if keys != self._identity.server_keys:
+                self._keep(replace(self._identity, server_keys=keys))
+
+    def take_key(self, following: Identity) -> None:
+        """Go on with another key of the same host, which is kept first.
+
+        Raises:
+            IdentityError: It cannot be kept.
+        """
+        with self._lock:
+            self._keep(replace(self._identity, seed=following.seed, kid=following.kid))
+
+    def _keep(self, identity: Identity) -> None:
+        save_identity(self._folder, identity)
+        self._identity = identity

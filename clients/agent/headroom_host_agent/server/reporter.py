@@ -31,9 +31,10 @@ class Reporter:
     ) -> None:
         self._manager, self._client, self._enrolled = manager, client, enrolled
         self._interval_seconds, self._wait = interval_seconds, wait
+        self._changed = threading.Event()
 
     def run(self, stop: threading.Event) -> None:
-        """Report until ``stop`` is set.
+        """Report until ``stop`` is set; ``report_soon`` has it seen at once.
 
         Raises:
             EndedError: The server takes nothing more of this agent.
@@ -46,7 +47,12 @@ class Reporter:
                 pause = min(retry_seconds, self._interval_seconds)
                 retry_seconds = min(LONGEST_RETRY_SECONDS, retry_seconds * 2)
             # Many hosts boot at once: they are not to report at once ever after.
-            self._wait(stop, pause * random.uniform(0.9, 1.1))  # noqa: S311
+            self._wait(self._changed, pause * random.uniform(0.9, 1.1))  # noqa: S311
+            self._changed.clear()
+
+    def report_soon(self) -> None:
+        """Report at once, or look at once whether to stop: something changed."""
+        self._changed.set()
 
     def report(self) -> bool:
         """Report once; return whether it was taken.

@@ -1,0 +1,339 @@
+"""Everything that runs in an agent, put together (spec hosts, D.9, D.10)."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from headroom_host_agent.process.notify import Systemd
+from headroom_host_agent.process.poller import RestPoller
+from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
+from headroom_host_agent.process.teller import RestFeedback, written
+from headroom_host_agent.provision.engine import Engine, EngineOptions
+from headroom_host_agent.provision.feedback import Sender
+from headroom_host_agent.provision.janitor import Answer, Host, Report, cleanup_resources
+from headroom_host_agent.provision.provisioners import HostContext, Provisioner, ProvisionError
+from headroom_host_agent.provision.sources import (
+    CombinedSource,
+    ExpirySource,
+    PollSource,
+)
+from headroom_host_agent.provision.store import Artifact, SqliteStore, State, StoreError
+from headroom_host_agent.provision.wire import Reservation
+from headroom_host_agent.resources.manager import Manager
+from headroom_host_agent.server.client import Client
+from headroom_host_agent.server.heart import Heart
+from headroom_host_agent.server.identity import Enrolled
+from headroom_host_agent.server.reporter import Reporter
+
+log = logging.getLogger(__name__)
+FLUSH_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
+_JITTER_SECONDS = 15 * 60
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an agent is made of.
+
+    Attributes:
+        provisioners: By type.
+        failed_provisioners: Type -> why it cannot be had.
+    """
+
+    settings: AgentSettings
+    folder: Path
+    manager: Manager
+    client: Client
+    enrolled: Enrolled
+    store: SqliteStore
+    provisioners: Mapping[str, Provisioner]
+    failed_provisioners: Mapping[str, str] = field(default_factory=dict)
+    boot_id: str = ""
+    takes_over: bool = False
+
+
+class Agent:
+    """One agent. What it made stays when it ends, when its lease ends, and when it is not reached.
+
+    ``run`` ends when it is stopped or when a part of it cannot go on.
+    """
+
+    def __init__(self, parts: Parts, *, systemd: Systemd | None = None) -> None:
+        self.parts = parts
+        self._systemd = systemd or Systemd()
+        self.stop = threading.Event()
+        self._raised: list[Exception] = []
+        self.heart = Heart(
+            parts.client,
+            parts.enrolled,
+            boot_id=parts.boot_id,
+            takes_over=parts.takes_over,
+            outbox_depth=parts.store.outbox_depth,
+            is_resynced=lambda: not parts.store.is_resyncing,
+            heard=self._heard,
+        )
+        self.reporter = Reporter(
+            parts.manager,
+            parts.client,
+            parts.enrolled,
+            interval_seconds=parts.settings.report_interval_seconds,
+        )
+        self.poller = RestPoller(
+            parts.client,
+            parts.enrolled,
+            parts.store,
+            order={name: one.order for name, one in parts.provisioners.items()},
+            resynced=self._resynced,
+        )
+        self.engine = self._engine()
+        self.sender = Sender(parts.store, RestFeedback(parts.client, parts.enrolled))
+        self._lease_lost_at: float | None = time.monotonic()
+        self._released: set[str] = set()
+
+    def run(self) -> None:
+        """Run until ``stop`` is set or a part ends.
+
+        Raises:
+            Exception: What a part raised first.
+        """
+        parts = self.parts
+        persistent = {name for name, one in parts.provisioners.items() if one.persistent}
+        if parts.boot_id and parts.store.boot(parts.boot_id, persistent=persistent):
+            log.warning("the host was booted: what does not outlive that is made again")
+        quiet = threading.Event()
+        loops: Mapping[str, Callable[[], None]] = {
+            "heart": lambda: self.heart.run(self.stop),
+            "reporter": lambda: self.reporter.run(self.stop),
+            "watch": self._watch,
+            "engine": lambda: self.engine.run(self.stop),
+        }
+        threads = {name: self._start(name, loop) for name, loop in loops.items()}
+        sender = self._start("sender", lambda: self.sender.run(quiet))
+        self._systemd.ready()
+        while not self.stop.wait(_LOOK_SECONDS):
+            continue  # a wait without an end would not let signals through
+        self._systemd.stopping()
+        self.reporter.report_soon()
+        parts.client.close()
+        threads.pop("engine").join()
+        quiet.set()
+        parts.store.posted.set()
+        self._flush(sender)
+        for thread in threads.values():
+            thread.join(_LOOK_SECONDS)
+        if self._raised:
+            raise self._raised[0]
+
+    def clean_up(self, *, dry_run: bool) -> Report:
+        """Remove what was left behind, or say what would be."""
+        parts = self.parts
+        context = HostContext(
+            manager=parts.manager,
+            data_dir=parts.folder,
+            identity="",
+            taken={},
+            intend=lambda *_: None,
+        )
+        found = [one for each in parts.provisioners.values() for one in each.artifacts(context)]
+        host = Host(
+            registered=parts.store.artifacts(),
+            found=found,
+            in_use=self._is_in_use,
+            ask=self._ask,
+            remove=self._remove,
+            needs_confirmation=parts.store.needs_confirmation,
+        )
+        return cleanup_resources(host, dry_run=dry_run, most=parts.settings.cleanup_most)
+
+    def verify(self) -> list[tuple[str, str, bool]]:
+        """Return id, type and whether it is as it was made, of all that runs."""
+        verified = []
+        for row in self.parts.store.rows():
+            provisioner = self.parts.provisioners.get(row.reservation.type)
+            if row.state == State.DEPLOYED and provisioner is not None:
+                context = self.engine.context(row)
+                is_there = provisioner.verify(context, row.reservation)
+                verified.append((row.reservation.id, row.reservation.type, is_there))
+        return verified
+
+    def _engine(self) -> Engine:
+        parts, chosen = self.parts, self.parts.settings
+        store, client = parts.store, parts.client
+        host_id = parts.enrolled.identity.host_id
+        polls = PollSource(
+            self.poller,
+            host_id,
+            min_interval_seconds=chosen.poll_interval_seconds,
+            start=0 if store.is_resyncing else store.cursor + 1,
+        )
+        ends = ExpirySource(_Ends(store, client), interval_seconds=chosen.expire_interval_seconds)
+        source = CombinedSource(_Guarded(polls, self._failed), ends)
+        return Engine(
+            EngineOptions(
+                host_id=host_id,
+                source=source,
+                store=store,
+                provisioners=parts.provisioners,
+                manager=parts.manager,
+                data_dir=parts.folder,
+                sign=written,
+                now=client.now,
+                cleanup=self._clean_up,
+                job_seconds=chosen.job_deadline_seconds,
+                may_begin=self._may_begin,
+                may_remove=self._may_remove,
+                alive=self._systemd.alive,
+            )
+        )
+
+    def _may_begin(self, reservation: Reservation) -> bool:
+        """Return whether the lease runs and no new epoch dropped the reservation."""
+        return self.heart.holds_lease() and self.parts.store.exists(reservation.id)
+
+    def _may_remove(self) -> bool:
+        is_held = self.parts.settings.on_lease_loss is LeaseLoss.HOLD
+        return not is_held or self.heart.holds_lease()
+
+    def _heard(self, answer: Mapping[str, object]) -> None:
+        self.parts.enrolled.trust(answer.get("server_public_keys"))
+        timeline = str(answer.get("timeline") or "")
+        if timeline and self.parts.store.follow_timeline(timeline):
+            log.warning("the server's history is another: all is compared")
+            self.parts.client.cut()
+
+    def _resynced(self) -> None:
+        self.heart.beat()
+        self.engine.take_up()
+
+    def _watch(self) -> None:
+        """Notice that the lease ended or runs again, and when it is time to clean up."""
+        next_cleanup = _next_cleanup(datetime.now().astimezone(), self.parts.settings)
+        while not self.stop.wait(_LOOK_SECONDS):
+            self._watch_lease()
+            now = datetime.now().astimezone()
+            if now >= next_cleanup:
+                self.engine.request_cleanup()
+                next_cleanup = _next_cleanup(now, self.parts.settings)
+
+    def _watch_lease(self) -> None:
+        if self.heart.holds_lease():
+            if self._lease_lost_at is not None:
+                self._lease_lost_at = None
+                self._released.clear()
+                self.engine.take_up()
+                log.info("the lease runs")
+            return
+        if self._lease_lost_at is None:
+            log.warning("the lease ended: nothing is begun until it runs again")
+            self._lease_lost_at = time.monotonic()
+        chosen = self.parts.settings
+        lost_seconds = time.monotonic() - self._lease_lost_at
+        is_late = lost_seconds >= chosen.release_after_seconds
+        if chosen.on_lease_loss is LeaseLoss.RELEASE and is_late:
+            self._release()
+
+    def _release(self) -> None:
+        for row in self.parts.store.rows():
+            provisioner = self.parts.provisioners.get(row.reservation.type)
+            is_there = row.state == State.DEPLOYED and row.reservation.id not in self._released
+            if is_there and provisioner is not None and not provisioner.persistent:
+                log.warning("%s is released: the lease ended", row.reservation.id)
+                self._released.add(row.reservation.id)
+                try:
+                    self.engine.release(row.reservation.id, "released: the lease ended")
+                except (ProvisionError, StoreError) as error:
+                    log.warning("%s stays: %s", row.reservation.id, error)
+
+    def _clean_up(self) -> None:
+        self.clean_up(dry_run=False)
+
+    def _ask(self, identity: str) -> Answer:
+        return self.poller.ask(identity)[0]
+
+    def _provisioner_of(self, artifact: Artifact) -> Provisioner:
+        row = self.parts.store.find(artifact.reservation_id)
+        kind = artifact.kind if row is None else row.reservation.type
+        provisioner = self.parts.provisioners.get(kind)
+        if provisioner is None:
+            raise ProvisionError("unsupported", f"no provisioner for {kind}")
+        return provisioner
+
+    def _is_in_use(self, artifact: Artifact) -> bool:
+        return self._provisioner_of(artifact).in_use(artifact)
+
+    def _remove(self, artifact: Artifact) -> None:
+        row = self.parts.store.find(artifact.reservation_id)
+        if row is not None:
+            self.engine.decommission(row.reservation)
+            return
+        self._provisioner_of(artifact).remove(artifact)
+        self.parts.store.drop_artifact(artifact)
+
+    def _start(self, name: str, loop: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                loop()
+            except Exception as error:  # noqa: BLE001 - raised by ``run``
+                self._failed(error)
+            if name != "sender":
+                self.stop.set()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _failed(self, error: Exception) -> None:
+        self._raised.append(error)
+        self.stop.set()
+
+    def _flush(self, sender: threading.Thread) -> None:
+        """Tell what waits, for some seconds; what is left is told by the next run."""
+        sender.join(FLUSH_SECONDS)
+        if sender.is_alive():
+            return
+        flush = threading.Thread(target=self.sender.flush, name="flush", daemon=True)
+        flush.start()
+        flush.join(FLUSH_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What has ended by the server's time; nothing while that is unknown."""
+
+    store: SqliteStore
+    client: Client
+
+    def get_expired(self) -> tuple[Reservation, ...]:
+        return self.store.get_expired(self.client.now())
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """Polls whose failure ends the agent, which would go on with what ends otherwise."""
+
+    polls: PollSource
+    failed: Callable[[Exception], None]
+
+    def run(self, stop: threading.Event, emit: Callable[..., None]) -> None:
+        try:
+            self.polls.run(stop, emit)
+        except Exception as error:  # noqa: BLE001 - raised by the agent
+            self.failed(error)
+
+
+def _next_cleanup(now: datetime, settings: AgentSettings) -> datetime:
+    """Return the next time of the local day, a quarter of an hour more or less by chance."""
+    hour, minute = divmod(settings.cleanup_minute, 60)
+    at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    chance = timedelta(seconds=random.uniform(-_JITTER_SECONDS, _JITTER_SECONDS))  # noqa: S311
+    while at + chance <= now + timedelta(seconds=_JITTER_SECONDS):
+        at += _DAY
+    return at + chance

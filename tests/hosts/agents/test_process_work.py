@@ -1,0 +1,90 @@
+"""The agent's own process makes what a served Headroom asks of it (spec hosts, D.8, D.14)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headroom_host_agent.provision.store import SqliteStore
+
+from hosts.agents.leases import fence
+from hosts.agents.models import AgentMode, HostAgent
+from hosts.agents.workload_models import Workload, WorkloadResult
+from hosts.agents.workloads import delete_workloads
+from tests.factories import make_host
+from tests.hosts.agents.agents import make_token
+from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, wait_until
+from tests.hosts.agents.workloads import ANN, agent_named, make_workload
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def host(tmp_path: Path, live_server: Any, settings: Any) -> Iterator[Host]:
+    chosen = settings.HEADROOM.agents.model_copy(update={"heartbeat_seconds": 0.2})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"agents": chosen})
+    make_host("h1")
+    made = Host(tmp_path, live_server.url)
+    made.environment["HEADROOM_AGENT__POLL__MIN_INTERVAL"] = "1"
+    assert made.enrol(make_token("h1"))[0] == 0
+    HostAgent.objects.update(mode=AgentMode.ENFORCE)
+    yield made
+    made.end()
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    waiting = threading.Event()
+    for _ in range(PATIENCE_SECONDS * 20):
+        if is_so():
+            return
+        waiting.wait(0.05)
+    raise AssertionError(what)
+
+
+def state_of(row: Workload) -> str:
+    return Workload.objects.get(pk=row.pk).state
+
+
+def test_a_workload_is_made_told_once_and_removed(host: Host) -> None:
+    running = host.start("run")
+    wait_until("up")
+    row = make_workload(memory_bytes=1 << 30)
+    until(lambda: state_of(row) == "deployed", "it is never deployed")
+
+    running.kill()  # no word of farewell
+    running.wait()
+    host.start("run")
+    big = make_workload(43, cpus=1000)
+    until(lambda: state_of(big) == "failed", "too much is never refused")
+    assert "insufficient" in Workload.objects.get(pk=big.pk).error
+    assert [one.state for one in WorkloadResult.objects.filter(workload=row)] == ["ok"]
+
+    delete_workloads(agent_named().pk, [row.pk], reason="gone", actor=ANN, request_id="r")
+    until(lambda: state_of(row) == "deleted", "it is never removed")
+
+
+def test_an_agent_that_was_fenced_compares_all_and_goes_on(host: Host) -> None:
+    running = host.start("run")
+    wait_until("up")
+    kept, going = make_workload(1, memory_bytes=1 << 30), make_workload(2, memory_bytes=1 << 30)
+    until(lambda: state_of(kept) == state_of(going) == "deployed", "they are never deployed")
+
+    running.send_signal(signal.SIGSTOP)
+    delete_workloads(agent_named().pk, [going.pk], reason="gone", actor=ANN, request_id="r")
+    fence("h1", actor=ANN, request_id="r", reason="to see")
+    running.send_signal(signal.SIGCONT)
+
+    until(lambda: state_of(going) == "deleted", "what is gone is never removed")
+    wait_until("up")
+    later = make_workload(3, memory_bytes=1 << 30)
+    until(lambda: state_of(later) == "deployed", "nothing is made in the new epoch")
+    assert state_of(kept) == "deployed"
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_SECONDS) == 0
+    store = SqliteStore(host.root / "var/lib/headroom/agent.sqlite")
+    assert [row.id for row in store.list()] == [kept.gwid, later.gwid]
+    store.close()
