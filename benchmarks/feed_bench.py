@@ -27,7 +27,8 @@ from benchmarks.measures import ROOT, Measure, measure, percentile
 from capacity.host_table import reset_host_table
 from capacity.models import FlavorGroupSnapshot, HostCapacity
 from hosts.clients.cloud import OpenStackCloud
-from hosts.feed.hints import Hint, note_hints
+from hosts.domain.notifications import Hint
+from hosts.feed.hints import note_hints
 from hosts.feed.lists import Kind
 from hosts.feed.passes import run_pass
 from hosts.models import Host, Instance

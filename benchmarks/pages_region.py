@@ -15,7 +15,7 @@ from benchmarks.bench_region import empty_database
 from benchmarks.metrics_region import INVENTORIES, PROVIDER_TABLES, PROVIDERS
 from capacity.figures.history import keep_history
 from capacity.models import CapacityHistory, HostHistory
-from capacity.nova.decisions import DecisionRecord, StepRecord, record_decision
+from capacity.nova.decisions import KeptDecision, KeptStep, record_decision
 from commitments.services.usage import reconcile_all_usage
 from failover.services.coverage import account_coverage
 from failover.services.drills import drill_zones
@@ -229,12 +229,12 @@ def _work() -> None:
     record_decision(_decision(tuple(Host.objects.order_by("pk").values_list("name", flat=True))))
 
 
-def _decision(hosts: tuple[str, ...]) -> DecisionRecord:
+def _decision(hosts: tuple[str, ...]) -> KeptDecision:
     """Return a run over all hosts: three steps leave one in eight, the first of them wins."""
     places = np.arange(len(hosts))
     left = [places % share == 0 for share in (1, 2, 4, 8)]
     steps = [
-        StepRecord(
+        KeptStep(
             step=name,
             removed=PackedMask.pack(before & ~after),
             remaining=int(np.count_nonzero(after)),
@@ -252,7 +252,7 @@ def _decision(hosts: tuple[str, ...]) -> DecisionRecord:
         )
         for place in range(0, min(80, len(hosts)), 8)
     ]
-    return DecisionRecord(
+    return KeptDecision(
         request=PlacementRequest(request_key="bench", memory_bytes=8 * GIB, vcpus=2),
         pipeline_name="kvm",
         pipeline_version=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.apps import AppConfig
 
 
-class FailoverConfig(AppConfig):
+class FailoverAppConfig(AppConfig):
     """Register ``failover`` with Django and its section of region files."""
 
     name = "failover"

@@ -18,9 +18,8 @@ from oslo_service import backend
 
 from hosts.doctor import LISTENER, NOTIFICATION
 from hosts.domain import notifications
-from hosts.domain.notifications import hints_of
-from hosts.feed.hints import MOST_HINTS, Hint, note_hints
-from hosts.feed.lists import Kind
+from hosts.domain.notifications import Hint, hints_of
+from hosts.feed.hints import MOST_HINTS, note_hints
 from journal.errors import HeadroomError
 from journal.readings import counter
 from journal.services import record_heartbeat
@@ -123,7 +122,7 @@ class Endpoint:
         found = hints_of(event, payload)
         HEARD_TOTAL.labels(found[0].kind if found else NONE).inc()
         for hint in found:
-            self._add(Hint(kind=Kind(hint.kind), object_id=hint.object_id))
+            self._add(hint)
 
     warn = error = info
 

@@ -56,7 +56,7 @@ class FlavorRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeletedVM:
+class DeletedVMInfo:
     """What is known of a server that may be gone.
 
     Attributes:
@@ -144,7 +144,7 @@ class VMSource(Protocol):
     def is_server_active(self, vm_uuid: str) -> bool:
         """Return whether a server is there and not deleted."""
 
-    def get_deleted_vm_info(self, vm_uuid: str) -> DeletedVM | None:
+    def get_deleted_vm_info(self, vm_uuid: str) -> DeletedVMInfo | None:
         """Return what is known of a server that may be gone; None without a row."""
 
 
@@ -202,7 +202,7 @@ class DatabaseVMSource:
         """Return whether a server is there and not deleted."""
         return any(row.status != DELETED for row in self._servers(vm_uuid=vm_uuid))
 
-    def get_deleted_vm_info(self, vm_uuid: str) -> DeletedVM | None:
+    def get_deleted_vm_info(self, vm_uuid: str) -> DeletedVMInfo | None:
         """Return what is known of a server that may be gone; None without a row.
 
         Raises:
@@ -214,7 +214,7 @@ class DatabaseVMSource:
                 raise VMSourceError(
                     f"VM {vm_uuid}: flavor {row.flavor_name} is not known", vm_uuid=vm_uuid
                 )
-            return DeletedVM(
+            return DeletedVMInfo(
                 project_id=row.project_id,
                 zone=row.zone,
                 flavor_name=row.flavor_name,

@@ -55,7 +55,7 @@ class FreeColumns:
         )
 
 
-class SlotColumns(NamedTuple):
+class BlockColumns(NamedTuple):
     """Reservations as columns, one entry for each host that one of them blocks.
 
     Attributes:
@@ -125,7 +125,7 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
 
 def _slot_columns(
     table: HostTable, reservations: Iterable[ReservationRow], measure: str, *, vm_uuid: str = ""
-) -> SlotColumns:
+) -> BlockColumns:
     rows: list[int] = []
     amounts: list[tuple[int, int]] = []
     for reservation in reservations:
@@ -135,7 +135,7 @@ def _slot_columns(
                 rows.append(table.row_of[host])
                 amounts.append((amount.memory_bytes, amount.vcpus))
     pairs = np.array(amounts, dtype=np.int64).reshape(-1, 2)
-    return SlotColumns(
+    return BlockColumns(
         rows=np.array(rows, dtype=np.int64), memory_bytes=pairs[:, 0], vcpus=pairs[:, 1]
     )
 
@@ -160,7 +160,7 @@ def _cached_columns(
     reservations: Sequence[ReservationRow],
     measure: str,
     is_wanted: Callable[[ReservationRow], bool],
-) -> SlotColumns:
+) -> BlockColumns:
     """Return some reservations as columns, cached in the table as long as they stay the same.
 
     Args:
@@ -176,11 +176,11 @@ def _cached_columns(
         wanted = (one for one in reservations if is_wanted(one))
         cached = (reservations, _slot_columns(table, wanted, measure))
         table.slot_cache[cache_key] = cached
-    columns: SlotColumns = cached[1]
+    columns: BlockColumns = cached[1]
     return columns
 
 
-def _hidden_by_vms(table: HostTable) -> SlotColumns:
+def _hidden_by_vms(table: HostTable) -> BlockColumns:
     """Return what committed slots block more on empty hosts; negative where VMs outgrew them."""
     slots = table.reservations.all_committed
     return _cached_columns(table, "hidden", slots, "hidden", _is_any)
@@ -216,7 +216,7 @@ def _depends_on_vm(table: HostTable, request: PlacementRequest) -> bool:
     )
 
 
-def _released(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+def _released(table: HostTable, request: PlacementRequest) -> Iterable[BlockColumns]:
     if _releases_slots(request):
         yield from _released_committed(table, request)
     if KIND_FAILOVER not in request.ignored_kinds:
@@ -226,7 +226,7 @@ def _released(table: HostTable, request: PlacementRequest) -> Iterable[SlotColum
         yield _slot_columns(table, _once(own_in_flight), "blocked")
 
 
-def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable[BlockColumns]:
     measure = "releasable_full" if request.assume_empty_hosts else "releasable"
     key = (measure, request.project_id, request.commitment_group)
     slots = _own_slots(table, request)
@@ -237,7 +237,7 @@ def _released_committed(table: HostTable, request: PlacementRequest) -> Iterable
         columns = _slot_columns(table, filter(_is_ready, slots), measure, vm_uuid=vm_uuid)
     else:
         columns = _cached_columns(table, key, slots, measure, _is_ready)
-    given = SlotColumns(
+    given = BlockColumns(
         rows=columns.rows,
         memory_bytes=np.minimum(columns.memory_bytes, request.asked.memory_bytes),
         vcpus=np.minimum(columns.vcpus, request.asked.vcpus),
@@ -253,7 +253,7 @@ def _once(in_flight: Iterable[ReservationRow]) -> Iterable[ReservationRow]:
     }.values()
 
 
-def _flying_into_slots(table: HostTable, request: PlacementRequest) -> SlotColumns | None:
+def _flying_into_slots(table: HostTable, request: PlacementRequest) -> BlockColumns | None:
     """Return what other VMs of the project and group in flight block; None if there are none."""
     if KIND_IN_FLIGHT in request.ignored_kinds:
         return None
@@ -267,8 +267,8 @@ def _flying_into_slots(table: HostTable, request: PlacementRequest) -> SlotColum
 
 
 def _beside_vms_in_flight(
-    slots: SlotColumns, given: SlotColumns, flying: SlotColumns
-) -> SlotColumns:
+    slots: BlockColumns, given: BlockColumns, flying: BlockColumns
+) -> BlockColumns:
     """Return what a host's slots give to a VM when others are on their way into them.
 
     What slots and these VMs block together is blocked once only, and is taken from what the slots
@@ -296,14 +296,14 @@ def _beside_vms_in_flight(
         released: Int64Column = shared + np.minimum(sums[1], sums[0] - shared)
         return released
 
-    return SlotColumns(
+    return BlockColumns(
         rows=rows,
         memory_bytes=per_host(slots.memory_bytes, given.memory_bytes, flying.memory_bytes),
         vcpus=per_host(slots.vcpus, given.vcpus, flying.vcpus),
     )
 
 
-def _released_failover(table: HostTable, request: PlacementRequest) -> Iterable[SlotColumns]:
+def _released_failover(table: HostTable, request: PlacementRequest) -> Iterable[BlockColumns]:
     if request.intent is Intent.EVACUATE:
         own = table.reservations.failover_of_vm.get(request.request_key, ())
         yield _slot_columns(table, (slot for slot in own if slot.is_ready), "blocked")
@@ -312,6 +312,6 @@ def _released_failover(table: HostTable, request: PlacementRequest) -> Iterable[
         yield _cached_columns(table, "ready failover", every, "blocked", _is_ready)
 
 
-def _add(free: FreeColumns, columns: SlotColumns, *, sign: int = 1) -> None:
+def _add(free: FreeColumns, columns: BlockColumns, *, sign: int = 1) -> None:
     np.add.at(free.memory_bytes, columns.rows, sign * columns.memory_bytes)
     np.add.at(free.vcpus, columns.rows, sign * columns.vcpus)

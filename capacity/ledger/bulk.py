@@ -99,7 +99,7 @@ USER_COLUMNS: Final = ("reservation_ids", "vm_uuids", "memory_bytes", "vcpus", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldSlot:
+class NewReservation:
     """A failover reservation to make.
 
     Attributes:
@@ -141,7 +141,7 @@ class JoiningVM(NamedTuple):
     vm_host_id: int
 
 
-def take_room(slots: Sequence[HeldSlot]) -> frozenset[int]:
+def take_room(slots: Sequence[NewReservation]) -> frozenset[int]:
     """Block room for reservations; return the hosts that have none for theirs.
 
     Nothing is blocked on a host that has no room for all that it should get.
@@ -153,7 +153,7 @@ def take_room(slots: Sequence[HeldSlot]) -> frozenset[int]:
 
 
 def hold_many(
-    slots: Sequence[HeldSlot],
+    slots: Sequence[NewReservation],
     *,
     zone: str,
     creator: str,
@@ -185,7 +185,7 @@ def hold_many(
     return ids
 
 
-def _reservation_line(key: int, slot: HeldSlot, zone: str, tail: str, moment: str) -> str:
+def _reservation_line(key: int, slot: NewReservation, zone: str, tail: str, moment: str) -> str:
     decision = copy_text(orjson.dumps(slot.decision).decode())
     return "\t".join(
         (

@@ -67,7 +67,7 @@ DELETE FROM capacity_hostlisting AS listing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class KeptStep:
     """What one filter did.
 
     Attributes:
@@ -83,7 +83,7 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionRecord:
+class KeptDecision:
     """One run of a pipeline, as it is to be kept.
 
     Attributes:
@@ -110,7 +110,7 @@ class DecisionRecord:
     pipeline_version: int = 0
     host_names: tuple[str, ...] = ()
     candidates: PackedMask | None = None
-    steps: Sequence[StepRecord] = ()
+    steps: Sequence[KeptStep] = ()
     top: Sequence[Candidate] = ()
     hosts_out: int = 0
     target_host_name: str = ""
@@ -130,7 +130,7 @@ class PruneReport:
     listings: int
 
 
-def record_decision(record: DecisionRecord) -> None:
+def record_decision(record: KeptDecision) -> None:
     """Keep one decision. Never raises.
 
     Inside a transaction the write waits for its commit, and is left out when it rolls back.
@@ -172,7 +172,7 @@ def _after_commit(write: Callable[[], None]) -> None:
         write()
 
 
-def _write(record: DecisionRecord) -> None:
+def _write(record: KeptDecision) -> None:
     """Insert a decision, by one statement where its listing is there already."""
     digest = _digests.of(record.host_names) if record.host_names else ""
     row, masks = _row(record), _masks(record) if digest else None
@@ -192,7 +192,7 @@ def _insert(row: dict[str, Any], masks: bytes | None, digest: str) -> bool:
     return bool(is_kept)
 
 
-def _row(record: DecisionRecord) -> dict[str, Any]:
+def _row(record: KeptDecision) -> dict[str, Any]:
     request = record.request
     hosts_in = len(record.host_names) if record.candidates is None else record.candidates.count()
     return {
@@ -236,13 +236,13 @@ def _top_host(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _removal(step: StepRecord) -> dict[str, Any]:
+def _removal(step: KeptStep) -> dict[str, Any]:
     removed = 0 if step.removed is None else step.removed.count()
     entry = {"step": step.step, "removed": removed, "remaining": step.remaining}
     return {**entry, "note": step.note} if step.note else entry
 
 
-def _masks(record: DecisionRecord) -> bytes:
+def _masks(record: KeptDecision) -> bytes:
     """Pack the candidates and one mask for each step that removed any host, in order."""
     candidates = record.candidates
     if candidates is None:

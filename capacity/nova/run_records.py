@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from capacity.nova.decisions import (
     TOP_HOSTS_KEPT,
-    DecisionRecord,
-    StepRecord,
+    KeptDecision,
+    KeptStep,
     record_decision,
 )
 from scheduling import record as engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
+class FinishedRun:
     """A run and what came of it.
 
     Attributes:
@@ -36,19 +36,19 @@ class RunOutcome:
     duration_microseconds: int
 
 
-def keep_run(outcome: RunOutcome) -> None:
+def keep_run(outcome: FinishedRun) -> None:
     """Record a run as a decision; never fails."""
     record = outcome.record
     text = record.text()
     record_decision(
-        DecisionRecord(
+        KeptDecision(
             request=record.request,
             pipeline_name=record.pipeline,
             pipeline_version=record.pipeline_version,
             host_names=record.names,
             candidates=record.candidates,
             steps=tuple(
-                StepRecord(
+                KeptStep(
                     step=trace.step,
                     removed=trace.removed if trace.removed_count else None,
                     remaining=trace.remaining,

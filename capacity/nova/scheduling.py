@@ -25,7 +25,7 @@ from capacity.nova.nova_call import planned_first, shuffled_top
 from capacity.nova.pipelines import PIPELINES, ActivePipeline, active_pipelines
 from capacity.nova.placement import SPARE_CANDIDATES, Choice, ask_of, place_vm
 from capacity.nova.quota_facts import with_quota_facts
-from capacity.nova.run_records import RunOutcome, hosts_in, hosts_out, keep_run
+from capacity.nova.run_records import FinishedRun, hosts_in, hosts_out, keep_run
 from capacity.nova.slot_tracking import (
     is_tracked,
     resolved_group,
@@ -397,7 +397,7 @@ def _finish(run: _Run, *, message: str) -> None:
     """Record the decision and count it."""
     assert run.record is not None  # noqa: S101 - _choose sets it
     seconds = time.perf_counter() - run.started
-    outcome = RunOutcome(
+    outcome = FinishedRun(
         record=run.record,
         host_names=run.host_names,
         message=message,

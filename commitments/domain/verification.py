@@ -10,7 +10,7 @@ from enum import StrEnum
 from scheduling.resources import ResourceVector
 
 
-class Fate(StrEnum):
+class VMFate(StrEnum):
     """What becomes of a VM in a slot."""
 
     KEPT = "kept"
@@ -30,7 +30,7 @@ class Fate(StrEnum):
         return self in LEAVING
 
 
-LEAVING = frozenset({Fate.NEVER_ARRIVED, Fate.MOVED_AWAY, Fate.GONE, Fate.OTHER_GROUP})
+LEAVING = frozenset({VMFate.NEVER_ARRIVED, VMFate.MOVED_AWAY, VMFate.GONE, VMFate.OTHER_GROUP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class VMVerdict:
     """
 
     vm: ListedVM
-    fate: Fate
+    fate: VMFate
     host_id: int | None
     resources: ResourceVector
 
@@ -144,7 +144,7 @@ class SlotVerdict:
         return tuple(
             verdict.vm.vm_uuid
             for verdict in self.vms
-            if verdict.fate is Fate.CONFIRMED and not verdict.vm.is_confirmed
+            if verdict.fate is VMFate.CONFIRMED and not verdict.vm.is_confirmed
         )
 
 
@@ -202,11 +202,11 @@ def verify_slot(
         sighting = sightings.get(vm.vm_uuid)
         fate = _fate(vm, sighting, slot, now, patience)
         host_id = sighting.host_id if sighting is not None else None
-        is_alone = fate is Fate.MOVED_AWAY and len(slot.vms) == 1
+        is_alone = fate is VMFate.MOVED_AWAY and len(slot.vms) == 1
         is_foreign = sighting is not None and not slot.is_for(sighting)
         if is_alone and not is_foreign and host_id is not None and can_follow(host_id):
-            fate, follows_to = Fate.FOLLOWED, host_id
-        is_in_grace |= fate is Fate.KEPT and not vm.was_seen
+            fate, follows_to = VMFate.FOLLOWED, host_id
+        is_in_grace |= fate is VMFate.KEPT and not vm.was_seen
         verdicts.append(
             VMVerdict(
                 vm=vm,
@@ -225,7 +225,7 @@ def verify_slot(
 
 def _fate(
     vm: ListedVM, sighting: Sighting | None, slot: SlotVMs, now: datetime, patience: Patience
-) -> Fate:
+) -> VMFate:
     host_id = sighting.host_id if sighting is not None else None
     if slot.host_id in vm.claimed_on and (vm.is_confirmed or host_id != slot.host_id):
         return _fate_of_claimed(vm, sighting, slot)
@@ -234,42 +234,42 @@ def _fate(
         if not slot.is_for(sighting):
             return _fate_of_foreign(vm, sighting, now, patience)
         is_known = vm.is_confirmed and vm.resources == sighting.resources
-        return Fate.KEPT if is_known else Fate.CONFIRMED
+        return VMFate.KEPT if is_known else VMFate.CONFIRMED
     if not vm.was_seen:
         return _fate_of_unseen(vm, now, patience)
     if host_id is not None:
-        return Fate.MOVED_AWAY
+        return VMFate.MOVED_AWAY
     is_moving = sighting is not None and sighting.is_moving
-    return Fate.KEPT if is_moving else _fate_of_absent(vm, now, patience)
+    return VMFate.KEPT if is_moving else _fate_of_absent(vm, now, patience)
 
 
-def _fate_of_claimed(vm: ListedVM, sighting: Sighting | None, slot: SlotVMs) -> Fate:
+def _fate_of_claimed(vm: ListedVM, sighting: Sighting | None, slot: SlotVMs) -> VMFate:
     if vm.is_claim_listed and vm.is_deleted:
-        return Fate.GONE
+        return VMFate.GONE
     if not vm.is_claim_listed or sighting is None or sighting.is_moving:
-        return Fate.KEPT
+        return VMFate.KEPT
     if sighting.host_id == slot.host_id:
-        return Fate.KEPT if slot.is_for(sighting) else Fate.MISGROUPED
+        return VMFate.KEPT if slot.is_for(sighting) else VMFate.MISGROUPED
     is_known_there = sighting.host_id is None or sighting.host_id in vm.claimed_on
-    return Fate.KEPT if is_known_there else Fate.MOVED_AWAY
+    return VMFate.KEPT if is_known_there else VMFate.MOVED_AWAY
 
 
-def _fate_of_foreign(vm: ListedVM, sighting: Sighting, now: datetime, patience: Patience) -> Fate:
+def _fate_of_foreign(vm: ListedVM, sighting: Sighting, now: datetime, patience: Patience) -> VMFate:
     if not vm.was_seen:
         return _fate_of_unseen(vm, now, patience)
-    return Fate.KEPT if sighting.is_moving else Fate.OTHER_GROUP
+    return VMFate.KEPT if sighting.is_moving else VMFate.OTHER_GROUP
 
 
-def _fate_of_unseen(vm: ListedVM, now: datetime, patience: Patience) -> Fate:
+def _fate_of_unseen(vm: ListedVM, now: datetime, patience: Patience) -> VMFate:
     if vm.is_in_flight or now - vm.since < patience.grace:
-        return Fate.KEPT
-    return Fate.NEVER_ARRIVED if patience.may_drop else Fate.HELD_BACK
+        return VMFate.KEPT
+    return VMFate.NEVER_ARRIVED if patience.may_drop else VMFate.HELD_BACK
 
 
-def _fate_of_absent(vm: ListedVM, now: datetime, patience: Patience) -> Fate:
+def _fate_of_absent(vm: ListedVM, now: datetime, patience: Patience) -> VMFate:
     if vm.missing_since is None and (patience.settle or not patience.may_drop):
-        return Fate.MISSING
+        return VMFate.MISSING
     if not patience.may_drop:
-        return Fate.HELD_BACK
+        return VMFate.HELD_BACK
     has_settled = vm.missing_since is None or now - vm.missing_since >= patience.settle
-    return Fate.GONE if has_settled else Fate.KEPT
+    return VMFate.GONE if has_settled else VMFate.KEPT

@@ -34,9 +34,9 @@ from commitments.selectors.compaction import (
 )
 from commitments.services.apply import PlanSpoiled, decision_record
 from commitments.services.compaction_plans import (
+    PlannedCompaction,
     Release,
     SlotMove,
-    ZonePlan,
     plan_zone,
     refusal_of_facts,
 )
@@ -133,7 +133,7 @@ class Compaction:
 
     zone: str
     run: CompactionRun | None = None
-    plan: ZonePlan | None = None
+    plan: PlannedCompaction | None = None
 
 
 def compact_zone(
@@ -179,7 +179,9 @@ class _Run(Run):
         if refusal:
             log.warning("compaction_refused", zone=zone, reason=refusal)
             run = finish_run(self.row, CompactionOutcome.REFUSED, message=refusal)
-            return Compaction(zone=zone, run=run, plan=ZonePlan(zone=zone, refusal=refusal))
+            return Compaction(
+                zone=zone, run=run, plan=PlannedCompaction(zone=zone, refusal=refusal)
+            )
         try:
             plan = plan_zone(zone, now=self.now, most_moves=most_moves)
         except NotReady as error:
@@ -296,7 +298,7 @@ def _require(holds: object, otherwise: str) -> None:
         raise PlanSpoiled(otherwise)
 
 
-def _counts(plan: ZonePlan) -> dict[str, int]:
+def _counts(plan: PlannedCompaction) -> dict[str, int]:
     counts = {use.value: count for use, count in plan.uses.items()}
     counts |= {"no_room": plan.no_room, "not_tried": plan.not_tried}
     return {name: count for name, count in sorted(counts.items()) if count}

@@ -57,7 +57,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZonePlan:
+class PlannedCompaction:
     """What a run in a zone would do.
 
     Attributes:
@@ -81,7 +81,7 @@ class ZonePlan:
         return sum(len(release.moves) for release in self.releases)
 
 
-def plan_zone(zone: str, *, now: datetime, most_moves: int | None = None) -> ZonePlan:
+def plan_zone(zone: str, *, now: datetime, most_moves: int | None = None) -> PlannedCompaction:
     """Return what a run would do; nothing is locked or written.
 
     Args:
@@ -93,7 +93,7 @@ def plan_zone(zone: str, *, now: datetime, most_moves: int | None = None) -> Zon
     limit = settings.HEADROOM.slots.compaction_most_moves if most_moves is None else most_moves
     known = zone_to_compact(zone, now=now)
     found = plan_compaction(known.state, most_moves=limit)
-    return ZonePlan(
+    return PlannedCompaction(
         zone=zone,
         refusal=refusal_of_facts(zone, now),
         releases=tuple(_named(known, release) for release in found.releases),

@@ -27,12 +27,12 @@ from capacity.models import (
 )
 from commitments.domain.classify import TrackedSlot, pick_slots
 from commitments.domain.verification import (
-    Fate,
     ListedVM,
     Patience,
     Sighting,
     SlotVerdict,
     SlotVMs,
+    VMFate,
     VMVerdict,
     verify_slot,
 )
@@ -371,19 +371,19 @@ def _apply_fate(
     chunk: _Chunk, slot: Reservation, row: ReservationAllocation, verdict: VMVerdict
 ) -> None:
     fate, now = verdict.fate, chunk.context.now
-    if fate is Fate.KEPT:
+    if fate is VMFate.KEPT:
         return
-    if fate is Fate.MISGROUPED:
+    if fate is VMFate.MISGROUPED:
         assert slot.target_host_id is not None  # noqa: S101 - only placed slots are judged
         chunk.misgrouped.add((row.vm_uuid, slot.target_host_id))
         return
     chunk.events[fate.value] += 1
-    if fate is Fate.FOLLOWED:
+    if fate is VMFate.FOLLOWED:
         _confirm(row, slot, _part_that_moves(chunk, row), now)
         chunk.confirmed.append(row)
-    elif fate is Fate.CONFIRMED:
+    elif fate is VMFate.CONFIRMED:
         _see(chunk, slot, verdict)
-    elif fate is Fate.MISSING:
+    elif fate is VMFate.MISSING:
         for part in chunk.parts_at(row.vm_uuid, slot.target_host_id):
             part.state, part.missing_since = AllocationState.EXPECTED, now
             part.confirmed_host_id, part.confirmed_at = None, None
@@ -425,10 +425,10 @@ def _room_besides(chunk: _Chunk, row: ReservationAllocation) -> ResourceVector:
 
 
 LEFT_BECAUSE = {
-    Fate.NEVER_ARRIVED: "never arrived",
-    Fate.MOVED_AWAY: "moved away to {}",
-    Fate.GONE: "is gone",
-    Fate.OTHER_GROUP: "has a flavor of another group now",
+    VMFate.NEVER_ARRIVED: "never arrived",
+    VMFate.MOVED_AWAY: "moved away to {}",
+    VMFate.GONE: "is gone",
+    VMFate.OTHER_GROUP: "has a flavor of another group now",
 }
 
 
@@ -506,7 +506,7 @@ def _regroup(chunk: _Chunk) -> None:
         group = chunk.sightings[vm_uuid].group
         if not rows or not regroup_claim(rows, host_id, group=group or ""):
             continue
-        chunk.events[Fate.MISGROUPED.value] += 1
+        chunk.events[VMFate.MISGROUPED.value] += 1
         for row in rows:
             slot = chunk.slots[row.reservation_id]
             chunk.tell(slot, f"VM {vm_uuid} is of another group: it left, or is in slots of that")

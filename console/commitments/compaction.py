@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from commitments.models import CompactionOutcome, CompactionRun, SlotCheck
 from commitments.selectors.compaction import HostUse
 from commitments.services.compaction import Compaction, compact_zone
-from commitments.services.compaction_plans import ZonePlan, plan_zone
+from commitments.services.compaction_plans import PlannedCompaction, plan_zone
 from console.base import SystemOwnedAdmin, badge, column, request_actor, shown
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url
@@ -97,7 +97,7 @@ def _words_of(done: Compaction) -> str:
     return f"{words}; {done.run.message}" if done.run.message else words
 
 
-def plan_page(plan: ZonePlan) -> dict[str, Any]:
+def plan_page(plan: PlannedCompaction) -> dict[str, Any]:
     """Return what the page of a zone's plan shows."""
     hosts = len(plan.releases)
     memory_bytes = sum(release.size.memory_bytes for release in plan.releases)
@@ -138,7 +138,7 @@ def plan_page(plan: ZonePlan) -> dict[str, Any]:
     }
 
 
-def _reasons(plan: ZonePlan) -> list[tuple[str, int]]:
+def _reasons(plan: PlannedCompaction) -> list[tuple[str, int]]:
     """Return why the other hosts stay in use, with how many, the most frequent first."""
     reasons = [
         ("they hold empty slots alone, but these do not all fit elsewhere", plan.no_room),

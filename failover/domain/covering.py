@@ -14,7 +14,7 @@ from failover.domain.plan import (
     CoverPlan,
     FloatColumn,
     HostChooser,
-    NewSlot,
+    PlannedReservation,
     PlanOptions,
     Shortfall,
     ZonePlan,
@@ -169,7 +169,7 @@ class _Covering:
         self._keys: dict[bytes, int] = {}
         self._hopeless: dict[tuple[int, Size], Shortfall] = {}
         self.joins: list[tuple[int, int]] = []
-        self.created: list[NewSlot] = []
+        self.created: list[PlannedReservation] = []
         self.shortfalls: list[Shortfall] = []
         self.reused = 0
         self.failed = 0
@@ -278,7 +278,7 @@ class _Covering:
         self._slots_held[host] += 1
         self._new_on_host[host] = True
         self.created.append(
-            NewSlot(
+            PlannedReservation(
                 number=number,
                 host=host,
                 vm=vm,

@@ -92,7 +92,7 @@ class HostChooser(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewSlot:
+class PlannedReservation:
     """A reservation to make.
 
     Attributes:
@@ -211,7 +211,7 @@ class CoverPlan:
     """
 
     joins: tuple[tuple[int, int], ...] = ()
-    created: tuple[NewSlot, ...] = ()
+    created: tuple[PlannedReservation, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     missing_vms: int = 0
     processed_vms: int = 0

@@ -19,13 +19,13 @@ import numpy as np
 import structlog
 from django.db import IntegrityError
 
-from capacity.ledger.bulk import HeldSlot, JoiningVM, take_room
+from capacity.ledger.bulk import JoiningVM, NewReservation, take_room
 from capacity.ledger.rooms import lock_rooms
 from core.chunks import in_chunks
 from core.copying import number_array, text_array
 from failover.choices import EventReason
 from failover.domain.covering import left_after
-from failover.domain.plan import STALE, NewSlot, Removal, ZonePlan
+from failover.domain.plan import STALE, PlannedReservation, Removal, ZonePlan
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.services.events import EventWriter, Happening, record_events
 from failover.services.writing import (
@@ -130,7 +130,7 @@ class PlanWriter:
         self._now = now
         self._slot_keys: dict[int, int] = dict(enumerate(snapshot.slots.ids.tolist()))
         self._names: dict[int, str] = dict(enumerate(snapshot.slots.names))
-        self._created: Mapping[int, NewSlot] = {}
+        self._created: Mapping[int, PlannedReservation] = {}
         self._have: list[int] = []
         self._vms: Mapping[int, _VM] = {}
         self.done = done or Applied()
@@ -257,7 +257,7 @@ class PlanWriter:
         return self._write_step(step, made, joins)
 
     def _write_step(
-        self, step: _Step, made: Sequence[NewSlot], joins: Sequence[tuple[int, int]]
+        self, step: _Step, made: Sequence[PlannedReservation], joins: Sequence[tuple[int, int]]
     ) -> _Written:
         snapshot = self._snapshot
         keys = write_slots(
@@ -333,10 +333,10 @@ class PlanWriter:
             size is not None and one.memory_bytes <= size.memory_bytes and one.vcpus <= size.vcpus
         )
 
-    def _to_write(self, slot: NewSlot) -> HeldSlot:
+    def _to_write(self, slot: PlannedReservation) -> NewReservation:
         snapshot = self._snapshot
         flavor_name, group = snapshot.vms.labels[snapshot.vms.label_code[slot.vm]]
-        return HeldSlot(
+        return NewReservation(
             host_id=int(snapshot.hosts.ids[slot.host]),
             memory_bytes=slot.memory_bytes,
             vcpus=slot.vcpus,

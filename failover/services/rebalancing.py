@@ -18,7 +18,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 
-from capacity.ledger.bulk import HeldSlot, JoiningVM, take_room
+from capacity.ledger.bulk import JoiningVM, NewReservation, take_room
 from capacity.ledger.rooms import lock_rooms
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
@@ -378,7 +378,7 @@ class _Work:
             )
         )
         slots = [
-            HeldSlot(
+            NewReservation(
                 host_id=ids[target["host"]],
                 memory_bytes=target["memory_bytes"],
                 vcpus=target["vcpus"],

@@ -10,8 +10,8 @@ from typing import TypeVar
 from django.db import transaction
 
 from capacity.ledger.bulk import (
-    HeldSlot,
     JoiningVM,
+    NewReservation,
     hold_many,
     join_many,
     leave_many,
@@ -81,7 +81,7 @@ SELECT held.id, held.target_host_id, held.blocked_memory_bytes, held.blocked_vcp
 
 
 def write_slots(
-    slots: Sequence[HeldSlot], *, zone: str, creator: str, request_id: str, now: datetime
+    slots: Sequence[NewReservation], *, zone: str, creator: str, request_id: str, now: datetime
 ) -> list[tuple[int, str]]:
     """Write reservations whose room was taken; return their keys and names in order."""
     if not slots:

@@ -14,7 +14,7 @@ _EXACT: Final = Context(prec=200, rounding=ROUND_FLOOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class HostInventory:
     """One resource class of a resource provider.
 
     Attributes:
@@ -45,7 +45,7 @@ class HostResource:
     effective: int = 0
 
 
-def effective_amount(inventory: Inventory, *, unit: int = 1) -> int:
+def effective_amount(inventory: HostInventory, *, unit: int = 1) -> int:
     """Return ``floor((total - reserved) * ratio)`` in base units, at least 0.
 
     Args:
@@ -56,7 +56,7 @@ def effective_amount(inventory: Inventory, *, unit: int = 1) -> int:
     return int(_EXACT.to_integral_value(_EXACT.multiply(Decimal(left), inventory.ratio)))
 
 
-def host_resource(inventories: Iterable[Inventory], *, unit: int = 1) -> HostResource:
+def host_resource(inventories: Iterable[HostInventory], *, unit: int = 1) -> HostResource:
     """Return a host's resource as the sum of its inventories (such as VCPU and PCPU).
 
     The ratio shown is that of the first inventory; the effective amount honours each one's own.

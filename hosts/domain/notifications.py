@@ -21,7 +21,8 @@ class Hint(NamedTuple):
     """Something to look at.
 
     Attributes:
-        kind: ``servers`` is one VM, by its id; the others are lists that are read whole.
+        kind: The pass of the feed that reads it; ``servers`` is one VM, by its id, the others are
+            lists that are read whole.
         object_id: Id of the VM; empty for lists.
     """
 

@@ -8,13 +8,13 @@ forged costs a question at the most.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
 
 from hosts.clients.listing import COMPUTE, CloudReader
+from hosts.domain.notifications import Hint
 from hosts.feed.lists import Kind, in_parallel, lists_of
 from hosts.models import FeedHint, Instance
 from journal.clock import database_now
@@ -28,19 +28,6 @@ MOST_LOOKED_AT: Final = 100
 Json = Any  # bodies keep the APIs' own shapes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
-    """Something may have changed.
-
-    Attributes:
-        kind: The pass that reads it; ``servers`` for a VM.
-        object_id: UUID of the VM; empty for what is read as a whole.
-    """
-
-    kind: Kind
-    object_id: str = ""
-
-
 def note_hints(hints: Collection[Hint]) -> None:
     """Keep hints for the next pass and ask a worker for it; many of the same are one."""
     now = database_now()
@@ -49,7 +36,7 @@ def note_hints(hints: Collection[Hint]) -> None:
             FeedHint.objects.bulk_create(
                 (
                     FeedHint(kind=kind, object_id=object_id, seen_at=now)
-                    for kind, object_id in sorted({(hint.kind, hint.object_id) for hint in hints})
+                    for kind, object_id in sorted(set(hints))
                 ),
                 update_conflicts=True,
                 unique_fields=["kind", "object_id"],

@@ -9,7 +9,7 @@ from typing import Final
 
 from django.db.models import Q
 
-from hosts.domain.capacity import HostResource, Inventory, allowed_projects, host_resource
+from hosts.domain.capacity import HostInventory, HostResource, allowed_projects, host_resource
 from hosts.models import Aggregate, Host, HostState, HostStatus
 from hosts.region.described import is_taken_from_objects, keep_described
 from hosts.region.inventory import (
@@ -256,8 +256,8 @@ def _resources(
     return host_resource(cpus), host_resource(memory, unit=MIB), host_resource(disk)
 
 
-def _own(amount: int | None) -> list[Inventory]:
-    return [] if amount is None else [Inventory(total=amount)]
+def _own(amount: int | None) -> list[HostInventory]:
+    return [] if amount is None else [HostInventory(total=amount)]
 
 
 def _known(text: str, known: list[str], otherwise: str) -> str:

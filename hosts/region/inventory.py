@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from hosts.domain.capacity import Inventory
+from hosts.domain.capacity import HostInventory
 from hosts.region.node import ID_MAX, INT64_MAX, Json, Node, plain_json
 from hosts.region.run import ImportRun, Unique
 
@@ -47,7 +47,7 @@ class Provider:
     name: str
     parent_uuid: str
     root_uuid: str
-    inventories: dict[str, Inventory]
+    inventories: dict[str, HostInventory]
     stored_inventories: Json
     traits: tuple[str, ...]
     aggregate_uuids: tuple[str, ...]
@@ -168,13 +168,13 @@ def _listed(node: Node, key: str) -> list[str]:
     return node.child(key).texts(key)
 
 
-def _inventory(node: Node) -> Inventory:
+def _inventory(node: Node) -> HostInventory:
     ratio = node.ratio("allocation_ratio")
     total = node.integer("total", high=MAX_AMOUNT)
     reserved = node.integer("reserved", high=MAX_AMOUNT, default=0)
     if Decimal(total) * ratio > MAX_AMOUNT:
         raise node.error("allocation_ratio", f"{total} times {ratio} is out of range")
-    return Inventory(total=total, reserved=reserved, ratio=ratio)
+    return HostInventory(total=total, reserved=reserved, ratio=ratio)
 
 
 def _optional_amount(node: Node, key: str) -> int | None:

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from capacity.models import SchedulingDecision
-from capacity.nova.decisions import StepRecord
+from capacity.nova.decisions import KeptStep
 from capacity.nova.stored_decisions import Fate, HostFate
 from console.capacity.decision_page import decision_page, fate_sentence
 from hosts.models import Host
@@ -40,8 +40,8 @@ def refused(**fields: Any) -> SchedulingDecision:
     return store_decision(
         **fields,
         steps=(
-            StepRecord(step="filter_status", removed=mask("h1"), remaining=3),
-            StepRecord(step="filter_capacity", removed=mask("h2", "h3", "h4"), remaining=0),
+            KeptStep(step="filter_status", removed=mask("h1"), remaining=3),
+            KeptStep(step="filter_capacity", removed=mask("h2", "h3", "h4"), remaining=0),
         ),
         top=(),
         hosts_out=0,
@@ -176,7 +176,7 @@ def test_thousands_of_removed_hosts_are_counted_and_the_first_named(admin_client
     row = store_decision(
         host_names=names,
         candidates=None,
-        steps=(StepRecord(step="filter_az", removed=mask(*names[1:], of=names), remaining=1),),
+        steps=(KeptStep(step="filter_az", removed=mask(*names[1:], of=names), remaining=1),),
         top=(candidate("host-0000", a=1.0),),
         hosts_out=1,
     )

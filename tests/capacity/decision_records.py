@@ -6,7 +6,7 @@ import numpy as np
 
 from capacity.models import SchedulingDecision
 from capacity.nova import decisions
-from capacity.nova.decisions import DecisionRecord, StepRecord, record_decision
+from capacity.nova.decisions import KeptDecision, KeptStep, record_decision
 from scheduling.decision import Candidate
 from scheduling.record import PackedMask
 from scheduling.request import PlacementRequest
@@ -29,7 +29,7 @@ def candidate(name: str, start: float = 0.0, **contributions: float) -> Candidat
     )
 
 
-def make_record(**fields: Any) -> DecisionRecord:
+def make_record(**fields: Any) -> KeptDecision:
     """Return a run over h1..h4 of five hosts: h1 fails its state, h2 its room, h3 beats h4."""
     request = PlacementRequest(
         request_key=fields.pop("vm_uuid", VM),
@@ -40,7 +40,7 @@ def make_record(**fields: Any) -> DecisionRecord:
         flavor_name="medium",
         flavor_group="hana_1",
     )
-    return DecisionRecord(
+    return KeptDecision(
         **{
             "request": request,
             "pipeline_name": "kvm",
@@ -48,9 +48,9 @@ def make_record(**fields: Any) -> DecisionRecord:
             "host_names": HOSTS,
             "candidates": mask("h1", "h2", "h3", "h4"),
             "steps": (
-                StepRecord(step="filter_status", removed=mask("h1"), remaining=3),
-                StepRecord(step="filter_quota", removed=None, remaining=3, note="no quota record"),
-                StepRecord(step="filter_capacity", removed=mask("h2"), remaining=2),
+                KeptStep(step="filter_status", removed=mask("h1"), remaining=3),
+                KeptStep(step="filter_quota", removed=None, remaining=3, note="no quota record"),
+                KeptStep(step="filter_capacity", removed=mask("h2"), remaining=2),
             ),
             "top": (
                 candidate("h3", 0.1, kvm_binpack=0.7, kvm_prefer_smaller_hosts=0.2),

@@ -12,7 +12,7 @@ from capacity.metrics import DECISIONS_LOST
 from capacity.models import HostListing, SchedulingDecision
 from capacity.nova import decisions
 from capacity.nova.decisions import (
-    StepRecord,
+    KeptStep,
     prune_decisions,
     record_decision,
 )
@@ -92,7 +92,7 @@ def test_nothing_is_cut_to_the_first_few_hosts() -> None:
     row = make_decision(
         host_names=names,
         candidates=None,
-        steps=(StepRecord(step="filter_traits", removed=PackedMask.pack(removed), remaining=6666),),
+        steps=(KeptStep(step="filter_traits", removed=PackedMask.pack(removed), remaining=6666),),
         top=(),
     )
 
@@ -180,7 +180,7 @@ def test_a_decision_with_damaged_masks_does_not_hide_the_others() -> None:
 
 class TestRefusals:
     def test_each_group_has_its_classes_and_last_filters_most_first(self) -> None:
-        nobody = StepRecord(step="filter_traits", removed=mask("h1"), remaining=0)
+        nobody = KeptStep(step="filter_traits", removed=mask("h1"), remaining=0)
         for outcome_class, steps in (
             ("cr_exhausted", (nobody,)),
             ("slot_blocked", (nobody,)),

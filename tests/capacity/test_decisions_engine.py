@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from capacity.models import SchedulingDecision
 from capacity.nova import decisions
-from capacity.nova.run_records import RunOutcome, keep_run
+from capacity.nova.run_records import FinishedRun, keep_run
 from capacity.nova.stored_decisions import Fate, decode_decision
 from scheduling.engine import SLOT_PIPELINE
 from scheduling.explain import explain_host
@@ -34,7 +34,7 @@ def test_a_stored_run_tells_of_each_host_what_explaining_it_tells(
     request = ask(memory_gib, zone="az-1", project_id="p1", required_traits=frozenset({"T0"}))
     record = record_run(table, request, SLOT_PIPELINE, CallOptions())
     keep_run(
-        RunOutcome(
+        FinishedRun(
             record=record,
             host_names=record.ordered_hosts,
             message="",

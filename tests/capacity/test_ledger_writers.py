@@ -22,6 +22,7 @@ APPS = [
     "hosts",
     "journal",
     "placement",
+    "webhooks",
 ]
 MODELS = frozenset({"HostCapacity", "Reservation", "ReservationAllocation"})
 RELATED = frozenset({"allocations", "reservations", "room", "slots", "targeted_reservations"})

@@ -29,7 +29,7 @@ from commitments.models import (
     SyncRun,
 )
 from commitments.services.compaction import LOCK_NAME, Compaction, compact_zone
-from commitments.services.compaction_plans import ZonePlan, plan_zone
+from commitments.services.compaction_plans import PlannedCompaction, plan_zone
 from commitments.services.import_runs import SOURCE
 from hosts.models import Host, HostState
 from journal.actors import task_actor
@@ -82,7 +82,7 @@ def compact(**options: Any) -> Compaction:
     return compact_zone(ZONE, actor=task_actor("test"), request_id="compact-1", **options)
 
 
-def plan(**options: Any) -> ZonePlan:
+def plan(**options: Any) -> PlannedCompaction:
     return plan_zone(ZONE, now=timezone.now(), **options)
 
 
@@ -302,12 +302,12 @@ class TestSteps:
         )
         return made
 
-    def test_vm_came_into_the_slot(self, stale: ZonePlan) -> None:
+    def test_vm_came_into_the_slot(self, stale: PlannedCompaction) -> None:
         put_into(Reservation.objects.get(), "vm-1", minutes=0)
         self.assert_refused()
 
     def test_vm_came_into_the_slot_just_before_the_rooms_were_locked(
-        self, stale: ZonePlan, monkeypatch: pytest.MonkeyPatch
+        self, stale: PlannedCompaction, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def lock_after_booking(ids: list[int], *, hosts: set[int]) -> dict[int, Reservation]:
             slot = Reservation.objects.get()
@@ -318,25 +318,25 @@ class TestSteps:
         monkeypatch.setattr("commitments.services.compaction.lock_reservations", lock_after_booking)
         self.assert_refused()
 
-    def test_vm_came_to_the_host(self, stale: ZonePlan, half: Host) -> None:
+    def test_vm_came_to_the_host(self, stale: PlannedCompaction, half: Host) -> None:
         vm_on(half, memory_gib=4, vcpus=1)
         rebuild_host_capacity()
         self.assert_refused()
 
-    def test_target_filled_up(self, stale: ZonePlan, used: Host) -> None:
+    def test_target_filled_up(self, stale: PlannedCompaction, used: Host) -> None:
         accepted_slot(used)
         self.assert_refused()
 
-    def test_target_went_down(self, stale: ZonePlan, used: Host) -> None:
+    def test_target_went_down(self, stale: PlannedCompaction, used: Host) -> None:
         _host_down(used)
         self.assert_refused()
 
-    def test_target_is_free_itself(self, stale: ZonePlan, used: Host) -> None:
+    def test_target_is_free_itself(self, stale: PlannedCompaction, used: Host) -> None:
         used.instances.all().delete()
         rebuild_host_capacity()
         self.assert_refused()
 
-    def test_slot_was_released(self, stale: ZonePlan) -> None:
+    def test_slot_was_released(self, stale: PlannedCompaction) -> None:
         Reservation.objects.all().delete()
         Commitment.objects.all().delete()
         rebuild_host_capacity()

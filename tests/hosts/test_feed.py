@@ -19,8 +19,9 @@ from commitments.services.vm_list import unbelieved_zones
 from core.jobs import Run
 from failover.models import FailoverZone
 from hosts.clients.listing import CloudUnreachable
+from hosts.domain.notifications import Hint
 from hosts.feed import hints, jobs, passes, reading
-from hosts.feed.hints import Hint, hinted_kinds, note_hints
+from hosts.feed.hints import hinted_kinds, note_hints
 from hosts.feed.jobs import full_pass
 from hosts.feed.lists import Kind
 from hosts.feed.passes import NothingReadYet

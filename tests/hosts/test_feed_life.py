@@ -21,7 +21,8 @@ from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.hints import Hint, note_hints
+from hosts.domain.notifications import Hint
+from hosts.feed.hints import note_hints
 from hosts.feed.lists import Kind
 from hosts.models import Instance
 from hosts.region.run import ImportOptions

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.hints import Hint, note_hints
+from hosts.domain.notifications import Hint
+from hosts.feed.hints import note_hints
 from hosts.feed.lists import Kind
 from hosts.models import Instance
 from tests.hosts.feed_cloud import LiveCloud, read_cloud

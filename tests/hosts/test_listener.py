@@ -21,7 +21,8 @@ from structlog.testing import capture_logs
 
 from config.launcher.processes import wait_until
 from hosts.doctor import check_listener
-from hosts.feed.hints import MOST_HINTS, Hint
+from hosts.domain.notifications import Hint
+from hosts.feed.hints import MOST_HINTS
 from hosts.feed.lists import Kind
 from hosts.listener import Endpoint, Hints, listen
 from hosts.models import FeedHint

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from commitments.models import CompactionOutcome
 from commitments.selectors.compaction import HostUse, zones_with_slots
 from commitments.services.compaction import Compaction, compact_zone
-from commitments.services.compaction_plans import ZonePlan, plan_zone
+from commitments.services.compaction_plans import PlannedCompaction, plan_zone
 from core.text import count_text, memory_short, plural
 from journal.actors import command_actor
 from journal.clock import database_now
@@ -85,7 +85,7 @@ class Command(BaseCommand):
                 self._print_plan(plan)
         return records, []
 
-    def _print_plan(self, plan: ZonePlan) -> None:
+    def _print_plan(self, plan: PlannedCompaction) -> None:
         uses = ", ".join(
             f"{plan.uses[use]:,} {USE_WORDS[use]}" for use in HostUse if plan.uses[use]
         )
@@ -147,7 +147,7 @@ class Command(BaseCommand):
             self.stderr.flush()
 
 
-def plan_record(plan: ZonePlan) -> dict[str, object]:
+def plan_record(plan: PlannedCompaction) -> dict[str, object]:
     """Return a plan for programs."""
     return {
         "zone": plan.zone,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.domain.capacity import Inventory, allowed_projects, effective_amount, host_resource
+from hosts.domain.capacity import HostInventory, allowed_projects, effective_amount, host_resource
 from hosts.domain.operating_system import os_type_of_image
 
 RATIOS = st.decimals("0.0001", "9999", places=4, allow_nan=False)
@@ -20,19 +20,19 @@ RATIOS = st.decimals("0.0001", "9999", places=4, allow_nan=False)
 def test_effective_amount_is_the_exact_floor(
     total: int, reserved: int, ratio: Decimal, unit: int
 ) -> None:
-    inventory = Inventory(total=total, reserved=reserved, ratio=ratio)
+    inventory = HostInventory(total=total, reserved=reserved, ratio=ratio)
     exact = floor(Fraction(max(0, total - reserved)) * unit * Fraction(ratio))
     assert effective_amount(inventory, unit=unit) == exact
 
 
 def test_effective_amount_does_not_lose_a_unit_to_binary_fractions() -> None:
-    inventory = Inventory(total=100, reserved=0, ratio=Decimal("1.1"))
+    inventory = HostInventory(total=100, reserved=0, ratio=Decimal("1.1"))
     assert effective_amount(inventory) == 110
 
 
 def test_a_host_resource_is_the_sum_of_its_inventories() -> None:
-    shared = Inventory(total=64, reserved=4, ratio=Decimal(2))
-    dedicated = Inventory(total=32)
+    shared = HostInventory(total=64, reserved=4, ratio=Decimal(2))
+    dedicated = HostInventory(total=32)
     found = host_resource([shared, dedicated])
     assert (found.total, found.reserved, found.ratio, found.effective) == (96, 4, Decimal(2), 152)
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from hosts.domain.capacity import Inventory, effective_amount
+from hosts.domain.capacity import HostInventory, effective_amount
 from scheduling import filters
 from scheduling.engine import SLOT_PIPELINE, passing_hosts
 from scheduling.evaluation import Pipeline
@@ -260,7 +260,7 @@ def test_capacity_filter_goes_by_the_effective_capacity(
     capacity: int, ratio: int, asked: int, is_kept: bool
 ) -> None:
     """A host whose overcommit nobody says has its capacity as effective capacity."""
-    vcpus = effective_amount(Inventory(total=capacity, ratio=Decimal(ratio)))
+    vcpus = effective_amount(HostInventory(total=capacity, ratio=Decimal(ratio)))
     step = only(filters.filter_has_enough_capacity)
     assert names_that_pass([host_with((vcpus, 64))], ask(1, asked), step) == ["h"] * is_kept
 
