@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from journal.conf import Section
 from placement.gateway.modes import STATEFUL, Group, Mode, parse_modes
@@ -25,7 +25,8 @@ class GatewaySettings(Section):
     modes: dict[str, str] = Field(
         {},
         description='Who answers, by group of endpoints (JSON, such as `{"root": "local"}`): '
-        "`passthrough` is the other Placement, `local` or `crd` are ours. What is not named is "
+        "`passthrough` is the other Placement, `local` or `crd` are ours, `hybrid` is ours for our "
+        "providers and the other Placement for all others. What is not named is "
         "`passthrough` with an UPSTREAM_URL, else `local`.",
     )
     timeout_seconds: float = Field(
@@ -61,6 +62,20 @@ class GatewaySettings(Section):
     )
     cert_file: Path | None = Field(None, description="Certificate that we show to it.")
     key_file: Path | None = Field(None, description="Key of that certificate.")
+
+    cloud: str = Field(
+        "",
+        description="Name in clouds.yaml of the cloud by whose account commands and workers ask "
+        "the other Placement themselves: to copy from it, and to mirror to it.",
+    )
+    token: SecretStr | None = Field(
+        None, description="A token for the same, instead of an account; for one without Keystone."
+    )
+    candidates_degrade: bool = Field(
+        default=False,
+        description="Whether candidates in mode `hybrid` are ours alone while the other Placement "
+        "does not answer; else the answer is 502.",
+    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -66,6 +66,16 @@ UPSTREAM_SECONDS = Histogram(
 )
 
 
+SPLIT_WRITES = Counter(
+    "placement_split_writes_total",
+    "Writes of allocations that concerned another Placement as well as our tables.",
+)
+DEGRADED_CANDIDATES = Counter(
+    "placement_degraded_candidates_total",
+    "Searches for candidates that were answered without another Placement, which did not answer.",
+)
+
+
 @cache
 def _request_metrics(
     method: str, pattern: str, status_code: int, mode: str
@@ -208,6 +218,11 @@ def _overcommitted(cursor: CursorWrapper) -> Rows:
     return list(excess.items())
 
 
+def _open_split_writes(cursor: CursorWrapper) -> Rows:
+    cursor.execute("SELECT count(*) FROM placement_split_write WHERE error <> ''")
+    return list(cursor.fetchall())
+
+
 #: Capacity, usage and over-commitment, by resource class and the zone of the tree's root.
 INVENTORIES: Final = Scraped(
     "inventories",
@@ -226,6 +241,16 @@ INVENTORIES: Final = Scraped(
             Figure(
                 "placement_overcommitted_inventories",
                 "Inventories of which more is allocated than there is.",
+            ),
+        ),
+    ),
+    Reading(
+        _open_split_writes,
+        (),
+        (
+            Figure(
+                "placement_split_writes_open",
+                "Writes of both sides of which nobody knows yet what the other Placement did.",
             ),
         ),
     ),

@@ -9,6 +9,8 @@ from capacity.ledger.allocated import drift_from
 from capacity.ledger.rooms import rebuild_host_capacity
 from core.jobs import Run, every, job
 from placement import metrics
+from placement.gateway.asking import by_service_account
+from placement.gateway.split import has_split_writes, heal
 from placement.selectors.allocated import NAME
 from placement.services.audit import usage_drift
 from placement.services.hosts import reconcile_host_providers, take_reported_capacity
@@ -22,6 +24,7 @@ PRUNE_CHANGES = "placement.prune_changes"
 KEEP_HISTORY = "placement.keep_history"
 FOLD_PROJECT_USAGE = "placement.fold_project_usage"
 AUDIT_USAGE = "placement.audit_usage"
+SETTLE_SPLIT_WRITES = "placement.settle_split_writes"
 MOST_NAMED = 20
 
 log = structlog.get_logger(__name__)
@@ -77,6 +80,14 @@ def audit_usage(_: Run) -> dict[str, int]:
         subjects = sorted({finding.subject for finding in found})[:MOST_NAMED]
         log.error("placement_usage_drift", inventories=len(found), providers=subjects)
     return {"drifted": len(found)}
+
+
+@job(SETTLE_SPLIT_WRITES, every(15, "placement-split-writes"), limits=(100, 120), queue="soon")
+def settle_split_writes(_: Run) -> dict[str, int]:
+    """Bring to an end what another Placement did not answer; see :mod:`placement.gateway.split`."""
+    if not settings.HEADROOM.gateway.upstream_url or not has_split_writes():
+        return {}
+    return heal(by_service_account())
 
 
 @job(KEEP_HISTORY, every(21600, "placement-history"), limits=(570, 600), queue="long")

@@ -67,6 +67,7 @@ class PlacementView(APIView):
         pattern: The path as metrics name it.
         is_public: Whether the path needs no token.
         mode: Who answers, as metrics name it.
+        is_part: Whether it answers another view, which counts the request.
         minor: Negotiated version.
         caller: Who asks.
         body: Of the request, once it was read.
@@ -75,6 +76,7 @@ class PlacementView(APIView):
     pattern: ClassVar[str] = "unknown"
     is_public: ClassVar[bool] = False
     mode: ClassVar[str] = metrics.LOCAL
+    is_part: ClassVar[bool] = False
     http_request: HttpRequest
     caller: Caller
     minor: int | None = None
@@ -98,6 +100,8 @@ class PlacementView(APIView):
             response.headers["Vary"] = VERSION_HEADER.lower()
         if request.method == "HEAD":
             response.content = b""
+        if self.is_part:
+            return response
         seconds = time.perf_counter() - started
         metrics.observe_request(
             method=str(request.method),

@@ -184,6 +184,12 @@ class UpstreamFailed(PlacementError):  # noqa: N818 - says what happened
     status = HTTPStatus.BAD_GATEWAY
 
 
+class UpstreamUnreachable(UpstreamFailed):
+    """It took no connection, so that nothing was sent."""
+
+    code = "placement_upstream_unreachable"
+
+
 class UpstreamTooSlow(PlacementError):  # noqa: N818 - says what happened
     """The Placement that a request was handed on to did not answer it in time."""
 

@@ -42,7 +42,7 @@ def negotiated_minor(header: str | None) -> int:
 
     Source: spec placement, section 2.4.
     """
-    wanted = _wanted_version(header) if header else None
+    wanted = wanted_version(header) if header else None
     if wanted is None:
         return MIN_MINOR
     if wanted == LATEST:
@@ -59,7 +59,8 @@ def negotiated_minor(header: str | None) -> int:
     return minor
 
 
-def _wanted_version(header: str) -> str | None:
+def wanted_version(header: str) -> str | None:
+    """Return the version that a header asks for, as it is written; nothing if it names none."""
     wanted = None
     for entry in header.split(","):
         service, _, version = entry.strip().partition(" ")

@@ -12,6 +12,7 @@ class Mode(StrEnum):
     """Who answers."""
 
     PASSTHROUGH = "passthrough"
+    HYBRID = "hybrid"
     LOCAL = "local"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.conf import headroom
-from placement.api.urls import UNKNOWN, VIEWS, Resolver, resolver
+from placement.api.urls import UNKNOWN, VIEWS, Resolver, View, resolver
+from placement.gateway.hybrid import hybrid_unknown, hybrid_view
 from placement.gateway.modes import Group, Mode, group_of
 from placement.gateway.views import ForwardView
 
@@ -22,10 +23,17 @@ def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
         modes: Who answers, by group.
     """
     views = [
-        (template, ForwardView.as_view(pattern=f"/{template}"))
-        if modes[group_of(template)] is Mode.PASSTHROUGH
-        else (template, view)
-        for template, view in VIEWS
+        (template, _view(modes[group_of(template)], template, view)) for template, view in VIEWS
     ]
-    unknown = ForwardView.as_view() if modes[Group.ROOT] is Mode.PASSTHROUGH else UNKNOWN
+    unknown = UNKNOWN
+    if modes[Group.ROOT] is Mode.PASSTHROUGH:
+        unknown = ForwardView.as_view()
+    elif modes[Group.ROOT] is Mode.HYBRID:
+        unknown = hybrid_unknown(UNKNOWN)
     return resolver(views, unknown)
+
+
+def _view(mode: Mode, template: str, view: View) -> View:
+    if mode is Mode.PASSTHROUGH:
+        return ForwardView.as_view(pattern=f"/{template}")
+    return hybrid_view(template, view) if mode is Mode.HYBRID else view

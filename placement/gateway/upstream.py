@@ -6,6 +6,7 @@ other side behaves, and what has no answer is told as 502, 503 or 504.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -15,7 +16,12 @@ from http.client import HTTPException, HTTPResponse
 from typing import Final
 from urllib.parse import urlsplit
 
-from placement.domain.errors import UpstreamAway, UpstreamFailed, UpstreamTooSlow
+from placement.domain.errors import (
+    UpstreamAway,
+    UpstreamFailed,
+    UpstreamTooSlow,
+    UpstreamUnreachable,
+)
 from placement.gateway.circuit import Circuit
 from placement.gateway.headers import Header
 from placement.gateway.links import Link, tls_context
@@ -72,6 +78,10 @@ class _LinkBrokenError(Exception):
     """The connection ended before the answer, or the answer cannot be taken."""
 
 
+class _NotConnectedError(OSError):
+    """There is no connection, so that nothing was sent."""
+
+
 class Upstream:
     """Sends requests to the other Placement; threads may share it.
 
@@ -105,7 +115,13 @@ class Upstream:
         )
 
     def send(
-        self, method: str, target: str, *, headers: Sequence[Header], body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Sequence[Header],
+        body: bytes = b"",
+        until: float = math.inf,
     ) -> UpstreamAnswer:
         """Return what the other side answers, whatever its status.
 
@@ -117,9 +133,11 @@ class Upstream:
             target: Path below its root, with its query, quoted; begins with a slash.
             headers: As they go on; ``Host`` is said here.
             body: The bytes.
+            until: Monotonic seconds when it ends though it had more time.
 
         Raises:
             UpstreamFailed: there is no answer, or a part of one.
+            UpstreamUnreachable: it takes no connection.
             UpstreamTooSlow: there is none until the deadline.
             UpstreamAway: it failed often, and nobody tries now.
         """
@@ -129,20 +147,21 @@ class Upstream:
                 f"{self._authority} does not answer; it is tried again in {wait_seconds:.0f} s",
                 headers={"Retry-After": str(max(1, round(wait_seconds)))},
             )
-        deadline = time.monotonic() + self._options.timeout_seconds
+        deadline = min(until, time.monotonic() + self._options.timeout_seconds)
         try:
             answer = self._sent(method, target, headers, body, deadline)
         except TimeoutError as error:
             self._circuit.failed()
             if time.monotonic() < deadline:
-                raise UpstreamFailed(f"{self._authority} takes no connection") from error
+                raise UpstreamUnreachable(f"{self._authority} takes no connection") from error
             raise UpstreamTooSlow(
                 f"no answer of {self._authority} within {self._options.timeout_seconds:g} s"
             ) from error
         except (OSError, HTTPException, _LinkBrokenError) as error:
             self._circuit.failed()
             told = str(error) or type(error).__name__
-            raise UpstreamFailed(f"{self._authority}: {told}") from error
+            kind = UpstreamUnreachable if isinstance(error, _NotConnectedError) else UpstreamFailed
+            raise kind(f"{self._authority}: {told}") from error
         self._circuit.succeeded()
         return answer
 
@@ -175,6 +194,7 @@ class Upstream:
     ) -> UpstreamAnswer:
         link.begin_until(deadline)
         try:
+            _connect(link)
             link.putrequest(
                 method, f"{self._path}{target}", skip_host=True, skip_accept_encoding=True
             )
@@ -216,6 +236,23 @@ class Upstream:
             self._idle.append(link)
         if surplus is not None:
             surplus.close()
+
+
+def _connect(link: Link) -> None:
+    """Connect what is not connected yet.
+
+    Raises:
+        TimeoutError: it took too long.
+        _NotConnectedError: nobody answers.
+    """
+    if link.sock is not None:
+        return
+    try:
+        link.connect()
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise _NotConnectedError(str(error) or type(error).__name__) from error
 
 
 def _whole(response: HTTPResponse, most_bytes: int) -> UpstreamAnswer:

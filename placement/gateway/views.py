@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from placement.api.errors import as_placement_error
 from placement.api.rendering import MOUNT, absolute_url
 from placement.domain.errors import PlacementError, UpstreamFailed
 from placement.gateway.current import current_upstream
-from placement.gateway.headers import answer_headers, request_headers
+from placement.gateway.headers import Header, answer_headers, request_headers
 from placement.gateway.modes import Mode
 from placement.gateway.upstream import UpstreamAnswer
 
@@ -60,8 +61,12 @@ class ForwardView(PlacementView):
         del items
         request = self.http_request
         self.body = unparsed_body_of(request, limit_mib=headroom().placement.max_body_mib)
+        return self._never_broken(lambda: self._answered(request))
+
+    def _never_broken(self, work: Callable[[], HttpResponse]) -> HttpResponse:
+        """Return what work returns; what nobody expected is told as a failure of the other side."""
         try:
-            return self._answered(request)
+            return work()
         except PlacementError:
             raise
         except Exception as error:
@@ -71,14 +76,28 @@ class ForwardView(PlacementView):
             raise UpstreamFailed(told.message) from error
 
     def _answered(self, request: HttpRequest) -> HttpResponse:
-        method, started = str(request.method), time.perf_counter()
-        upstream, status = current_upstream(), SERVER_ERROR
+        answer = self.asked(
+            str(request.method), target_of(request), request_headers(request.META), self.body
+        )
+        return response_of(answer, request)
+
+    def asked(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[Header],
+        body: bytes = b"",
+        until: float = math.inf,
+    ) -> UpstreamAnswer:
+        """Return what the other side answers to some request; counted.
+
+        Raises:
+            PlacementError: there is no answer.
+        """
+        started, status = time.perf_counter(), SERVER_ERROR
         try:
-            answer = upstream.send(
-                method,
-                target_of(request),
-                headers=request_headers(request.META),
-                body=self.body,
+            answer = current_upstream().send(
+                method, target, headers=headers, body=body, until=until
             )
             status = answer.status
         except PlacementError as error:
@@ -92,7 +111,7 @@ class ForwardView(PlacementView):
                 status_code=status,
                 seconds=time.perf_counter() - started,
             )
-        return response_of(answer, request)
+        return answer
 
 
 def target_of(request: HttpRequest) -> str:

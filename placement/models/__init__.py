@@ -26,6 +26,7 @@ from placement.models.providers import (
     ProviderTrait,
     ResourceProvider,
 )
+from placement.models.split import SplitConsumer, SplitWrite
 
 __all__ = [
     "Aggregate",
@@ -45,5 +46,7 @@ __all__ = [
     "ProviderTrait",
     "ResourceClass",
     "ResourceProvider",
+    "SplitConsumer",
+    "SplitWrite",
     "Trait",
 ]
