@@ -9,12 +9,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from headroom_host_agent.configuration import DEFAULT_FILE, ConfigurationError, load_settings
 from headroom_host_agent.process.agent import Agent, Parts
+from headroom_host_agent.process.commands import handlers, readings
+from headroom_host_agent.process.control import Control, ControlError, ask
+from headroom_host_agent.process.metrics import serve
+from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.process.settings import AgentSettings
 from headroom_host_agent.provision.provisioners import load_provisioners
 from headroom_host_agent.provision.store import SqliteStore, StoreError
@@ -48,6 +52,19 @@ STORE = "agent.sqlite"  # likewise
 BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 log = logging.getLogger(__name__)
+_Work = Callable[[argparse.Namespace, AgentSettings], None]
+_ASKED = {
+    "status": "how the running agent is",
+    "counters": "what runs, a line every two seconds",
+    "decommission": "remove a workload that is beyond repair, and tell why",
+    "cleanup": "remove what was left behind",
+    "verify": "look whether all is as it was made",
+    "confirm": "take what is stored as all there is, after a damaged store was moved aside",
+}
+
+
+class AgentRunsError(IdentityError):
+    """Another agent runs on the data folder."""
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-host-agent") -> int:
@@ -65,10 +82,19 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-hos
     except ConfigurationError as error:
         return _refused(program, error, CONFIGURATION)
     except RefusedError as error:
-        return _refused(program, error, REFUSED)
+        is_enrolment = options.command == "enrol"
+        return _refused(program, error, REFUSED if is_enrolment else RUNTIME)
     except EndedError as error:
         return _refused(program, error, ENDED)
-    except (ResourceError, IdentityError, ServerError, StoreError, ValueError) as error:
+    except (
+        ResourceError,
+        IdentityError,
+        ServerError,
+        StoreError,
+        ControlError,
+        OSError,
+        ValueError,
+    ) as error:
         return _refused(program, error, RUNTIME)
     return 0
 
@@ -99,9 +125,7 @@ def _enrol(options: argparse.Namespace, settings: AgentSettings) -> None:
 
 def _run(options: argparse.Namespace, settings: AgentSettings) -> None:
     folder = _data_folder(options, settings)
-    identity = load_identity(folder)
-    if identity is None or not identity.is_enrolled:
-        raise IdentityError("this agent is not enrolled: headroom-host-agent enrol --token TOKEN")
+    identity = _enrolled_identity(folder)
     with _alone(folder):
         _run_alone(options, settings, folder, identity)
 
@@ -135,9 +159,48 @@ def _run_alone(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.stop.set())
     try:
-        agent.run()
+        if settings.metrics_port:
+            serve(settings.metrics_port, lambda: readings(agent), agent.stop)
+        agent.run(Control(folder, handlers(agent)).run)
     finally:
         store.close()
+
+
+def _asks(command: str) -> _Work:
+    """Return a command that the running agent carries out."""
+
+    def work(options: argparse.Namespace, settings: AgentSettings) -> None:
+        names = ("gwid", "reason", "dry_run")
+        facts = {name: getattr(options, name) for name in names if hasattr(options, name)}
+        failed = False
+        for line in ask(_data_folder(options, settings), command, **facts):
+            text = line if isinstance(line, str) else json.dumps(line)
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+            failed |= isinstance(line, dict) and line.get("ok") is False
+        if failed:
+            raise ControlError("something is not as it was made")
+
+    return work
+
+
+def _rotate_key(options: argparse.Namespace, settings: AgentSettings) -> None:
+    """Have the running agent do it, which has the key in memory; without one do it here."""
+    folder = _data_folder(options, settings)
+    try:
+        with _alone(folder):
+            identity = _enrolled_identity(folder)
+            kid = rotate(folder, _client(settings), Enrolled(folder, identity))
+            sys.stdout.write(f"the key is {kid}\n")
+    except AgentRunsError:
+        _asks("rotate-key")(options, settings)
+
+
+def _enrolled_identity(folder: Path) -> Identity:
+    identity = load_identity(folder)
+    if identity is None or not identity.is_enrolled:
+        raise IdentityError("this agent is not enrolled: headroom-host-agent enrol --token TOKEN")
+    return identity
 
 
 @contextmanager
@@ -145,13 +208,13 @@ def _alone(folder: Path) -> Iterator[None]:
     """Keep other agents off a data folder.
 
     Raises:
-        IdentityError: Another agent runs on it.
+        AgentRunsError: Another agent runs on it.
     """
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise IdentityError(f"another agent runs on {folder}") from None
+            raise AgentRunsError(f"another agent runs on {folder}") from None
         yield
 
 
@@ -193,7 +256,22 @@ def _parser(program: str) -> argparse.ArgumentParser:
     enrol.add_argument("--again", action="store_true", help="with a new key, after a revocation")
     run = commands.add_parser("run", help="report to Headroom until stopped")
     run.add_argument("--takeover", action="store_true", help="take the lease of another run")
-    for command, work in ((discover, _discover), (enrol, _enrol), (run, _run)):
+    works: list[tuple[argparse.ArgumentParser, _Work]] = [
+        (discover, _discover),
+        (enrol, _enrol),
+        (run, _run),
+    ]
+    rotation = commands.add_parser("rotate-key", help="go on with a new key")
+    works.append((rotation, _rotate_key))
+    for name, text in _ASKED.items():
+        command = commands.add_parser(name, help=text)
+        works.append((command, _asks(name)))
+        if name == "decommission":
+            command.add_argument("gwid", help="of the reservation, such as 42-1")
+            command.add_argument("--reason", required=True, help="is told to Headroom")
+        if name == "cleanup":
+            command.add_argument("--dry-run", action="store_true", help="say what would be done")
+    for command, work in works:
         command.set_defaults(work=work)
         command.add_argument("--config", type=Path, help=f"configuration, else {DEFAULT_FILE}")
         command.add_argument(

@@ -249,10 +249,10 @@ class Run:
         return Agent(Parts(**(known | parts)))
 
     @contextmanager
-    def running(self) -> Iterator[Agent]:
+    def running(self, *beside: Callable[[threading.Event], None]) -> Iterator[Agent]:
         def run() -> None:
             try:
-                self.agent.run()
+                self.agent.run(*beside)
             except Exception as error:  # noqa: BLE001 - looked at by tests
                 self.errors.append(error)
 

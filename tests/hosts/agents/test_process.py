@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from headroom_host_agent.server.client import Address, Client, RefusedError
+from headroom_host_agent.server.client import Address, Client, RefusedError, Request
 from headroom_host_agent.server.identity import load_identity
 
 from config.launcher.places import this_checkout
@@ -200,11 +200,11 @@ def test_a_host_whose_clock_is_wrong_is_refused_once(live_server: Any, seconds: 
     sent: list[str] = []
     real = client._send
 
-    def counted(method: str, *rest: Any) -> Any:
-        sent.append(method)
-        return real(method, *rest)
+    def counted(request: Request, headers: Any) -> Any:
+        sent.append(request.method)
+        return real(request, headers)
 
-    client._send = counted  # type: ignore[method-assign, assignment]  # counts requests
+    client._send = counted  # type: ignore[method-assign]  # counts requests
     assert client.now() is None
 
     client.put_resources(identity, report())

@@ -12,7 +12,7 @@ import pytest
 from headroom_host_agent.provision.store import SqliteStore
 
 from hosts.agents.leases import fence
-from hosts.agents.models import AgentMode, HostAgent
+from hosts.agents.models import AgentMode, HostAgent, HostKey
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.agents.workloads import delete_workloads
 from tests.factories import make_host
@@ -65,6 +65,24 @@ def test_a_workload_is_made_told_once_and_removed(host: Host) -> None:
 
     delete_workloads(agent_named().pk, [row.pk], reason="gone", actor=ANN, request_id="r")
     until(lambda: state_of(row) == "deleted", "it is never removed")
+
+
+def test_a_running_agent_goes_on_with_a_new_key(host: Host) -> None:
+    before = HostKey.objects.get().kid
+    host.start("run")
+    wait_until("up")
+
+    rotation = host.start("rotate-key")
+    said, error = rotation.communicate(timeout=PATIENCE_SECONDS)
+
+    assert rotation.returncode == 0, error
+    assert set(HostKey.objects.values_list("kid", "state")) == {
+        (before, "retiring"),
+        (said.split()[-1], "active"),
+    }
+    row = make_workload(memory_bytes=1 << 30)
+    until(lambda: state_of(row) == "deployed", "nothing is told with the new key")
+    assert WorkloadResult.objects.get().kid == said.split()[-1]
 
 
 def test_an_agent_that_was_fenced_compares_all_and_goes_on(host: Host) -> None:

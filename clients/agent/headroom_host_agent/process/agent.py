@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from headroom_host_agent.process.metrics import Jobs
 from headroom_host_agent.process.notify import Systemd
 from headroom_host_agent.process.poller import RestPoller
 from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
@@ -71,6 +73,7 @@ class Agent:
         self._systemd = systemd or Systemd()
         self.stop = threading.Event()
         self._raised: list[Exception] = []
+        self.jobs = Jobs()
         self.heart = Heart(
             parts.client,
             parts.enrolled,
@@ -98,8 +101,11 @@ class Agent:
         self._lease_lost_at: float | None = time.monotonic()
         self._released: set[str] = set()
 
-    def run(self) -> None:
+    def run(self, *beside: Callable[[threading.Event], None]) -> None:
         """Run until ``stop`` is set or a part ends.
+
+        Args:
+            beside: What else runs until then, a thread each.
 
         Raises:
             Exception: What a part raised first.
@@ -116,6 +122,9 @@ class Agent:
             "engine": lambda: self.engine.run(self.stop),
         }
         threads = {name: self._start(name, loop) for name, loop in loops.items()}
+        for number, loop in enumerate(beside):
+            name = f"beside {number}"
+            threads[name] = self._start(name, partial(loop, self.stop))
         sender = self._start("sender", lambda: self.sender.run(quiet))
         self._systemd.ready()
         while not self.stop.wait(_LOOK_SECONDS):
@@ -191,6 +200,7 @@ class Agent:
                 may_begin=self._may_begin,
                 may_remove=self._may_remove,
                 alive=self._systemd.alive,
+                on_job=self.jobs.add,
             )
         )
 

@@ -61,17 +61,17 @@ def new_identity() -> Identity:
     return Identity(seed=secrets.token_hex(KEY_BYTES))
 
 
-def load_identity(folder: Path) -> Identity | None:
+def load_identity(folder: Path, *, file: str = FILE) -> Identity | None:
     """Return the identity in a data folder, None without one.
 
     Raises:
         IdentityError: The file cannot be read, others may read it, or it is none.
     """
-    path = folder / FILE
+    path = folder / file
     try:
-        with path.open(encoding="utf-8") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o077
-            identity = Identity(**json.load(file))
+        with path.open(encoding="utf-8") as opened:
+            mode = os.fstat(opened.fileno()).st_mode & 0o077
+            identity = Identity(**json.load(opened))
             seed = identity.seed_bytes
     except FileNotFoundError:
         return None
@@ -84,21 +84,21 @@ def load_identity(folder: Path) -> Identity | None:
     return identity
 
 
-def save_identity(folder: Path, identity: Identity) -> None:
+def save_identity(folder: Path, identity: Identity, *, file: str = FILE) -> None:
     """Replace the file at once; readable to its owner alone.
 
     Raises:
         IdentityError: It cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=FILE)  # mode 0600
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(identity), file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(folder / FILE)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=file)  # mode 0600
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+            json.dump(asdict(identity), opened)
+            opened.flush()
+            os.fsync(opened.fileno())
+        Path(name).replace(folder / file)
     except OSError as error:
-        raise IdentityError(f"{folder / FILE} cannot be written: {error.strerror}") from None
+        raise IdentityError(f"{folder / file} cannot be written: {error.strerror}") from None
 
 
 class Enrolled:
