@@ -55,6 +55,7 @@ from config.sections_web import (
     DeadlineSettings,
     HeavySettings,
     OidcSettings,
+    ReplicaSettings,
     WebSettings,
 )
 from journal.conf import AccessToken, KeystoneSettings, TracingSettings, with_duration
@@ -88,6 +89,11 @@ class Environment(BaseSettings):
     )
     csrf_trusted_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins the admin accepts forms from, comma separated."
+    )
+    replica_urls: SecretStr | None = Field(
+        None,
+        description="Streaming standbys of the database, as DATABASE_URL, comma separated: pages, "
+        "lists and reports are read from them.",
     )
     secure_cookies: bool = Field(
         default=True, description="Cookies over HTTPS only; off without TLS."
@@ -196,6 +202,7 @@ class Environment(BaseSettings):
     hypervisors: HypervisorSettings = Field(default_factory=HypervisorSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     web: WebSettings = Field(default_factory=WebSettings)
+    replicas: ReplicaSettings = Field(default_factory=ReplicaSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
 
     @field_validator(
@@ -218,6 +225,12 @@ class Environment(BaseSettings):
                 if isinstance(raw.get(name), str):
                     raw[name] = tuple(part.strip() for part in raw[name].split(",") if part.strip())
         return raw
+
+    @property
+    def replicas_of_database(self) -> tuple[str, ...]:
+        """Addresses of the standbys."""
+        told = "" if self.replica_urls is None else self.replica_urls.get_secret_value()
+        return tuple(part.strip() for part in told.split(",") if part.strip())
 
     @property
     def shared_directory(self) -> Path:

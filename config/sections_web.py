@@ -40,6 +40,23 @@ class WebSettings(Section):
     )
 
 
+class ReplicaSettings(Section):
+    """Reading from standbys of the database (docs/deployment.md)."""
+
+    most_lag_seconds: float = Field(
+        5.0, gt=0, le=3600, description="How old what a standby tells may be."
+    )
+    look_seconds: float = Field(
+        1.0, gt=0, le=60, description="Pause between looks at where the standbys are."
+    )
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if self.look_seconds * 2 > self.most_lag_seconds:
+            raise ValueError("look_seconds must be at most half of most_lag_seconds")
+        return self
+
+
 class DeadlineSettings(Section):
     """How long the database works and waits for us.
 

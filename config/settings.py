@@ -57,10 +57,10 @@ def scheme_header(admin: AdminSettings) -> tuple[str, str] | None:
     return ("HTTP_X_FORWARDED_PROTO", "https") if admin.proxy_count else None
 
 
-def _database(url: str) -> dict[str, Any]:
+def _database(url: str, name: str = "DATABASE_URL") -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
-        raise SystemExit("headroom: configuration error: DATABASE_URL: must be postgresql://…")
+        raise SystemExit(f"headroom: configuration error: {name}: must be postgresql://…")
     query = dict(parse_qsl(parts.query))
     deadlines = HEADROOM.deadlines
     given_up_seconds = deadlines.keepalive_idle_seconds + (
@@ -109,8 +109,19 @@ def oidc_client(oidc: OidcSettings) -> dict[str, Any]:
     }
 
 
+def _standby(url: str) -> dict[str, Any]:
+    found = _database(url, "HEADROOM_REPLICA_URLS")
+    # Which server it is and how far it is are looked at (journal.standby); it takes no writes.
+    options = {**found["OPTIONS"], "target_session_attrs": "any", "connect_timeout": "2"}
+    return {**found, "OPTIONS": options, "TEST": {"MIRROR": "default"}}
+
+
 DATABASES = {
     "default": _database(DATABASE_URL or "postgresql:///headroom"),
+    **{
+        f"standby{number}": _standby(url)
+        for number, url in enumerate(HEADROOM.replicas_of_database, start=1)
+    },
 }
 REDIS_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
 
@@ -156,6 +167,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
+    "journal.standby.reads.StandbyReadsMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 ROOT_URLCONF = "config.urls"

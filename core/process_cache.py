@@ -6,7 +6,7 @@ so what is kept is of one history (:mod:`journal.history`).
 The fingerprint holds :data:`core.changes.ROWS_MARK` of each table. A transaction that has already
 written reads anew and keeps nothing, so that a rollback never leaves its rows behind. Nor is
 anything kept that changed while it was read: a transaction that sees an older state would take it
-for that one.
+for that one. What a standby tells is read each time and not kept.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from journal.history import MOMENT, Moment, is_continued, moment_of
+from journal.standby.reads import is_reading_standby
 from journal.statements import fetch_row
 
 _Loaded = TypeVar("_Loaded")
@@ -72,6 +73,9 @@ class ProcessCache(Generic[_Loaded]):
             asked: What :func:`read_fingerprints` just said of the rows; they are asked once more
                 only if it is another than that of what is kept.
         """
+        return self._read_there() if is_reading_standby() else self._current(asked)
+
+    def _current(self, asked: Fingerprint | None) -> _Loaded | None:
         if asked is not None:
             if not asked.is_ready:
                 return None
@@ -90,6 +94,10 @@ class ProcessCache(Generic[_Loaded]):
             if self._is_good(now, self.fingerprint()):
                 self._kept = _Kept(now, loaded)
             return loaded
+
+    def _read_there(self) -> _Loaded | None:
+        is_ready, _ = fetch_row(f"SELECT now.* FROM ({self.fingerprint_sql}) AS now")  # noqa: S608 - ours
+        return self._load() if is_ready else None
 
     def _is_good(self, known: Fingerprint, now: Fingerprint) -> bool:
         is_continued_here = is_continued(known.moment, now.moment, reader=self._reader)

@@ -46,6 +46,12 @@ REFUSED_SERVERS = counter(
     "Sessions that led to a standby, or to a primary that another one took over from.",
     reason=("standby", "former_primary"),
 )
+READS = counter(
+    "standby_reads_total",
+    "Requests that only read, where there are standbys: answered by one, by the primary because "
+    "none was fresh enough or the view needs it, or by the primary after a standby failed.",
+    answered_by=("standby", "primary", "primary_again"),
+)
 PRUNED_ROWS = counter(
     "journal_pruned_rows_total",
     "Entries of a log that were forgotten past their retention.",

@@ -60,6 +60,16 @@ NOW_AND_WHERE: Final = f"SELECT {MOMENT}, pg_backend_pid()"
 RECEIVED_TIMELINE: Final = "SELECT received_tli FROM pg_stat_wal_receiver"
 
 
+def wal_bytes(position: str) -> int:
+    """Return how much WAL a ``pg_lsn`` is the end of.
+
+    Raises:
+        ValueError: it is none.
+    """
+    high, low = position.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
 class WrongServer(OperationalError):  # noqa: N818 - a state of the system, not a defect
     """The session leads to a server that must not be believed: a standby, or a former primary."""
 
@@ -89,8 +99,7 @@ class Moment:
     @property
     def wal_bytes(self) -> int:
         """How much WAL the server had written."""
-        high, low = self.wal.split("/")
-        return int(high, 16) << 32 | int(low, 16)
+        return wal_bytes(self.wal)
 
 
 def moment_of(text: str) -> Moment:

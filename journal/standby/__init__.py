@@ -1,0 +1,1 @@
+"""Reading from streaming standbys what decides nothing (ADR 36)."""

@@ -1,0 +1,80 @@
+"""When a standby may be read from (ADR 36)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from config.environment import ConfigurationError, load_environment
+from journal.standby.watch import Known, Primary, StandbyWatch, Standing, judge
+
+SYSTEM = "7300000000000000001"
+
+
+def sample(at: float, written_bytes: int, timeline: int = 1) -> Primary:
+    return Primary(at=at, written_bytes=written_bytes, timeline=timeline, system=SYSTEM)
+
+
+def standing(replayed_bytes: int, *, timeline: int = 1, system: str = SYSTEM) -> Standing:
+    return Standing(
+        is_in_recovery=True, system=system, timeline=timeline, replayed_bytes=replayed_bytes
+    )
+
+
+IDLE = (sample(1.0, 100), sample(2.0, 100))
+BUSY = (sample(1.0, 100), sample(2.0, 200), sample(3.0, 300))
+
+
+@pytest.mark.parametrize(
+    ("there", "samples", "expected"),
+    [
+        (standing(100), IDLE, (2.0, "")),
+        (standing(300), BUSY, (3.0, "")),
+        (standing(299), BUSY, (2.0, "")),
+        (standing(100), BUSY, (1.0, "")),
+        (standing(99), BUSY, (None, "behind")),
+        (standing(900, timeline=2), BUSY, (None, "other_timeline")),
+        (standing(900, system="7"), BUSY, (None, "other_system")),
+        # The primary was another one: what it had written says nothing of this timeline.
+        (standing(150, timeline=2), (sample(1.0, 100), sample(2.0, 200, 2)), (None, "behind")),
+    ],
+)
+def test_a_standby_is_as_fresh_as_the_primary_was_that_it_caught_up_with(
+    there: Standing, samples: Sequence[Primary], expected: tuple[float | None, str]
+) -> None:
+    assert judge(there, samples) == expected
+
+
+def test_a_server_that_was_promoted_is_none() -> None:
+    promoted = Standing(is_in_recovery=False, system=SYSTEM, timeline=1, replayed_bytes=900)
+    assert judge(promoted, BUSY) == (None, "not_a_standby")
+
+
+def test_fresh_standbys_are_chosen_in_turn_and_for_what_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = StandbyWatch(["one", "two"], most_lag_seconds=5, look_seconds=1, clock=lambda: 10.0)
+    monkeypatch.setattr(StandbyWatch, "_ensure_thread", lambda self: None)
+    assert watch.choose() is None
+    watch._known = {
+        "one": Known(fresh_as_of=5.0, replayed_bytes=100, reason=""),
+        "two": Known(fresh_as_of=9.0, replayed_bytes=200, reason=""),
+    }
+    assert {watch.choose(), watch.choose()} == {"one", "two"}
+    assert {watch.choose(written_bytes=150) for _ in range(3)} == {"two"}
+    assert watch.choose(written_bytes=201) is None
+    watch._known["one"] = Known(fresh_as_of=4.9, replayed_bytes=100, reason="")
+    assert {watch.choose() for _ in range(3)} == {"two"}
+    watch.leave_out("two")
+    assert watch.choose() is None
+
+
+def test_looks_come_more_often_than_what_they_tell_grows_too_old() -> None:
+    given = {
+        "HEADROOM_DEBUG": "true",
+        "HEADROOM_REPLICAS__MOST_LAG_SECONDS": "1",
+        "HEADROOM_REPLICAS__LOOK_SECONDS": "0.6",
+    }
+    with pytest.raises(ConfigurationError, match="half of most_lag_seconds"):
+        load_environment(given)
