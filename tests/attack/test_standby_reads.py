@@ -147,11 +147,11 @@ def cancel_on_the_way(web: WebServer, postgres: OwnPostgres, standby: OwnPostgre
             link.execute("LOCK TABLE hosts_project IN ACCESS EXCLUSIVE MODE")
             here.execute("SELECT txid_current()")  # has the lock's record written
             held = "SELECT 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock'"
-            assert wait_until(lambda: there.execute(held).fetchone(), PATIENCE_SECONDS)
+            assert wait_until(lambda: bool(there.execute(held).fetchall()), PATIENCE_SECONDS)
             answer = pool.submit(project_names, web)
-            assert wait_until(lambda: there.execute(WAITING).fetchone(), PATIENCE_SECONDS)
+            assert wait_until(lambda: bool(there.execute(WAITING).fetchall()), PATIENCE_SECONDS)
             there.execute(CANCEL)
-            assert wait_until(lambda: here.execute(WAITING).fetchone(), PATIENCE_SECONDS)
+            assert wait_until(lambda: bool(here.execute(WAITING).fetchall()), PATIENCE_SECONDS)
         assert answer.result(PATIENCE_SECONDS) == {"new"}
     assert reads(web)["primary_again"] == before + 1
 
