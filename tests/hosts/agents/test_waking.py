@@ -25,7 +25,7 @@ class Ear:
     """Who listens for what is woken; others of the same broker are not heard."""
 
     def __init__(self) -> None:
-        self._heard = redis.Redis.from_url(django_settings.REDIS_URL).pubsub()
+        self._heard = redis.Redis.from_url(django_settings.REDIS_URL).pubsub()  # type: ignore[no-untyped-call]
         self._heard.subscribe(CHANNEL)
         assert self._heard.get_message(timeout=PATIENCE_SECONDS)
 
