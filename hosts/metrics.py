@@ -77,20 +77,81 @@ FEED: Final = Scraped(
     ),
 )
 
-LEASES: Final = """
-SELECT agent.host_name, coalesce(host.zone, ''), lease.liveness, 1
+LIVENESS: Final = """
+SELECT agent.host_name, coalesce(host.zone, '') AS zone, lease.liveness, 1 AS one
   FROM hosts_hostlease AS lease
   JOIN hosts_hostagent AS agent ON agent.id = lease.agent_id
   LEFT JOIN hosts_host AS host ON host.name = agent.host_name
- WHERE agent.decommissioned_at IS NULL AND EXISTS (SELECT FROM hosts_hostkey AS key
-                WHERE key.agent_id = agent.id AND key.state = 'active')
+ WHERE agent.decommissioned_at IS NULL AND EXISTS (
+       SELECT FROM hosts_hostkey AS key WHERE key.agent_id = agent.id AND key.state = 'active')
  ORDER BY agent.host_name
 """
+RESERVATIONS: Final = """
+SELECT agent.host_name, workload.type, workload.state, count(*)
+  FROM hosts_workload AS workload JOIN hosts_hostagent AS agent ON agent.id = workload.agent_id
+ WHERE workload.state <> 'deleted'
+ GROUP BY agent.host_name, workload.type, workload.state ORDER BY 1, 2, 3
+"""
+DRIFT: Final = """
+SELECT host_name, (stats_drift <> '{}')::int AS has_drift FROM hosts_hostagent
+ WHERE stats_drift IS NOT NULL AND decommissioned_at IS NULL ORDER BY host_name
+"""
+
+
+# One round trip: each as a list of lists.
+def _told(part: str, *columns: str) -> str:
+    rows = f"json_agg(json_build_array({', '.join(columns)}))"
+    return f"(SELECT coalesce({rows}, '[]') FROM ({part}) AS told)"  # noqa: S608 - our own text
+
+
+OF_AGENTS: Final = "SELECT " + ", ".join(
+    (
+        _told(LIVENESS, "host_name", "zone", "liveness", "one"),
+        _told(RESERVATIONS, "host_name", "type", "state", "count"),
+        _told(DRIFT, "host_name", "has_drift"),
+    )
+)
+
+
+def _of_agents(cursor: CursorWrapper) -> tuple[Rows, Rows, Rows]:
+    """Return liveness, reservations and drift of agents."""
+    cursor.execute(OF_AGENTS)
+    liveness, reservations, drift = cursor.fetchone() or ([], [], [])
+    return liveness, reservations, drift
+
+
+def _liveness(cursor: CursorWrapper) -> Rows:
+    return once_per_scrape(_of_agents, cursor)[0]
+
+
+def _reservations(cursor: CursorWrapper) -> Rows:
+    return once_per_scrape(_of_agents, cursor)[1]
+
+
+def _drift(cursor: CursorWrapper) -> Rows:
+    return once_per_scrape(_of_agents, cursor)[2]
+
+
 AGENTS: Final = Scraped(
     "agents",
     Reading(
-        LEASES,
+        _liveness,
         ("host", "az", "state"),
         (gauge("host_liveness", "1 for what is known of the agent of a host."),),
+    ),
+    Reading(
+        _reservations,
+        ("host", "type", "state"),
+        (gauge("host_reservations", "What the agent of a host was asked to make, by state."),),
+    ),
+    Reading(
+        _drift,
+        ("host",),
+        (
+            gauge(
+                "host_stats_drift",
+                "1 when the agent of a host says that it has made other than it told us.",
+            ),
+        ),
     ),
 )

@@ -83,6 +83,14 @@ class HostAgent(models.Model):
     reported_at = models.DateTimeField(null=True, blank=True, help_text="when the report came")
     generated_at = models.DateTimeField(null=True, blank=True, help_text="when it was made")
     report = models.JSONField(null=True, blank=True)
+    instances_at = models.DateTimeField(
+        null=True, blank=True, help_text="when its list of VMs was made"
+    )
+    stats = models.JSONField(null=True, blank=True, help_text="what it says that it has made")
+    stats_at = models.DateTimeField(null=True, blank=True, help_text="when that was counted")
+    stats_drift = models.JSONField(
+        null=True, blank=True, help_text="what differs: what we expect, and what it says"
+    )
 
     class Meta:
         ordering = ("host_name",)

@@ -16,6 +16,7 @@ from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.waking import wake
 from hosts.agents.workloads import delete_workloads, lock_agent
 from hosts.domain.workloads import WorkloadState
+from hosts.feed.reported import keep_reported_instances
 from hosts.models import Instance
 from journal.actors import Actor
 from journal.clock import database_now
@@ -109,6 +110,7 @@ def decommission(
         )
         record_changes([change], actor=actor, request_id=request_id)
         wake([agent.uuid])
+    keep_reported_instances({host_name: None})
 
 
 def renew_timelines(*, actor: Actor, request_id: str) -> int:

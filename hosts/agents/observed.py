@@ -1,0 +1,224 @@
+"""What agents see on their hosts: VMs, and what of ours they have made (spec hosts, D.6).
+
+An agent's list of VMs is kept where hosts' own lists are (:mod:`hosts.feed.reported`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import jsonschema_rs
+from django.db import transaction
+from django.db.models import Count, Q, Sum
+from django.utils.dateparse import parse_datetime
+from headroom_host_agent.provision.signing.v2 import canonical_json
+
+from hosts.agents.errors import AgentConflict, AgentRefused
+from hosts.agents.keys import actor_of
+from hosts.agents.models import AgentMode, HostAgent
+from hosts.agents.reports import AHEAD
+from hosts.agents.workload_models import Workload
+from hosts.agents.workloads import lock_agent
+from hosts.domain.vm_list import ReportedVM
+from hosts.domain.workloads import OPEN, WorkloadState
+from hosts.feed.reported import keep_reported_instances
+from hosts.models import Host, Instance
+from journal.clock import database_now
+from journal.services import Change, record_changes
+
+MOST_VMS: Final = 10_000
+MOST_TYPES: Final = 200
+UNITS: Final = ("cru", "mru", "hru", "sru")
+_AMOUNT: Final = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_NAME: Final = {"type": "string", "maxLength": 255}
+_UUID: Final = {"type": "string", "minLength": 1, "maxLength": 64}
+_TIME: Final = {"type": "string", "maxLength": 64}
+
+
+def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": required | (optional or {}),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+_VM: Final = _object({"uuid": _UUID, "name": _NAME, "active": {"type": "boolean"}})
+_VMS: Final = {"type": "array", "items": _VM, "maxItems": MOST_VMS}
+_LIST: Final = jsonschema_rs.validator_for(_object({"instances": _VMS, "generated_at": _TIME}))
+_CHANGE: Final = jsonschema_rs.validator_for(
+    _object(
+        {
+            "added": _VMS,
+            "removed": {"type": "array", "items": _UUID, "maxItems": MOST_VMS},
+            "base_digest": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "generated_at": _TIME,
+        }
+    )
+)
+_STATS: Final = jsonschema_rs.validator_for(
+    _object(
+        {
+            "units": _object(dict.fromkeys(UNITS, _AMOUNT)),
+            "workloads": {
+                "type": "object",
+                "additionalProperties": _AMOUNT,
+                "maxProperties": MOST_TYPES,
+                "propertyNames": {"maxLength": 64},
+            },
+            "generated_at": _TIME,
+        },
+        {"digest": {"type": "string", "maxLength": 64}},
+    )
+)
+
+
+def store_instances(agent: HostAgent, sent: object) -> None:
+    """Keep the whole list of VMs of an agent's host; an older one than is kept changes nothing.
+
+    An empty list is believed only where the cloud lists no VM on the host either: a lister that
+    fails, or that looks at the wrong place, sees none as well.
+
+    Raises:
+        AgentRefused: It is no list; the first field that is wrong is named.
+        AgentConflict: It is empty, and the cloud has VMs there.
+    """
+    document = _valid(_LIST, sent)
+    _keep(agent, _vms(document["instances"]), document)
+
+
+def change_instances(agent: HostAgent, sent: object) -> None:
+    """Change the list of VMs of an agent's host; refused as the whole list is.
+
+    Raises:
+        AgentConflict: It does not build on the list that is kept: the whole list is needed. Or
+            nothing would be left of it, and the cloud has VMs there.
+    """
+    document = _valid(_CHANGE, sent)
+    stored = Host.objects.filter(name=agent.host_name).values_list("reported_instances", flat=True)
+    known = stored.first()
+    if known is None or instances_digest(known) != document["base_digest"]:
+        raise AgentConflict("the change is of another list than is kept", code="digest_mismatch")
+    vms = _vms({"uuid": vm["id"], "name": vm["name"], "active": vm["active"]} for vm in known)
+    for name in document["removed"]:
+        vms.pop(name, None)
+    _keep(agent, vms | _vms(document["added"]), document)
+
+
+def instances_digest(stored: Iterable[Mapping[str, Any]]) -> str:
+    """Return the digest of a list: SHA-256 of canonical JSON of [uuid, name, active] by uuid."""
+    rows = sorted([vm["id"], vm["name"], vm["active"]] for vm in stored)
+    return hashlib.sha256(canonical_json(rows)).hexdigest()
+
+
+def _keep(agent: HostAgent, vms: Mapping[str, ReportedVM], document: Mapping[str, Any]) -> None:
+    generated_at = _time(document)
+    is_newer = Q(instances_at__isnull=True) | Q(instances_at__lte=generated_at)
+    if agent.mode == AgentMode.NONE or not HostAgent.objects.filter(is_newer, pk=agent.pk).exists():
+        return
+    if not vms:
+        listed = Instance.objects.filter(host__name=agent.host_name).count()
+        if listed:
+            raise AgentConflict(
+                f"the list is empty, and the cloud has {listed} VMs on the host",
+                code="empty_list_unproven",
+                vms=listed,
+            )
+    keep_reported_instances({agent.host_name: list(vms.values())})
+    HostAgent.objects.filter(is_newer, pk=agent.pk).update(instances_at=generated_at)
+
+
+def store_stats(agent: HostAgent, sent: object, *, request_id: str) -> None:
+    """Keep what an agent has made, and compare it with what it told us that it made.
+
+    Nothing is written over by it. While something is open or changed since, there is nothing to
+    compare. A difference that is new, or over, is an audit entry.
+
+    Raises:
+        AgentRefused: A field is missing or wrong; it is named.
+    """
+    document = _valid(_STATS, sent)
+    generated_at = _time(document)
+    with transaction.atomic():
+        row = lock_agent(agent.pk)
+        if row.stats_at is not None and row.stats_at > generated_at:
+            return
+        before = row.stats_drift
+        row.stats = {"units": document["units"], "workloads": document["workloads"]}
+        row.stats_at = generated_at
+        if not _is_unsettled(row, generated_at):
+            row.stats_drift = _drift(row, document)
+        row.save(update_fields=["stats", "stats_at", "stats_drift"])
+        if (before or {}) == (row.stats_drift or {}):
+            return
+        change = Change(
+            action="host_stats_drifted" if row.stats_drift else "host_stats_agree",
+            object_type="host",
+            object_id=row.host_name,
+            before=before,
+            after=row.stats_drift,
+        )
+        record_changes([change], actor=actor_of(row), request_id=request_id)
+
+
+def _is_unsettled(agent: HostAgent, generated_at: datetime) -> bool:
+    unsettled = [*OPEN, WorkloadState.DELETING]
+    moving = Q(state__in=[state.value for state in unsettled]) | Q(state_since__gt=generated_at)
+    return agent.workloads.filter(moving).exists()
+
+
+def _drift(agent: HostAgent, document: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return what differs -> what we expect, and what the agent says."""
+    made = Workload.objects.filter(agent=agent, state=WorkloadState.DEPLOYED.value)
+    sums = made.aggregate(
+        cru=Sum("cpus", default=0),
+        mru=Sum("memory_bytes", default=0),
+        disk=Sum("disk_bytes", default=0),
+    )
+    counts = made.order_by().values_list("type").annotate(count=Count("pk"))
+    units = document["units"]
+    told = {"cru": units["cru"], "mru": units["mru"], "disk": units["hru"] + units["sru"]}
+    told |= {f"workloads.{name}": count for name, count in document["workloads"].items() if count}
+    wanted = {name: int(amount) for name, amount in sums.items()}
+    wanted |= {f"workloads.{kind}": count for kind, count in counts}
+    return {
+        name: [wanted.get(name, 0), told.get(name, 0)]
+        for name in sorted({*wanted, *told})
+        if wanted.get(name, 0) != told.get(name, 0)
+    }
+
+
+def _vms(listed: Iterable[Mapping[str, Any]]) -> dict[str, ReportedVM]:
+    return {
+        vm["uuid"]: ReportedVM(vm_uuid=vm["uuid"], name=vm["name"], is_active=vm["active"])
+        for vm in listed
+    }
+
+
+def _valid(validator: Any, sent: object) -> dict[str, Any]:  # Any: a class of the library
+    error = next(iter(validator.iter_errors(sent)), None)
+    if error is not None:
+        field = "/".join(str(part) for part in error.instance_path)
+        raise _wrong(field, error.message[:200])
+    assert isinstance(sent, dict)  # noqa: S101 - by the schema
+    return sent
+
+
+def _time(document: Mapping[str, Any]) -> datetime:
+    try:
+        generated_at = parse_datetime(document["generated_at"])
+    except ValueError:
+        generated_at = None
+    if generated_at is None or generated_at.tzinfo is None:
+        raise _wrong("generated_at", "it is no time with an offset")
+    if generated_at > database_now() + AHEAD:
+        raise _wrong("generated_at", "it is ahead of our time")
+    return generated_at
+
+
+def _wrong(field: str, reason: str) -> AgentRefused:
+    return AgentRefused(f"{field or 'the body'}: {reason}", code="invalid_report", field=field)
