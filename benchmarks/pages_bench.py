@@ -150,6 +150,7 @@ def _answers() -> Iterator[Page]:
         "headroom_search": {
             "a host": {"q": host.name},
             "how names begin": {"q": "node"},
+            "parts of names": {"q": "ode0"},
             "a commitment": {"q": commitment.commitment_uuid},
             "a project": {"q": commitment.project_id},
         },

@@ -42,7 +42,13 @@ else:
 
 
 class FilteredList(AnyModelAdmin):
-    """A list with the filters that are kept of it."""
+    """A list with the filters that are kept of it.
+
+    Attributes:
+        questions: What operators ask of it, each a click away: words, and the filters.
+    """
+
+    questions: tuple[tuple[str, str], ...] = ()
 
     def get_urls(self) -> list[URLPattern]:
         """Return the addresses of kept filters before those of rows."""
@@ -125,7 +131,17 @@ class FilteredList(AnyModelAdmin):
             for row in self._visible(request)[:MOST_SHOWN]
         ]
         keep_url = reverse(f"admin:{self._url_name('keep')}")
-        return {"rows": rows, "asked": asked, "keep_url": keep_url, "longest": LONGEST_NAME}
+        questions = [
+            {"name": words, "query": query, "is_open": query == asked}
+            for words, query in self.questions
+        ]
+        return {
+            "rows": rows,
+            "questions": questions,
+            "asked": asked,
+            "keep_url": keep_url,
+            "longest": LONGEST_NAME,
+        }
 
     def _visible(self, request: HttpRequest) -> QuerySet[SavedFilter]:
         mine = Q(is_shared=True) | Q(owner=request.user.pk)

@@ -138,6 +138,11 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "Headroom decides, holds the capacity and says here why."
     )
     change_form_before_template = "admin/commitment_page.html"
+    questions = (
+        ("Waiting: what blocks them", "fulfilled=waiting"),
+        ("Ending next month", "ends=next_month"),
+        ("Idle", "use=idle"),
+    )
     list_display = (
         "short_uuid",
         "project",

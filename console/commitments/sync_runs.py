@@ -187,6 +187,7 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         "Every change request that was refused; dry runs are not kept. They are forgotten after "
         "HEADROOM_LIQUID__REFUSAL_RETENTION_DAYS."
     )
+    questions = (("The last 24 hours", "since=day"), ("Ran out of time", "is_timeout__exact=1"))
     list_display = (
         column("created_at", "refused"),
         "zone",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.conf import settings
 from django.contrib import admin, messages
@@ -14,6 +15,7 @@ from django.db import models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -31,9 +33,11 @@ from console.base import (
 )
 from console.links import find_link, find_target, register_findable, row_url
 from core.doctor.findings import Severity
+from core.text import NOTHING
 from journal.accounts import account_change, account_facts
 from journal.clock import database_now, is_doubtful, is_off
 from journal.gauges import QUEUE_LIMITS_SECONDS
+from journal.json_node import shortened
 from journal.middleware import request_id_of
 from journal.models import (
     AuditEntry,
@@ -47,6 +51,8 @@ from journal.models import (
 )
 from journal.services import Change, record_changes
 
+FACTS_SHOWN: Final = 3
+LONGEST_FACT: Final = 40
 SEVERITY_TONES: dict[str, str] = {
     Severity.OK: "ok",
     Severity.WARNING: "warn",
@@ -65,7 +71,8 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         "The audit trail is append-only: the database refuses to change or delete an entry. "
         "Every service writes its entry in the transaction of the change."
     )
-    list_display = ("when", "actor", "action", "object", "reason", "request_id")
+    questions = (("Yesterday", "since=yesterday"), ("The last hour", "since=hour"))
+    list_display = ("when", "actor", "action", "object", "difference", "reason", "request_id")
     list_display_links = ("when",)
     list_filter = (since_filter("created_at", "changed in"), "action", "object_type")
     search_fields = ("^object_id", "=request_id", "actor", "reason")
@@ -87,6 +94,23 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         lambda row: find_link(row.object_type, row.object_id, f"{row.object_type} {row.object_id}"),
         "object_id",
     )
+
+    @admin.display(description="before and after")
+    def difference(self, row: AuditEntry) -> SafeString | str:
+        """Show the first facts that changed."""
+        before, after = (side if isinstance(side, dict) else {} for side in (row.before, row.after))
+        names = sorted(
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        )
+        lines = [
+            format_html(
+                "<li>{}: {} → {}</li>", name, *(_fact(side, name) for side in (before, after))
+            )
+            for name in names[:FACTS_SHOWN]
+        ]
+        if len(names) > FACTS_SHOWN:
+            lines.append(format_html("<li>{} more</li>", len(names) - FACTS_SHOWN))
+        return format_html("<ul>{}</ul>", SafeString("".join(lines))) if lines else NOTHING
 
     def get_urls(self) -> list[URLPattern]:
         """Add the way to an object by its type and public id."""
@@ -118,6 +142,14 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
             return redirect(row_url(row))
         messages.warning(request, f"{object_type} {public_id} is not known here (any more).")
         return redirect(request.headers.get("Referer") or "admin:index")
+
+
+def _fact(facts: dict[str, Any], name: str) -> str:
+    """Return a fact of a side in a few words; what is not there, and null, as nothing."""
+    said = facts.get(name)
+    if said is None:
+        return NOTHING
+    return shortened(said if isinstance(said, str) else json.dumps(said), LONGEST_FACT)
 
 
 @admin.register(Outbox)

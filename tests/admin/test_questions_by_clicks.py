@@ -12,15 +12,18 @@ from django.urls import reverse
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 
 from capacity.figures.group_capacity import ensure_fresh
 from capacity.models import HostCapacity
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, Condition, RefusedChange, SyncRun
+from failover.domain.drill import simulate
 from failover.models import FailoverDecision
+from failover.selectors.drills import drill_state
+from hosts.models import Instance
 from journal.actors import Actor
 from journal.clock import database_now
-from journal.models import AuditEntry
 from journal.services import Change, record_changes
 from tests import factories
 from tests.admin.test_browser import browser, problems_of, pytestmark, sign_in, until
@@ -68,6 +71,22 @@ class Operator:
         self.driver.get(entry)
         self.problems += problems_of(self.driver, entry)
 
+    def search(self, words: str, *, leads_to: str) -> None:
+        """Press the key of the search, and ask for a whole id or name."""
+        self.driver.find_element(By.TAG_NAME, "body").send_keys("t")
+        until(self.driver, "document.activeElement.id === 'nav-filter'")
+        self.driver.switch_to.active_element.send_keys(words, Keys.ENTER)
+        ended = f"location.pathname.endsWith('{leads_to}') && document.readyState === 'complete'"
+        until(self.driver, ended)
+        self.problems += problems_of(self.driver, self.driver.current_url)
+
+    def send(self, field: str) -> None:
+        """Send the form of a field."""
+        self.driver.execute_script("window.isLeft = true")
+        self.driver.find_element(By.NAME, field).send_keys(Keys.ENTER)
+        until(self.driver, "window.isLeft === undefined && document.readyState === 'complete'")
+        self.problems += problems_of(self.driver, self.driver.current_url)
+
     @property
     def page(self) -> str:
         """What is read on the page."""
@@ -87,7 +106,7 @@ def make_region() -> None:
         factories.make_project(name, name=f"{name}-erp")
     hosts = [
         factories.make_host("h1", memory_gib=64),
-        factories.make_host("h2", memory_gib=50),
+        factories.make_host("h2", memory_gib=50, building_block="rack-2"),
         factories.make_host("h3", memory_gib=64, vcpus=3),
         factories.make_host("closed", memory_gib=64, status="disabled"),
     ]
@@ -163,11 +182,13 @@ def check_commitments(operator: Operator) -> None:
     operator.click("1 live commitment waiting")
     assert "Reserving: largest free room" in operator.page
 
-    listed = reverse("admin:commitments_commitment_changelist")
     idle = Commitment.objects.get(project_id="wasteful", state=CommitmentStatus.CONFIRMED)
-    for query in ("ends=next_month", "use=idle"):
-        operator.driver.get(f"{operator.address}{listed}?{query}")
+    for words in ("Ending next month", "Idle"):
+        operator.asks()
+        operator.menu("Commitments")
+        operator.click(words)
         assert idle.commitment_uuid[:8] in operator.page
+        assert "12 GiB" in operator.page
         assert "thrifty-erp" not in operator.page
 
 
@@ -206,12 +227,25 @@ def check_projects(operator: Operator) -> None:
 
 
 def check_losses(operator: Operator) -> None:
-    """Which VMs would not survive, and why; may the host be drained."""
-    operator.driver.get(operator.address + reverse("admin:failover_failoverdecision_changelist"))
+    """Which VMs would not survive, and why; what if a rack dies; may the host be drained."""
+    operator.asks()
+    operator.menu("Failover")
+    operator.click("Decisions", within="body")
     assert "lost-vm" in operator.page
     assert "no host has room" in operator.page
-    operator.clicks = 0
-    operator.click("h2")
+
+    operator.asks()
+    operator.menu("Failover")
+    operator.click("What if this dies?", within="body")
+    Select(operator.driver.find_element(By.NAME, "rack")).select_by_value("rack-2")
+    operator.send("hosts")
+    lost = simulate(drill_state(["az-a"], now=database_now()), ["h2"]).unprotected
+    vms = Instance.objects.filter(host__building_block="rack-2").count()
+    assert (len(lost), vms) == (1, 1)
+    assert "1 VM of 1 would not survive" in operator.page
+
+    operator.asks()
+    operator.search("h2", leads_to="/change/")
     assert "1 VM of 1 would not survive" in operator.page
     operator.click("May it be drained, when, what moves where?")
     assert operator.driver.current_url.endswith("/drain/")
@@ -228,17 +262,14 @@ def check_record(operator: Operator) -> None:
 
     operator.asks()
     operator.menu("Changes")
-    entry = AuditEntry.objects.get(request_id="req-changed")
-    operator.driver.get(
-        operator.address + reverse("admin:journal_auditentry_change", args=[entry.pk])
-    )
-    assert all(words in operator.page for words in ("limes", '"amount": 4', '"amount": 8'))
+    operator.click("The last hour")
+    assert all(words in operator.page for words in ("limes", "amount: 4 → 8", "req-changed"))
 
     row = Commitment.objects.get(project_id="thrifty")
-    operator.driver.find_element(By.TAG_NAME, "body").send_keys("t")
-    until(operator.driver, "document.activeElement.id === 'nav-filter'")
-    operator.driver.switch_to.active_element.send_keys(row.commitment_uuid, Keys.ENTER)
-    until(operator.driver, f"location.pathname.endsWith('/commitment/{row.pk}/change/')")
+    operator.asks()
+    operator.search(row.commitment_uuid, leads_to=f"/commitment/{row.pk}/change/")
+    operator.click("Everything about it", within="body")
+    assert "commitment_accepted" in operator.page
 
 
 @pytest.mark.django_db(transaction=True)

@@ -221,8 +221,9 @@ def test_the_job_migrates_before_others_change_and_not_on_the_way_back() -> None
 
 @pytest.mark.skipif(HELM is None, reason="no helm here")
 def test_alerts_and_dashboards_are_the_files_that_are_tested() -> None:
-    """With the metric prefix that the settings choose."""
+    """With the metric prefix that the settings choose, and the address of what to do."""
     chosen = [f"monitoring.{name}.enabled=true" for name in ("prometheusRules", "dashboards")]
+    chosen.append("monitoring.prometheusRules.runbookUrl=https://git.example.org/headroom/")
     text = render(*CASES["full"], "--set", ",".join(chosen))
     made = [one for one in yaml.safe_load_all(text) if one]
     for one in made:
@@ -230,7 +231,11 @@ def test_alerts_and_dashboards_are_the_files_that_are_tested() -> None:
         jsonschema.validate(one, schema)
     rules = [one["spec"] for one in made if one["kind"] == "PrometheusRule"]
     assert rules == [
-        yaml.safe_load(path.read_text(encoding="utf-8").replace("cortex_", "capacity_"))
+        yaml.safe_load(
+            path.read_text(encoding="utf-8")
+            .replace("cortex_", "capacity_")
+            .replace("runbook_url: docs/", "runbook_url: https://git.example.org/headroom/docs/")
+        )
         for path in RULES
     ]
     boards = [

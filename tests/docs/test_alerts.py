@@ -1,0 +1,45 @@
+"""Every alert leads to a part of ``docs/alerts.md`` that says where to look and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.tour import ROOT
+
+PAGE = ROOT / "docs" / "alerts.md"
+RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yaml"))
+SECTION = re.compile(r"^### ([^\n]+)\n\n(.+?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def sections() -> dict[str, str]:
+    found = SECTION.findall(PAGE.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"): text for title, text in found}
+
+
+def alerts_of(text: str) -> set[str]:
+    return set(re.findall(r"`([A-Z]\w+)`", text.partition("\n\n")[0]))
+
+
+def alerts() -> list[dict[str, Any]]:  # Any: the shape of a rules file
+    documents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RULES]
+    rules = [rule for one in documents for group in one["groups"] for rule in group["rules"]]
+    return [rule for rule in rules if "alert" in rule]
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_what_to_do(rule: dict[str, Any]) -> None:
+    path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert ROOT / path == PAGE
+    text = sections()[anchor]
+    assert rule["alert"] in alerts_of(text)
+    assert "\n- See: " in text
+    assert re.search(r"\n- Do: .+", text)
+
+
+def test_the_page_has_no_other_alerts() -> None:
+    told = [alert for text in sections().values() for alert in sorted(alerts_of(text))]
+    assert sorted(told) == sorted({rule["alert"] for rule in alerts()})
