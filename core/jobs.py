@@ -21,6 +21,8 @@ from celery.schedules import crontab, schedule
 
 from journal.actors import Actor, task_actor
 from journal.clock import database_now
+from journal.errors import Busy
+from journal.outages import is_retryable
 from journal.tracing import CORRELATION_PREFIX, with_global_request_id
 
 log = structlog.get_logger(__name__)
@@ -115,11 +117,16 @@ def route(name: str, *_: object, **__: object) -> dict[str, str] | None:
     return {"queue": QUEUE_OF[name]} if name in QUEUE_OF else None
 
 
+def is_passing(error: Exception) -> bool:
+    """Return whether the same work may succeed at once: others had what it needs for a moment."""
+    return isinstance(error, Busy) or is_retryable(error)
+
+
 def tried(
     work: Callable[[], Result],
     *,
-    again_after: Callable[[Exception], bool],
     event: str,
+    again_after: Callable[[Exception], bool] = is_passing,
     given_up: Exception | None = None,
     zone: str = "",
 ) -> Result:
@@ -127,8 +134,8 @@ def tried(
 
     Args:
         work: Begins anew each time: a transaction of its own.
-        again_after: Whether the same work may succeed at once after an error; others go on.
         event: Name of the log line of each attempt that failed.
+        again_after: Whether the same work may succeed at once after an error; others go on.
         given_up: Raised after the last attempt; its own error when left out.
         zone: Where, for the log line.
     """

@@ -75,6 +75,21 @@ class JSONNode:
         for index, content in enumerate(self.content):
             yield JSONNode(f"{self.path}[{index}]", content)
 
+    def texts(self, *, max_length: int, most: int | None = None) -> tuple[str, ...]:
+        """Return a list of names; empty for ``null``.
+
+        Args:
+            max_length: Longest name accepted, in characters.
+            most: Most names accepted.
+
+        Raises:
+            InvalidInput: this is not a list of such strings, or there are too many.
+        """
+        found = tuple(item.text(max_length=max_length) for item in self.items())
+        if most is not None and len(found) > most:
+            raise self.wrong(f"at most {most} names are allowed")
+        return found
+
     @property
     def is_set(self) -> bool:
         """Whether something other than ``null`` stands here."""

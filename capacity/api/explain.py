@@ -59,7 +59,7 @@ class ExplainView(ProblemView):
 
 def _detailed_hosts(listed: JSONNode) -> tuple[str, ...]:
     try:
-        names = tuple(item.text(max_length=MAX_NAME_LENGTH) for item in listed.items())
+        names = listed.texts(max_length=MAX_NAME_LENGTH)
     except InvalidInput as error:
         raise InvalidCall(DECODE, error.message) from None
     if len(names) > MOST_HOSTS_IN_DETAIL:

@@ -266,7 +266,7 @@ def _image_properties(image: JSONNode) -> Mapping[str, object] | None:
 def _names(node: JSONNode) -> frozenset[str] | None:
     if not node.is_set:
         return None
-    return frozenset(item.text(max_length=MAX_NAME_LENGTH) for item in node.items())
+    return frozenset(node.texts(max_length=MAX_NAME_LENGTH))
 
 
 def _instance_group(node: JSONNode) -> InstanceGroup | None:
@@ -289,9 +289,7 @@ def _destination(node: JSONNode) -> RequestedDestination | None:
     wanted = node.member(DATA)
     return RequestedDestination(
         host=wanted.member("host").text(max_length=MAX_NAME_LENGTH),
-        aggregates=tuple(
-            item.text(max_length=MAX_TEXT_LENGTH) for item in wanted.member("aggregates").items()
-        ),
+        aggregates=wanted.member("aggregates").texts(max_length=MAX_TEXT_LENGTH),
     )
 
 
@@ -303,10 +301,7 @@ def _count(node: JSONNode, highest: int) -> int:
 
 
 def _options(node: JSONNode) -> CallOptions:
-    kinds = {
-        item.text(max_length=MAX_NAME_LENGTH)
-        for item in node.member("ignored_reservation_types").items()
-    }
+    kinds = node.member("ignored_reservation_types").texts(max_length=MAX_NAME_LENGTH)
     return CallOptions(
         read_only=node.member("read_only").flag(),
         assume_empty_hosts=node.member("assume_empty_hosts").flag(),

@@ -33,8 +33,6 @@ from core.jobs import tried
 from hosts.models import Host, Instance, ServerMigration
 from hosts.region.moving import host_ids_by_name
 from journal.clock import database_now
-from journal.errors import Busy
-from journal.outages import is_retryable
 from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
@@ -89,7 +87,6 @@ def hold_moving_vms() -> int:
     for some in in_chunks(_movers(), VMS_PER_PART):
         changed += tried(
             partial(_agree_alone, some),
-            again_after=lambda error: isinstance(error, Busy) or is_retryable(error),
             event="moving_vms_tried_again",
         )
     if changed:

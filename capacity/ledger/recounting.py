@@ -20,8 +20,6 @@ from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import set_lock_timeout
 from core.chunks import in_chunks
 from core.jobs import tried
-from journal.errors import Busy
-from journal.outages import is_retryable
 from journal.statements import fetch_rows
 
 log = structlog.get_logger(__name__)
@@ -57,7 +55,6 @@ def follow_source() -> int:
     for part in in_chunks(list(former), ROOMS_PER_PART):
         tried(
             partial(_count, part),
-            again_after=lambda error: isinstance(error, Busy) or is_retryable(error),
             event="recount_tried_again",
         )
     if former:

@@ -43,7 +43,7 @@ def parse_zones(body: bytes, *, is_lenient: bool, known: Known) -> tuple[str, ..
     try:
         node = parse_json(body)
         count_unknown_fields(node.content, known)
-        zones = [item.text(max_length=MAX_NAME_LENGTH) for item in node.member("allAZs").items()]
+        zones = node.member("allAZs").texts(max_length=MAX_NAME_LENGTH)
     except InvalidInput:
         if is_lenient:
             return ()

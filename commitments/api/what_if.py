@@ -56,10 +56,14 @@ def parse_question(body: bytes) -> WhatIfQuestion:
         batch=change_request(node.member("batch")),
         at=node.member("at").time(),
         hosts_added=_all_added_hosts(edit.member("hosts_added")),
-        hosts_drained=_names(edit.member("hosts_drained")),
-        hosts_failed=_names(edit.member("hosts_failed")),
+        hosts_drained=edit.member("hosts_drained").texts(
+            max_length=MAX_NAME_LENGTH, most=MOST_NAMES
+        ),
+        hosts_failed=edit.member("hosts_failed").texts(max_length=MAX_NAME_LENGTH, most=MOST_NAMES),
         added=change_request(added) if added.is_set else None,
-        expired=_names(edit.member("commitments_expired"), max_length=MAX_TEXT_LENGTH),
+        expired=edit.member("commitments_expired").texts(
+            max_length=MAX_TEXT_LENGTH, most=MOST_NAMES
+        ),
     )
 
 
@@ -82,13 +86,6 @@ def _added_hosts(node: JSONNode) -> AddedHosts:
     if not 1 <= count <= MOST_NEW_HOSTS:
         raise count_node.wrong(f"must be 1 to {MOST_NEW_HOSTS}")
     return AddedHosts(like=like, count=count)
-
-
-def _names(node: JSONNode, *, max_length: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
-    names = tuple(item.text(max_length=max_length) for item in node.items())
-    if len(names) > MOST_NAMES:
-        raise node.wrong(f"at most {MOST_NAMES} names are allowed")
-    return names
 
 
 def answer_document(answer: WhatIfAnswer) -> dict[str, Any]:

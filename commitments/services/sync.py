@@ -8,7 +8,7 @@ what is missing, and ending it, is one last transaction.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -61,10 +61,11 @@ from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
 from journal.leases import held_lease
-from journal.outages import is_retryable
 from journal.tracing import current_global_request_id
 
 log = structlog.get_logger(__name__)
+
+STEP_RETRIED = "sync_step_retried"
 
 TASK = "commitments.sync"
 CHUNK_ROWS = 500
@@ -276,7 +277,7 @@ def _repair_chunk(run: _Run, part: Listed, seen: SeenRows) -> None:
             metrics.UPDATES.inc(result.updated)
 
     try:
-        _with_retries(take)
+        tried(take, event=STEP_RETRIED)
     except (Busy, DatabaseError) as error:
         if len(part) == 1:
             log.exception("commitment_not_synced", commitment=part[0][0].state.commitment_uuid)
@@ -286,14 +287,6 @@ def _repair_chunk(run: _Run, part: Listed, seen: SeenRows) -> None:
         middle = len(part) // 2
         for half in (part[:middle], part[middle:]):
             _repair_chunk(run, half, seen)
-
-
-def _with_retries(work: Callable[[], None]) -> None:
-    tried(
-        work,
-        again_after=lambda error: isinstance(error, Busy) or is_retryable(error),
-        event="sync_step_retried",
-    )
 
 
 def _why_missing_is_not_judged(run: _Run, fetched: Fetched, unheard: int) -> SyncProblem | None:
@@ -381,7 +374,7 @@ def _settle(run: _Run, fetched: Fetched, seen: SeenRows, unheard: Collection[str
             message=f"{failed} commitments could not be written; the log has the causes",
             counts=run.counts,
         )
-    _with_retries(settle)
+    tried(settle, event=STEP_RETRIED)
     run.is_settled = True
     if not run.is_dry:
         metrics.DELETES.inc(result.deleted)

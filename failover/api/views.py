@@ -73,7 +73,8 @@ class DrainCheckView(FailoverView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return whether hosts may be drained together; writes nothing."""
-        names = _names(parse_json(self.body()).member("hosts"), MOST_HOSTS)
+        node = parse_json(self.body()).member("hosts")
+        names = node.texts(max_length=LONGEST_NAME, most=MOST_HOSTS)
         with heavy_question():
             answer = check_drain(names, now=database_now(), computed=computed_apart)
         return json_answer(drain_document(answer))
@@ -214,16 +215,7 @@ def _policy(node: JSONNode) -> DrillPolicy:
 
 def _failure(node: JSONNode) -> FailureSet:
     return FailureSet(
-        hosts=_names(node.member("hosts"), MOST_NAMES),
-        racks=_names(node.member("racks"), MOST_NAMES),
-        zones=_names(node.member("azs"), MOST_NAMES),
+        hosts=node.member("hosts").texts(max_length=LONGEST_NAME, most=MOST_NAMES),
+        racks=node.member("racks").texts(max_length=LONGEST_NAME, most=MOST_NAMES),
+        zones=node.member("azs").texts(max_length=LONGEST_NAME, most=MOST_NAMES),
     )
-
-
-def _names(node: JSONNode, most: int) -> tuple[str, ...]:
-    if not node.is_set:
-        return ()
-    names = tuple(item.text(max_length=LONGEST_NAME) for item in node.items())
-    if len(names) > most:
-        raise node.wrong(f"at most {most} names are allowed")
-    return names

@@ -16,9 +16,7 @@ from django.db import transaction
 from core.jobs import tried
 from hosts.region.registry import registry
 from hosts.region.run import ImportRun
-from journal.errors import Busy
 from journal.leases import check_leases
-from journal.outages import is_retryable
 from journal.statements import execute
 
 Result = TypeVar("Result")
@@ -66,6 +64,5 @@ def write_part(
 
     return tried(
         attempt,
-        again_after=lambda error: isinstance(error, Busy) or is_retryable(error),
         event="import_part_tried_again",
     )
