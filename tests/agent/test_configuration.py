@@ -128,6 +128,8 @@ TABLE: list[tuple[str, str, str, Any, tuple[str, ...]]] = [
     ("fence.release_after", "release_after_seconds", "60", 60, ()),
     ("enforce", "enforce", "true", True, ()),
     ("provisioners.enabled", "provisioners", "noop, vgpu", ("noop", "vgpu"), ()),
+    ("capacity_slice.cap_slices", "cap_slices", "user.slice", ("user.slice",), ()),
+    ("capacity_slice.allow_machine_slice", "allow_machine_slice", "true", True, ()),
     ("metrics.port", "metrics_port", "9180", 9180, ()),
     ("counting", "counting", "active", Counting.ACTIVE, ()),
     ("defaults.apply_oversubscription", "apply_oversubscription", "false", False, ()),

@@ -20,6 +20,8 @@ from headroom_host_agent.process.control import Control, ControlError, ask
 from headroom_host_agent.process.metrics import serve
 from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.process.settings import AgentSettings
+from headroom_host_agent.provision.built_in import built_in
+from headroom_host_agent.provision.built_in.base import Place
 from headroom_host_agent.provision.provisioners import load_provisioners
 from headroom_host_agent.provision.store import SqliteStore, StoreError
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
@@ -134,7 +136,17 @@ def _run_alone(
     options: argparse.Namespace, settings: AgentSettings, folder: Path, identity: Identity
 ) -> None:
     store = SqliteStore(folder / STORE)
-    provisioners, failed = load_provisioners(settings.provisioners)
+    provisioners, failed = load_provisioners(
+        settings.provisioners,
+        built_in(
+            Place(
+                sysroot=options.sysroot,
+                data_dir=folder,
+                enforce=settings.enforce,
+                cap_slices=settings.cap_slices,
+            )
+        ),
+    )
     client = _client(settings)
 
     def before_epoch() -> None:

@@ -84,6 +84,9 @@ def load_settings(file: Path | None, environment: Mapping[str, str]) -> AgentSet
             value = _value(name, key, profile[name], strict=True)
         if value is not None:
             values[key.field] = value
+    if "machine.slice" in values.get("cap_slices", ()) and not values.get("allow_machine_slice"):  # type: ignore[operator]  # a tuple
+        allowed = "capping machine.slice throttles VMs that run: needs allow_machine_slice"
+        raise ConfigurationError("capacity_slice.cap_slices", "machine.slice", allowed)
     return AgentSettings(**values)  # type: ignore[arg-type]  # each key reads its field's type
 
 
@@ -279,6 +282,13 @@ def _names(text: str, strict: bool) -> tuple[str, ...]:  # noqa: FBT001
     return names
 
 
+def _slices(text: str, strict: bool) -> tuple[str, ...]:  # noqa: FBT001
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(re.fullmatch(r"[A-Za-z0-9_@:.\\-]{1,100}\.slice", name) for name in names):
+        raise _NotAllowedError("must be names like user.slice")
+    return names
+
+
 def _port(text: str, strict: bool) -> int:  # noqa: FBT001
     port = _whole(0)(text, strict)
     if port >= 2**16:
@@ -368,6 +378,8 @@ KEYS: Mapping[str, _Key] = {
     "fence.release_after": _Key(field="release_after_seconds", read=_whole(1)),
     "enforce": _Key(field="enforce", read=_flag),
     "provisioners.enabled": _Key(field="provisioners", read=_names),
+    "capacity_slice.cap_slices": _Key(field="cap_slices", read=_slices),
+    "capacity_slice.allow_machine_slice": _Key(field="allow_machine_slice", read=_flag),
     "metrics.port": _Key(field="metrics_port", read=_port),
     "data_dir": _Key(field="data_dir", read=_folder, aliases=("DATA_DIR",)),
 }

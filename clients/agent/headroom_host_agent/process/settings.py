@@ -31,6 +31,7 @@ class AgentSettings(ResourceSettings):
         cleanup_minute: Of the local day.
         release_after_seconds: For how long a lease is lost before ``RELEASE`` releases.
         enforce: Whether provisioners write; without it they say what they would.
+        cap_slices: Whose memory is capped by what slices of reservations protect.
         metrics_port: On the loopback address; 0 for none.
     """
 
@@ -43,4 +44,6 @@ class AgentSettings(ResourceSettings):
     release_after_seconds: int = 600
     enforce: bool = False
     provisioners: tuple[str, ...] = ("accounting",)
+    cap_slices: tuple[str, ...] = ()
+    allow_machine_slice: bool = False
     metrics_port: int = 0

@@ -528,8 +528,10 @@ class Engine:
             )
 
         taken: dict[str, int] = {}
+        others = []
         for row in self._options.store.rows():
             if row.state not in (State.QUEUED, State.FAILED) and row.runs_as != runs_as:
+                others.append(row.reservation)
                 for name, amount in row.reservation.resources.items():
                     taken[name] = taken.get(name, 0) + amount
         return HostContext(
@@ -538,6 +540,9 @@ class Engine:
             identity=runs_as,
             taken=taken,
             intend=intend,
+            others=tuple(others),
+            keep=lambda name, value: self._options.store.set_meta(f"of {name}", value),
+            kept=lambda name: self._options.store.meta(f"of {name}"),
             cancelled=cancelled,
         )
 

@@ -47,6 +47,8 @@ class HostContext:
         identity: The id that artefacts carry.
         taken: What other reservations of the host take, by the names of resources.
         intend: Called with kind and name before something is made, so that a kill leaves a trace.
+        others: The other reservations that are on the host, or half made.
+        keep: Called with name and value, which outlive the agent; ``kept`` returns the value.
         cancelled: Set when the job has taken too long; the provisioner then returns or raises.
     """
 
@@ -55,6 +57,9 @@ class HostContext:
     identity: str
     taken: Mapping[str, int]
     intend: Callable[[str, str], None]
+    others: tuple[Reservation, ...] = ()
+    keep: Callable[[str, str], None] = lambda *_: None
+    kept: Callable[[str], str | None] = lambda _: None
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -196,7 +201,9 @@ def request_of(resources: Mapping[str, int]) -> AllocationRequest:
     return AllocationRequest(**amounts, needs_gpu=resources.get("gpu", 0) > 0)
 
 
-def load_provisioners(enabled: tuple[str, ...]) -> tuple[dict[str, Provisioner], dict[str, str]]:
+def load_provisioners(
+    enabled: tuple[str, ...], built_in: Mapping[str, Provisioner] = BUILT_IN
+) -> tuple[dict[str, Provisioner], dict[str, str]]:
     """Return the enabled provisioners by type, and why others of them cannot be had.
 
     One that fails to load leaves its type unsupported and stops nothing.
@@ -205,8 +212,8 @@ def load_provisioners(enabled: tuple[str, ...]) -> tuple[dict[str, Provisioner],
     found: dict[str, Provisioner] = {}
     failed: dict[str, str] = {}
     for name in enabled:
-        if name in BUILT_IN:
-            found[name] = BUILT_IN[name]
+        if name in built_in:
+            found[name] = built_in[name]
         elif name not in offered:
             failed[name] = "no installed package offers it"
         else:

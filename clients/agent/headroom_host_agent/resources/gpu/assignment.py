@@ -130,11 +130,11 @@ def orphans(
     return tuple(
         name
         for name, path in sorted(mdev_paths(sysroot).items())
-        if name in ours and ours[name] not in running and not _is_held(sysroot, path)
+        if name in ours and ours[name] not in running and not is_held(sysroot, path)
     )
 
 
-def _is_held(sysroot: Path, device: Path) -> bool:
+def is_held(sysroot: Path, device: Path) -> bool:
     """Return whether a driver beside the bus's own, or a process, holds a mediated device."""
     driver = device / "driver"
     if driver.exists() and driver.resolve().name != "vfio_mdev":
