@@ -23,11 +23,11 @@ from commitments.domain.limes_intake import (
     take_in,
 )
 from commitments.domain.names import InvalidResourceName, flavor_group_from_resource
-from commitments.domain.state import CommitmentState, LimesCommitment
-from commitments.domain.statuses import CommitmentStatus, ResourceType
+from commitments.domain.state import LimesCommitment
+from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from commitments.selectors.live import live_commitments
-from commitments.services.commitment_rows import spec_record
+from commitments.services.commitment_rows import spec_record, stored_state
 from commitments.services.import_runs import recorded_import
 from commitments.services.intake import (
     Intake,
@@ -245,20 +245,8 @@ def _dump_commitments(options: DumpOptions) -> Iterator[Json]:
     if not options.with_ended:
         rows = rows.exclude(state__in=ended).exclude(end_time__lte=database_now())
     for row in rows.iterator(chunk_size=2000):
-        state = CommitmentState(
-            commitment_uuid=row.commitment_uuid,
-            project_id=row.project_id,
-            domain_id=row.domain_id,
-            flavor_group_name=row.flavor_group_name,
-            zone=row.zone,
-            resource_type=ResourceType(row.resource_type),
-            requested_amount=row.requested_amount,
-            status=CommitmentStatus(row.state),
-            start_time=row.start_time,
-            end_time=row.end_time,
-        )
         stored = StoredCommitment(
-            state=state,
+            state=stored_state(row),
             created_at=row.created_at,
             confirm_by=row.confirm_by,
             confirmed_at=row.confirmed_at,

@@ -11,6 +11,7 @@ import orjson
 import structlog
 from django.db import DatabaseError
 
+from hosts.domain.capacity import MIB
 from hosts.domain.vm import VM
 from hosts.domain.vm_list import ReportedVM, ReportingHost, vms_on_hosts
 from hosts.models import Flavor, Host, Instance
@@ -18,7 +19,6 @@ from journal.errors import HeadroomError
 
 log = structlog.get_logger(__name__)
 
-MIB = 1 << 20
 DELETED = "DELETED"
 _SHOWN_CHARACTERS = 100
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from scheduling.columns import normalized_hypervisor_type
 from scheduling.intents import CallOptions, Intent
 from scheduling.quota import QuotaFacts
 from scheduling.reservations import (
@@ -213,15 +212,3 @@ def traits_from_extra_specs(
         if traits is not None and key.startswith(_TRAIT_PREFIX):
             traits.add(key.removeprefix(_TRAIT_PREFIX))
     return frozenset(by_word["required"]), frozenset(by_word["forbidden"])
-
-
-def hypervisor_type_from_extra_specs(extra_specs: Mapping[str, str]) -> str | None:
-    """Return the normalised hypervisor type a flavor asks for, None if it asks for none.
-
-    An expression with an operator (``<or> CH <or> QEMU``) is returned as it is and understood by
-    the capabilities filter.
-
-    Source: spec scheduling, 7.6 (product: case-insensitive, ``kvm`` and ``qemu`` are equal).
-    """
-    wanted = extra_specs.get(HYPERVISOR_TYPE_KEY)
-    return None if wanted is None else normalized_hypervisor_type(wanted)

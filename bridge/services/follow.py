@@ -111,11 +111,6 @@ def register() -> None:
     LogConsumer.objects.get_or_create(name=CONSUMER)
 
 
-def start_anew() -> None:
-    """Let the next step read everything."""
-    LogConsumer.objects.filter(name=CONSUMER).update(position="")
-
-
 def follow() -> int:
     """Mark due what changed since the last step; return how many rows.
 

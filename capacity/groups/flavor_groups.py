@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from scheduling.request import HYPERVISOR_TYPE_KEY
 from scheduling.resources import MIB
 
 GROUP_EXTRA_SPEC = "quota:hw_version"
-HYPERVISOR_TYPE_EXTRA_SPEC = "capabilities:hypervisor_type"
 SERVED_HYPERVISOR_TYPES = frozenset({"qemu", "ch"})
 DEFAULT_UNIT_MIB = 1024
 
@@ -200,7 +200,7 @@ def build_flavor_groups(
 
 def is_served(flavor: FlavorSpec) -> bool:
     """Return whether a flavor is of a hypervisor that is served, or says nothing about it."""
-    declared = flavor.extra_specs.get(HYPERVISOR_TYPE_EXTRA_SPEC)
+    declared = flavor.extra_specs.get(HYPERVISOR_TYPE_KEY)
     if declared is None:
         return not flavor.extra_specs.get(GROUP_EXTRA_SPEC)
     return declared.lower() in SERVED_HYPERVISOR_TYPES

@@ -18,7 +18,11 @@ from commitments.domain.admission import (
 from commitments.domain.conditions import ReadyCondition, commitment_changed_at
 from commitments.domain.cores_account import CoresHolding
 from commitments.domain.planner import SlotView
-from commitments.domain.state import CommitmentState
+from commitments.domain.state import (
+    CommitmentRecord,
+    CommitmentState,
+    from_committed_resource,
+)
 from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
 from commitments.domain.summary import SummaryInput, status_summary
 from commitments.models import Commitment, Condition
@@ -129,6 +133,28 @@ def desired_fields(wanted: WantedCommitment, row: Commitment | None) -> dict[str
         "state": state.status.value,
         "allow_rejection": allow_rejection,
     }
+
+
+def stored_state(row: Commitment) -> CommitmentState:
+    """Return what a stored commitment asks for.
+
+    Raises:
+        CommitmentFormatError: the row does not describe a commitment that we know.
+    """
+    return from_committed_resource(
+        CommitmentRecord(
+            commitment_uuid=row.commitment_uuid,
+            project_id=row.project_id,
+            domain_id=row.domain_id,
+            flavor_group_name=row.flavor_group_name,
+            zone=row.zone,
+            resource_type=row.resource_type,
+            requested_amount=row.requested_amount,
+            state=row.state,
+            start_time=row.start_time,
+            end_time=row.end_time,
+        )
+    )
 
 
 def next_generation(row: Commitment | None, fields: Mapping[str, Any]) -> int:

@@ -27,8 +27,6 @@ from commitments.domain.admission import (
 )
 from commitments.domain.state import (
     CommitmentFormatError,
-    CommitmentRecord,
-    from_committed_resource,
 )
 from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus, Outcome, ResourceType
 from commitments.metrics.slots import REPAIR_SET_ASIDE
@@ -42,6 +40,7 @@ from commitments.services.commitment_rows import (
     is_rejected,
     make_target,
     spec_record,
+    stored_state,
     summary_of,
 )
 from commitments.services.heirs import family_of, has_expired, others_than_heirs, with_inheritance
@@ -371,22 +370,8 @@ def wanted_as_stored(row: Commitment) -> WantedCommitment:
     Raises:
         CommitmentFormatError: the row does not describe a commitment that we know.
     """
-    state = from_committed_resource(
-        CommitmentRecord(
-            commitment_uuid=row.commitment_uuid,
-            project_id=row.project_id,
-            domain_id=row.domain_id,
-            flavor_group_name=row.flavor_group_name,
-            zone=row.zone,
-            resource_type=row.resource_type,
-            requested_amount=row.requested_amount,
-            state=row.state,
-            start_time=row.start_time,
-            end_time=row.end_time,
-        )
-    )
     return WantedCommitment(
-        commitment_uuid=row.commitment_uuid, state=state, confirm_by=row.confirm_by
+        commitment_uuid=row.commitment_uuid, state=stored_state(row), confirm_by=row.confirm_by
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from typing import Final
 
+MIB: Final = 1 << 20
 ONE: Final = Decimal(1)
 TENANT_FILTER_PREFIX: Final = "filter_tenant_id"
 # Enough digits for any 64-bit amount times any ratio: the product is exact, only the floor rounds.

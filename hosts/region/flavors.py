@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from hosts.domain.capacity import MIB
 from hosts.domain.operating_system import os_type_of_image
 from hosts.models import Flavor, Image, ServerGroup
 from hosts.region.node import ID_MAX, INT64_MAX, TEXT_MAX, Json, Node, plain_json
@@ -15,7 +16,6 @@ from hosts.region.staging import as_json
 from hosts.region.tables import TableSection
 from journal.statements import execute, fetch_rows
 
-MIB: Final = 1 << 20
 MAX_MEMORY_MIB: Final = INT64_MAX // MIB
 FLAVORS: Final = "compute.flavors"
 IMAGES: Final = "image.images"

@@ -9,7 +9,7 @@ from typing import Final
 
 from django.db.models import Q
 
-from hosts.domain.capacity import HostInventory, HostResource, allowed_projects, host_resource
+from hosts.domain.capacity import MIB, HostInventory, HostResource, allowed_projects, host_resource
 from hosts.models import Aggregate, Host, HostState, HostStatus
 from hosts.region.described import is_taken_from_objects, keep_described
 from hosts.region.inventory import (
@@ -35,7 +35,6 @@ from hosts.region.staging import StagingTable, as_json
 from hosts.region.tables import TableSection
 from journal.statements import fetch_rows
 
-MIB: Final = 1 << 20
 HOST_COLUMNS: Final = (
     "name",
     "openstack_id",

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from hosts.domain.capacity import MIB
 from hosts.domain.moving import RESIZE, is_in_progress
 from hosts.models import Host, Instance, ServerMigration
-from hosts.region.flavors import MAX_MEMORY_MIB, MIB
+from hosts.region.flavors import MAX_MEMORY_MIB
 from hosts.region.node import ID_MAX, INT32_MAX, Node
 from hosts.region.registry import Phase, Section, Step, registry
 from hosts.region.run import ImportRun

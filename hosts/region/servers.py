@@ -11,9 +11,10 @@ from typing import Final
 from django.db.models import Q, QuerySet
 
 from core.sql import load_sql
+from hosts.domain.capacity import MIB
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
 from hosts.models import DeletedVM, Host, Image, Instance
-from hosts.region.flavors import MAX_MEMORY_MIB, MIB
+from hosts.region.flavors import MAX_MEMORY_MIB
 from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, INT32_MAX, Json, Node
 from hosts.region.prune import (

@@ -6,7 +6,6 @@ from django.db import models
 from django.db.models.functions import Now
 
 CUSTOM_PREFIX = "CUSTOM_"
-FIRST_CUSTOM_CLASS_ID = 10_000
 
 
 class NextCustomClassID(models.Func):
