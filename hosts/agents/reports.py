@@ -87,6 +87,7 @@ SCHEMA = _object(
         "hugepages": _list(_object(_POOL), 16),
     },
     {
+        "health": _list(_object({"check": _TEXT, "ok": {"type": "boolean"}, "message": _TEXT}), 32),
         "disk_breakdown": _object(
             _amounts("images_bytes", "oci_cache_bytes", "volumes_bytes", "overlays_bytes")
         ),

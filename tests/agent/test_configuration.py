@@ -130,6 +130,7 @@ TABLE: list[tuple[str, str, str, Any, tuple[str, ...]]] = [
     ("provisioners.enabled", "provisioners", "noop, vgpu", ("noop", "vgpu"), ()),
     ("capacity_slice.cap_slices", "cap_slices", "user.slice", ("user.slice",), ()),
     ("capacity_slice.allow_machine_slice", "allow_machine_slice", "true", True, ()),
+    ("libvirt.uri", "libvirt_uri", "qemu:///system", "qemu:///system", ()),
     ("metrics.port", "metrics_port", "9180", 9180, ()),
     ("counting", "counting", "active", Counting.ACTIVE, ()),
     ("defaults.apply_oversubscription", "apply_oversubscription", "false", False, ()),

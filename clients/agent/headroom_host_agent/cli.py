@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from headroom_host_agent.configuration import DEFAULT_FILE, ConfigurationError, load_settings
@@ -25,7 +26,8 @@ from headroom_host_agent.provision.built_in.base import Place
 from headroom_host_agent.provision.provisioners import load_provisioners
 from headroom_host_agent.provision.store import SqliteStore, StoreError
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
-from headroom_host_agent.resources.listers import configured_listers, load_listers
+from headroom_host_agent.resources.libvirt import LibvirtLister
+from headroom_host_agent.resources.listers import Listers, configured_listers, load_listers
 from headroom_host_agent.resources.manager import Manager
 from headroom_host_agent.resources.sizes import binary_size
 from headroom_host_agent.resources.status import FullResourceStatus, ResourceStatus
@@ -102,7 +104,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "headroom-hos
 
 
 def _discover(options: argparse.Namespace, settings: AgentSettings) -> None:
-    report = _manager(options, settings).get_full_status()
+    listers = _listers(options, settings)
+    report = _manager(options, settings, listers).get_full_status()
     text = json.dumps(report.to_json()) if options.json else "\n".join(_lines(report))
     sys.stdout.write(text + "\n")
 
@@ -154,11 +157,16 @@ def _run_alone(
         store.begin_resync(ends_epoch=True)
         client.cut()
 
+    listers = _listers(options, settings)
     agent = Agent(
         Parts(
             settings=settings,
             folder=folder,
-            manager=_manager(options, settings),
+            manager=_manager(options, settings, listers),
+            instances=(
+                None if listers.instances is None else listers.instances.list_instance_allocations
+            ),
+            sysroot=options.sysroot,
             client=client,
             enrolled=Enrolled(folder, identity, before_epoch=before_epoch),
             store=store,
@@ -173,7 +181,11 @@ def _run_alone(
     try:
         if settings.metrics_port:
             serve(settings.metrics_port, lambda: readings(agent), agent.stop)
-        agent.run(Control(folder, handlers(agent)).run)
+        beside = [Control(folder, handlers(agent)).run]
+        if isinstance(listers.instances, LibvirtLister):
+            listers.instances.changed = agent.report_soon
+            beside.append(listers.instances.watch)
+        agent.run(*beside)
     finally:
         store.close()
 
@@ -230,10 +242,17 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _manager(options: argparse.Namespace, settings: AgentSettings) -> Manager:
+def _listers(options: argparse.Namespace, settings: AgentSettings) -> Listers:
+    listers = load_listers(configured_listers(settings, options.sysroot))
+    if settings.libvirt_uri:
+        return replace(listers, instances=LibvirtLister(settings.libvirt_uri))
+    return listers
+
+
+def _manager(options: argparse.Namespace, settings: AgentSettings, listers: Listers) -> Manager:
     manager = Manager(
         settings,
-        load_listers(configured_listers(settings, options.sysroot)),
+        listers,
         sysroot=options.sysroot,
         gpu_health_file=_data_folder(options, settings) / GPU_HEALTH,
     )

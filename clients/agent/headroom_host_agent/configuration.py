@@ -289,6 +289,12 @@ def _slices(text: str, strict: bool) -> tuple[str, ...]:  # noqa: FBT001
     return names
 
 
+def _libvirt(text: str, strict: bool) -> str:  # noqa: FBT001
+    if not re.fullmatch(r"[a-z+]{2,20}://[!-~]{1,200}", text):
+        raise _NotAllowedError("must be an address like qemu:///system")
+    return text
+
+
 def _port(text: str, strict: bool) -> int:  # noqa: FBT001
     port = _whole(0)(text, strict)
     if port >= 2**16:
@@ -380,6 +386,7 @@ KEYS: Mapping[str, _Key] = {
     "provisioners.enabled": _Key(field="provisioners", read=_names),
     "capacity_slice.cap_slices": _Key(field="cap_slices", read=_slices),
     "capacity_slice.allow_machine_slice": _Key(field="allow_machine_slice", read=_flag),
+    "libvirt.uri": _Key(field="libvirt_uri", read=_libvirt),
     "metrics.port": _Key(field="metrics_port", read=_port),
     "data_dir": _Key(field="data_dir", read=_folder, aliases=("DATA_DIR",)),
 }

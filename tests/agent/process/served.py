@@ -57,6 +57,7 @@ class Headroom:
 
     Attributes:
         told: (what, document) in the order in which it came.
+        kept: Path -> what was reported last.
         answers: Path -> an answer in place of the usual one.
         timeline: Of its history.
     """
@@ -69,6 +70,7 @@ class Headroom:
         self.beats: list[dict[str, Any]] = []
         self.polls: list[int] = []
         self.answers: dict[str, Answer] = {}
+        self.kept: dict[str, dict[str, Any]] = {}
         self.agent_key = b""
         self.forges = False
         self.lock = threading.Condition()
@@ -105,7 +107,8 @@ class Headroom:
         if path == "/heartbeat":
             self.beats.append(body)
             return 200, self.keys()
-        if path == "/resources":
+        if path in ("/resources", "/stats", "/instances"):
+            self.kept[path] = body
             return 204, {}
         if path == "/reservations":
             return self.page(query)

@@ -6,18 +6,20 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from headroom_host_agent.process.health import Health
 from headroom_host_agent.process.metrics import Jobs
 from headroom_host_agent.process.notify import Systemd
+from headroom_host_agent.process.observer import Observer
 from headroom_host_agent.process.poller import RestPoller
 from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
 from headroom_host_agent.process.teller import RestFeedback, written
-from headroom_host_agent.provision.engine import Engine, EngineOptions
+from headroom_host_agent.provision.engine import Engine, EngineOptions, Usage
 from headroom_host_agent.provision.feedback import Sender
 from headroom_host_agent.provision.janitor import Answer, Host, Report, cleanup_resources
 from headroom_host_agent.provision.provisioners import HostContext, Provisioner, ProvisionError
@@ -28,7 +30,9 @@ from headroom_host_agent.provision.sources import (
 )
 from headroom_host_agent.provision.store import Artifact, SqliteStore, State, StoreError
 from headroom_host_agent.provision.wire import Reservation
+from headroom_host_agent.resources.facts import InstanceAllocation
 from headroom_host_agent.resources.manager import Manager
+from headroom_host_agent.resources.tree import SYSTEM
 from headroom_host_agent.server.client import Client
 from headroom_host_agent.server.heart import Heart
 from headroom_host_agent.server.identity import Enrolled
@@ -48,6 +52,7 @@ class Parts:
     Attributes:
         provisioners: By type.
         failed_provisioners: Type -> why it cannot be had.
+        instances: Lists VMs; None where nothing does.
     """
 
     settings: AgentSettings
@@ -58,6 +63,8 @@ class Parts:
     store: SqliteStore
     provisioners: Mapping[str, Provisioner]
     failed_provisioners: Mapping[str, str] = field(default_factory=dict)
+    instances: Callable[[], Iterable[InstanceAllocation]] | None = None
+    sysroot: Path = SYSTEM
     boot_id: str = ""
     takes_over: bool = False
 
@@ -87,6 +94,19 @@ class Agent:
             parts.manager,
             parts.client,
             parts.enrolled,
+            interval_seconds=parts.settings.report_interval_seconds,
+            health=self._look,
+        )
+        self._health = Health(
+            sysroot=parts.sysroot,
+            uplink=parts.settings.uplink_interface,
+            offset_seconds=parts.client.offset_seconds,
+        )
+        self.observer = Observer(
+            parts.client,
+            parts.enrolled,
+            instances=parts.instances,
+            usage=self._usage,
             interval_seconds=parts.settings.report_interval_seconds,
         )
         self.poller = RestPoller(
@@ -118,6 +138,7 @@ class Agent:
         loops: Mapping[str, Callable[[], None]] = {
             "heart": lambda: self.heart.run(self.stop),
             "reporter": lambda: self.reporter.run(self.stop),
+            "observer": lambda: self.observer.run(self.stop),
             "watch": self._watch,
             "engine": lambda: self.engine.run(self.stop),
         }
@@ -130,7 +151,7 @@ class Agent:
         while not self.stop.wait(_LOOK_SECONDS):
             continue  # a wait without an end would not let signals through
         self._systemd.stopping()
-        self.reporter.report_soon()
+        self.report_soon()
         parts.client.close()
         threads.pop("engine").join()
         quiet.set()
@@ -140,6 +161,11 @@ class Agent:
             thread.join(_LOOK_SECONDS)
         if self._raised:
             raise self._raised[0]
+
+    def report_soon(self) -> None:
+        """Report at once: something on the host changed."""
+        self.reporter.report_soon()
+        self.observer.look_soon()
 
     def clean_up(self, *, dry_run: bool) -> Report:
         """Remove what was left behind, or say what would be."""
@@ -201,6 +227,7 @@ class Agent:
                 may_remove=self._may_remove,
                 alive=self._systemd.alive,
                 on_job=self.jobs.add,
+                on_usage=lambda _: self.observer.look_soon(),
             )
         )
 
@@ -211,6 +238,16 @@ class Agent:
     def _may_remove(self) -> bool:
         is_held = self.parts.settings.on_lease_loss is LeaseLoss.HOLD
         return not is_held or self.heart.holds_lease()
+
+    def _usage(self) -> Usage:
+        return self.engine.usage()
+
+    def _look(self) -> list[dict[str, object]]:
+        findings = self._health.look()
+        for finding in findings:
+            if not finding.ok:
+                log.warning("%s", finding.message)
+        return [finding.to_json() for finding in findings]
 
     def _heard(self, answer: Mapping[str, object]) -> None:
         self.parts.enrolled.trust(answer.get("server_public_keys"))

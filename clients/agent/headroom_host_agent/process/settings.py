@@ -32,6 +32,7 @@ class AgentSettings(ResourceSettings):
         release_after_seconds: For how long a lease is lost before ``RELEASE`` releases.
         enforce: Whether provisioners write; without it they say what they would.
         cap_slices: Whose memory is capped by what slices of reservations protect.
+        libvirt_uri: Whose VMs are listed; empty for none.
         metrics_port: On the loopback address; 0 for none.
     """
 
@@ -46,4 +47,5 @@ class AgentSettings(ResourceSettings):
     provisioners: tuple[str, ...] = ("accounting",)
     cap_slices: tuple[str, ...] = ()
     allow_machine_slice: bool = False
+    libvirt_uri: str = ""
     metrics_port: int = 0

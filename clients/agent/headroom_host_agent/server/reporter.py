@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from headroom_host_agent.resources.facts import ResourceError
 from headroom_host_agent.resources.manager import Manager
@@ -27,11 +27,12 @@ class Reporter:
         enrolled: Enrolled,
         *,
         interval_seconds: float,
+        health: Callable[[], Sequence[Mapping[str, object]]] | None = None,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self._manager, self._client, self._enrolled = manager, client, enrolled
         self._interval_seconds, self._wait = interval_seconds, wait
-        self._changed = threading.Event()
+        self._changed, self._health = threading.Event(), health
 
     def run(self, stop: threading.Event) -> None:
         """Report until ``stop`` is set; ``report_soon`` has it seen at once.
@@ -62,6 +63,8 @@ class Reporter:
         """
         try:
             report = self._manager.get_full_status().to_json()
+            if self._health is not None:
+                report["health"] = list(self._health())
             self._client.put_resources(self._enrolled.identity, report)
         except RefusedError as error:
             if error.code in ENDING:

@@ -1,0 +1,110 @@
+"""VMs as libvirt's own test driver has them, and a libvirt that hangs (spec hosts, C.2, D.10)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from headroom_host_agent.resources.libvirt import LibvirtError, LibvirtLister
+
+from config.launcher.places import this_checkout
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's python3-libvirt is for it alone
+SCRIPT = """
+import json, sys, threading
+from headroom_host_agent.resources.libvirt import LibvirtLister
+import libvirt
+
+changed, stop = threading.Event(), threading.Event()
+lister = LibvirtLister("test:///default", changed=changed.set)
+before = lister.list_instance_allocations()
+registered = threading.Event()
+real = libvirt.virConnect.domainEventRegisterAny
+
+def register(self, *arguments):
+    try:
+        return real(self, *arguments)
+    finally:
+        registered.set()
+
+libvirt.virConnect.domainEventRegisterAny = register
+thread = threading.Thread(target=lister.watch, args=(stop,), daemon=True)
+thread.start()
+assert registered.wait(20)
+libvirt.open("test:///default").lookupByName("test").suspend()
+assert changed.wait(20), "no event"
+stop.set()
+thread.join(20)
+after = lister.list_instance_allocations()
+print(json.dumps([[vm.id, vm.name, vm.vcpus, vm.memory_bytes, vm.state] for vm in before + after]))
+"""
+
+
+def has_libvirt() -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603 - ours
+            [SYSTEM_PYTHON, "-c", "import libvirt"], capture_output=True, check=False
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+@pytest.mark.skipif(
+    not has_libvirt(), reason="python3-libvirt is missing: lists of libvirt are NOT tested"
+)
+def test_vms_of_libvirt_are_listed_and_their_changes_heard() -> None:
+    done = subprocess.run(  # noqa: S603 - ours
+        [SYSTEM_PYTHON, "-c", SCRIPT],
+        env={"PYTHONPATH": str(this_checkout().root / "clients/agent")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout)
+    assert before[1:] == ["test", 2, 8 * 1024**3, "Running"]
+    assert after == [*before[:4], "Paused"]
+
+
+class Hanging:
+    """A libvirt that does not answer until it may."""
+
+    libvirtError = OSError  # noqa: N815 - the library's name
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+
+    def openReadOnly(self, _: str) -> Any:  # noqa: N802 - the library's name
+        self.may.wait()
+        return self
+
+    def isAlive(self) -> bool:  # noqa: N802 - the library's name
+        return True
+
+    def listAllDomains(self) -> list[Any]:  # noqa: N802 - the library's name
+        return []
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    library = Hanging()
+    yield library
+    library.may.set()
+
+
+def test_a_libvirt_that_hangs_is_not_waited_for(hanging: Hanging) -> None:
+    lister = LibvirtLister("test:///default", library=hanging, call_seconds=0.05)
+    with pytest.raises(LibvirtError, match="within"):
+        lister.list_instance_allocations()
+    with pytest.raises(LibvirtError, match="earlier call"):
+        lister.list_instance_allocations()
+
+    hanging.may.set()
+    patient = LibvirtLister("test:///default", library=hanging)
+    assert patient.list_instance_allocations() == ()
