@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
 from journal.conf import Section
+from placement.domain.access_rules import Rule, parse_rules
 from placement.gateway.modes import STATEFUL, Group, Mode, parse_modes
 from placement.gateway.upstream import PORTS
 
@@ -77,16 +78,46 @@ class GatewaySettings(Section):
         "does not answer; else the answer is 502.",
     )
 
+    access: list[dict[str, Any]] = Field(
+        [],
+        description="Who may send what before anybody answers (JSON): an ordered list of "
+        "`pattern` (`METHOD /path`, where `*` is any method and `/*` at the end everything below) "
+        "and `roles`, as docs/gateway.md shows; empty is no such list.",
+    )
+    allow_mode_override: bool = Field(
+        default=False,
+        description="Whether callers with role `admin` or `service` may choose the mode of a "
+        "request by its header `X-Cortex-Feature-Mode`.",
+    )
+    shadow_percent: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="Share of the candidate searches in mode `passthrough` that are answered from "
+        "copies as well, in the background, and compared.",
+    )
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.upstream_url:
             _check_url(self.upstream_url)
+        elif self.access:
+            raise ValueError("ACCESS needs an UPSTREAM_URL: it is of the gateway")
+        self.rules()
         self.mode_of_group()
         return self
 
     def mode_of_group(self) -> Mapping[Group, Mode]:
         """Return who answers, for each group."""
         return parse_modes(self.modes, has_upstream=bool(self.upstream_url))
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the access rules.
+
+        Raises:
+            ValueError: one cannot be understood.
+        """
+        return parse_rules(self.access)
 
     @property
     def keeps_allocations(self) -> bool:

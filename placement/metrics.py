@@ -70,6 +70,16 @@ SPLIT_WRITES = Counter(
     "placement_split_writes_total",
     "Writes of allocations that concerned another Placement as well as our tables.",
 )
+SYNC_RUNS = Counter(
+    "placement_sync_runs_total",
+    "Copies of the traits and resource classes of another Placement, by how they ended.",
+    ("kind", "result"),
+)
+SHADOW_COMPARISONS = Counter(
+    "placement_shadow_comparisons_total",
+    "Answers of another Placement compared with what we would have answered.",
+    ("pattern", "result"),
+)
 DEGRADED_CANDIDATES = Counter(
     "placement_degraded_candidates_total",
     "Searches for candidates that were answered without another Placement, which did not answer.",

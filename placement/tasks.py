@@ -8,9 +8,11 @@ from django.conf import settings
 from capacity.ledger.allocated import drift_from
 from capacity.ledger.rooms import rebuild_host_capacity
 from core.jobs import Run, every, job
+from journal.leases import held_lease
 from placement import metrics
 from placement.gateway.asking import by_service_account
 from placement.gateway.split import has_split_writes, heal
+from placement.gateway.sync import is_followed, sync_names
 from placement.selectors.allocated import NAME
 from placement.services.audit import usage_drift
 from placement.services.hosts import reconcile_host_providers, take_reported_capacity
@@ -25,6 +27,7 @@ KEEP_HISTORY = "placement.keep_history"
 FOLD_PROJECT_USAGE = "placement.fold_project_usage"
 AUDIT_USAGE = "placement.audit_usage"
 SETTLE_SPLIT_WRITES = "placement.settle_split_writes"
+SYNC_NAMES = "placement.sync_names"
 MOST_NAMED = 20
 
 log = structlog.get_logger(__name__)
@@ -88,6 +91,19 @@ def settle_split_writes(_: Run) -> dict[str, int]:
     if not settings.HEADROOM.gateway.upstream_url or not has_split_writes():
         return {}
     return heal(by_service_account())
+
+
+@job(SYNC_NAMES, every(60, "placement-names"), limits=(110, 120))
+def sync_names_of_upstream(_: Run) -> dict[str, int]:
+    """Copy traits and resource classes of another Placement, where there is one that we may ask."""
+    if not is_followed():
+        return {}
+    with held_lease(SYNC_NAMES) as is_ours:
+        done = sync_names() if is_ours else []
+    return {
+        "inserted": sum(one.inserted for one in done),
+        "deleted": sum(one.deleted for one in done),
+    }
 
 
 @job(KEEP_HISTORY, every(21600, "placement-history"), limits=(570, 600), queue="long")

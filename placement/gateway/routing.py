@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Final
 
 from core.conf import headroom
 from placement.api.urls import UNKNOWN, VIEWS, Resolver, View, resolver
+from placement.gateway.access import guarded, overridable
 from placement.gateway.hybrid import hybrid_unknown, hybrid_view
 from placement.gateway.modes import Group, Mode, group_of
+from placement.gateway.shadow import ShadowedView
 from placement.gateway.views import ForwardView
+
+#: What is compared with answers from copies.
+SHADOWED: Final = "allocation_candidates"
 
 
 def configured_resolver() -> Resolver:
     """Return what finds the view of a path, as the settings say."""
-    return resolver_for(headroom().gateway.mode_of_group())
+    gateway = headroom().gateway
+    resolve = resolver_for(gateway.mode_of_group())
+    if gateway.allow_mode_override:
+        by_mode = {mode: partial(resolver_for, dict.fromkeys(Group, mode)) for mode in Mode}
+        resolve = overridable(resolve, by_mode)
+    return guarded(resolve, gateway.rules())
 
 
 def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
@@ -34,6 +46,8 @@ def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
 
 
 def _view(mode: Mode, template: str, view: View) -> View:
+    if mode is Mode.PASSTHROUGH and template == SHADOWED and headroom().gateway.shadow_percent:
+        return ShadowedView.as_view()
     if mode is Mode.PASSTHROUGH:
         return ForwardView.as_view(pattern=f"/{template}")
     return hybrid_view(template, view) if mode is Mode.HYBRID else view

@@ -26,6 +26,7 @@ from placement.models.providers import (
     ProviderTrait,
     ResourceProvider,
 )
+from placement.models.shadow import ShadowDifference
 from placement.models.split import SplitConsumer, SplitWrite
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "ProviderTrait",
     "ResourceClass",
     "ResourceProvider",
+    "ShadowDifference",
     "SplitConsumer",
     "SplitWrite",
     "Trait",

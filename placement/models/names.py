@@ -20,10 +20,14 @@ class ResourceClass(models.Model):
 
     Invariants: the standard classes have the ids 0..20 of their fixed order; every other class has
     an id from a sequence that starts at 10,000. Ids are never used again. Writers: ``services``.
+
+    Attributes:
+        is_copied: It came from another Placement by itself, and goes with it.
     """
 
     id = models.IntegerField(primary_key=True, db_default=NextCustomClassID())
     name = models.CharField(max_length=255, unique=True)
+    is_copied = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
@@ -42,9 +46,14 @@ class ResourceClass(models.Model):
 
 
 class Trait(models.Model):
-    """A quality that a provider has or has not. Writers: ``services``."""
+    """A quality that a provider has or has not. Writers: ``services``.
+
+    Attributes:
+        is_copied: It came from another Placement by itself, and goes with it.
+    """
 
     name = models.CharField(max_length=255, unique=True)
+    is_copied = models.BooleanField(db_default=False)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

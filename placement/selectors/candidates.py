@@ -27,7 +27,7 @@ from placement.domain.hypothesis import Supposed, supposed_snapshot
 from placement.domain.snapshot import Snapshot
 from placement.metrics import observe_candidates
 from placement.selectors.held import CORES, MEMORY, held_by_uuid
-from placement.selectors.snapshot import current_snapshot
+from placement.selectors.snapshot import current_snapshot, snapshot_with_copies
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +58,20 @@ def candidates_pieces(text: str, minor: int) -> Sequence[bytes]:
         seconds=time.perf_counter() - started,
     )
     return answer.pieces
+
+
+def shadow_answer(text: str, minor: int) -> bytes:
+    """Return what we would answer to a search without its limit if all copies were ours.
+
+    Raises:
+        BadRequest: the query breaks a rule or names what does not exist.
+    """
+    parsed = _queries.parse(text, minor)
+    snapshot = snapshot_with_copies()
+    check_names(parsed, snapshot)
+    options = replace(search_options(), seed=None)
+    found = _found(snapshot, replace(parsed.query, limit=None), options)
+    return encode_candidates(snapshot, found, minor)
 
 
 def _answer(
