@@ -170,6 +170,8 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Aggregates", "hosts.aggregate"),
                     Tab("Region", "hosts.region"),
                     Tab("Agents", "hosts.hostagent"),
+                    Tab("Agents' work", "hosts.workload"),
+                    Tab("Agents' results", "hosts.workloadresult"),
                     Tab("Agents' keys", "hosts.hostkey"),
                     Tab("Enrolment tokens", "hosts.enrolmenttoken"),
                 ),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 from django.utils.safestring import SafeString
 
+from capacity.agents.following import slot_states
 from capacity.models import (
     GroupCapacity,
     HostCapacity,
@@ -29,6 +30,8 @@ from core.text import (
     plural,
     relative_text,
 )
+from hosts.agents.workload_models import Workload
+from hosts.domain.workloads import WorkloadState
 from hosts.models import Host, Instance
 from journal.clock import database_now
 from placement.selectors.allocated import unlisted_claims
@@ -191,7 +194,7 @@ def shown_note(shown: int, total: int, noun: str) -> str:
 def slot_lines(
     reservations: QuerySet[Reservation] | Sequence[Reservation],
 ) -> tuple[PageData, ...]:
-    """Return reservations for a table, with their VMs, in three queries.
+    """Return reservations for a table, with their VMs and agents' words, in four queries.
 
     Args:
         reservations: Rows in the order to show; hosts and commitments are read along.
@@ -200,8 +203,9 @@ def slot_lines(
         reservations = list(
             reservations.select_related("target_host", "confirmed_host", "commitment", "failover")
         )
-    vms = _vms_by_reservation([row.pk for row in reservations])
-    return tuple(_slot_line(row, vms.get(row.pk, ())) for row in reservations)
+    keys = [row.pk for row in reservations]
+    vms, asked = _vms_by_reservation(keys), slot_states(keys)
+    return tuple(_slot_line(row, vms.get(row.pk, ()), asked.get(row.pk)) for row in reservations)
 
 
 def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[PageData, ...]]:
@@ -236,9 +240,30 @@ def reservation_name(row: Reservation) -> str:
     return str(row if failover is None else failover)
 
 
-def _slot_line(row: Reservation, vms: tuple[PageData, ...]) -> PageData:
+#: What the agent of a slot's host makes of it, for people.
+AGENT_WORDS: Final = {
+    WorkloadState.PENDING: "its agent is asked to make it",
+    WorkloadState.DISPATCHED: "its agent was asked to make it",
+    WorkloadState.DEPLOYED: "made by its agent",
+    WorkloadState.FAILED: "its agent could not make it",
+    WorkloadState.LOST: "its agent was lost before it answered",
+    WorkloadState.DELETING: "its agent is asked to remove it",
+}
+
+
+def agent_text(asked: Workload | None) -> str:
+    """Return what the agent of a slot's host makes of it; nothing where none is asked."""
+    if asked is None:
+        return ""
+    words = AGENT_WORDS[WorkloadState(asked.state)]
+    return f"{words}: {asked.error}" if asked.error else words
+
+
+def _slot_line(row: Reservation, vms: tuple[PageData, ...], asked: Workload | None) -> PageData:
     host = row.confirmed_host or row.target_host
     return PageData(
+        agent=agent_text(asked),
+        agent_url=row_url(asked) if asked is not None else "",
         title=reservation_name(row),
         url=row_url(row),
         kind=row.get_kind_display(),

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import Count, Exists, OuterRef, Q, Sum
 from django.utils.safestring import SafeString
 
+from capacity.agents.following import SLOT
 from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.models import (
     AllocationState,
@@ -45,6 +46,8 @@ from console.commitments.presentation import (
 )
 from console.links import list_url, row_url
 from core.text import NOTHING, count_text, duration_text, gib_text, memory_text, plural, time_text
+from hosts.agents.workload_models import Workload
+from hosts.domain.workloads import WorkloadState
 from hosts.models import Domain, Instance, Project
 
 EVENTS_READ = 1000
@@ -77,6 +80,7 @@ def story_page(row: Commitment, now: datetime) -> PageData:
         payg=_payg_text(row),
         payg_url=list_url("hosts.instance", q=row.project_id, zone=row.zone),
         slots_verdict=_slots_verdict(row),
+        agents_verdict=_agents_verdict(row),
     )
 
 
@@ -263,6 +267,20 @@ def _slots_verdict(row: Commitment) -> str:
     if status.message:
         return status.message
     return f"{plural(len(children), 'slot')} ready" if children else ""
+
+
+def _agents_verdict(row: Commitment) -> str:
+    """Return how many of the slots the agents of their hosts have made; nothing without agents."""
+    keys = Reservation.objects.filter(commitment=row).values_list("pk", flat=True)
+    asked = Workload.objects.filter(
+        owner_kind=SLOT, owner_id__in=[str(pk) for pk in keys], to_delete=False
+    )
+    counts = dict(asked.order_by().values_list("state").annotate(count=Count("pk")))
+    if not counts:
+        return ""
+    made = counts.pop(WorkloadState.DEPLOYED.value, 0)
+    rest = "".join(f", {count} {state}" for state, count in sorted(counts.items()))
+    return f"made by agents: {count_text(made)} of {count_text(made + sum(counts.values()))}{rest}"
 
 
 SLOTS_SHOWN = 100

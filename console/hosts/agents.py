@@ -5,13 +5,19 @@ from __future__ import annotations
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
+from capacity.agents.following import SLOT
+from capacity.models import Reservation
 from console.base import SystemOwnedAdmin, badge, column, link, shown
-from console.links import register_findable
+from console.links import list_url, register_findable, row_link, text_link
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
+from hosts.agents.results import is_signed
+from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.domain.liveness import Liveness
+from hosts.domain.workloads import WorkloadState
 
 register_findable("host_key", HostKey, "kid")
 register_findable("enrolment_token", EnrolmentToken, "id")
+register_findable("host_workload", Workload, "gwid")
 
 
 TONES = {Liveness.UP: "ok", Liveness.SUSPECT: "warn", Liveness.DOWN: "bad"}
@@ -20,6 +26,11 @@ TONES = {Liveness.UP: "ok", Liveness.SUSPECT: "warn", Liveness.DOWN: "bad"}
 def liveness_badge(lease: HostLease) -> SafeString:
     """Show whether an agent is heard."""
     return badge(TONES.get(Liveness(lease.liveness), "idle"), lease.liveness)
+
+
+def work_link(row: HostAgent) -> SafeString:
+    """Link to what an agent was asked."""
+    return text_link(list_url("hosts.workload", q=row.host_name), "reservations")
 
 
 @admin.register(HostAgent)
@@ -37,16 +48,20 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
         column("lease__liveness_since", "since"),
         heard,
         "reported_at",
+        "mode",
+        shown("asked of it", work_link),
         "agent_version",
         "enrolled_at",
     )
-    list_filter = ("lease__liveness",)
+    list_filter = ("lease__liveness", "mode")
     search_fields = ("host_name", "=uuid")
     search_help_text = "Name of a host, or whole id of its agent"
     page_columns = (
         host,
         "uuid",
         "agent_version",
+        "mode",
+        shown("asked of it", work_link),
         liveness,
         column("lease__liveness_since", "since"),
         heard,
@@ -56,10 +71,125 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
         column("lease__uptime_seconds", "uptime of the host, s"),
         column("lease__outbox_depth", "results not delivered"),
         "fence_epoch",
+        column("change_seq", "last change's number"),
+        "timeline",
+        column("stats", "what it says that it made"),
+        column("stats_at", "counted"),
+        column("stats_drift", "what differs: expected, said"),
+        column("instances_at", "list of VMs"),
+        "decommissioned_at",
         "enrolled_at",
         "generated_at",
         "reported_at",
         "report",
+    )
+
+
+WORK_TONES = {
+    WorkloadState.PENDING: "warn",
+    WorkloadState.DISPATCHED: "warn",
+    WorkloadState.DEPLOYED: "ok",
+    WorkloadState.FAILED: "bad",
+    WorkloadState.LOST: "bad",
+}
+
+
+def work_badge(row: Workload) -> SafeString:
+    """Show how far a workload is."""
+    return badge(WORK_TONES.get(WorkloadState(row.state), "idle"), row.state)
+
+
+def owner_link(row: Workload) -> SafeString | str:
+    """Show what a workload is made for."""
+    if row.owner_kind != SLOT:
+        return f"{row.owner_kind} {row.owner_id}"
+    slot = Reservation.objects.filter(pk=row.owner_id).first()
+    return row_link(slot) if slot is not None else f"slot {row.owner_id}, which is gone"
+
+
+def results_link(row: Workload) -> SafeString:
+    """Link to what an agent answered."""
+    return text_link(list_url("hosts.workloadresult", q=row.gwid), "what its agent answered")
+
+
+@admin.register(Workload)
+class WorkloadAdmin(SystemOwnedAdmin[Workload]):
+    """What agents were asked to make."""
+
+    owner_note = "Written when slots of hosts change whose agents enforce, and by agents' results."
+    host = link("host", "host_name", "host")
+    list_select_related = ("agent",)
+    list_display = (
+        "gwid",
+        column("agent"),
+        shown("state", work_badge, "state"),
+        column("state_since", "since"),
+        "type",
+        column("cpus", "CPUs"),
+        "memory_bytes",
+        "attempt",
+        "error",
+    )
+    list_filter = ("state", "type")
+    search_fields = ("=gwid", "agent__host_name", "=owner_id", "user_id")
+    search_help_text = "Whole id, name of a host, key of a slot, or project"
+    page_columns = (
+        "gwid",
+        column("agent"),
+        shown("made for", owner_link),
+        link("project", "user_id", "project"),
+        "type",
+        "data",
+        column("cpus", "CPUs"),
+        "memory_bytes",
+        "disk_bytes",
+        shown("state", work_badge, "state"),
+        column("state_since", "since"),
+        "error",
+        "attempt",
+        column("seq", "number of the change"),
+        "fence_epoch",
+        "delete_reason",
+        "expires_at",
+        "created_at",
+        shown("results", results_link),
+    )
+
+
+def signature_badge(row: WorkloadResult) -> SafeString:
+    """Show whether the signature that is kept holds for the document that is kept."""
+    holds = is_signed(row)
+    return badge("ok" if holds else "bad", "verified" if holds else "does not hold")
+
+
+@admin.register(WorkloadResult)
+class WorkloadResultAdmin(SystemOwnedAdmin[WorkloadResult]):
+    """What agents answered, with their signatures; rows are never changed."""
+
+    owner_note = "Written when an agent tells what became of something."
+    list_select_related = ("workload__agent",)
+    list_display = (
+        "id",
+        column("workload"),
+        shown("host", lambda row: row.workload.agent.host_name),
+        "attempt",
+        "kind",
+        "state",
+        "received_at",
+        "kid",
+    )
+    list_filter = ("kind", "state")
+    search_fields = ("=workload__gwid", "workload__agent__host_name")
+    search_help_text = "Whole id of a reservation, or name of a host"
+    page_columns = (
+        column("workload"),
+        "attempt",
+        "kind",
+        "state",
+        shown("signature", signature_badge),
+        "kid",
+        "received_at",
+        "document",
     )
 
 

@@ -24,7 +24,7 @@ from headroom_host_agent.provision.wire import parse_time
 from hosts.agents.errors import AgentConflict, AgentRefused, AgentUnknown
 from hosts.agents.hooks import tell_workloads_changed
 from hosts.agents.keys import actor_of
-from hosts.agents.models import HostAgent, KeyState
+from hosts.agents.models import HostAgent, HostKey, KeyState
 from hosts.agents.polls import workload_of
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.agents.workloads import lock_agent
@@ -77,6 +77,16 @@ def take_result(
     if verdict.refusal is not None:
         raise _refused(verdict.refusal, row, epoch)
     return Taken(state=verdict.state, is_new=verdict.kind is not None)
+
+
+def is_signed(row: WorkloadResult) -> bool:
+    """Return whether the signature that is kept holds for what is kept, by the key it names."""
+    key = HostKey.objects.filter(kid=row.kid, agent__workloads=row.workload_id).first()
+    try:
+        signed = result_bytes(row.document)
+        return key is not None and verify(bytes(key.public_key), bytes(row.signature), signed)
+    except SigningError:
+        return False
 
 
 def _applied(row: Workload, sealed: Sealed, told: Told, verdict: Verdict) -> list[Change]:

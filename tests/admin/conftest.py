@@ -36,7 +36,8 @@ from failover.models import (
     FailoverRun,
     FailoverZone,
 )
-from hosts.agents.models import EnrolmentToken, HostAgent, HostKey
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease
+from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import (
     Aggregate,
     FeedPass,
@@ -207,6 +208,19 @@ def region(db: None) -> None:
         generated_at=timezone.now(),
     )
     HostKey.objects.create(agent=agent, kid="Vkdap1RjR0wChd9d", public_key=b"k" * 32, token=token)
+    HostLease.objects.create(agent=agent)
+    asked = Workload.objects.create(
+        agent=agent,
+        gwid="1-1",
+        owner_kind="slot",
+        owner_id="1",
+        type="accounting",
+        seq=1,
+        fence_epoch=1,
+    )
+    WorkloadResult.objects.create(
+        workload=asked, attempt=1, kind="result", state="ok", document={}, signature=b""
+    )
     Region.objects.create(name="test")
     ServiceInfoVersion.objects.create(content_hash="x", version=3)
     SlotCheck.objects.create(zone="az-a", is_refused=True, message="the VM list shrank")
