@@ -220,6 +220,8 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Traits", "placement.trait"),
                     Tab("Resource classes", "placement.resourceclass"),
                     Tab("Aggregates", "placement.aggregate"),
+                    Tab("Other answers", "placement.shadowdifference"),
+                    Tab("Writes of both sides", "placement.splitwrite"),
                 ),
             ),
         ),

@@ -18,7 +18,15 @@ from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from console.base import AnswerFilter, ChoiceFilter, RowT, SystemOwnedAdmin, badge, shown
+from console.base import (
+    AnswerFilter,
+    ChoiceFilter,
+    RowT,
+    SystemOwnedAdmin,
+    badge,
+    json_block,
+    shown,
+)
 from console.links import find_link, list_url, register_findable, row_link, text_link
 from console.placement.candidate_page import candidate_explorer_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
@@ -33,6 +41,8 @@ from placement.models import (
     ProviderTrait,
     ResourceClass,
     ResourceProvider,
+    ShadowDifference,
+    SplitWrite,
     Trait,
 )
 from placement.services.audit import flavors_with_unknown_traits
@@ -355,6 +365,41 @@ class AggregateAdmin(FoundByUuid[Aggregate]):
         """Link to the first providers."""
         links = ((text_link(url, name),) for name, url in member_links(row))
         return format_html_join(", ", "{}", links) or NOTHING
+
+
+@admin.register(ShadowDifference)
+class ShadowDifferenceAdmin(SystemOwnedAdmin[ShadowDifference]):
+    """Searches that we would have answered otherwise than the Placement behind the gateway."""
+
+    owner_note = (
+        "Kept by the gateway while HEADROOM_GATEWAY__SHADOW_PERCENT is above 0, the newest 1,000. "
+        "A search right after a write may differ only because copies follow with a delay."
+    )
+    list_display = ("created_at", "reason", "version", "query")
+    list_filter = ("reason",)
+    search_fields = ("query",)
+    page_columns = ("created_at", "reason", "version", "query", "request_id", "what_differs")
+    version = shown("version", lambda row: f"1.{row.minor}", "minor")
+    what_differs = shown("what differs", lambda row: json_block(row.sample))
+
+
+@admin.register(SplitWrite)
+class SplitWriteAdmin(SystemOwnedAdmin[SplitWrite]):
+    """Writes of both sides that are under way, or whose outcome nobody knows yet."""
+
+    owner_note = (
+        "Written by the gateway in mode hybrid before it asks the other Placement, and gone once "
+        "both sides agree. What stays here is asked about every 15 s; the error says why."
+    )
+    list_display = ("created_at", "actor", "error", "ends_at")
+    search_fields = ("actor", "request_id")
+    page_columns = (
+        "created_at", "ends_at", "actor", "request_id", "error", "ours_before", "ours_after",
+        "theirs_asked",
+    )  # fmt: skip
+    ours_before = shown("held here before", lambda row: json_block(row.before))
+    ours_after = shown("to be held here", lambda row: json_block(row.after))
+    theirs_asked = shown("held there, and to be held", lambda row: json_block(row.theirs))
 
 
 def origin_badge(*, is_standard: bool) -> SafeString:

@@ -74,7 +74,7 @@ class ShadowedView(ForwardView):
 
 
 def _is_chosen() -> bool:
-    return random.uniform(0, 100) < headroom().gateway.shadow_percent  # noqa: S311 - a sample
+    return bool(random.uniform(0, 100) < headroom().gateway.shadow_percent)  # noqa: S311 - a sample
 
 
 def compare(seen: Seen) -> str:

@@ -121,7 +121,7 @@ def _synced(kind: Kind, ask: Asks) -> Synced:
     except HeadroomError as error:  # what was copied before stays
         log.warning("gateway_names_not_copied", kind=kind.name, error=error.message)
         return Synced(kind=kind.name, result="failed")
-    known = dict(fetch(KNOWN.format(table=kind.table)))
+    known: dict[str, bool] = dict(fetch(KNOWN.format(table=kind.table)))
     missing = sorted(names - known.keys())
     if missing:
         in_transaction(lambda: _insert(kind, missing))
