@@ -20,7 +20,13 @@ from placement.domain.candidate_encoding import NOTHING, answer_pieces, encode_r
 from placement.domain.candidate_query import CandidateQuery
 from placement.domain.candidates import Candidates
 from placement.domain.fair_shares import too_held_trees
-from placement.domain.snapshot import BoolColumn, Snapshot, SnapshotCaches, UInt8Column
+from placement.domain.snapshot import (
+    BoolColumn,
+    ClassColumns,
+    Snapshot,
+    SnapshotCaches,
+    UInt8Column,
+)
 
 #: Of what is kept besides the texts.
 _BYTES_BESIDES: Final = 4096
@@ -46,40 +52,64 @@ class Room:
     Attributes:
         caches: Of the snapshot; it has others once trees, traits, aggregates or the classes that
             providers have are not the same.
-        fits: bool[M] for each class that is asked for, the inventories that have room.
+        columns: Inventories of each class that is asked for.
+        fits: bool[M] for each of them, those that have room.
         held: bool[T], where holds leave too little; None where nothing is held.
     """
 
     caches: SnapshotCaches
+    columns: tuple[ClassColumns, ...]
     fits: tuple[BoolColumn, ...]
     held: BoolColumn | None = None
 
     def is_same(self, other: Room) -> bool:
         """Return whether a search in both snapshots would find the same."""
-        if self.caches is not other.caches or not np.array_equal(self.held, other.held):  # type: ignore[arg-type]  # None equals None alone
+        if self.caches is not other.caches or not _are_equal(self.held, other.held):
             return False
-        return all(map(np.array_equal, self.fits, other.fits))
+        return all(map(_are_equal, self.fits, other.fits))
+
+
+def _are_equal(left: BoolColumn | None, right: BoolColumn | None) -> bool:
+    if left is right or left is None or right is None:
+        return left is right
+    return np.array_equal(left, right)
 
 
 def decisive_room(
-    snapshot: Snapshot, query: CandidateQuery, *, hides_fully_held: bool = False
+    snapshot: Snapshot,
+    query: CandidateQuery,
+    *,
+    hides_fully_held: bool = False,
+    before: Room | None = None,
 ) -> Room | None:
     """Return what a search depends on besides its query; None where it is more than that.
 
     Where several groups ask for the same class, the very amounts that are free decide which of
     them one provider can serve together.
+
+    Args:
+        snapshot: The providers.
+        query: The search.
+        hides_fully_held: Whether inventories whose free room is all held are left out.
+        before: Of the last such search, which most classes have in common with this one.
     """
+    known = {} if before is None else dict(zip(map(id, before.columns), before.fits, strict=True))
+    used: list[ClassColumns] = []
     fits: dict[str, BoolColumn] = {}
     for group in query.groups:
         for name, amount in group.resources.items():
             columns = snapshot.classes.get(name)
             if columns is None or name in fits:
                 return None
-            fits[name] = columns.fits(amount)
-            if hides_fully_held:
-                fits[name] &= ~columns.fully_held()
+            used.append(columns)
+            fitting = known.get(id(columns))
+            if fitting is None:
+                fitting = columns.fits(amount)
+                if hides_fully_held:
+                    fitting &= ~columns.fully_held()
+            fits[name] = fitting
     held = too_held_trees(snapshot, query)
-    return Room(caches=snapshot.caches, fits=tuple(fits.values()), held=held)
+    return Room(caches=snapshot.caches, columns=tuple(used), fits=tuple(fits.values()), held=held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -139,6 +169,12 @@ class AnswerCache:
         """
         with self._lock:
             return self._answers.get(key) if self._snapshot is snapshot else None
+
+    def room(self, key: Hashable) -> Room | None:
+        """Return what the last search depended on, where that is known."""
+        with self._lock:
+            known = self._requests.get(key)
+        return None if known is None else known[0].room
 
     def candidates(self, key: Hashable, room: Room | None) -> Candidates | None:
         """Return what the last search found if it would find the same again.

@@ -80,8 +80,11 @@ class ClassColumns:
 
     def position(self, row: int) -> int:
         """Return where a provider is in these columns, -1 when it does not have the class."""
+        count = len(self.rows)
+        if row < count and self.rows.item(row) == row:  # as where every provider has the class
+            return row
         at = int(self.rows.searchsorted(np.int32(row)))  # of another type all rows are copied
-        return at if at < len(self.rows) and self.rows[at] == row else NO_ROW
+        return at if at < count and self.rows.item(at) == row else NO_ROW
 
     def with_used(self, used: Int64Column, top: Int64Column) -> ClassColumns:
         """Return the columns with other allocated amounts; quicker than ``dataclasses.replace``."""

@@ -60,17 +60,15 @@ def with_usage(
     fresh = dict(snapshot.classes)
     for name, amounts in of_class.items():
         columns = fresh[name]
-        changed = {at: amount for at, amount in amounts.items() if columns.used[at] != amount}
+        changed = {at: amount for at, amount in amounts.items() if columns.used.item(at) != amount}
         if changed:
-            places = np.array(list(changed), dtype=np.int64)
-            values = np.array(list(changed.values()), dtype=np.int64)
-            fresh[name] = _with_used(columns, places, values)
+            fresh[name] = _with_used(columns, changed)
     generations, modified = snapshot.generations, snapshot.modified
     if versions is not None:
         generations, modified = generations.copy(), modified.copy()
-        for row, version in zip(rows, versions, strict=True):
+        for row, version in dict(zip(rows, versions, strict=True)).items():
             generations[row], modified[row] = version
-    summaries = snapshot.summaries.without(snapshot.trees[rows].tolist())
+    summaries = snapshot.summaries.without({snapshot.trees.item(row) for row in rows})
     return snapshot.with_amounts(fresh, summaries, generations, modified)
 
 
@@ -97,10 +95,11 @@ def with_held(
     return replace(snapshot, classes={**snapshot.classes, name: replace(columns, held=fresh)})
 
 
-def _with_used(columns: ClassColumns, at: Int64Column, amounts: Int64Column) -> ClassColumns:
+def _with_used(columns: ClassColumns, amounts: Mapping[int, int]) -> ClassColumns:
     used, top = columns.used.copy(), columns.top.copy()
-    used[at] = amounts
-    top[at] = np.minimum(columns.capacity[at] - amounts, columns.max_unit[at])
+    for at, amount in amounts.items():
+        used[at] = amount
+        top[at] = min(columns.capacity.item(at) - amount, columns.max_unit.item(at))
     return columns.with_used(used, top)
 
 
