@@ -45,6 +45,7 @@ from placement.services.allocations import (
     replace_allocations,
 )
 from placement.services.reshaper import NewInventories, reshape
+from placement.services.upkeep import fold_usage_of
 
 POST_SINCE: Final = 13
 RESHAPER_SINCE: Final = 30
@@ -189,6 +190,7 @@ class UsagesView(PlacementView):
             user_id=values.get("user_id"),
             consumer_type=values.get("consumer_type") if has_types else "all",
             with_held=not headroom().placement.strict_reference,
+            note_parts=lambda rows: fold_usage_of(values["project_id"], rows),
         )
         if not has_types:
             in_all = usages.get("all")

@@ -143,11 +143,12 @@ def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> l
     parts: list[list[str]] = [[] for _ in range(len(rows))]
     if len(rows) <= FEW:
         for owner, row in enumerate(rows.tolist()):
-            parts[owner] = [
-                f'"{name}":{{"capacity":{columns.capacity.item(at)},"used":{columns.used.item(at)}}}'
-                for name in names
-                if (at := (columns := snapshot.classes[name]).position(row)) != NO_ROW
-            ]
+            for name in names:
+                columns = snapshot.classes[name]
+                place = columns.position(row)
+                if place != NO_ROW:
+                    capacity, used = columns.capacity.item(place), columns.used.item(place)
+                    parts[owner].append(f'"{name}":{{"capacity":{capacity},"used":{used}}}')
         return [",".join(part) for part in parts]
     for name in names:
         columns = snapshot.classes[name]

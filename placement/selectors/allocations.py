@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,8 +18,9 @@ OF_CONSUMER = "SELECT * FROM placement_consumer_allocations(%s::uuid)"
 OF_PROVIDER = "SELECT * FROM placement_provider_allocations(%s::uuid)"
 # Rows without a class count the consumers.
 PROJECT_USAGES = """
-SELECT coalesce(t.name, '{rest}'), c.name, s.used, s.resource_class_id
-  FROM (SELECT {kind} AS type_id, x.resource_class_id, sum(x.used)::bigint AS used
+SELECT coalesce(t.name, '{rest}'), c.name, s.used, s.resource_class_id, s.parts
+  FROM (SELECT {kind} AS type_id, x.resource_class_id, sum(x.used)::bigint AS used,
+               count(*) AS parts
           FROM placement_project_usage x
          WHERE x.project_id = (SELECT p.id FROM placement_project p WHERE p.external_id = %s::text)
            {chosen}
@@ -36,7 +37,7 @@ WITHOUT_TYPE = """
 # A slot counts whole, with the VMs in it, which count as consumers of their own as well.
 HELD_USAGES = f"""
  UNION ALL
-SELECT held.kind, part.class, part.used, part.place
+SELECT held.kind, part.class, part.used, part.place, 0
   FROM (SELECT kind, count(*) AS consumers, sum(vcpus)::bigint AS vcpus,
                (sum(memory_bytes) / 1048576)::bigint AS memory_mib
           FROM capacity_reservation
@@ -151,6 +152,7 @@ def get_project_usages(
     user_id: str | None = None,
     consumer_type: str | None = None,
     with_held: bool = False,
+    note_parts: Callable[[int], None] | None = None,
 ) -> dict[str, TypeUsage]:
     """Return what a project holds, by consumer type.
 
@@ -162,6 +164,7 @@ def get_project_usages(
             consumers, so that one request tells what was sold, what is held for failover, and
             what VMs use. Reservations have no user, and the sum over all types counts VMs once,
             so neither has any.
+        note_parts: Is told of how many rows the sums were made.
 
     Source: spec placement, sections 5.8 and 12.
     """
@@ -171,7 +174,10 @@ def get_project_usages(
     resources: dict[str, dict[str, int]] = {}
     counts: dict[str, int] = {}
     sql, values = _usage_query(project_id, user_id, consumer_type, kinds)
-    for kind, class_name, amount, _ in fetch_prepared(sql, values):
+    rows = fetch_prepared(sql, values)
+    if note_parts is not None:
+        note_parts(sum(row[4] for row in rows))
+    for kind, class_name, amount, _, _ in rows:
         if class_name is None:
             counts[kind] = amount
         else:

@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 from django.conf import settings
-from django.db import IntegrityError, ProgrammingError, connection, transaction
+from django.db import DatabaseError, IntegrityError, ProgrammingError, connection, transaction
 
-from core.prepared import run
+from core.prepared import fetch_prepared, run
 from core.sql import load_sql
 from journal.pruning import in_batches
 
@@ -23,6 +23,9 @@ PARTITION_PREFIX: Final = "placement_allocation_event_w"
 PRUNE_CHANGES = load_sql("placement", "prune_changes")
 #: A project whose usage is in more rows than this has them replaced by their sums.
 MOST_USAGE_ROWS: Final = 64
+#: A reader who met more rows of a project sums them up for those who read after it.
+MOST_READ_ROWS: Final = 256
+FOLD_USAGE_OF = "SELECT placement_fold_usage_of(%s)"
 FOLD_PROJECT_USAGE = "SELECT placement_fold_project_usage(%s)"
 PARTITIONS = """
 SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -49,6 +52,23 @@ def fold_project_usage() -> int:
     with transaction.atomic(durable=True):
         rows = run(FOLD_PROJECT_USAGE, [MOST_USAGE_ROWS]).fetchall()
     return int(rows[0][0])
+
+
+def fold_usage_of(project_id: str, rows: int) -> None:
+    """Sum up what writes noted of the usage of a project, after a read of more rows than are good.
+
+    Where that is not possible just now, the next reader or the task does it.
+
+    Args:
+        project_id: The project, as consumers name it.
+        rows: How many were read.
+    """
+    if rows <= MOST_READ_ROWS or connection.in_atomic_block:
+        return
+    try:
+        fetch_prepared(FOLD_USAGE_OF, [project_id])
+    except DatabaseError as error:
+        log.warning("placement_usage_not_folded", project_id=project_id, error=type(error).__name__)
 
 
 def keep_history(now: datetime) -> dict[str, int]:

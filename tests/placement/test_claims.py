@@ -17,6 +17,7 @@ from capacity.ledger.rooms import WANTED_BLOCKS, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from core.sql import ROOT
 from hosts.models import Host
+from placement import metrics
 from placement.tasks import reconcile_hosts
 from tests.claims import assert_claims_are_the_ledger
 from tests.commitments.slot_worlds import verify
@@ -156,6 +157,40 @@ def test_a_refusal_lets_nova_go_to_its_next_host(cloud: Cloud) -> None:
     assert "consumer generation conflict" not in answer.error["detail"]
     assert "concurrent" not in answer.error["detail"]
     assert cloud.held.openstack_id in answer.error["detail"]
+
+
+def test_settled_claims_and_refusals_for_held_room_are_counted(cloud: Cloud) -> None:
+    refused = metrics.CONFLICTS.labels(reason="held")._value
+    settled = metrics.SETTLED_CLAIMS._value
+    before = refused.get(), settled.get()
+    assert cloud.claim(uuid(), cloud.held, project=STRANGER) == 409
+    assert cloud.claim(uuid(), cloud.held) == 204
+    assert (refused.get() - before[0], settled.get() - before[1]) == (1, 1)
+
+
+def test_what_has_no_host_of_ours_is_claimed_beside_a_slot_as_ever(cloud: Cloud) -> None:
+    pool, vm, stranger = cloud.client.make_provider("pool", DISK_GB=30), uuid(), uuid()
+    cloud.client.put("/resource_classes/CUSTOM_GPU")
+    cell = cloud.client.make_provider("cell", cloud.held.openstack_id, CUSTOM_GPU=2)
+    asked = {
+        cloud.held.openstack_id: SMALL,
+        cell: {"CUSTOM_GPU": 1},
+        pool: {"DISK_GB": 20},
+    }
+    answer = cloud.client.allocate(vm, asked, project_id=OWNER)
+    assert cloud.checked(answer).status == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
+    for amount, status in ((11, 409), (10, 204)):
+        disk = {pool: {"DISK_GB": amount}}
+        answer = cloud.client.allocate(stranger, disk, project_id=STRANGER)
+        assert cloud.checked(answer).status == status
+    assert cloud.client.used(pool) == {"DISK_GB": 30}
+    assert cloud.delete(vm) == 204
+    assert (cloud.inside(), cloud.blocked_gib()) == ({}, 16)
+    assert (cloud.client.used(pool), cloud.client.used(cell)) == (
+        {"DISK_GB": 10},
+        {"CUSTOM_GPU": 0},
+    )
 
 
 def test_a_refusal_says_who_holds_how_much(cloud: Cloud) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from journal.actors import Actor
 from placement.models import Allocation, Consumer, ProjectUsage
 from placement.selectors.allocations import get_project_usages
 from placement.services.audit import Kind, find_problems, repair_problems
-from placement.services.upkeep import MOST_USAGE_ROWS, fold_project_usage
+from placement.services.upkeep import MOST_READ_ROWS, MOST_USAGE_ROWS, fold_project_usage
 from placement.tasks import fold_project_usage as fold_task
 from tests.placement.client import PlacementClient, consumer_body, placement_settings, uuid
 
@@ -169,6 +169,38 @@ def test_a_fold_leaves_one_row_for_each_sum_and_none_for_nothing(client: Placeme
     assert sorted(ProjectUsage.objects.values_list("used", flat=True)) == [1, 2]
     assert [kept(project) for project in ("p", "p1")] == before
     assert fold_task() == {"folded": 0}
+
+
+@pytest.mark.sql("placement_fold_usage_of")
+def test_who_reads_many_rows_sums_them_up_unless_another_does(client: PlacementClient) -> None:
+    provider = client.make_provider(VCPU=100)
+    for project in ("p1", "p2"):
+        claim = client.allocate(uuid(), {provider: {"VCPU": 2}}, project_id=project)
+        assert claim.status == 204
+        row = ProjectUsage.objects.filter(project__external_id=project).first()
+        assert row is not None
+        owner = {"project_id": row.project_id, "user_id": row.user_id, "type_id": row.type_id}
+        kind = {**owner, "resource_class_id": row.resource_class_id}
+        changes = [ProjectUsage(**kind, used=used) for used in (5, -5)]
+        ProjectUsage.objects.bulk_create(changes * (MOST_READ_ROWS // 2))
+    of_project = ProjectUsage.objects.filter(project__external_id="p1")
+    before, path = of_project.count(), "/usages?project_id=p1"
+    assert before > MOST_READ_ROWS
+    other = connections.create_connection("default")
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute("LOCK TABLE placement_project_usage IN SHARE UPDATE EXCLUSIVE MODE")
+        answer = client.get(path)
+        assert of_project.count() == before
+    finally:
+        other.close()
+    assert answer.json["usages"]["unknown"] == {"VCPU": 2, "consumer_count": 1}
+    assert client.get(path).content == answer.content
+    assert sorted(of_project.values_list("used", flat=True)) == [1, 2]
+    assert client.get(path).content == answer.content
+    assert ProjectUsage.objects.filter(project__external_id="p2").count() == before
+    assert drift() == []
 
 
 def test_a_refused_write_changes_no_usage(client: PlacementClient) -> None:
