@@ -71,7 +71,7 @@ class Headroom:
         self.polls: list[int] = []
         self.answers: dict[str, Answer] = {}
         self.kept: dict[str, dict[str, Any]] = {}
-        self.agent_key = b""
+        self.agent_key, self.heartbeat_seconds = b"", 0.1
         self.forges = False
         self.lock = threading.Condition()
 
@@ -119,7 +119,7 @@ class Headroom:
     def keys(self) -> dict[str, object]:
         key = {"kid": key_id(KEY), "key": base64.b64encode(KEY).decode()}
         return {
-            "heartbeat_s": 0.1,
+            "heartbeat_s": self.heartbeat_seconds,
             "lease_ttl_s": 30,
             "server_time": datetime.now(UTC).isoformat(),
             "timeline": self.timeline,

@@ -303,6 +303,7 @@ class Agent:
         self.clean_up(dry_run=False)
 
     def _ask(self, identity: str) -> Answer:
+        self._systemd.alive()  # a cleanup asks for each artefact in turn
         return self.poller.ask(identity)[0]
 
     def _provisioner_of(self, artifact: Artifact) -> Provisioner:
