@@ -1,5 +1,6 @@
-"""Measures what an idle agent costs, with ``clients/agent`` on the path and perhaps seconds after it:
-``PYTHONPATH=clients/agent python -m tests.agent.process.measure_idle``.
+"""Measures what an idle agent costs.
+
+``PYTHONPATH=clients/agent python -m tests.agent.process.measure_idle [SECONDS]``
 
 The agent is a process of its own on this host, with heartbeats, held polls and reports as they are
 by default, against a server of its wire in this process.
