@@ -6,6 +6,7 @@ from django.conf import settings
 
 from core.jobs import Run, every, job
 from hosts.agents.leases import sweep
+from hosts.agents.pruning import expire_workloads, prune_agents
 from hosts.feed.hints import CHANGES_TASK
 from hosts.feed.jobs import FULL_TASK, follow_changes, full_pass
 from hosts.feed.lists import Kind
@@ -39,3 +40,15 @@ def feed_pass(run: Run, kind: str) -> dict[str, object]:
 def sweep_leases(run: Run) -> dict[str, int]:
     """Notice agents that are silent."""
     return sweep(actor=run.actor, request_id=run.request_id)
+
+
+@job("hosts.expire_reservations", every(20, "agents-expiry"), limits=(50, 60), queue="soon")
+def expire_reservations(run: Run) -> dict[str, int]:
+    """Have agents remove what is past its end."""
+    return {"expired": expire_workloads(actor=run.actor, request_id=run.request_id)}
+
+
+@job("hosts.prune_agents", every(600, "agents-prune"), limits=(50, 60), queue="long")
+def prune(_: Run) -> dict[str, int]:
+    """Forget old tombstones and requests that were seen."""
+    return prune_agents()
