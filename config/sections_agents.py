@@ -49,6 +49,24 @@ class AgentSettings(Section):
         le=25,
         description="How long a poll of an agent is held until there is something for it.",
     )
+    poll_most_waiters: int = Field(
+        5000,
+        ge=1,
+        le=100_000,
+        description="Polls that a process of `./run serve agents` holds at once; more are answered "
+        "at once and come again.",
+    )
+    poll_threads: int = Field(
+        4,
+        ge=1,
+        le=64,
+        description="Threads of it that verify and answer polls, each with a database connection; "
+        "two more look for news.",
+    )
+    poll_port: int = Field(
+        8001, ge=0, le=65535, description="Port that `./run serve agents` listens on."
+    )
+    metrics_port: int = Field(9471, ge=0, le=65535, description="Port of its metrics; 0 is none.")
 
     slot_type: Literal["accounting", "capacity_slice", "hugepages"] = Field(
         "accounting",

@@ -18,7 +18,15 @@ from config.launcher.workers import names_queues, run_workers
 from config.queues import QUEUES
 
 LISTENER = "listener"
-COMMANDS = {LISTENER: "listen", "bridge": "mirror", "hypervisors": "watch_hypervisors"}
+AGENTS = "agents"
+COMMANDS = {
+    LISTENER: "listen",
+    "bridge": "mirror",
+    "hypervisors": "watch_hypervisors",
+    AGENTS: "hold_polls",
+}
+#: Roles that answer requests, which have the deadlines of requests.
+ANSWERING = ("web", AGENTS)
 ROLES = ("web", "worker", "beat", *COMMANDS)
 APPLICATION = "config.wsgi:application"
 _WEB_DEFAULTS = {
@@ -95,7 +103,7 @@ def serve(checkout: Checkout, role: str, extra: list[str], environ: Mapping[str,
     counters = Path(given) / role if given else counters_directory(env, role)
     counters.mkdir(parents=True, exist_ok=True)
     env["PROMETHEUS_MULTIPROC_DIR"] = str(counters)
-    env["HEADROOM_PROCESS"] = "web" if role == "web" else "worker"
+    env["HEADROOM_PROCESS"] = "web" if role in ANSWERING else "worker"
     os.chdir(checkout.root)
     if role == "worker" and not names_queues(extra):
         sys.exit(run_workers(checkout, extra, env))

@@ -74,28 +74,56 @@ def key_of(request: HttpRequest, body: bytes, *, path_id: uuid.UUID) -> HostKey:
         AgentConflict: The agent's epoch is over.
     """
     sender = _sender(request)
+    key, now = _known_key(sender.kid, sender.host_id)
+    _check_clock(sender, now)
+    _check_signature(request, body, sender, key)
+    _see(key.agent, sender)
+    if key.agent.uuid != path_id:
+        raise AgentForbidden("the path names another host than the key")
+    _check_life(key.agent, sender.epoch)
+    return key
+
+
+def key_again(kid: str, host_id: uuid.UUID, *, epoch: int) -> HostKey:
+    """Return the key of a request that was verified some time ago, if it is still taken.
+
+    Raises:
+        AgentUnknown: The key was revoked or retired meanwhile.
+        AgentGone: The host was decommissioned.
+        AgentConflict: The agent's epoch is over.
+    """
+    key, _ = _known_key(kid, host_id)
+    _check_life(key.agent, epoch)
+    return key
+
+
+def _check_life(agent: HostAgent, epoch: int) -> None:
+    if agent.decommissioned_at is not None:
+        raise AgentGone("the host was decommissioned", end_of_stream=True)
+    if agent.fence_epoch != epoch:
+        raise stale_epoch(agent.fence_epoch, epoch)
+
+
+def _known_key(kid: str, host_id: uuid.UUID) -> tuple[HostKey, datetime]:
+    """Return a key that is taken, and the database's time.
+
+    Raises:
+        AgentUnknown: It is unknown, revoked or retired.
+    """
     key = (
         HostKey.objects.select_related("agent")
+        .defer("agent__report")
         .annotate(now=Now(output_field=DateTimeField()))
-        .filter(kid=sender.kid)
+        .filter(kid=kid)
         .first()
     )
-    if key is None or key.agent.uuid != sender.host_id:
+    if key is None or key.agent.uuid != host_id:
         raise AgentUnknown("nobody knows this key of this host")
     if key.state == KeyState.REVOKED:
         raise AgentUnknown("the key was revoked", code="key_revoked")
     if key.not_after is not None and key.not_after <= key.now:
         raise AgentUnknown("the host has another key since", code="key_revoked")
-    _check_clock(sender, key.now)
-    _check_signature(request, body, sender, key)
-    _see(key.agent, sender)
-    if key.agent.uuid != path_id:
-        raise AgentForbidden("the path names another host than the key")
-    if key.agent.decommissioned_at is not None:
-        raise AgentGone("the host was decommissioned", end_of_stream=True)
-    if key.agent.fence_epoch != sender.epoch:
-        raise stale_epoch(key.agent.fence_epoch, sender.epoch)
-    return key
+    return key, key.now
 
 
 def _sender(request: HttpRequest) -> _Sender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -148,6 +149,20 @@ def test_only_the_listener_reaches_the_queue_of_nova() -> None:
     assert "headroom-listener" not in dict(pods("default"))
 
 
+def test_polls_of_agents_and_nothing_else_go_to_who_holds_them() -> None:
+    (rule,) = of_kind("full", "Ingress")["headroom-agents"]["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert path["backend"]["service"]["name"] == "headroom-agents"
+    for asked, is_poll in (
+        ("/hosts/v1/4b6c8a4e/reservations", True),
+        ("/hosts/v1/4b6c8a4e/reservations/42-1", False),
+        ("/hosts/v1/4b6c8a4e/reservations/42-1/result", False),
+        ("/hosts/v1/4b6c8a4e/heartbeat", False),
+    ):
+        assert bool(re.match(path["path"], asked)) is is_poll, asked
+    assert "headroom-agents" not in of_kind("default", "Ingress")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_every_pod_is_confined(case: str) -> None:
     for name, spec in pods(case):
@@ -259,8 +274,11 @@ def test_pods_are_found_by_service_monitors_budget_and_policies() -> None:
     def chosen(selector: dict[str, str]) -> set[str]:
         return {name for name, has in labels.items() if selector.items() <= has.items()}
 
-    (service,) = of_kind("full", "Service").values()
-    assert chosen(service["spec"]["selector"]) == {"headroom-web"}
+    services = of_kind("full", "Service")
+    assert {name: chosen(one["spec"]["selector"]) for name, one in services.items()} == {
+        "headroom": {"headroom-web"},
+        "headroom-agents": {"headroom-agents"},
+    }
     (budget,) = of_kind("full", "PodDisruptionBudget").values()
     assert chosen(budget["spec"]["selector"]["matchLabels"]) == {"headroom-web"}
     policies = of_kind("full", "NetworkPolicy")

@@ -12,9 +12,9 @@ from tests.docs.tour import ROOT
 
 ROW = re.compile(r"^\| (`[a-z_`, ]+`) \| .+ \|$", re.MULTILINE)
 VERBS = {
-    "check", "compact", "configure", "connect", "doctor", "dump", "export", "generate", "import",
-    "install", "listen", "make", "migrate", "mirror", "rebalance", "reconcile", "refresh", "replay",
-    "set", "show", "simulate", "sync", "verify", "watch",
+    "check", "compact", "configure", "connect", "doctor", "dump", "export", "generate", "hold",
+    "import", "install", "listen", "make", "migrate", "mirror", "rebalance", "reconcile", "refresh",
+    "replay", "set", "show", "simulate", "sync", "verify", "watch",
 }  # fmt: skip
 APIS = ("placement_", "host_agent")
 
