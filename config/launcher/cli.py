@@ -23,7 +23,7 @@ from config.launcher.terminal import LauncherError, complain, say, step
 
 USAGE = """usage: ./run COMMAND ...
 
-  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--fresh] [--verbose]
+  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--no-agents] [--fresh] [--verbose]
   test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
   lint                           every static check
   bench  NAME [--quick] [--only PATTERN]   results in .local/bench/NAME.json

@@ -41,6 +41,7 @@ _NO_CLIENTS_PORTS = range(16_384, 32_768)
 _READY_SECONDS = 90.0
 MOST_SPEED = 20.0
 _WATCH_SECONDS = 0.3
+AGENT = "import sys; from headroom_host_agent.cli import main; sys.exit(main())"
 _LOGIN = "admin login:"
 _PROGRESS = "[demo] "
 _STOP_SIGNALS = ((signal.SIGTERM, 6.0), (signal.SIGQUIT, 3.0))
@@ -58,6 +59,7 @@ class DemoOptions:
     hosts: int | None
     imports: tuple[Path, ...]
     with_worker: bool
+    with_agents: bool
     is_quiet: bool
     speed: float | None
     fresh: bool
@@ -78,6 +80,7 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
         metavar="FILE",
         help="load a region file instead of the made-up region; may be repeated",
     )
+    parser.add_argument("--no-agents", action="store_true", help="no agents on hosts")
     parser.add_argument("--no-worker", action="store_true", help="web only: no worker, no beat")
     parser.add_argument(
         "--quiet-region", action="store_true", help="nothing happens in the region by itself"
@@ -95,6 +98,7 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
         hosts=known.hosts,
         imports=tuple(known.imports),
         with_worker=not known.no_worker,
+        with_agents=not (known.no_agents or known.no_worker or known.imports),
         is_quiet=known.quiet_region or known.no_worker or bool(known.imports),
         speed=known.speed,
         fresh=known.fresh,
@@ -156,6 +160,10 @@ def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str
         if not options.is_quiet:
             region = _start_region(checkout, env, options, port)
             held.callback(_stop_all, [region])  # which nobody else needs: its end ends nothing
+        if options.with_agents:
+            with step("agents on hosts"):
+                agents = _start_agents(checkout, env, port)
+            held.callback(_stop_all, agents)  # likewise
         welcome = [f"ready: http://{ADDRESS}:{port}", *login, "Ctrl-C stops it and keeps the data"]
         return _watch(children, services, welcome)
 
@@ -292,6 +300,38 @@ def _start_region(
     log.unlink(missing_ok=True)
     command = [str(checkout.python), "manage.py", "simulate_region", "--port", str(port)]
     return start_child("region", command, log=log, env=env, cwd=checkout.root)
+
+
+def _start_agents(checkout: Checkout, env: Mapping[str, str], port: int) -> list[Child]:
+    """Start agents of a few hosts, each with a root of its own; none when they cannot enrol."""
+    url = f"http://{ADDRESS}:{port}"
+    places = checkout.local / "demo" / "agents"
+    command = [str(checkout.python), "manage.py", "set_up_demo_agents"]
+    command += ["--url", url, "--places", str(places)]
+    log = checkout.logs / "agents.log"
+    with log.open("w", encoding="utf-8") as said:
+        done = subprocess.run(
+            command, env=env, cwd=checkout.root, stdout=subprocess.PIPE, stderr=said, check=False
+        )
+    if done.returncode != 0:
+        say(f"no agents: {last_lines(log, 1)}")
+        return []
+    ours = {
+        "PATH": env.get("PATH", ""),
+        "PYTHONPATH": str(checkout.root / "clients" / "agent"),
+        "HEADROOM_AGENT__SERVER__URL": url,
+        "HEADROOM_AGENT__CAPACITY__DISK": "1TiB",
+    }
+    return [
+        start_child(
+            "agent",
+            [str(checkout.python), "-c", AGENT, "run", "--sysroot", root],
+            log=log,
+            env=ours,
+            cwd=checkout.root,
+        )
+        for root in done.stdout.decode().splitlines()
+    ]
 
 
 def process_commands(port: int) -> dict[str, list[str]]:

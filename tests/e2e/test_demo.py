@@ -140,6 +140,17 @@ class Demo:
         )
 
 
+def identities(checkout: Checkout) -> dict[Path, str]:
+    """Return what the agents of the demo are known by, by file."""
+    files = (checkout.local / "demo" / "agents").glob("*/var/lib/headroom/identity.json")
+    return {path: json.loads(path.read_text(encoding="utf-8"))["kid"] for path in files}
+
+
+def has_reported(demo: Demo, host: str) -> bool:
+    status, page = demo.get(f"/api/v1/hosts/{host}/resources")
+    return status == 200 and json.loads(page)["cpu"]["capacity"] > 0
+
+
 def test_demo_of_a_fresh_clone_comes_up_answers_and_leaves_no_process(
     clone: Checkout, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,10 +166,15 @@ def test_demo_of_a_fresh_clone_comes_up_answers_and_leaves_no_process(
     info: dict[str, Any] = json.loads(page)
     assert any(name.endswith("_ram") for name in info["resources"])
     assert demo.get("/admin/login/")[0] == 200
+    keys = identities(clone)
+    assert len(keys) == 3
+    hosts = [path.parents[3].name for path in keys]
+    assert wait_until(lambda: all(has_reported(demo, host) for host in hosts), BEAT_SECONDS)
     demo.interrupt()
 
     second = demo.start()
     assert json.loads(demo.get("/commitments/v1/info")[1]) == info
+    assert identities(clone) == keys  # known from before
     demo.interrupt()
     with capsys.disabled():
         sys.stdout.write(f"\ndemo ready after {first:.1f} s, second start {second:.1f} s\n")

@@ -334,6 +334,14 @@ def test_demo_options_are_read(tmp_path: Path) -> None:
     assert (options.with_worker, options.fresh, options.hosts, options.port) == (False, True, 7, 0)
     assert options.imports == tuple(files)
     assert options.is_quiet
+    assert not options.with_agents
+
+
+@pytest.mark.parametrize("option", ["--no-agents", "--no-worker"])
+def test_hosts_of_the_demo_have_agents_unless_they_are_not_wanted(option: str) -> None:
+    assert parse_demo([]).with_agents
+    assert parse_demo(["--quiet-region"]).with_agents
+    assert not parse_demo([option]).with_agents
 
 
 @pytest.mark.parametrize(
