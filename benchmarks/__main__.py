@@ -36,6 +36,7 @@ def main() -> None:
     """Run one benchmark on its own database."""
     django.setup()
     from benchmarks import (  # noqa: PLC0415 - models need the setup
+        agents_bench,
         bridge_bench,
         change_bench,
         commitments,
@@ -52,6 +53,7 @@ def main() -> None:
     from benchmarks.measures import Measure, publish  # noqa: PLC0415 - with them
 
     benchmarks: dict[str, Callable[..., Sequence[Measure]]] = {
+        "agents": agents_bench.run,
         "bridge": bridge_bench.run,
         "change": change_bench.run,
         "commitments": commitments.run,
