@@ -1,0 +1,163 @@
+"""An agent's process behind a proxy, its polls held (spec hosts, D.14: 2, 4, 8 and 9)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.server.identity import Identity, load_identity
+
+from capacity.agents.following import follow_slots, slot_states
+from capacity.models import Reservation
+from hosts.agents.leases import sweep
+from hosts.agents.models import AgentMode, HostAgent, HostLease
+from hosts.agents.modes import renew_timelines
+from hosts.agents.workload_models import Workload, WorkloadResult
+from hosts.agents.workloads import retry_workloads
+from hosts.models import Host as HostRow
+from tests.factories import make_commitment, make_host, make_slot
+from tests.hosts.agents.agents import make_token
+from tests.hosts.agents.router import Router, Routes, routed
+from tests.hosts.agents.test_held_polls import Role
+from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, wait_until
+from tests.hosts.agents.workloads import ANN, agent_named, get, make_workload
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+
+@pytest.fixture(scope="module")
+def role(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Role]:
+    made = Role(tmp_path_factory.mktemp("role"))
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def router(live_server: Any, role: Role) -> Iterator[Router]:
+    with routed(Routes(polls=role.port, web=urlsplit(live_server.url).port or 0)) as made:
+        yield made
+
+
+@pytest.fixture
+def host(tmp_path: Path, router: Router, settings: Any) -> Iterator[Host]:
+    quick = {"heartbeat_seconds": 0.2, "lease_seconds": 2.0, "down_after_seconds": 2.0}
+    chosen = settings.HEADROOM.agents.model_copy(update=quick)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"agents": chosen})
+    make_host("h1")
+    made = Host(tmp_path, router.url)
+    assert made.enrol(make_token("h1"))[0] == 0
+    HostAgent.objects.update(mode=AgentMode.ENFORCE)
+    yield made
+    made.end()
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    waiting = threading.Event()
+    for _ in range(PATIENCE_SECONDS * 20):
+        if is_so():
+            return
+        waiting.wait(0.05)
+    raise AssertionError(what)
+
+
+def state_of(row: Workload) -> str:
+    return Workload.objects.get(pk=row.pk).state
+
+
+def identity_of(host: Host) -> Identity:
+    found = load_identity(host.root / "var/lib/headroom")
+    assert found is not None
+    return found
+
+
+def stored(host: Host) -> list[str]:
+    store = SqliteStore(host.root / "var/lib/headroom/agent.sqlite")
+    try:
+        return sorted(row.id for row in store.list())
+    finally:
+        store.close()
+
+
+def test_a_slot_reaches_its_agent_by_a_held_poll_and_leaves_with_a_tombstone(
+    host: Host, role: Role
+) -> None:
+    host.start("run")
+    wait_until("up")
+    until(lambda: role.waiters() == 1, "the poll is not held")
+    slot = make_slot(make_commitment(), HostRow.objects.get(), memory_gib=32, vcpus=8)
+
+    follow_slots(actor=ANN, request_id="r")
+
+    until(lambda: slot_states([slot.pk])[slot.pk].state == "deployed", "it is never deployed")
+    row = Workload.objects.get()
+    assert (row.cpus, row.memory_bytes) == (8, 32 << 30)
+    kept = WorkloadResult.objects.get(workload=row)
+    assert (kept.kind, kept.state, kept.kid) == ("result", "ok", identity_of(host).kid)
+
+    Reservation.objects.all().delete()
+    follow_slots(actor=ANN, request_id="r")
+
+    until(lambda: state_of(row) == "deleted", "it is never removed")
+    answer = get(identity_of(host), f"reservations/{row.gwid}")
+    assert answer.status_code == 410
+    assert json.loads(answer.content)["tombstone"]["to_delete"] is True
+    until(lambda: role.waiters() == 1, "the poll is not held again")
+
+
+def test_a_cut_network_makes_the_host_down_and_nothing_is_made_twice(
+    host: Host, router: Router, role: Role
+) -> None:
+    running = host.start("run")
+    wait_until("up")
+    made = make_workload(1, memory_bytes=1 << 30)
+    until(lambda: state_of(made) == "deployed", "it is never deployed")
+
+    router.routes.is_cut = True
+    pending = make_workload(2, memory_bytes=1 << 30)
+
+    def is_down() -> bool:
+        sweep(actor=ANN, request_id="r")
+        return HostLease.objects.get().liveness == "down"
+
+    until(is_down, "the host is not down")
+    assert agent_named().fence_epoch == 2
+    assert (state_of(made), state_of(pending)) == ("deployed", "lost")
+    router.routes.is_cut = False
+
+    wait_until("up")
+    retry_workloads(agent_named().pk, [pending.pk], actor=ANN, request_id="r")
+    until(lambda: state_of(pending) == "deployed", "what was lost is not asked for again")
+    assert identity_of(host).fence_epoch == 2
+    results = WorkloadResult.objects.filter(state="ok").values_list("workload", flat=True)
+    assert sorted(results) == [made.pk, pending.pk]
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_SECONDS) == 0
+    assert stored(host) == sorted([made.gwid, pending.gwid])
+
+
+def test_a_restored_database_removes_nothing_of_what_it_forgot(host: Host, role: Role) -> None:
+    running = host.start("run")
+    wait_until("up")
+    made = [make_workload(number, cpus=1, memory_bytes=1 << 30) for number in range(1, 6)]
+    until(lambda: all(state_of(row) == "deployed" for row in made), "they are never deployed")
+
+    WorkloadResult.objects.all().delete()
+    Workload.objects.all().delete()
+    HostAgent.objects.update(change_seq=0)
+    renew_timelines(actor=ANN, request_id="r")
+
+    later = make_workload(6, cpus=1, memory_bytes=1 << 30)
+    until(lambda: state_of(later) == "deployed", "nothing is made after the restoration")
+    wait_until("up")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_SECONDS) == 0
+    assert stored(host) == sorted(row.gwid for row in (*made, later))
+    assert not WorkloadResult.objects.exclude(workload=later).exists()
