@@ -71,7 +71,7 @@ class Headroom:
         self.polls: list[int] = []
         self.answers: dict[str, Answer] = {}
         self.kept: dict[str, dict[str, Any]] = {}
-        self.agent_key, self.heartbeat_seconds = b"", 0.1
+        self.agent_key, self.heartbeat_seconds, self.lease_seconds = b"", 0.1, 30.0
         self.forges = False
         self.lock = threading.Condition()
 
@@ -120,7 +120,7 @@ class Headroom:
         key = {"kid": key_id(KEY), "key": base64.b64encode(KEY).decode()}
         return {
             "heartbeat_s": self.heartbeat_seconds,
-            "lease_ttl_s": 30,
+            "lease_ttl_s": self.lease_seconds,
             "server_time": datetime.now(UTC).isoformat(),
             "timeline": self.timeline,
             "server_public_keys": [key],
@@ -192,6 +192,8 @@ def served(headroom: Headroom) -> Iterator[str]:
                     )
             body = json.dumps(document).encode()
             self.send_response(status)
+            if status == 429:
+                self.send_header("Retry-After", "0")
             self.send_header("Content-Length", str(0 if status == 204 else len(body)))
             self.end_headers()
             if status != 204:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headroom_host_agent.process.settings import LeaseLoss
 from headroom_host_agent.server.refusals import EndedError
 
 from tests.agent.process.served import Headroom, Run, served, until
@@ -21,6 +24,53 @@ def headroom() -> Headroom:
 def run(tmp_path: Path, headroom: Headroom) -> Iterator[Run]:
     with served(headroom) as url:
         yield Run(tmp_path, url, headroom)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        (LeaseLoss.HOLD, ["1-1", "2-1"]),
+        (LeaseLoss.STOP_NEW, ["1-1"]),
+        (LeaseLoss.RELEASE, []),
+    ],
+)
+def test_what_is_left_without_a_lease(
+    tmp_path: Path, headroom: Headroom, policy: LeaseLoss, left: list[str]
+) -> None:
+    headroom.lease_seconds = 0.5
+    facts = {"on_lease_loss": policy, "release_after_seconds": 1, "expire_interval_seconds": 1}
+    with served(headroom) as url:
+        run = Run(tmp_path, url, headroom, **facts)
+        headroom.assign("1-1")
+        headroom.assign("2-1")
+        with run.running() as agent:
+            until(lambda: len(headroom.told) == 2)
+            headroom.answers["/heartbeat"] = (503, {})
+            until(lambda: not agent.heart.holds_lease())
+            # What ends now by the server's word, and what is asked for now.
+            ended = replace(headroom.rows["2-1"], created=datetime.now(UTC), duration_ns=1)
+            headroom.assign("2-1", created=ended.created, duration_ns=1)
+            headroom.assign("3-1")
+            until(lambda: agent.parts.store.exists("3-1"))
+            until(lambda: sorted(path.name for path in run.files.folder.iterdir()) == left)
+            looked = len(headroom.polls)
+            headroom.assign("4-1", to_delete=True)
+            until(lambda: len(headroom.polls) > looked)
+            assert sorted(path.name for path in run.files.folder.iterdir()) == left
+        assert "make 3-1" not in run.files.calls
+    if policy is LeaseLoss.RELEASE:
+        assert ("error", 1) in headroom.said("1-1")
+
+
+def test_a_server_that_holds_too_many_is_asked_again_when_it_says(
+    run: Run, headroom: Headroom
+) -> None:
+    headroom.answers["/reservations"] = (429, {"error": {"code": "busy", "message": ""}})
+    with run.running():
+        until(lambda: headroom.beats)
+        del headroom.answers["/reservations"]
+        headroom.assign("1-1")
+        until(lambda: headroom.said("1-1") == [("ok", 1)])
 
 
 def test_what_is_asked_for_is_made_told_and_removed(run: Run, headroom: Headroom) -> None:
@@ -103,6 +153,24 @@ def test_a_new_epoch_drops_what_was_not_begun(run: Run, headroom: Headroom) -> N
         until(lambda: headroom.said("2-1") == [("ok", 1)])
     assert run.files.calls == ["make 2-1"]
     assert headroom.said("1-1") == []
+
+
+def test_what_was_made_is_removed_though_a_change_of_it_waited(
+    run: Run, headroom: Headroom
+) -> None:
+    headroom.assign("1-1")
+    with run.running() as agent:
+        until(lambda: headroom.said("1-1") == [("ok", 1)])
+        headroom.answers["/heartbeat"] = (503, {})
+        headroom.lease_seconds = 0.1
+        headroom.assign("2-1")
+        until(lambda: agent.parts.store.exists("2-1"))
+        headroom.assign("1-1", attempt=2)
+        until(lambda: agent.parts.store.get("1-1").attempt == 2)
+        headroom.assign("1-1", attempt=2, to_delete=True)
+        del headroom.answers["/heartbeat"]
+        until(lambda: ("deleted", 2) in headroom.said("1-1"))
+    assert not (run.files.folder / "1-1").exists()
 
 
 def test_nothing_is_begun_without_a_lease(run: Run, headroom: Headroom) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,6 +134,35 @@ def test_a_kill_while_something_is_removed_ends_with_it_gone(
     store = SqliteStore(host.run.folder / "agent.sqlite")
     assert (store.list(), store.artifacts()) == ((), ())
     store.close()
+
+
+def test_a_process_logs_no_secret_and_says_when_it_is_ready(
+    host: Host, headroom: Headroom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # addresses of sockets are short
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind("notify")
+        heard.settimeout(PATIENCE_SECONDS)
+        host.environment |= {"NOTIFY_SOCKET": "notify", "WATCHDOG_USEC": "3000000"}
+        headroom.assign("1-1", "disk_quota", data=b'{"size_bytes":0}')
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
+            [sys.executable, "-c", MAIN, "run", "--sysroot", str(host.run.root)],
+            env=host.environment,
+            stderr=subprocess.PIPE,
+        )
+        until(lambda: headroom.said("1-1"))
+        told = {heard.recv(64) for _ in range(2)}
+        headroom.fence()
+        until(lambda: headroom.beats[-1]["resynced"] and False in _resynced(headroom))
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, told) == (0, {b"READY=1", b"WATCHDOG=1"})
+    assert b"another epoch begins" in said
+    assert host.run.identity.seed.encode() not in said
+
+
+def _resynced(headroom: Headroom) -> list[bool]:
+    return [beat["resynced"] for beat in headroom.beats]
 
 
 def _outbox(host: Host) -> int:

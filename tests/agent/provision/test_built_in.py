@@ -159,6 +159,17 @@ def test_slices_that_are_capped_have_what_is_left(tmp_path: Path) -> None:
     assert bench.read(high) == str(63 * GIB)
 
 
+def test_groups_of_vms_that_run_are_never_touched(tmp_path: Path) -> None:
+    scope = f"{CGROUPS}/machine.slice/machine-qemu.scope"
+    running = {f"{scope}/cgroup.procs": "4711\n", f"{scope}/memory.high": "max\n"}
+    bench = slices(tmp_path, GROUPS | running, cap_slices=("user.slice",))
+    bench.make("42-1", data(cpu_weight=5, cpus="0-3"), resources={"memory": GIB})
+    bench.drop("42-1")
+    assert {path: (tmp_path / path).read_text() for path in running} == running
+    below = (tmp_path / CGROUPS / "machine.slice").rglob("*")
+    assert len([path for path in below if path.is_file()]) == len(running)
+
+
 def test_capping_vms_that_run_needs_a_word(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     text = '[capacity_slice]\ncap_slices = ["machine.slice"]\n'

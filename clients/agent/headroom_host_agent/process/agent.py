@@ -232,8 +232,11 @@ class Agent:
         )
 
     def _may_begin(self, reservation: Reservation) -> bool:
-        """Return whether the lease runs and no new epoch dropped the reservation."""
-        return self.heart.holds_lease() and self.parts.store.exists(reservation.id)
+        """Return whether the lease runs, and the server asked for it in this epoch."""
+        row = self.parts.store.find(reservation.id)
+        if row is None or row.reservation.fence_epoch < self.parts.enrolled.identity.fence_epoch:
+            return False
+        return self.heart.holds_lease()
 
     def _may_remove(self) -> bool:
         is_held = self.parts.settings.on_lease_loss is LeaseLoss.HOLD

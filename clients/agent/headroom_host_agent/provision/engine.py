@@ -503,7 +503,7 @@ class Engine:
             "",
             kind="deleted",
         )
-        if row is not None and row.state != State.QUEUED:
+        if row is not None and row.begun:
             self._remove(row, cancelled)
         store.forget(reservation.id, (*messages, gone))
 

@@ -34,7 +34,7 @@ _TABLES = """
 CREATE TABLE reservation (
     id TEXT PRIMARY KEY, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, epoch INTEGER NOT NULL,
     digest TEXT NOT NULL, resources TEXT NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL,
-    runs_as TEXT NOT NULL
+    runs_as TEXT NOT NULL, begun INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE outbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
@@ -72,12 +72,14 @@ class Row:
 
     Attributes:
         runs_as: The id that its artefacts carry: that of the first it replaced.
+        begun: Whether something of it may be on the host, also when it waits for a change.
     """
 
     reservation: Reservation
     state: State
     digest: str
     runs_as: str
+    begun: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,7 @@ class SqliteStore:
         with self._write() as sql:
             if self._row(sql, reservation.id) is not None:
                 raise StoreError(f"{reservation.id} is stored already")
-            self._put(sql, reservation, State.DEPLOYED if is_ok else State.FAILED)
+            self._put(sql, reservation, State.DEPLOYED if is_ok else State.FAILED, begun=True)
 
     def get(self, identity: str) -> Reservation:
         """Return a reservation.
@@ -292,7 +294,7 @@ class SqliteStore:
         with self._write() as sql:
             if ends_epoch:
                 sql.execute("DELETE FROM outbox")
-            sql.execute("DELETE FROM reservation WHERE state = ?", (State.QUEUED.value,))
+            sql.execute("DELETE FROM reservation WHERE NOT begun")
             _set_meta(sql, "cursor", "0")
             _set_meta(sql, "resyncs", str(_resyncs(sql) + 1))
             _set_meta(sql, "resyncing", "1")
@@ -328,7 +330,7 @@ class SqliteStore:
             row = self._row(sql, reservation.id)
             if row is not None and row.reservation.seq > reservation.seq:
                 return False
-            self._put(sql, reservation, State.PROVISIONING, runs_as=runs_as)
+            self._put(sql, reservation, State.PROVISIONING, runs_as=runs_as, begun=True)
             return True
 
     def begin_removal(self, identity: str) -> None:
@@ -353,7 +355,8 @@ class SqliteStore:
                 if row.state == State.QUEUED:
                     return
                 reservation = replace(row.reservation, result=reservation.result)
-            self._put(sql, reservation, state, runs_as=row.runs_as if row is not None else "")
+            runs_as = row.runs_as if row is not None else ""
+            self._put(sql, reservation, state, runs_as=runs_as, begun=True)
 
     def migrate(self, old: str, reservation: Reservation, messages: Iterable[Message]) -> None:
         """Put a reservation in the place of another, whose artefacts it takes over.
@@ -366,7 +369,7 @@ class SqliteStore:
             if row is None:
                 raise UnknownReservationError(old)
             sql.execute("DELETE FROM reservation WHERE id = ?", (old,))
-            self._put(sql, reservation, row.state, runs_as=row.runs_as)
+            self._put(sql, reservation, row.state, runs_as=row.runs_as, begun=row.begun)
             sql.execute(
                 "UPDATE artifact SET reservation = ? WHERE reservation = ?", (reservation.id, old)
             )
@@ -512,7 +515,7 @@ class SqliteStore:
     def _take(self, sql: sqlite3.Connection, reservation: Reservation) -> None:
         row = self._row(sql, reservation.id)
         if row is None:
-            self._put(sql, reservation, State.QUEUED)
+            self._put(sql, reservation, State.QUEUED, begun=False)
             return
         known = row.reservation
         if (reservation.attempt, reservation.seq) < (known.attempt, known.seq):
@@ -520,16 +523,27 @@ class SqliteStore:
         is_same = reservation.attempt == known.attempt and row.digest == digest_of(reservation)
         state = row.state if is_same or reservation.to_delete else State.QUEUED
         result = known.result if state == row.state else Result()
-        self._put(sql, replace(reservation, result=result), state, runs_as=row.runs_as)
+        self._put(
+            sql,
+            replace(reservation, result=result),
+            state,
+            runs_as=row.runs_as,
+            begun=row.begun,
+        )
 
     @staticmethod
     def _put(
-        sql: sqlite3.Connection, reservation: Reservation, state: State, *, runs_as: str = ""
+        sql: sqlite3.Connection,
+        reservation: Reservation,
+        state: State,
+        *,
+        begun: bool,
+        runs_as: str = "",
     ) -> None:
         sql.execute(
             "INSERT OR REPLACE INTO reservation"
-            " (id, seq, attempt, epoch, digest, resources, body, state, runs_as)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " (id, seq, attempt, epoch, digest, resources, body, state, runs_as, begun)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 reservation.id,
                 reservation.seq,
@@ -540,6 +554,7 @@ class SqliteStore:
                 reservation_to_json(reservation),
                 state.value,
                 runs_as or reservation.reference or reservation.id,
+                begun,
             ),
         )
 
@@ -556,7 +571,9 @@ class SqliteStore:
         return None if found is None else _row(found)
 
 
-_SELECT = "SELECT seq, attempt, epoch, digest, resources, body, state, runs_as FROM reservation"
+_SELECT = (
+    "SELECT seq, attempt, epoch, digest, resources, body, state, runs_as, begun FROM reservation"
+)
 
 
 _NEXT = """
@@ -567,8 +584,8 @@ ORDER BY tries, number LIMIT 1
 """
 
 
-def _row(found: tuple[int, int, int, str, str, bytes, str, str]) -> Row:
-    seq, attempt, epoch, digest, resources, body, state, runs_as = found
+def _row(found: tuple[int, int, int, str, str, bytes, str, str, int]) -> Row:
+    seq, attempt, epoch, digest, resources, body, state, runs_as, begun = found
     reservation = replace(
         reservation_from_json(body),
         seq=seq,
@@ -576,7 +593,13 @@ def _row(found: tuple[int, int, int, str, str, bytes, str, str]) -> Row:
         fence_epoch=epoch,
         resources=json.loads(resources),
     )
-    return Row(reservation=reservation, state=State(state), digest=digest, runs_as=runs_as)
+    return Row(
+        reservation=reservation,
+        state=State(state),
+        digest=digest,
+        runs_as=runs_as,
+        begun=bool(begun),
+    )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
