@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import http.client
 import json
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from config.launcher.demo import answers_healthz, choose_port, migrate
 from config.launcher.environment import ensure_environment
-from config.launcher.peers import ADDRESS, Peer, ensure_peer
+from config.launcher.peers import ADDRESS, Peer, ensure_peer, start_reference
 from config.launcher.places import Checkout
 from config.launcher.processes import (
     Child,
@@ -28,6 +30,7 @@ from config.launcher.processes import (
     run_in_foreground,
     start_child,
     stop_children,
+    wait_until,
 )
 from config.launcher.production import serve_command
 from config.launcher.services import create_database, start_services
@@ -37,6 +40,11 @@ from config.launcher.terminal import LauncherError, last_lines, say, step
 DATABASE = "headroom_conformance"
 CLIENT_PREFIX = "osc-"
 MOUNT = "placement"
+NEW_DEFAULTS = "HEADROOM_PLACEMENT__ENFORCE_NEW_DEFAULTS"
+GROUPS = (
+    "root", "resourceProviders", "traits", "resourceProviderTraits", "resourceClasses",
+    "inventories", "aggregates", "allocations", "usages", "allocationCandidates", "reshaper",
+)  # fmt: skip
 _READY_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _WORD_ORDER = ("passed", "failed", "skipped", "untestable")
@@ -62,11 +70,13 @@ class ConformanceOptions:
         only: Patterns of file names; every file when empty.
         with_details: Whether to print why tests failed.
         report: Where the JSON report goes.
+        gateway: Mode in which every server stands before a real openstack-placement; empty is none.
     """
 
     only: tuple[str, ...]
     with_details: bool
     report: Path
+    gateway: str = ""
 
 
 def parse_conformance(checkout: Checkout, arguments: Sequence[str]) -> ConformanceOptions:
@@ -80,11 +90,20 @@ def parse_conformance(checkout: Checkout, arguments: Sequence[str]) -> Conforman
         help="files to run, such as 'allocation-*' or 'osc-*'; may be repeated",
     )
     parser.add_argument("--details", action="store_true", help="print why tests failed")
+    parser.add_argument(
+        "--gateway",
+        choices=("passthrough", "hybrid"),
+        default="",
+        help="put the servers before a real openstack-placement, all groups in this mode",
+    )
     default = checkout.local / "conformance" / "report.json"
     parser.add_argument("--report", type=Path, default=default, help=f"default {default}")
     known = parser.parse_args(arguments)
     return ConformanceOptions(
-        only=tuple(known.only), with_details=known.details, report=known.report.resolve()
+        only=tuple(known.only),
+        with_details=known.details,
+        report=known.report.resolve(),
+        gateway=known.gateway,
     )
 
 
@@ -104,8 +123,12 @@ def run_conformance(
         env = {**tool_environment(environ, variables), "PYTHONUNBUFFERED": "1"}
         with step("database migrations"):
             migrate(checkout, env)
+        settings = PROFILES
+        if options.gateway:
+            with step("openstack-placement"):
+                settings = _start_upstreams(checkout, peer, options.gateway, environ, held)
         with step("servers"):
-            urls = _start_servers(checkout, env, held)
+            urls = _start_servers(checkout, env, held, settings)
         return _run_programs(checkout, peer, options, urls)
 
 
@@ -136,13 +159,16 @@ def fresh_database(checkout: Checkout, address: str, ours: str = DATABASE) -> st
 
 
 def _start_servers(
-    checkout: Checkout, env: Mapping[str, str], held: ExitStack
+    checkout: Checkout,
+    env: Mapping[str, str],
+    held: ExitStack,
+    profiles: Mapping[str, Mapping[str, str]],
 ) -> Mapping[str, str]:
     """Start a server per profile and wait until each answers; return their addresses."""
     children: list[Child] = []
     held.callback(lambda: stop_children(children, ((signal.SIGTERM, 10.0),)))
     ports: dict[str, int] = {}
-    for profile, settings in PROFILES.items():
+    for profile, settings in profiles.items():
         port = choose_port(0)
         metrics = checkout.local / "conformance" / f"prometheus-{profile}"
         metrics.mkdir(parents=True, exist_ok=True)
@@ -168,6 +194,54 @@ def _start_servers(
     for child in children:
         _wait_for(child, ports[child.name])
     return {profile: f"http://{ADDRESS}:{port}/{MOUNT}" for profile, port in ports.items()}
+
+
+def _start_upstreams(
+    checkout: Checkout, peer: Peer, mode: str, environ: Mapping[str, str], held: ExitStack
+) -> Mapping[str, Mapping[str, str]]:
+    """Start the reference for each profile, on one database; return the settings before them."""
+    children: list[Child] = []
+    held.callback(lambda: stop_children(children, ((signal.SIGTERM, 10.0),)))
+    directory = checkout.local / "conformance"
+    database = directory / "upstream.sqlite"
+    database.unlink(missing_ok=True)
+    found = {}
+    for profile, settings in PROFILES.items():
+        port = choose_port(0)
+        policy = settings.get("HEADROOM_PLACEMENT__POLICY_FILE", "")
+        child = start_reference(
+            peer,
+            directory / f"upstream-{profile}",
+            port=port,
+            database_url=f"sqlite:///{database}",
+            environ={"PATH": environ.get("PATH", "")},
+            mount=f"/{MOUNT}",
+            policy_file=str(checkout.root / policy) if policy else "",
+            enforces_new_defaults=settings.get(NEW_DEFAULTS, "true") == "true",
+        )
+        children.append(child)
+        if not wait_until(partial(_answers_versions, port), _READY_SECONDS):
+            raise LauncherError(
+                f"openstack-placement does not answer ({child.log}):\n{last_lines(child.log, 20)}"
+            )
+        found[profile] = {
+            **settings,
+            "HEADROOM_GATEWAY__UPSTREAM_URL": f"http://{ADDRESS}:{port}/{MOUNT}",
+            "HEADROOM_GATEWAY__MODES": json.dumps(dict.fromkeys(GROUPS, mode)),
+            "HEADROOM_GATEWAY__TOKEN": "admin",
+        }
+    return found
+
+
+def _answers_versions(port: int) -> bool:
+    link = http.client.HTTPConnection(ADDRESS, port, timeout=_POLL_SECONDS * 10)
+    try:
+        link.request("GET", f"/{MOUNT}/")
+        return link.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        link.close()
 
 
 def _wait_for(child: Child, port: int) -> None:

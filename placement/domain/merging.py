@@ -90,7 +90,7 @@ def merged_allocations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Do
 def merged_candidates(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], *, owned: Collection[str], limit: int | None
 ) -> Document:
-    """Return candidates of both, ours first, none twice, with the summaries that they need.
+    """Return candidates of both, ours first and none of them twice, with their summaries.
 
     Args:
         ours: Document of ours.
@@ -98,13 +98,15 @@ def merged_candidates(
         owned: Providers of ours among theirs: no candidate of theirs may use one.
         limit: Most candidates.
     """
-    requests: dict[bytes, Any] = {}
-    for one in ours["allocation_requests"]:
-        requests.setdefault(_key(one), one)
-    for one in theirs["allocation_requests"]:
-        if not any(uuid in owned for uuid in providers_of(one)):
-            requests.setdefault(_key(one), one)
-    kept = list(requests.values())[:limit]
+    known = {_key(one) for one in ours["allocation_requests"]}
+    kept = [
+        *ours["allocation_requests"],
+        *(
+            one
+            for one in theirs["allocation_requests"]
+            if not any(uuid in owned for uuid in providers_of(one)) and _key(one) not in known
+        ),
+    ][:limit]
     summaries = {**theirs["provider_summaries"], **ours["provider_summaries"]}
     used = {uuid for one in kept for uuid in providers_of(one)}
     trees = {summaries[uuid].get("root_provider_uuid") for uuid in used if uuid in summaries}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from io import BytesIO
 from typing import Any, ClassVar, Final
 
 import orjson
 import structlog
-from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse
 
 from placement.access import caller_of
@@ -20,6 +18,7 @@ from placement.api.urls import Resolver, View
 from placement.domain.access_rules import ProjectScope, Rule, may_pass, rule_for
 from placement.domain.errors import PlacementError, PolicyDenied
 from placement.domain.querystring import grouped_values, parsed_pairs
+from placement.gateway.again import request_again
 from placement.gateway.modes import ALIASES, Mode
 
 log = structlog.get_logger(__name__)
@@ -125,7 +124,7 @@ class _Look:
         if not length.isdecimal() or int(length) > MOST_LOOKED_INTO:
             return
         body = self.request.read()
-        self.request = WSGIRequest({**self.request.META, "wsgi.input": BytesIO(body)})
+        self.request = request_again(self.request, body)
         try:
             self._document = orjson.loads(body)
         except orjson.JSONDecodeError:

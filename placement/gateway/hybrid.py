@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from io import BytesIO
 from typing import Any, ClassVar, Final
 
 import orjson
 import structlog
-from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpResponse
 
 from core.conf import headroom
@@ -55,6 +53,7 @@ from placement.domain.querystring import (
     parsed_pairs,
 )
 from placement.domain.schemas import CONSUMER_GENERATIONS_SINCE
+from placement.gateway.again import request_again
 from placement.gateway.asking import Asks, RefusedError, body_headers, decoded
 from placement.gateway.headers import Header, request_headers
 from placement.gateway.modes import Mode
@@ -135,8 +134,7 @@ class HybridView(ForwardView):
 
     def by_us(self, items: Mapping[str, str]) -> HttpResponse:
         """Return our own answer."""
-        meta = {**self.http_request.META, "wsgi.input": BytesIO(self.body)}
-        return self.ours(WSGIRequest(meta), **items)
+        return self.ours(request_again(self.http_request, self.body), **items)
 
     def by_them(self) -> HttpResponse:
         """Return the other side's answer to the same request."""

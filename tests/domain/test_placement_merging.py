@@ -98,6 +98,8 @@ def test_candidates_with_the_trees_that_they_need() -> None:
             "t2": summary("t2"),
         },
     }
+    twice = {**theirs, "allocation_requests": [candidate("t1"), candidate("t1")]}
+    assert len(merged_candidates(ours, twice, owned=(), limit=None)["allocation_requests"]) == 3
     merged = merged_candidates(ours, theirs, owned={"o"}, limit=2)
     assert merged["allocation_requests"] == [candidate("o1"), candidate("t1")]
     assert merged["provider_summaries"] == {

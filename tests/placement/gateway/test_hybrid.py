@@ -172,6 +172,7 @@ def test_versions_are_those_of_both(both: Both, gateway: MakeGateway) -> None:
     (version,) = both.client.get("/").json["versions"]
     assert (version["min_version"], version["max_version"]) == ("1.0", "1.39")
     assert both.client.get("/nowhere").status == 404
+    assert both.client.get("/%E2%98%83").status == 404
     assert both.client.get("/traits", version="1.40").status == 406
 
 
