@@ -20,7 +20,7 @@ from console.failover.loss import loss_page
 from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
-from core.text import NOTHING, count_text, gib_text, memory_text, percent_text
+from core.text import NOTHING, count_text, gib_text, memory_text, percent_text, time_text
 from failover.models import FailoverDecision
 from hosts.models import Host, Instance
 from journal.clock import database_now
@@ -147,6 +147,8 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         sees = may_view(request, HostHistory)
         return {
             "page": host_page(row),
+            "state": host_state_badge(row),
+            "since": time_text(row.down_since, database_now()) if row.down_since else "",
             "drain_url": reverse("headroom_host_drain", args=[row.pk]),
             "loss": loss_page(row) if may_view(request, FailoverDecision) else None,
             "chart": host_chart(row.name, room, now=database_now()) if sees else None,

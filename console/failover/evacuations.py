@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from django.contrib import admin
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -15,6 +15,7 @@ from console.links import find_link, list_url, text_link
 from core.text import NOTHING
 from failover.choices import Unsaved, reason_words
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
+from hosts.models import Instance
 
 MOVE_TONES = {
     MoveState.PLANNED: "warn",
@@ -123,6 +124,14 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
         "changed_at",
     )
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[EvacuationMove]:
+        """Read moves with the names of their VMs, which are known while the VMs are there."""
+        vm = Instance.objects.filter(openstack_id=OuterRef("vm_uuid"))
+        named: QuerySet[EvacuationMove] = (
+            super().get_queryset(request).annotate(vm_name=Subquery(vm.values("name")[:1]))
+        )
+        return named
+
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Let plans link to their moves."""
         if lookup == "plan__id__exact":
@@ -130,7 +139,7 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
         allowed: bool = super().lookup_allowed(lookup, value, request)
         return allowed
 
-    vm = link("vm", "vm_uuid", "VM")
+    vm = link("vm", "vm_uuid", "VM", words="vm_name")
 
     @admin.display(description="state", ordering="state")
     def state_column(self, row: EvacuationMove) -> SafeString:

@@ -33,7 +33,7 @@ from console.base import (
 )
 from console.links import find_link, find_target, register_findable, row_url
 from core.doctor.findings import Severity
-from core.text import NOTHING
+from core.text import NOTHING, memory_text
 from journal.accounts import account_change, account_facts
 from journal.clock import database_now, is_doubtful, is_off
 from journal.gauges import QUEUE_LIMITS_SECONDS
@@ -52,6 +52,8 @@ from journal.models import (
 from journal.services import Change, record_changes
 
 FACTS_SHOWN: Final = 3
+#: Facts that stand before others.
+TELLING: Final = frozenset({"amount", "flavor_group", "flavorGroupName", "state", "status"})
 LONGEST_FACT: Final = 40
 SEVERITY_TONES: dict[str, str] = {
     Severity.OK: "ok",
@@ -97,15 +99,15 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
 
     @admin.display(description="before and after")
     def difference(self, row: AuditEntry) -> SafeString | str:
-        """Show the first facts that changed."""
+        """Show the first facts that changed, or those of what was made or removed."""
         before, after = (side if isinstance(side, dict) else {} for side in (row.before, row.after))
         names = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )
+        names.sort(key=lambda name: name not in TELLING)
+        sides = [side for side in (before, after) if side]
         lines = [
-            format_html(
-                "<li>{}: {} → {}</li>", name, *(_fact(side, name) for side in (before, after))
-            )
+            format_html("<li>{}: {}</li>", name, " → ".join(_fact(side, name) for side in sides))
             for name in names[:FACTS_SHOWN]
         ]
         if len(names) > FACTS_SHOWN:
@@ -149,6 +151,9 @@ def _fact(facts: dict[str, Any], name: str) -> str:
     said = facts.get(name)
     if said is None:
         return NOTHING
+    is_number = isinstance(said, int) and not isinstance(said, bool)
+    if is_number and said >= 1 << 20 and (name == "amount" or name.endswith("_bytes")):
+        return memory_text(said)
     return shortened(said if isinstance(said, str) else json.dumps(said), LONGEST_FACT)
 
 

@@ -297,7 +297,7 @@ def _findings(_now: datetime) -> Iterator[Line]:
             word=row.severity,
             at=row.looked_at,
             url=row_url(row),
-            detail=" ".join(part for part in (row.found, row.todo) if part),
+            detail="; ".join(part for part in (row.found, row.todo) if part),
         )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.test import Client
 
 from commitments.domain.statuses import LIVE_STATUSES, CommitmentStatus
 from commitments.models import Commitment, Condition
 from console.commitments import commitments as page
+from console.journal.admin import AuditEntryAdmin
 from core.text import memory_text
 from journal.actors import Actor
 from journal.models import AuditEntry
@@ -111,3 +114,23 @@ def test_what_changed_yesterday(admin_client: Client, monkeypatch: pytest.Monkey
         )
         found[hours] = answer.context["cl"].result_count
     assert found == {0: 0, 24: 1, 48: 0}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"amount": 4 * GIB, "z": 1}, {"amount": 8 * GIB, "z": 1}, ["amount: 4 GiB → 8 GiB"]),
+        (None, {"zone": "a", "state": "planned"}, ["state: planned", "zone: a"]),
+        ({"cores": 4, "gone": None}, None, ["cores: 4"]),
+        (dict.fromkeys("abcd", 1), {"a": 2}, ["a: 1 → 2", "b: 1 → —", "c: 1 → —", "1 more"]),
+        ({"hosts": ["<b>"]}, {"hosts": True}, ["hosts: [&quot;&lt;b&gt;&quot;] → true"]),
+        ({"same": 1}, {"same": 1}, []),
+        (None, None, []),
+    ],
+)  # fmt: skip
+def test_a_change_says_its_first_facts(
+    before: dict[str, Any] | None, after: dict[str, Any] | None, told: list[str]
+) -> None:
+    page = AuditEntryAdmin(AuditEntry, admin.site)
+    shown = str(page.difference(AuditEntry(before=before, after=after)))
+    assert re.findall("<li>(.*?)</li>", shown) == told
