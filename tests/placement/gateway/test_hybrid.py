@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.db.models import F
 
+from journal.actors import Actor
 from placement.gateway.asking import by_service_account
-from placement.gateway.split import heal
+from placement.gateway.split import heal, parts_of, write_both
+from placement.gateway.upstream import UpstreamAnswer
 from placement.models import (
     Allocation,
     Consumer,
@@ -19,6 +21,8 @@ from placement.models import (
     SplitWrite,
     Trait,
 )
+from placement.services.allocations import AllocationRequest, ConsumerWrite
+from placement.tasks import settle_split_writes
 from tests.e2e.placement_peers import PlacementServer, Request
 from tests.placement.client import PlacementClient, consumer_body, drift, uuid
 from tests.placement.gateway.conftest import MakeGateway
@@ -291,6 +295,39 @@ def test_what_was_done_unheard_is_on_both_sides(both: Both, cut: CutLink) -> Non
     assert both.put(consumer, 4, 1, generation=1).status == 204
     assert (both.used(), both.generation(consumer)) == ((4, 1), 2)
     assert not SplitWrite.objects.exists()
+
+
+@pytest.mark.parametrize("has_arrived", [False, True])
+def test_a_process_that_dies_in_between_leaves_what_is_healed(
+    both: Both, has_arrived: bool
+) -> None:
+    consumer, account = uuid(), by_service_account()
+
+    def dying(method: str, target: str, minor: int, body: bytes = b"") -> UpstreamAnswer:
+        if method == "POST":
+            if has_arrived:
+                assert account(method, target, minor, body).status == 204
+            raise KeyboardInterrupt
+        return account(method, target, minor, body)
+
+    write = ConsumerWrite(
+        uuid=consumer,
+        project_id="p",
+        user_id="u",
+        resources={both.ours: {"VCPU": 1}, both.theirs: {"VCPU": 2}},
+    )
+    parts = parts_of(
+        AllocationRequest(consumers=[write], checks_generations=True),
+        owned=frozenset({both.ours}),
+        holding=frozenset(),
+        ask=dying,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        write_both(parts, minor=36, ask=dying, actor=Actor(name="nova"), request_id="req-1")
+    assert settle_split_writes() == {"settled": 0, "left": 1}  # it may be under way still
+    assert heal_later() == {"settled": 1, "left": 0}
+    assert both.used() == ((1, 2) if has_arrived else (0, 0))
+    assert both.generation(consumer) == (1 if has_arrived else None)
 
 
 def test_a_late_write_is_not_given_up_and_the_client_does_not_wait(
