@@ -214,6 +214,22 @@ def test_nothing_that_is_sent_is_an_error_of_ours(role: Role) -> None:
     assert role.send("/readyz").json()["ready"] is True
 
 
+def test_who_goes_away_while_a_poll_is_held_disturbs_nobody(role: Role) -> None:
+    (one,) = agents("h1")
+    path = f"/hosts/v1/{one.host_id}/reservations"
+    asked = signed(one, method="GET", path=path, body=b"", query=(("wait", "25"),))
+    fields = "".join(f"{name}: {text}\r\n" for name, text in asked.headers.items())
+    with socket.create_connection((ADDRESS, role.port), PATIENCE_SECONDS) as raw:
+        raw.sendall(f"GET {path}?wait=25 HTTP/1.1\r\nHost: h\r\n{fields}\r\n".encode())
+        assert wait_until(lambda: role.waiters() == 1, PATIENCE_SECONDS), role.log()
+
+    ask_for(one, 42)
+
+    assert wait_until(lambda: role.waiters() == 0, PATIENCE_SECONDS), role.log()
+    assert len(ids(role.poll(one))) == 1
+    assert "exception" not in role.log()
+
+
 def test_few_sessions_are_enough_a_broker_is_missed_for_a_second_and_the_end_answers(
     tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
