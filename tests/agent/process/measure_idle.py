@@ -60,6 +60,8 @@ def measure(seconds: float) -> Cost:
             [sys.executable, "-c", MAIN, "run"],
             env={
                 "PYTHONPATH": str(AGENT),
+                "MALLOC_ARENA_MAX": "1",  # as the unit has it
+                "PYTHONOPTIMIZE": "2",
                 "HEADROOM_AGENT__SERVER__URL": url,
                 "HEADROOM_AGENT__DATA_DIR": str(run.folder),
                 "HEADROOM_AGENT__CAPACITY__NETWORK": "10Gbps",

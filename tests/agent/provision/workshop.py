@@ -44,7 +44,7 @@ class Files:
     order: int = 100
     persistent: bool = False
     parallel: bool = False
-    before: Callable[[HostContext, Reservation], None] = lambda _, __: None
+    before: Callable[[HostContext, Reservation], object] = lambda _, __: None
     fails_to_remove: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
 

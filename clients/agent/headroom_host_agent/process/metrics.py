@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "headroom_agent"
@@ -52,6 +51,10 @@ def serve(port: int, read: Callable[[], Iterable[Reading]], stop: threading.Even
     Raises:
         OSError: The port is taken.
     """
+    from http.server import (  # noqa: PLC0415 - megabytes that few agents need
+        BaseHTTPRequestHandler,
+        ThreadingHTTPServer,
+    )
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

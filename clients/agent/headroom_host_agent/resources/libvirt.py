@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import xml.etree.ElementTree as ET  # of libvirt on this host
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
@@ -118,6 +117,8 @@ class LibvirtLister:
 
 
 def _allocation(domain: Any) -> InstanceAllocation:  # Any: as the module
+    from xml.etree import ElementTree as ET  # noqa: PLC0415 - few agents need it
+
     state, most_kib, _, vcpus, _ = domain.info()
     document = ET.fromstring(domain.XMLDesc(0))  # noqa: S314 - of libvirt on this host
     pinned = document.findall("./cputune/vcpupin")
