@@ -250,6 +250,12 @@ class Host(FollowedModel):
         db_default=False,
         help_text="an object of its own says what the host is, not the cloud's lists",
     )
+    slots_held_off = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="why it gets no new slots though VMs go on, as of its agent; empty if it does",
+    )
     reported_memory_bytes = models.BigIntegerField(
         null=True,
         blank=True,

@@ -36,6 +36,7 @@ from scheduling.filters import (
     filter_host_instructions,
     filter_status_conditions,
 )
+from scheduling.filters.state import filter_takes_slots
 from scheduling.free import FreeColumns, free_columns, free_key
 from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.table import HostTable
@@ -48,6 +49,7 @@ SLOT_PIPELINE = Pipeline(
     name="slot-bin-packing",
     filters=(
         filter_status_conditions,
+        filter_takes_slots,
         filter_correct_az,
         filter_host_instructions,
         filter_capabilities,

@@ -33,7 +33,13 @@ from scheduling.instances import InstanceIndex
 from scheduling.reservations import NO_RESERVATIONS, ReservationIndex
 from scheduling.table_rows import HostRow
 
-_STATIC_COLUMNS: tuple[str, ...] = ("is_known", "state_ok", *CODE_COLUMNS, *BIT_COLUMNS)
+_STATIC_COLUMNS: tuple[str, ...] = (
+    "is_known",
+    "state_ok",
+    "takes_slots",
+    *CODE_COLUMNS,
+    *BIT_COLUMNS,
+)
 _IDENTITY_COLUMNS: tuple[str, ...] = ("host_ids", "name_hashes")
 _EFFECTIVE_COLUMNS: tuple[str, ...] = ("eff_memory_bytes", "eff_vcpus")
 _ALL_COLUMNS: tuple[str, ...] = (*_IDENTITY_COLUMNS, *_STATIC_COLUMNS, *CAPACITY_COLUMNS)
@@ -54,6 +60,7 @@ class HostTable:
         zone: int16[N], codes into ``zones``; the empty zone means that the host has none.
         zones: Zone names by code.
         state_ok: bool[N], whether the host's conditions allow placement.
+        takes_slots: bool[N], whether new slots may come; VMs go on either way.
         hypervisor_type: int16[N], codes into ``hypervisor_types``.
         hypervisor_types: Normalised hypervisor types by code.
         cpu_arch: int16[N], codes into ``cpu_archs``.
@@ -91,6 +98,7 @@ class HostTable:
     zone: Int16Column
     zones: tuple[str, ...]
     state_ok: BoolColumn
+    takes_slots: BoolColumn
     hypervisor_type: Int16Column
     hypervisor_types: tuple[str, ...]
     cpu_arch: Int16Column
@@ -346,6 +354,7 @@ def _with_encoded(
         "host_ids": np.array([row.host_id for row in rows], dtype=np.int64),
         "is_known": np.array([row.is_known for row in rows], dtype=np.bool_),
         "state_ok": np.array([row.is_ready for row in rows], dtype=np.bool_),
+        "takes_slots": np.array([row.takes_slots for row in rows], dtype=np.bool_),
         **capacity_columns(rows),
     }
     base = table
@@ -423,7 +432,9 @@ def _row_index(names: Sequence[str]) -> Mapping[str, int]:
 def _empty_table() -> HostTable:
     columns: dict[str, Any] = {  # Any: columns of several dtypes
         **dict.fromkeys((*CAPACITY_COLUMNS, "host_ids"), frozen(np.zeros(0, dtype=np.int64))),
-        **dict.fromkeys(("is_known", "state_ok"), frozen(np.zeros(0, dtype=np.bool_))),
+        **dict.fromkeys(
+            ("is_known", "state_ok", "takes_slots"), frozen(np.zeros(0, dtype=np.bool_))
+        ),
         "name_hashes": frozen(np.zeros(0, dtype=np.uint64)),
     }
     for column_name, (words_name, dtype, _) in CODE_COLUMNS.items():

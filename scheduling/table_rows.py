@@ -47,6 +47,7 @@ class HostRow:
         zone: Availability zone; empty when the host has none.
         is_ready: Whether its conditions allow placement, see
             :func:`scheduling.filters.conditions_allow_placement`.
+        takes_slots: Whether new slots may come; VMs go on either way.
         hypervisor_type: Domain type of the host (``ch``, ``kvm``, ``qemu``), any case.
         traits: Applied traits, or applied and custom traits together.
         custom_traits: Extra traits, always united with ``traits``.
@@ -71,6 +72,7 @@ class HostRow:
     host_id: int
     zone: str = ""
     is_ready: bool = True
+    takes_slots: bool = True
     hypervisor_type: str = "qemu"
     traits: Collection[str] = ()
     custom_traits: Collection[str] = ()

@@ -28,7 +28,7 @@ SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.cu
        room.allocated_memory_bytes, room.allocated_vcpus,
        room.committed_memory_bytes, room.committed_vcpus,
        room.failover_memory_bytes, room.failover_vcpus,
-       room.in_flight_memory_bytes, room.in_flight_vcpus
+       room.in_flight_memory_bytes, room.in_flight_vcpus, host.slots_held_off = ''
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
 TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s)"
@@ -277,6 +277,7 @@ def _host_row(
         failover=ResourceVector(memory_bytes=row[20], vcpus=row[21]),
         in_flight=ResourceVector(memory_bytes=row[22], vcpus=row[23]),
         instances=vm_uuids,
+        takes_slots=row[24],
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from scheduling.engine import SLOT_PIPELINE
+from scheduling.filters.state import filter_takes_slots
 from scheduling.pipelines import PipelineSpec
 from scheduling.shipped_pipelines import SHIPPED
 
-SLOT_FILTERS = tuple(step.name for step in SLOT_PIPELINE.filters)
+SLOT_FILTERS = tuple(step.name for step in SLOT_PIPELINE.filters if step is not filter_takes_slots)
 """Names of the filters without which a slot may be held where its project's VM may not run."""
 
 VM_PIPELINES = ("kvm-general-purpose-load-balancing", "kvm-hana-bin-packing")

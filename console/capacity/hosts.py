@@ -105,6 +105,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "zone",
         "state_column",
         "disabled_reason",
+        "slots_held_off",
         "down_since",
         "terminating_since",
         "hypervisor_type",

@@ -79,6 +79,27 @@ UPDATE hosts_hostagent AS agent SET fence_epoch = agent.fence_epoch + 1
   FROM gone WHERE agent.id = gone.agent_id
 RETURNING agent.host_name, agent.fence_epoch, agent.id
 """  # noqa: S608 - our own text
+_SILENT_NOW: Final = """
+SELECT count(*) FILTER (WHERE liveness IN ('suspect', 'down')), count(*)
+  FROM hosts_hostlease WHERE liveness <> 'enrolled'
+"""
+_HOLD_OFF: Final = """
+WITH said AS (
+    SELECT agent.host_name, agent.decommissioned_at IS NULL AND agent.mode <> 'none' AS counts,
+           CASE WHEN lease.liveness IN ('suspect', 'down') AND %(silence)s
+                THEN 'its agent is ' || lease.liveness
+                ELSE agent.health_problem END AS reason
+      FROM hosts_hostagent AS agent JOIN hosts_hostlease AS lease ON lease.agent_id = agent.id
+), differing AS (
+    SELECT host.id, CASE WHEN said.counts THEN said.reason ELSE '' END AS reason
+      FROM hosts_host AS host LEFT JOIN said ON said.host_name = host.name
+     WHERE host.slots_held_off
+           IS DISTINCT FROM coalesce(CASE WHEN said.counts THEN said.reason ELSE '' END, '')
+     ORDER BY host.name FOR NO KEY UPDATE OF host SKIP LOCKED
+)
+UPDATE hosts_host AS host SET slots_held_off = coalesce(differing.reason, '')
+  FROM differing WHERE host.id = differing.id
+"""
 _LOSE: Final = """
 UPDATE hosts_workload SET state = 'lost', state_since = statement_timestamp()
  WHERE id = ANY (ARRAY(
@@ -182,10 +203,25 @@ def sweep(*, actor: Actor, request_id: str) -> dict[str, int]:
         down = fetch_rows(_DOWN, limits) if is_believed else []
         _lose([agent_id for _, _, agent_id in down])
         _record(suspect, down, actor=actor, request_id=request_id)
+    hold_slots_off(is_silence_believed=_is_silence_believed())
     if not is_believed:
         counts = {"silent": silent, "known": known}
         log.warning("silence_of_agents_not_believed", counts=counts)
     return {"suspect": len(suspect), "down": len(down)}
+
+
+def hold_slots_off(*, is_silence_believed: bool) -> int:
+    """Have hosts get no new slots whose agents are silent or unwell; return how many changed.
+
+    VMs go on there: silence proves nothing, but who sells need not bet on it. Writes what differs.
+    """
+    return execute(_HOLD_OFF, {"silence": is_silence_believed})
+
+
+def _is_silence_believed() -> bool:
+    silent, known = fetch_row(_SILENT_NOW)
+    share = settings.HEADROOM.agents.believed_share
+    return is_believable(silent=silent, known=known, share=share)
 
 
 def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:

@@ -83,6 +83,9 @@ class HostAgent(models.Model):
     reported_at = models.DateTimeField(null=True, blank=True, help_text="when the report came")
     generated_at = models.DateTimeField(null=True, blank=True, help_text="when it was made")
     report = models.JSONField(null=True, blank=True)
+    health_problem = models.TextField(
+        blank=True, default="", db_default="", help_text="checks of the host that fail"
+    )
     instances_at = models.DateTimeField(
         null=True, blank=True, help_text="when its list of VMs was made"
     )

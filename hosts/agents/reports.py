@@ -119,8 +119,18 @@ def store_report(agent: HostAgent, report: object) -> None:
         raise _wrong("generated_at", f"it is {generated_at - now} ahead of our time")
     is_newer = Q(generated_at__isnull=True) | Q(generated_at__lte=generated_at)
     HostAgent.objects.filter(is_newer, pk=agent.pk).update(
-        report=report, generated_at=generated_at, reported_at=now
+        report=report,
+        generated_at=generated_at,
+        reported_at=now,
+        health_problem=_problem(report),
     )
+
+
+def _problem(report: object) -> str:
+    """Return the checks of a host that fail, with what they say."""
+    assert isinstance(report, dict)  # noqa: S101 - by the schema
+    failed = [one for one in report.get("health", ()) if not one["ok"]]
+    return "; ".join(f"{one['check']}: {one['message']}" for one in failed)
 
 
 def _checked(report: object) -> datetime:

@@ -135,6 +135,14 @@ filter_status_conditions = Filter(
 )
 """Keep hosts whose conditions allow placement (spec scheduling, 7.2)."""
 
+filter_takes_slots = Filter(
+    name="filter_takes_slots",
+    mask=lambda table, _request, _free: table.takes_slots,
+    static_key=_no_key,
+    remedy=lambda _table, _request, _free, _row: "the agent of the host must be heard and healthy",
+)
+"""Keep hosts whose agents give no reason against new slots; not for pipelines of VMs."""
+
 filter_correct_az = Filter(
     name="filter_correct_az",
     mask=_zone_mask,

@@ -72,6 +72,7 @@ host_rows = st.builds(
     host_id=st.integers(1, 99),
     zone=st.sampled_from(["az-1", "az-1", "az-2", ""]),
     is_ready=st.sampled_from([True, True, True, False]),
+    takes_slots=st.sampled_from([True, True, True, False]),
     hypervisor_type=st.sampled_from(["kvm", "QEMU", "ch", "CH", "", "vmware"]),
     traits=trait_sets,
     allowed_projects=st.sampled_from([(), (), ("p1",), ("p1", "p2"), ("p2", "p1"), ("p3",)]),
@@ -185,6 +186,8 @@ def verdict(step: str, row: HostRow, request: PlacementRequest, blocked: Resourc
         return free.memory_bytes >= request.memory_bytes and free.vcpus >= request.vcpus
     if step == "filter_status_conditions":
         return row.is_ready
+    if step == "filter_takes_slots":
+        return row.takes_slots
     if step == "filter_correct_az":
         return not request.zone or row.zone == request.zone
     static = {
