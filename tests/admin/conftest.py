@@ -59,6 +59,7 @@ from journal.models import (
     ProcessClock,
 )
 from journal.services import Change, record_changes
+from placement.models import ShadowDifference, SplitWrite
 from tests import factories
 from tests.capacity.decision_records import store_decision
 from tests.placement.rows import grow_providers
@@ -156,6 +157,14 @@ def make_failover_rows(number: int, host: Host, vm: Instance) -> None:
     EvacuationMove.objects.create(
         plan=plan, vm_uuid=vm.openstack_id, state="planned", from_host=host, target_host=host,
         changed_at=now,
+    )  # fmt: skip
+    ShadowDifference.objects.create(
+        request_id=f"req-{number}", query="resources=VCPU:1", minor=36,
+        reason="other candidates", sample={"ours": [], "theirs": []},
+    )  # fmt: skip
+    SplitWrite.objects.create(
+        ends_at=now, request_id=f"req-{number}", actor="nova", minor=36, before={}, after={},
+        theirs={}, body={}, consumers=[], error="it answered 503",
     )  # fmt: skip
     ShadowPlan.objects.create(
         zone=zone, state="proposed", computed_at=now, reserved_memory_bytes=9, shadow_memory_bytes=4
