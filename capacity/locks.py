@@ -39,6 +39,7 @@ class LockSpace(IntEnum):
     PLACED_VM = 9
     PIPELINE = 10
     PROVIDER_TREES = 40
+    PLACEMENT_TRUTH = 41
 
 
 class LockOutsideTransactionError(RuntimeError):

@@ -63,7 +63,6 @@ class GatewaySettings(Section):
     )
     cert_file: Path | None = Field(None, description="Certificate that we show to it.")
     key_file: Path | None = Field(None, description="Key of that certificate.")
-
     cloud: str = Field(
         "",
         description="Name in clouds.yaml of the cloud by whose account commands and workers ask "
@@ -72,6 +71,7 @@ class GatewaySettings(Section):
     token: SecretStr | None = Field(
         None, description="A token for the same, instead of an account; for one without Keystone."
     )
+
     candidates_degrade: bool = Field(
         default=False,
         description="Whether candidates in mode `hybrid` are ours alone while the other Placement "

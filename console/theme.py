@@ -222,6 +222,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Aggregates", "placement.aggregate"),
                     Tab("Other answers", "placement.shadowdifference"),
                     Tab("Writes of both sides", "placement.splitwrite"),
+                    Tab("Cut-over", "placement.resourceprovider", "cutover"),
                 ),
             ),
         ),

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from core.conf import headroom
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
+from placement.cutover.mirroring import backlog
+from placement.cutover.planning import settings_in_the_way
+from placement.cutover.state import HOLD_SECONDS, read_state
+from placement.models import Phase
 from placement.services.audit import BREAKS_ANSWERS, Kind, find_problems
 
 EXAMPLES: Final = 3
+STATUS: Final = "./run manage placement_cutover status, docs/gateway.md"
 AUDIT: Final = "./run manage placement_audit lists them, --fix repairs"
 
 
 def placement_checks() -> Mapping[str, Check]:
     """Return them by name."""
-    return {"placement": check_tables}
+    return {"placement": check_tables, "cutover": check_cutover}
 
 
 def check_tables() -> Iterator[Finding]:
@@ -31,3 +37,30 @@ def check_tables() -> Iterator[Finding]:
         yield broken(told, AUDIT) if kind in BREAKS_ANSWERS else doubtful(told, AUDIT)
     if not found:
         yield fine("nothing is wrong in its tables")
+
+
+def check_cutover() -> Iterator[Finding]:
+    """Tell what endangers a move from another Placement, and how long clients have to wait."""
+    gateway, phase = headroom().gateway, read_state().phase
+    if not gateway.upstream_url:
+        told = "no other Placement"
+        yield (
+            broken(f"{told}, and a cut-over is {phase}", STATUS)
+            if phase is not Phase.OFF
+            else fine(told)
+        )
+        return
+    longest = gateway.timeout_seconds + HOLD_SECONDS
+    yield fine(
+        f"a write takes {longest:g} s at the most: balancers, and the timeout in Nova's "
+        "[placement] where it is set, have to be above that"
+    )
+    if phase is Phase.OFF:
+        return
+    for problem in settings_in_the_way(phase):
+        yield broken(f"a cut-over is {phase}: {problem}", "put the setting back, and restart")
+    waiting, error = backlog(), read_state().last_error
+    if waiting.refused:
+        yield broken(f"{waiting.refused} mirrored writes are refused over there", STATUS)
+    if error:
+        yield doubtful(f"the last step of the cut-over stopped: {error}", STATUS)

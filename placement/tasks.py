@@ -10,9 +10,12 @@ from capacity.ledger.rooms import rebuild_host_capacity
 from core.jobs import Run, every, job
 from journal.leases import held_lease
 from placement import metrics
+from placement.cutover.rounds import one_round
+from placement.cutover.state import current_phase
 from placement.gateway.asking import by_service_account
 from placement.gateway.split import has_split_writes, heal
 from placement.gateway.sync import is_followed, sync_names
+from placement.models import Phase
 from placement.selectors.allocated import NAME
 from placement.services.audit import usage_drift
 from placement.services.hosts import reconcile_host_providers, take_reported_capacity
@@ -28,6 +31,7 @@ FOLD_PROJECT_USAGE = "placement.fold_project_usage"
 AUDIT_USAGE = "placement.audit_usage"
 SETTLE_SPLIT_WRITES = "placement.settle_split_writes"
 SYNC_NAMES = "placement.sync_names"
+FOLLOW_CUTOVER = "placement.follow_cutover"
 MOST_NAMED = 20
 
 log = structlog.get_logger(__name__)
@@ -60,6 +64,12 @@ def reconcile_hosts(_: Run) -> dict[str, int]:
         differing = [one.host_id for one in drift_from(NAME)]
         result["recounted"] = rebuild_host_capacity(differing) if differing else 0
     return result
+
+
+@job(FOLLOW_CUTOVER, every(5, "placement-cutover"), limits=(100, 120), queue="soon")
+def follow_cutover(_: Run) -> dict[str, int]:
+    """Copy what moved at the other Placement, or mirror what we wrote; a lease keeps runs apart."""
+    return one_round()
 
 
 @job(PRUNE_CHANGES, every(600, "placement-changes"), limits=(100, 120))
@@ -96,7 +106,7 @@ def settle_split_writes(_: Run) -> dict[str, int]:
 @job(SYNC_NAMES, every(60, "placement-names"), limits=(110, 120))
 def sync_names_of_upstream(_: Run) -> dict[str, int]:
     """Copy traits and resource classes of another Placement, where there is one that we may ask."""
-    if not is_followed():
+    if not is_followed() or current_phase() is not Phase.OFF:  # whose names are copied already
         return {}
     with held_lease(SYNC_NAMES) as is_ours:
         done = sync_names() if is_ours else []

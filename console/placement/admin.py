@@ -29,6 +29,7 @@ from console.base import (
 )
 from console.links import find_link, list_url, register_findable, row_link, text_link
 from console.placement.candidate_page import candidate_explorer_url
+from console.placement.cutover_page import cutover_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
 from core.text import NOTHING, count_text, percent_text
 from placement.models import (
@@ -200,8 +201,9 @@ class ResourceProviderAdmin(FoundByUuid[ResourceProvider]):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the candidate explorer."""
-        return [candidate_explorer_url(self.admin_site), *super().get_urls()]
+        """Add the candidate explorer, and where a cut-over stands."""
+        pages = (candidate_explorer_url(self.admin_site), cutover_url(self.admin_site))
+        return [*pages, *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ResourceProvider]:
         """Read providers with their inventories, in two queries."""

@@ -57,13 +57,13 @@ def read_api(adapter: Adapter, seen: StepSeen) -> Contents:
         providers: dict[str, ProviderRecord] = {}
         consumers: set[str] = set()
         seen("providers", len(listed), 0)
-        for record, holders in pool.map(lambda row: _provider(get, row), listed):
+        for record, held in pool.map(lambda row: provider_of(get, row), listed):
             providers[record.uuid] = record
-            consumers |= holders
+            consumers |= held.keys()
             seen("providers", len(listed), 1)
         seen("consumers", len(consumers), 0)
         found: dict[str, ConsumerRecord] = {}
-        for consumer in pool.map(lambda uuid: _consumer(get, uuid), sorted(consumers)):
+        for consumer in pool.map(lambda uuid: consumer_of(get, uuid), sorted(consumers)):
             if consumer is not None:
                 found[consumer.uuid] = consumer
             seen("consumers", len(consumers), 1)
@@ -98,7 +98,13 @@ def _get(adapter: Adapter, path: str, version: str | None) -> Json:
     return answer
 
 
-def _provider(get: Callable[[str], Json], row: Json) -> tuple[ProviderRecord, set[str]]:
+def provider_of(get: Callable[[str], Json], row: Json) -> tuple[ProviderRecord, dict[str, Json]]:
+    """Return a provider and what consumers hold of it, as listed.
+
+    Args:
+        get: Reads a path.
+        row: The provider as lists have it.
+    """
     base = f"/resource_providers/{row['uuid']}"
     inventories = get(f"{base}/inventories")
     record = ProviderRecord(
@@ -113,7 +119,7 @@ def _provider(get: Callable[[str], Json], row: Json) -> tuple[ProviderRecord, se
         traits=frozenset(get(f"{base}/traits")["traits"]),
         aggregates=frozenset(_canonical(get(f"{base}/aggregates")["aggregates"])),
     )
-    return record, set(get(f"{base}/allocations")["allocations"])
+    return record, dict(get(f"{base}/allocations")["allocations"])
 
 
 def _canonical(uuids: Iterable[str]) -> list[str]:
@@ -122,8 +128,8 @@ def _canonical(uuids: Iterable[str]) -> list[str]:
     return [f"{u[:8]}-{u[8:12]}-{u[12:16]}-{u[16:20]}-{u[20:]}" for u in plain]
 
 
-def _consumer(get: Callable[[str], Json], uuid: str) -> ConsumerRecord | None:
-    """Return a consumer, None when it gave everything back since it was listed."""
+def consumer_of(get: Callable[[str], Json], uuid: str) -> ConsumerRecord | None:
+    """Return a consumer, None when it holds nothing."""
     answer = get(f"/allocations/{uuid}")
     if not answer["allocations"]:
         return None

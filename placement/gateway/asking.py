@@ -65,12 +65,12 @@ def by_service_account() -> Asks:
     Raises:
         NoAccountError: there is none.
     """
-    token_of = _token_of(headroom().gateway)
+    token = token_of(headroom().gateway)
 
     def ask(method: str, target: str, minor: int, body: bytes = b"") -> UpstreamAnswer:
         upstream = current_upstream()
         for is_refused in (False, True):
-            headers = headers_of(token_of(is_refused), minor, body)
+            headers = headers_of(token(is_refused), minor, body)
             answer = upstream.send(method, target, headers=headers, body=body)
             if answer.status != UNAUTHORIZED:
                 break
@@ -79,7 +79,12 @@ def by_service_account() -> Asks:
     return ask
 
 
-def _token_of(gateway: Any) -> Callable[[bool], str]:  # Any: settings of a floor above
+def token_of(gateway: Any) -> Callable[[bool], str]:  # Any: settings of a floor above
+    """Return what gives tokens; it is told whether the last one was refused.
+
+    Raises:
+        NoAccountError: neither an account nor a token is set.
+    """
     if gateway.token is not None:
         fixed = gateway.token.get_secret_value()
         return lambda _: fixed

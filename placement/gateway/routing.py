@@ -8,11 +8,11 @@ from typing import Final
 
 from core.conf import headroom
 from placement.api.urls import UNKNOWN, VIEWS, Resolver, View, resolver
+from placement.cutover.gate import gated
 from placement.gateway.access import guarded, overridable
 from placement.gateway.hybrid import hybrid_unknown, hybrid_view
 from placement.gateway.modes import Group, Mode, group_of
 from placement.gateway.shadow import ShadowedView
-from placement.gateway.views import ForwardView
 
 #: What is compared with answers from copies.
 SHADOWED: Final = "allocation_candidates"
@@ -39,7 +39,7 @@ def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
     ]
     unknown = UNKNOWN
     if modes[Group.ROOT] is Mode.PASSTHROUGH:
-        unknown = ForwardView.as_view()
+        unknown = gated(UNKNOWN)
     elif modes[Group.ROOT] is Mode.HYBRID:
         unknown = hybrid_unknown(UNKNOWN)
     return resolver(views, unknown)
@@ -47,7 +47,7 @@ def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
 
 def _view(mode: Mode, template: str, view: View) -> View:
     if mode is Mode.PASSTHROUGH and template == SHADOWED and headroom().gateway.shadow_percent:
-        return ShadowedView.as_view()
+        return gated(view, pattern=f"/{template}", read_there=ShadowedView.as_view())
     if mode is Mode.PASSTHROUGH:
-        return ForwardView.as_view(pattern=f"/{template}")
+        return gated(view, pattern=f"/{template}")
     return hybrid_view(template, view) if mode is Mode.HYBRID else view

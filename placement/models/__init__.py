@@ -9,6 +9,7 @@ from __future__ import annotations
 from placement.models.allocations import Allocation, Consumer, ProjectUsage
 from placement.models.changes import Change
 from placement.models.copies import CopiedAllocation
+from placement.models.cutover import CopyDue, Cutover, ForwardedWrite, MirroredWrite, Phase
 from placement.models.history import AllocationEvent
 from placement.models.names import (
     Aggregate,
@@ -39,9 +40,14 @@ __all__ = [
     "ConsumerType",
     "ConsumerUser",
     "CopiedAllocation",
+    "CopyDue",
+    "Cutover",
+    "ForwardedWrite",
     "Inventory",
     "InventorySource",
+    "MirroredWrite",
     "Origin",
+    "Phase",
     "ProjectUsage",
     "ProviderAggregate",
     "ProviderTrait",

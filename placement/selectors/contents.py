@@ -8,27 +8,28 @@ from typing import Any, Final
 from core.prepared import fetch
 from placement.domain.capacity import InventoryAmounts
 from placement.domain.transfer import ConsumerRecord, Contents, ProviderRecord
+from placement.models import Origin
 
 PROVIDERS: Final = """
 SELECT p.uuid::text, p.name, coalesce(q.uuid::text, ''), p.generation
   FROM placement_provider p LEFT JOIN placement_provider q ON q.id = p.parent_id
- WHERE p.origin <> 'upstream' ORDER BY p.id
+ WHERE p.origin <> %s ORDER BY p.id
 """
 INVENTORIES: Final = """
 SELECT p.uuid::text, c.name, i.total, i.reserved, i.min_unit, i.max_unit, i.step_size,
        i.allocation_ratio
   FROM placement_inventory i
-  JOIN placement_provider p ON p.id = i.provider_id AND p.origin <> 'upstream'
+  JOIN placement_provider p ON p.id = i.provider_id AND p.origin <> %s
   JOIN placement_resource_class c ON c.id = i.resource_class_id
 """
 TRAITS: Final = """
 SELECT p.uuid::text, t.name FROM placement_provider_trait l
-  JOIN placement_provider p ON p.id = l.provider_id AND p.origin <> 'upstream'
+  JOIN placement_provider p ON p.id = l.provider_id AND p.origin <> %s
   JOIN placement_trait t ON t.id = l.trait_id
 """
 AGGREGATES: Final = """
 SELECT p.uuid::text, g.uuid::text FROM placement_provider_aggregate l
-  JOIN placement_provider p ON p.id = l.provider_id AND p.origin <> 'upstream'
+  JOIN placement_provider p ON p.id = l.provider_id AND p.origin <> %s
   JOIN placement_aggregate g ON g.id = l.aggregate_id
 """
 CONSUMERS: Final = """
@@ -47,13 +48,18 @@ SELECT k.uuid::text, p.uuid::text, c.name, a.used
 """
 
 
-def read_contents() -> Contents:
-    """Return what the tables hold, in eight queries."""
+def read_contents(*, with_copies: bool = False) -> Contents:
+    """Return what the tables hold, in eight queries.
+
+    Args:
+        with_copies: Whether copies of another Placement count, too.
+    """
+    left_out = ["" if with_copies else Origin.UPSTREAM]
     rows: dict[str, list[tuple[Any, ...]]] = {  # Any: columns
-        "providers": fetch(PROVIDERS),
-        "inventories": fetch(INVENTORIES),
-        "traits": fetch(TRAITS),
-        "aggregates": fetch(AGGREGATES),
+        "providers": fetch(PROVIDERS, left_out),
+        "inventories": fetch(INVENTORIES, left_out),
+        "traits": fetch(TRAITS, left_out),
+        "aggregates": fetch(AGGREGATES, left_out),
         "consumers": fetch(CONSUMERS),
         "allocations": fetch(ALLOCATIONS),
     }

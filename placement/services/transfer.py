@@ -198,14 +198,14 @@ def refuse_problems(plan: CopyPlan) -> None:
 def _apply(plan: CopyPlan) -> None:
     run(NEW_CLASSES, [list(plan.new_classes)])
     run(NEW_TRAITS, [list(plan.new_traits)])
-    for level in _levels(plan.new_providers):
-        run(NEW_PROVIDERS, _provider_columns(level))
+    for level in levels_of(plan.new_providers):
+        run(NEW_PROVIDERS, provider_columns(level))
     if plan.changed_providers:
-        run(CHANGE_PROVIDERS, _provider_columns(plan.changed_providers))
+        run(CHANGE_PROVIDERS, provider_columns(plan.changed_providers))
         run(SET_ROOTS_SQL)
     providers = (*plan.new_providers, *plan.changed_providers)
     touched = {row[0] for row in _drop_allocations(plan.changed_consumers)}
-    _write_parts(providers)
+    write_parts(providers)
     touched |= {row[0] for row in _write_consumers(plan.changed_consumers)}
     run(SET_USED_SQL, [sorted(touched)])
     run(REBUILD_PROJECT_USAGE)
@@ -217,7 +217,7 @@ def _apply(plan: CopyPlan) -> None:
     )
 
 
-def _levels(providers: Sequence[ProviderRecord]) -> list[list[ProviderRecord]]:
+def levels_of(providers: Sequence[ProviderRecord]) -> list[list[ProviderRecord]]:
     """Split providers, parents first, into runs in which none is the parent of another."""
     levels: list[list[ProviderRecord]] = []
     level_of: dict[str, int] = {}
@@ -230,7 +230,8 @@ def _levels(providers: Sequence[ProviderRecord]) -> list[list[ProviderRecord]]:
     return levels
 
 
-def _provider_columns(providers: Sequence[ProviderRecord]) -> list[list[str | int | None]]:
+def provider_columns(providers: Sequence[ProviderRecord]) -> list[list[str | int | None]]:
+    """Return uuids, names, generations and parents of providers."""
     return [
         [record.uuid for record in providers],
         [record.name for record in providers],
@@ -239,7 +240,7 @@ def _provider_columns(providers: Sequence[ProviderRecord]) -> list[list[str | in
     ]
 
 
-def _write_parts(providers: Sequence[ProviderRecord]) -> None:
+def write_parts(providers: Sequence[ProviderRecord]) -> None:
     """Write inventories, traits and aggregates of providers, and remove what they have no more."""
     uuids = [record.uuid for record in providers]
     rows = [

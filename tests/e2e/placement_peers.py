@@ -48,11 +48,12 @@ class PlacementServer:
 
     port: int
     prefix: str = ""
+    token: str = TOKEN
     _link: http.client.HTTPConnection | None = field(default=None, init=False)
 
     def send(self, request: Request) -> Reply:
         headers = {
-            "X-Auth-Token": TOKEN,
+            "X-Auth-Token": self.token,
             "OpenStack-API-Version": f"placement 1.{request.minor}",
             "Accept": "application/json",
         }

@@ -1,0 +1,1 @@
+"""Moving a running cloud from another Placement into our tables, and back (docs/gateway.md)."""

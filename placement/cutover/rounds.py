@@ -1,0 +1,56 @@
+"""What workers do in the background: follow the truth, whichever side it is on."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import structlog
+
+from core.conf import headroom
+from journal.errors import HeadroomError
+from journal.leases import held_lease
+from placement.cutover import copying, mirroring, state
+from placement.cutover.peer import opened_peer
+from placement.cutover.switching import FEW_DUE, LEASE
+from placement.models import CopyDue, Phase
+
+log = structlog.get_logger(__name__)
+
+#: A round of mirroring ends then, so that commands come to their turn.
+MIRROR_SECONDS: Final = 15.0
+FOLLOWED: Final = frozenset({Phase.COPYING, Phase.SWITCHED})
+
+
+def one_round() -> dict[str, int]:
+    """Copy what moved, or mirror what waits; nothing while no cut-over is on.
+
+    A command that does the same holds it off. What fails is noted and tried again next time.
+    """
+    if not headroom().gateway.upstream_url or state.current_phase() not in FOLLOWED:
+        return {}
+    with held_lease(LEASE) as is_ours:
+        if not is_ours:
+            return {"skipped": 1}
+        try:
+            return _followed(state.current_phase())
+        except HeadroomError as error:
+            log.warning("cutover_round_failed", error=error.message, code=error.code)
+            state.note_failure(error.message)
+            return {"failed": 1}
+
+
+def _followed(phase: Phase) -> dict[str, int]:
+    with opened_peer() as peer:
+        if phase is Phase.SWITCHED:
+            ends_at = time.monotonic() + MIRROR_SECONDS
+            left = mirroring.mirror(peer, until=lambda: time.monotonic() > ends_at)
+            return {"waiting": left.count, "refused": left.refused}
+        if phase is not Phase.COPYING:
+            return {}
+        copying.follow(peer, few=FEW_DUE)
+        moved = copying.moved_providers(peer.rows())
+        copying.note_due(CopyDue.Kind.PROVIDER, moved)
+        copying.note_some_again()
+        copying.follow(peer, few=FEW_DUE)
+        return {"moved": len(moved)}

@@ -1,0 +1,224 @@
+"""The one row that says which side is the truth, and how it changes (docs/gateway.md).
+
+Every change is one statement that names the phase it starts from, so that of two at once one wins.
+Holding writes has an end in the row itself: whoever finds it over sets the phase back, so that a
+switch that died holds nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db import transaction
+
+from capacity.locks import LockSpace, lock_key
+from core.prepared import drop_dead_connection, fetch, fetch_prepared, run
+from journal.errors import HeadroomError
+from placement.models import Change, Phase
+from placement.models.changes import ALL_ROOTS
+from placement.services.locking import log_changes
+
+#: Longest time that writes are held, seconds; what comes after the last look at the clock fits in.
+HOLD_SECONDS: Final = 0.9
+#: How long running writes of ours may take until a rollback gives up, seconds.
+LOCAL_WRITES_SECONDS: Final = 0.5
+#: A held phase, and what it goes back to.
+BACK: Final = {Phase.CLOSING: Phase.COPYING, Phase.RETURNING: Phase.SWITCHED}
+
+PHASE: Final = """
+SELECT phase, coalesce(closes_at <= clock_timestamp(), false) FROM placement_cutover
+"""
+STATE: Final = """
+SELECT phase, began_at, switched_at, last_error, last_error_at, clock_timestamp()
+  FROM placement_cutover
+"""
+BEGIN: Final = """
+INSERT INTO placement_cutover AS c (id, phase, began_at) VALUES (1, 'copying', clock_timestamp())
+    ON CONFLICT (id) DO UPDATE
+   SET phase = 'copying', began_at = clock_timestamp(), last_error = '', last_error_at = NULL,
+       updated_at = clock_timestamp()
+ WHERE c.phase = 'off'
+RETURNING phase
+"""
+END: Final = """
+UPDATE placement_cutover SET phase = 'off', updated_at = clock_timestamp()
+ WHERE phase = 'copying' RETURNING phase
+"""
+CLOSE: Final = """
+UPDATE placement_cutover
+   SET phase = %s, updated_at = clock_timestamp(),
+       closes_at = clock_timestamp() + %s * interval '1 second'
+ WHERE phase = %s RETURNING phase
+"""
+REOPEN: Final = """
+UPDATE placement_cutover
+   SET phase = CASE phase WHEN 'closing' THEN 'copying' ELSE 'switched' END, closes_at = NULL,
+       updated_at = clock_timestamp()
+ WHERE phase IN ('closing', 'returning') AND (%s::boolean OR closes_at <= clock_timestamp())
+RETURNING phase
+"""
+FLIP: Final = """
+UPDATE placement_cutover
+   SET phase = %s, closes_at = NULL, last_error = '', last_error_at = NULL,
+       switched_at = CASE WHEN phase = 'closing' THEN clock_timestamp() END,
+       updated_at = clock_timestamp()
+ WHERE phase = %s AND closes_at > clock_timestamp() RETURNING phase
+"""
+OWN: Final = "UPDATE placement_provider SET origin = 'api' WHERE origin = 'upstream'"
+DISOWN: Final = "UPDATE placement_provider SET origin = 'upstream' WHERE origin = 'api'"
+ADOPT: Final = """
+UPDATE placement_provider p SET origin = 'upstream'
+ WHERE p.origin = 'host'
+   AND NOT EXISTS (SELECT FROM placement_allocation a WHERE a.provider_id = p.id)
+"""
+FAILED: Final = """
+UPDATE placement_cutover SET last_error = %s, last_error_at = clock_timestamp()
+"""
+IS_COPIED_INTO: Final = """
+SELECT FROM placement_cutover WHERE phase IN ('copying', 'closing') FOR SHARE
+"""
+HOLD_TRUTH: Final = "SELECT pg_advisory_xact_lock_shared(%s::bigint)"
+CHANGE_TRUTH: Final = "SELECT pg_advisory_xact_lock(%s::bigint)"
+SET_LOCK_TIMEOUT: Final = "SELECT set_config('lock_timeout', %s, true)"
+TRUTH_KEY: Final = lock_key(LockSpace.PLACEMENT_TRUTH, "phase")
+
+
+class WrongPhaseError(HeadroomError):
+    """The cut-over is not where this step begins."""
+
+    code = "placement_cutover_phase"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where it stands.
+
+    Attributes:
+        now: The database's time.
+    """
+
+    phase: Phase = Phase.OFF
+    began_at: datetime | None = None
+    switched_at: datetime | None = None
+    last_error: str = ""
+    last_error_at: datetime | None = None
+    now: datetime | None = None
+
+
+def current_phase() -> Phase:
+    """Return the phase; one small statement, and no transaction is left open.
+
+    Writes that were held for too long are let go first.
+    """
+    rows = fetch_prepared(PHASE)
+    if not rows:
+        return Phase.OFF
+    phase, is_over = rows[0]
+    if is_over and Phase(phase) in BACK:
+        reopen(only_if_over=True)
+        return current_phase()
+    return Phase(phase)
+
+
+def read_state() -> State:
+    """Return all of the row."""
+    rows = fetch(STATE)
+    if not rows:
+        return State()
+    phase, began_at, switched_at, error, error_at, now = rows[0]
+    return State(
+        phase=Phase(phase),
+        began_at=began_at,
+        switched_at=switched_at,
+        last_error=error,
+        last_error_at=error_at,
+        now=now,
+    )
+
+
+def begin() -> bool:
+    """Begin to copy, unless that has begun; return whether it had not.
+
+    Providers of hosts that nobody uses become copies: the other side has the same hosts.
+    """
+    drop_dead_connection()
+    with transaction.atomic():
+        if not run(BEGIN).fetchall():
+            return False
+        run(ADOPT)
+    return True
+
+
+def end() -> bool:
+    """Leave all to the other Placement again; return whether copying was what went on."""
+    return _changed(END)
+
+
+def close(phase: Phase) -> None:
+    """Hold writes from now on: of the other Placement while copying, else ours.
+
+    When this returns, no write of ours is under way that does not know it.
+
+    Args:
+        phase: ``CLOSING`` or ``RETURNING``.
+
+    Raises:
+        WrongPhaseError: it is not what this phase follows.
+        OperationalError: a write of ours takes too long.
+    """
+    drop_dead_connection()
+    with transaction.atomic():
+        run(SET_LOCK_TIMEOUT, [f"{int(LOCAL_WRITES_SECONDS * 1000)}ms"])
+        run(CHANGE_TRUTH, [TRUTH_KEY])
+        if not run(CLOSE, [phase, HOLD_SECONDS, BACK[phase]]).fetchall():
+            raise WrongPhaseError(f"writes can be held in the phase {BACK[phase]} only")
+
+
+def reopen(*, only_if_over: bool = False) -> bool:
+    """Hold no writes any more, with the truth where it was; return whether they were held."""
+    return _changed(REOPEN, [not only_if_over])
+
+
+def flip(held: Phase, note: Callable[[], None]) -> bool:
+    """Make the other side the truth while writes are held; return whether there was time.
+
+    Args:
+        held: The phase that holds them.
+        note: Called in the same transaction.
+    """
+    to_us = held is Phase.CLOSING
+    drop_dead_connection()
+    with transaction.atomic():
+        following = Phase.SWITCHED if to_us else Phase.COPYING
+        if not run(FLIP, [following, held]).fetchall():
+            return False
+        run(OWN if to_us else DISOWN)
+        note()
+        log_changes([ALL_ROOTS], Change.Kind.NAMES)
+    return True
+
+
+def note_failure(text: str) -> None:
+    """Keep why the last step stopped."""
+    drop_dead_connection()
+    run(FAILED, [text])
+
+
+def hold_truth() -> Phase:
+    """Return the phase, which stays until the end of the open transaction."""
+    run(HOLD_TRUTH, [TRUTH_KEY])
+    rows = run(PHASE).fetchall()
+    return Phase(rows[0][0]) if rows else Phase.OFF
+
+
+def is_copied_into() -> bool:
+    """Return whether the other Placement is the truth until the end of the open transaction."""
+    return bool(run(IS_COPIED_INTO).fetchall())
+
+
+def _changed(sql: str, parameters: list[object] | None = None) -> bool:
+    drop_dead_connection()
+    return bool(run(sql, parameters or []).fetchall())

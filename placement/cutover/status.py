@@ -1,0 +1,40 @@
+"""Where a cut-over stands, for commands, pages and checks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.prepared import fetch
+from placement.cutover.copying import count_running, read_due
+from placement.cutover.mirroring import backlog
+from placement.cutover.state import read_state
+
+COPIES: Final = """
+SELECT (SELECT count(*) FROM placement_provider WHERE origin = 'upstream'),
+       (SELECT count(*) FROM placement_consumer)
+"""
+REFUSALS: Final = """
+SELECT method || ' ' || target || ': ' || refusal FROM placement_mirrored_write
+ WHERE refusal <> '' ORDER BY id LIMIT 20
+"""
+
+
+def status_facts() -> dict[str, Any]:  # Any: times, numbers and texts
+    """Return phase, progress and errors."""
+    current, due, waiting = read_state(), read_due(), backlog()
+    copies, consumers = fetch(COPIES)[0]
+    return {
+        "phase": str(current.phase),
+        "told": current.phase.label,
+        "began_at": current.began_at,
+        "switched_at": current.switched_at,
+        "copied_providers": copies,
+        "consumers": consumers,
+        "due": [f"{kind}: {len(uuids)}" for kind, uuids in sorted(due.items())],
+        "writes_under_way": count_running(),
+        "writes_to_mirror": waiting.count,
+        "oldest_write_to_mirror": waiting.oldest,
+        "refused_writes": [row[0] for row in fetch(REFUSALS)],
+        "last_error": current.last_error,
+        "last_error_at": current.last_error_at,
+    }

@@ -1,0 +1,354 @@
+"""Writing copies: exactly what the other Placement holds, with its generations (docs/gateway.md).
+
+Copies have the origin ``upstream`` until the switch. What a copy needs and is not here yet, a
+parent or an inventory, is noted as due, and so is what waits for it: nothing is stored halfway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from capacity.locks import LockSpace, take_lock
+from core.prepared import run
+from journal.errors import HeadroomError
+from placement.cutover.state import is_copied_into
+from placement.database import in_transaction
+from placement.domain.transfer import ConsumerRecord, ProviderRecord
+from placement.models import Change, CopyDue
+from placement.models.changes import ALL_ROOTS
+from placement.services.audit import SET_ROOTS_SQL, SET_USED_SQL
+from placement.services.locking import log_changes
+from placement.services.providers import TREES
+from placement.services.transfer import (
+    DROP_ALLOCATIONS,
+    NEW_CLASSES,
+    NEW_OWNERS,
+    NEW_TRAITS,
+    SET_ALLOCATIONS,
+    levels_of,
+    provider_columns,
+    write_parts,
+)
+
+NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+KNOWN: Final = "SELECT uuid::text FROM placement_provider WHERE uuid = ANY (%s::uuid[])"
+OURS: Final = """
+SELECT uuid::text, name FROM placement_provider
+ WHERE (uuid = ANY (%s::uuid[]) OR name = ANY (%s::text[])) AND origin <> 'upstream' LIMIT 5
+"""
+PARK_NAMES: Final = """
+UPDATE placement_provider p SET name = p.uuid::text
+  FROM unnest(%s::uuid[], %s::text[]) AS n (uuid, name)
+ WHERE p.name = n.name AND p.uuid <> n.uuid AND p.origin = 'upstream' RETURNING p.uuid::text
+"""
+NEW_COPIES: Final = """
+INSERT INTO placement_provider (id, uuid, name, generation, parent_id, root_id, origin)
+SELECT n.id, n.uuid, n.name, n.generation, q.id, coalesce(q.root_id, n.id), 'upstream'
+  FROM (SELECT nextval(pg_get_serial_sequence('placement_provider', 'id')) AS id, g.*
+          FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::uuid[])
+            AS g (uuid, name, generation, parent)) n
+  LEFT JOIN placement_provider q ON q.uuid = n.parent
+"""
+CHANGE_COPIES: Final = """
+UPDATE placement_provider p
+   SET name = n.name, parent_id = q.id, generation = n.generation,
+       updated_at = statement_timestamp()
+  FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::uuid[]) AS n (uuid, name, generation, parent)
+  LEFT JOIN placement_provider q ON q.uuid = n.parent
+ WHERE p.uuid = n.uuid AND p.origin = 'upstream'
+"""
+SET_GENERATIONS: Final = """
+UPDATE placement_provider p SET generation = n.generation, updated_at = statement_timestamp()
+  FROM unnest(%s::uuid[], %s::int[]) AS n (uuid, generation)
+ WHERE p.uuid = n.uuid AND p.origin = 'upstream' AND p.generation <> n.generation
+"""
+#: Inventories that the other side has no more, which consumers hold here.
+LEFT_OVER: Final = """
+SELECT DISTINCT p.uuid::text, k.uuid::text
+  FROM placement_inventory i
+  JOIN placement_provider p ON p.id = i.provider_id
+  JOIN placement_resource_class c ON c.id = i.resource_class_id
+  JOIN placement_allocation a
+    ON a.provider_id = i.provider_id AND a.resource_class_id = i.resource_class_id
+  JOIN placement_consumer k ON k.id = a.consumer_id
+ WHERE p.uuid = ANY (%s::uuid[])
+   AND (p.uuid, c.name) NOT IN (SELECT * FROM unnest(%s::uuid[], %s::text[]))
+"""
+NEEDED_BY_GONE: Final = """
+SELECT p.uuid::text, k.uuid::text, child.uuid::text
+  FROM placement_provider p
+  LEFT JOIN placement_allocation a ON a.provider_id = p.id
+  LEFT JOIN placement_consumer k ON k.id = a.consumer_id
+  LEFT JOIN placement_provider child ON child.parent_id = p.id
+ WHERE p.uuid = ANY (%s::uuid[]) AND (k.id IS NOT NULL OR child.id IS NOT NULL)
+"""
+DROP_COPIES: Final = (
+    """
+DELETE FROM placement_provider_trait l USING placement_provider p
+ WHERE p.id = l.provider_id AND p.origin = 'upstream' AND p.uuid = ANY (%s::uuid[])
+""",
+    """
+DELETE FROM placement_provider_aggregate l USING placement_provider p
+ WHERE p.id = l.provider_id AND p.origin = 'upstream' AND p.uuid = ANY (%s::uuid[])
+""",
+    """
+DELETE FROM placement_inventory l USING placement_provider p
+ WHERE p.id = l.provider_id AND p.origin = 'upstream' AND p.uuid = ANY (%s::uuid[])
+""",
+    "DELETE FROM placement_provider WHERE origin = 'upstream' AND uuid = ANY (%s::uuid[])",
+)
+WITHOUT_INVENTORY: Final = """
+SELECT DISTINCT n.consumer::text, n.provider::text
+  FROM unnest(%s::uuid[], %s::uuid[], %s::text[]) AS n (consumer, provider, class)
+  LEFT JOIN placement_provider p ON p.uuid = n.provider AND p.origin = 'upstream'
+  LEFT JOIN placement_resource_class c ON c.name = n.class
+  LEFT JOIN placement_inventory i ON i.provider_id = p.id AND i.resource_class_id = c.id
+ WHERE i.id IS NULL
+"""
+COUNT_USAGE: Final = """
+INSERT INTO placement_project_usage (project_id, user_id, type_id, resource_class_id, used)
+SELECT k.project_id, k.user_id, k.type_id, o.resource_class_id, %s::int * CASE
+       WHEN grouping(o.resource_class_id) = 1 THEN count(DISTINCT o.consumer_id)
+       ELSE sum(o.used) END
+  FROM placement_allocation o JOIN placement_consumer k ON k.id = o.consumer_id
+ WHERE k.uuid = ANY (%s::uuid[])
+ GROUP BY GROUPING SETS ((k.project_id, k.user_id, k.type_id, o.resource_class_id),
+                         (k.project_id, k.user_id, k.type_id))
+"""
+SET_COPIED_CONSUMERS: Final = """
+INSERT INTO placement_consumer (uuid, project_id, user_id, type_id, generation)
+SELECT n.uuid, j.id, u.id, t.id, n.generation
+  FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[])
+    AS n (uuid, project, owner, type, generation)
+  JOIN placement_project j ON j.external_id = n.project
+  JOIN placement_user u ON u.external_id = n.owner
+  LEFT JOIN placement_consumer_type t ON t.name = n.type
+    ON CONFLICT (uuid) DO UPDATE
+   SET project_id = excluded.project_id, user_id = excluded.user_id, type_id = excluded.type_id,
+       generation = excluded.generation, updated_at = statement_timestamp()
+"""
+DROP_CONSUMERS: Final = "DELETE FROM placement_consumer WHERE uuid = ANY (%s::uuid[])"
+DROP_NAMES: Final = (
+    """
+DELETE FROM placement_trait t
+ WHERE starts_with(t.name, 'CUSTOM_') AND t.name <> ALL (%s::text[])
+   AND NOT EXISTS (SELECT FROM placement_provider_trait l WHERE l.trait_id = t.id)
+""",
+    """
+DELETE FROM placement_resource_class c
+ WHERE starts_with(c.name, 'CUSTOM_') AND c.name <> ALL (%s::text[])
+   AND NOT EXISTS (SELECT FROM placement_inventory i WHERE i.resource_class_id = c.id)
+""",
+)
+LOG_TOUCHED: Final = """
+INSERT INTO placement_change (root_id, kind) SELECT DISTINCT root_id, 2
+  FROM placement_provider WHERE id = ANY (%s) OR uuid = ANY (%s::uuid[])
+"""
+ADD_DUE: Final = """
+INSERT INTO placement_copy_due (kind, uuid) SELECT * FROM unnest(%s::text[], %s::uuid[])
+    ON CONFLICT DO NOTHING
+"""
+CLEAR_DUE: Final = """
+DELETE FROM placement_copy_due d USING unnest(%s::text[], %s::uuid[]) AS n (kind, uuid)
+ WHERE d.kind = n.kind AND d.uuid = n.uuid
+"""
+LOCK_CONSUMERS: Final = """
+SELECT FROM placement_consumer WHERE uuid = ANY (%s::uuid[]) ORDER BY uuid FOR UPDATE
+"""
+
+Due = tuple[str, str]
+"""A kind of :class:`placement.models.CopyDue`, and a UUID."""
+
+
+class CopyingEndedError(HeadroomError):
+    """The other Placement is not the truth any more: nothing may be copied from it."""
+
+    code = "placement_copying_ended"
+
+
+class NotACopyError(HeadroomError):
+    """A provider of our own is in the way of a copy."""
+
+    code = "placement_cutover_taken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What was read of the other Placement, to be stored together.
+
+    Attributes:
+        names: Classes and traits, where they were read.
+        done: What is not due any more once this is stored.
+        due: What is due because of what was read.
+    """
+
+    names: tuple[frozenset[str], frozenset[str]] | None = None
+    generations: Mapping[str, int] = field(default_factory=dict)
+    providers: Sequence[ProviderRecord] = ()
+    gone_providers: Collection[str] = ()
+    consumers: Sequence[ConsumerRecord] = ()
+    gone_consumers: Collection[str] = ()
+    done: Collection[Due] = ()
+    due: Collection[Due] = ()
+
+
+@dataclass(slots=True)
+class _Later:
+    """What cannot be stored yet."""
+
+    due: set[Due] = field(default_factory=set)
+
+    def provider(self, uuid: str) -> None:
+        self.due.add((CopyDue.Kind.PROVIDER, uuid))
+
+    def consumer(self, uuid: str) -> None:
+        self.due.add((CopyDue.Kind.CONSUMER, uuid))
+
+
+def store(part: Slice) -> set[Due]:
+    """Store a slice, all or nothing; return what of it could not be stored yet.
+
+    Locks consumers by uuid, the trees, then providers.
+
+    Raises:
+        CopyingEndedError: writes go to us by now.
+        NotACopyError: a provider of our own has a name or UUID of one of them.
+    """
+
+    def write() -> set[Due]:
+        if not is_copied_into():
+            raise CopyingEndedError("the other Placement is not the truth any more")
+        later = _Later()
+        consumers = {record.uuid for record in part.consumers} | set(part.gone_consumers)
+        run(LOCK_CONSUMERS, [sorted(consumers)])
+        take_lock(LockSpace.PROVIDER_TREES, [TREES])
+        _refuse_ours(part.providers)
+        if part.names is not None:
+            run(NEW_CLASSES, [sorted(part.names[0])])
+            run(NEW_TRAITS, [sorted(part.names[1])])
+        run(COUNT_USAGE, [-1, sorted(consumers)])
+        touched = {row[0] for row in run(DROP_ALLOCATIONS, [sorted(consumers)]).fetchall()}
+        run(SET_GENERATIONS, [list(part.generations), list(part.generations.values())])
+        _write_providers(part.providers, later)
+        touched |= _write_consumers(part.consumers, later)
+        run(COUNT_USAGE, [1, sorted(consumers)])
+        _drop_consumers(part)
+        _drop_providers(part.gone_providers, later)
+        run(SET_USED_SQL, [sorted(touched)])
+        if part.names is not None:
+            run(DROP_NAMES[0], [sorted(part.names[1])])
+            run(DROP_NAMES[1], [sorted(part.names[0])])
+        log_changes([ALL_ROOTS], Change.Kind.NAMES)
+        run(LOG_TOUCHED, [sorted(touched), [record.uuid for record in part.providers]])
+        run(CLEAR_DUE, _columns(part.done))
+        run(ADD_DUE, _columns(later.due | set(part.due)))
+        return later.due
+
+    return in_transaction(write)
+
+
+def _columns(due: Iterable[Due]) -> list[list[str]]:
+    ordered = sorted((str(kind), uuid) for kind, uuid in due)
+    return [[row[0] for row in ordered], [row[1] for row in ordered]]
+
+
+def _refuse_ours(providers: Sequence[ProviderRecord]) -> None:
+    uuids, names = [row.uuid for row in providers], [row.name for row in providers]
+    taken = run(OURS, [uuids, names]).fetchall()
+    if taken:
+        told = ", ".join(f"{name} ({uuid})" for uuid, name in taken)
+        raise NotACopyError(f"providers of our own are in the way of copies: {told}")
+
+
+def _write_providers(providers: Sequence[ProviderRecord], later: _Later) -> None:
+    """Write providers whose parents are here or come along; note the others."""
+    parents = {record.parent for record in providers if record.parent}
+    uuids = {record.uuid for record in providers}
+    known = {row[0] for row in run(KNOWN, [sorted(uuids | parents)]).fetchall()}
+    ready: list[ProviderRecord] = []
+    waiting = list(providers)
+    placed = set(known)
+    while True:
+        able = [record for record in waiting if not record.parent or record.parent in placed]
+        if not able:
+            break
+        ready += able
+        placed |= {record.uuid for record in able}
+        waiting = [record for record in waiting if record.uuid not in placed or record in able]
+        waiting = [record for record in waiting if record not in able]
+    for record in waiting:
+        later.provider(record.uuid)
+        later.provider(record.parent)
+    columns = [[record.uuid for record in ready], [record.name for record in ready]]
+    for row in run(PARK_NAMES, columns).fetchall():
+        later.provider(row[0])
+    for level in levels_of([record for record in ready if record.uuid not in known]):
+        run(NEW_COPIES, provider_columns(level))
+    run(CHANGE_COPIES, provider_columns([record for record in ready if record.uuid in known]))
+    run(SET_ROOTS_SQL)
+    run(NEW_CLASSES, [sorted({name for record in ready for name in record.inventories})])
+    run(NEW_TRAITS, [sorted({name for record in ready for name in record.traits})])
+    write_parts(ready)
+    rows = [(record.uuid, name) for record in ready for name in record.inventories]
+    held = [[record.uuid for record in ready], [row[0] for row in rows], [row[1] for row in rows]]
+    for provider, consumer in run(LEFT_OVER, held).fetchall():
+        later.provider(provider)
+        later.consumer(consumer)
+
+
+def _write_consumers(consumers: Sequence[ConsumerRecord], later: _Later) -> set[int]:
+    """Write consumers of which all inventories are here, note the others; return providers' ids."""
+    held = [
+        (record.uuid, provider, name, used)
+        for record in consumers
+        for provider, amounts in sorted(record.allocations.items())
+        for name, used in sorted(amounts.items())
+    ]
+    lacking = run(WITHOUT_INVENTORY, _parts(row[:3] for row in held) or [[], [], []]).fetchall()
+    late = {row[0] for row in lacking}
+    for consumer, provider in lacking:
+        later.consumer(consumer)
+        later.provider(provider)
+    ready = [record for record in consumers if record.uuid not in late]
+    run(DROP_CONSUMERS, [sorted(late)])
+    owners = (
+        sorted({record.project for record in ready}),
+        sorted({record.user for record in ready}),
+        sorted({record.type_name for record in ready if record.type_name}),
+    )
+    for statement, names in zip(NEW_OWNERS, owners, strict=True):
+        run(statement, [names])
+    columns: list[list[str | int | None]] = [
+        [record.uuid for record in ready],
+        [record.project for record in ready],
+        [record.user for record in ready],
+        [record.type_name or None for record in ready],
+        [record.generation for record in ready],
+    ]
+    run(SET_COPIED_CONSUMERS, columns)
+    rows = _parts(row for row in held if row[0] not in late) or [[], [], [], []]
+    return {row[0] for row in run(SET_ALLOCATIONS, rows).fetchall()}
+
+
+def _parts(rows: Iterable[tuple[object, ...]]) -> list[list[object]]:
+    return [list(part) for part in zip(*rows, strict=True)]
+
+
+def _drop_consumers(part: Slice) -> None:
+    run(DROP_CONSUMERS, [sorted(part.gone_consumers)])
+
+
+def _drop_providers(gone: Collection[str], later: _Later) -> None:
+    """Drop providers that are gone over there, but those that something here still needs."""
+    needed = run(NEEDED_BY_GONE, [sorted(gone)]).fetchall()
+    for provider, consumer, child in needed:
+        later.provider(provider)
+        if consumer:
+            later.consumer(consumer)
+        if child:
+            later.provider(child)
+    free = sorted(set(gone) - {row[0] for row in needed})
+    for statement in DROP_COPIES:
+        run(statement, [free])

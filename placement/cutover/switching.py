@@ -1,0 +1,270 @@
+"""Making the other side the truth: hold writes, compare, flip one row, or let go (docs/gateway.md).
+
+The same for both directions; only what has to be even before it differs. Whatever fails, and
+whenever it takes longer than writes may be held, the truth stays where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import OperationalError
+
+from core.prepared import fetch
+from journal.actors import Actor
+from journal.errors import HeadroomError
+from journal.leases import held_lease
+from journal.services import Change as AuditChange
+from journal.services import record_changes
+from placement.clients.reference_api import Json
+from placement.cutover import copying, mirroring, state
+from placement.cutover.peer import Peer
+from placement.models import CopyDue, Phase
+
+log = structlog.get_logger(__name__)
+
+LEASE: Final = "placement.cutover"
+LEASE_PATIENCE_SECONDS: Final = 30.0
+ATTEMPTS: Final = 20
+#: Between two tries; longer than the time that writes are held, so that all of them go on.
+PAUSE_SECONDS: Final = 1.2
+LOOK_SECONDS: Final = 0.01
+#: With this many writes left to mirror, holding the others is short enough.
+FEW_WRITES: Final = 10
+#: Likewise with this many copies due.
+FEW_DUE: Final = 30
+MOST_NAMED: Final = 5
+GENERATIONS: Final = """
+SELECT p.uuid::text, p.name, p.generation, q.uuid::text
+  FROM placement_provider p LEFT JOIN placement_provider q ON q.id = p.parent_id
+ WHERE p.origin = 'api'
+"""
+
+
+class MovedWithoutUsError(HeadroomError):
+    """Something changed over there that did not come through us."""
+
+    code = "placement_moved_without_us"
+
+
+class NotInTimeError(HeadroomError):
+    """Writes would have been held for too long, each time."""
+
+    code = "placement_cutover_not_in_time"
+
+
+class CutoverBusyError(HeadroomError):
+    """Another process copies, mirrors or switches just now."""
+
+    code = "placement_cutover_busy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """How the truth changed.
+
+    Attributes:
+        attempts: How often it was tried.
+        held_ms: How long writes were held, the last time.
+    """
+
+    attempts: int
+    held_ms: int
+
+
+def switch(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
+    """Make us the truth.
+
+    Raises:
+        MovedWithoutUsError: the other side has what did not come through us; copy and see why.
+        NotInTimeError: writes would have been held for too long.
+        HeadroomError: the other side does not answer, or the step does not follow.
+    """
+    _check_phase(Phase.COPYING)
+    _wait_for_old_writes()
+
+    def prepare() -> None:
+        copying.follow(peer, few=FEW_DUE)
+
+    def even() -> None:
+        _wait_for_running()
+        copying.follow(peer)
+        moved = copying.moved_providers(peer.rows())
+        if moved:
+            copying.note_due(CopyDue.Kind.PROVIDER, moved)
+            raise _moved(moved)
+
+    return _turn(
+        Phase.CLOSING, prepare, even, actor=actor, request_id=request_id, action="switched"
+    )
+
+
+def rollback(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
+    """Make the other side the truth again, once it has all of our writes.
+
+    Raises:
+        MirrorRefusedError: the other side does not take one of them.
+        MovedWithoutUsError: the generations of providers differ.
+        NotInTimeError: writes would have been held for too long.
+        HeadroomError: the other side does not answer, or the step does not follow.
+    """
+    _check_phase(Phase.SWITCHED)
+    mirroring.try_refused_again()
+
+    def prepare() -> None:
+        ends_at = time.monotonic() + headroom_seconds()
+        while True:
+            left = mirroring.mirror(peer)
+            _refuse_refused(left)
+            if left.count <= FEW_WRITES or time.monotonic() > ends_at:
+                return
+            time.sleep(LOOK_SECONDS)
+
+    def even() -> None:
+        left = mirroring.mirror(peer)
+        _refuse_refused(left)
+        if left.count:
+            raise NotInTimeError(f"{left.count} writes are not mirrored yet")
+        moved = _unequal(peer.rows())
+        if moved:
+            raise _moved(moved)
+
+    return _turn(
+        Phase.RETURNING, prepare, even, actor=actor, request_id=request_id, action="rolled_back"
+    )
+
+
+def headroom_seconds() -> float:
+    """Return how long preparing may take before writes are held all the same."""
+    return float(settings.HEADROOM.gateway.timeout_seconds)
+
+
+def _turn(
+    held: Phase,
+    prepare: Callable[[], None],
+    even: Callable[[], None],
+    *,
+    actor: Actor,
+    request_id: str,
+    action: str,
+) -> Turn:
+    """Prepare, hold writes, make both sides even, flip; again when it took too long."""
+    with held_or_refused():
+        last: Exception | None = None
+        for attempt in range(1, ATTEMPTS + 1):
+            if attempt > 1:
+                time.sleep(PAUSE_SECONDS)
+            prepare()
+            began_at = time.monotonic()
+            try:
+                state.close(held)
+                even()
+                is_flipped = state.flip(held, lambda: _audit(action, actor, request_id))
+            except (NotInTimeError, OperationalError) as error:
+                last, is_flipped = error, False
+            except Exception as error:
+                state.reopen()
+                state.note_failure(getattr(error, "message", str(error)))
+                raise
+            held_ms = round((time.monotonic() - began_at) * 1000)
+            if is_flipped:
+                log.info("cutover_flipped", outcome=action, attempt=attempt, duration_ms=held_ms)
+                return Turn(attempts=attempt, held_ms=held_ms)
+            state.reopen()
+            log.info("cutover_not_in_time", attempt=attempt, duration_ms=held_ms)
+    told = getattr(last, "message", "") or "the two sides were not even in time"
+    state.note_failure(told)
+    raise NotInTimeError(f"after {ATTEMPTS} tries: {told}")
+
+
+class held_or_refused:  # noqa: N801 - used as a function
+    """Hold the lease of this work, waiting for a round of a worker to end.
+
+    Raises:
+        CutoverBusyError: another process has it for longer.
+    """
+
+    def __enter__(self) -> None:
+        ends_at = time.monotonic() + LEASE_PATIENCE_SECONDS
+        while True:
+            self._held = held_lease(LEASE)
+            if self._held.__enter__():
+                return
+            self._held.__exit__(None, None, None)
+            if time.monotonic() > ends_at:
+                raise CutoverBusyError("another process copies, mirrors or switches just now")
+            time.sleep(LOOK_SECONDS * 10)
+
+    def __exit__(self, *error: object) -> None:
+        self._held.__exit__(*error)  # type: ignore[arg-type]
+
+
+def _check_phase(phase: Phase) -> None:
+    current = state.read_state().phase
+    if current is not phase:
+        raise state.WrongPhaseError(f"the phase is {current}, this step begins at {phase}")
+
+
+def _wait_for_old_writes() -> None:
+    """Wait until a write that began before copying did has been answered.
+
+    Nobody announced it. It may take as long as the client of the other side takes.
+    """
+    current = state.read_state()
+    if current.began_at is None or current.now is None:
+        return
+    old = (current.now - current.began_at).total_seconds()
+    left = settings.HEADROOM.gateway.timeout_seconds - old
+    if left > 0:
+        time.sleep(left)
+
+
+def _wait_for_running() -> None:
+    """Wait until no write is handed on any more.
+
+    Raises:
+        NotInTimeError: one takes longer than the others may be held.
+    """
+    ends_at = time.monotonic() + state.HOLD_SECONDS
+    while copying.count_running():
+        if time.monotonic() > ends_at:
+            raise NotInTimeError("a write that was handed on has not ended")
+        time.sleep(LOOK_SECONDS)
+
+
+def _unequal(rows: dict[str, Json]) -> list[str]:
+    here = {row[0]: tuple(row[1:]) for row in fetch(GENERATIONS)}
+    there = {
+        uuid: (row["name"], row["generation"], row.get("parent_provider_uuid"))
+        for uuid, row in rows.items()
+    }
+    return sorted(uuid for uuid in here.keys() | there.keys() if here.get(uuid) != there.get(uuid))
+
+
+def _moved(providers: list[str]) -> MovedWithoutUsError:
+    named = ", ".join(providers[:MOST_NAMED])
+    more = f" and {len(providers) - MOST_NAMED} more" if len(providers) > MOST_NAMED else ""
+    return MovedWithoutUsError(
+        f"providers changed at the other Placement without us: {named}{more}; find who writes "
+        "there, or copy again",
+        providers=len(providers),
+    )
+
+
+def _refuse_refused(left: mirroring.Backlog) -> None:
+    if left.refused:
+        raise mirroring.MirrorRefusedError(
+            f"{left.refused} writes are refused by the other Placement: placement_cutover status"
+        )
+
+
+def _audit(action: str, actor: Actor, request_id: str) -> None:
+    entry = AuditChange(
+        action=f"placement_{action}", object_type="Placement", object_id="placement", after={}
+    )
+    record_changes([entry], actor=actor, request_id=request_id)

@@ -1,0 +1,264 @@
+"""A cloud moves from a real openstack-placement to us and back while it is written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from pydantic import SecretStr
+
+from placement.clients.reference_database import read_database
+from placement.cutover import mirroring, state
+from placement.cutover.peer import opened_peer
+from placement.domain.transfer import Contents
+from placement.models import Origin, Phase, ResourceProvider
+from placement.selectors.contents import read_contents
+from placement.services.audit import find_problems
+from tests.e2e.processes import OPEN, WebServer
+from tests.e2e.upstream_placement import UpstreamPlacement, running_upstream
+from tests.e2e.write_load import (
+    WriteLoad,
+    cell_of,
+    claim,
+    expected_consumers,
+    make_cloud,
+    root_of,
+)
+from tests.killing import die_at_each_distinct_statement
+from tests.placement.client import PlacementClient
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
+
+HOSTS, CONSUMERS = 30, 600
+TIMEOUT_SECONDS = 5.0
+RATE = 2.0  # of each of four
+
+
+@pytest.fixture(scope="module")
+def upstream(
+    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[UpstreamPlacement]:
+    del django_db_setup
+    with running_upstream(tmp_path_factory.mktemp("upstream")) as running:
+        yield running
+
+
+@pytest.fixture
+def webs(
+    transactional_db: None, tmp_path: Path, upstream: UpstreamPlacement
+) -> Iterator[list[WebServer]]:
+    """Two web servers on one database."""
+    del transactional_db
+    overrides = {**OPEN, **upstream.settings(timeout_seconds=str(TIMEOUT_SECONDS))}
+    servers = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        servers.append(WebServer(directory=tmp_path / name, overrides=overrides))
+    for server in servers:
+        server.start()
+    yield servers
+    for server in servers:
+        server.end()
+
+
+@pytest.fixture
+def _gateway(settings: Any, upstream: UpstreamPlacement) -> None:
+    """Give commands of this process the settings of the servers."""
+    gateway = settings.HEADROOM.gateway.model_copy(
+        update={
+            "upstream_url": upstream.url,
+            "token": SecretStr("admin"),
+            "timeout_seconds": TIMEOUT_SECONDS,
+        }
+    )
+    placement = settings.HEADROOM.placement.model_copy(update={"host_providers": False})
+    settings.HEADROOM = settings.HEADROOM.model_copy(
+        update={"gateway": gateway, "placement": placement, "auth": "noauth"}
+    )
+
+
+def step(name: str, *arguments: str) -> dict[str, Any]:
+    out = StringIO()
+    call_command("placement_cutover", name, "--json", *arguments, stdout=out)
+    return dict(json.loads(out.getvalue()))
+
+
+def assert_equal(upstream: UpstreamPlacement, cloud: Contents, load: WriteLoad) -> None:
+    """Compare both databases, read whole, with each other and with what writers were told."""
+    there, here = read_database(upstream.database), read_contents(with_copies=True)
+    held = {uuid: record for uuid, record in there.consumers.items() if record.allocations}
+    assert held == here.consumers
+    assert held == expected_consumers(cloud, load)
+    assert there.providers == here.providers
+    assert not [one for one in find_problems() if one.kind in {"drift", "project_usage"}]
+
+
+@pytest.mark.usefixtures("_gateway")
+def test_a_cloud_moves_and_returns_under_load(
+    webs: list[WebServer], upstream: UpstreamPlacement
+) -> None:
+    cloud = make_cloud(HOSTS, CONSUMERS)
+    upstream.fill(cloud)
+    with WriteLoad([web.port for web in webs], HOSTS, rate=RATE) as load:
+        load.go_on(20)
+        plan = step("plan")
+        assert (plan["providers"], plan["trees"]) == (2 * HOSTS, HOSTS)
+        assert not plan["in_the_way"]
+        assert not ResourceProvider.objects.exists()
+
+        assert step("copy")["phase"] == Phase.COPYING
+        load.go_on(40)
+        assert step("verify", "--from-database", upstream.database)["differences"] == []
+
+        assert step("switch")["phase"] == Phase.SWITCHED
+        load.go_on(100)
+        assert step("verify", "--from-database", upstream.database)["differences"] == []
+
+        assert step("rollback")["phase"] == Phase.COPYING
+        load.go_on(40)
+    assert step("verify")["differences"] == []
+    assert_equal(upstream, cloud, load)
+    assert load.unexpected == []
+    assert set(load.statuses) <= {200, 201, 204, 409}
+
+
+SMALL_HOSTS = 3
+ENDED = "UPDATE placement_forwarded_write SET ends_at = clock_timestamp() - interval '1 second'"
+OVER = "UPDATE placement_cutover SET closes_at = closes_at - interval '1 hour'"
+LONG_AGO = "UPDATE placement_cutover SET began_at = began_at - interval '1 hour'"
+
+
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def assert_same(upstream: UpstreamPlacement) -> None:
+    there, here = read_database(upstream.database), read_contents(with_copies=True)
+    assert {uuid: one for uuid, one in there.consumers.items() if one.allocations} == here.consumers
+    assert there.providers == here.providers
+
+
+@pytest.fixture
+def _small(transactional_db: None, _gateway: None, upstream: UpstreamPlacement) -> None:
+    del transactional_db
+    upstream.fill(make_cloud(SMALL_HOSTS, 6))
+
+
+@pytest.mark.usefixtures("_small")
+def test_copying_goes_on_wherever_it_was_killed(upstream: UpstreamPlacement) -> None:
+    def copy() -> None:
+        call_command("placement_cutover", "copy", stdout=StringIO())
+
+    assert die_at_each_distinct_statement(copy, lambda: None, times=1) > 30
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_write_whose_process_is_killed_is_copied_all_the_same(
+    upstream: UpstreamPlacement,
+) -> None:
+    step("copy")
+    consumers = iter(range(1, 100))
+
+    def write() -> None:
+        body = claim(0, None)
+        PlacementClient(version="1.36").put(f"/allocations/{UUID(int=next(consumers))}", body)
+
+    def end() -> None:
+        next(consumers)
+        execute(ENDED)
+
+    assert die_at_each_distinct_statement(write, end, times=2) >= 3
+    step("copy")
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_switch_that_is_killed_is_done_or_lets_go(upstream: UpstreamPlacement) -> None:
+    step("copy")
+    execute(LONG_AGO)
+    phases = set()
+
+    def switch() -> None:
+        if state.current_phase() is Phase.COPYING:
+            call_command("placement_cutover", "switch", stdout=StringIO())
+
+    def look() -> None:
+        execute(OVER)
+        phase = state.current_phase()
+        phases.add(phase)
+        origin = Origin.API if phase is Phase.SWITCHED else Origin.UPSTREAM
+        assert not ResourceProvider.objects.exclude(origin=origin).exists()
+
+    assert die_at_each_distinct_statement(switch, look, times=1) > 10
+    assert phases == {Phase.COPYING, Phase.SWITCHED}
+    phases.clear()
+
+    def rollback() -> None:
+        if state.current_phase() is Phase.SWITCHED:
+            call_command("placement_cutover", "rollback", stdout=StringIO())
+
+    assert die_at_each_distinct_statement(rollback, look, times=1) > 10
+    assert phases == {Phase.COPYING, Phase.SWITCHED}
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
+def test_writes_and_their_mirror_may_be_killed_anywhere(upstream: UpstreamPlacement) -> None:
+    step("copy")
+    execute(LONG_AGO)
+    step("switch")
+    numbers = iter(range(1, 10_000))
+
+    def work() -> None:
+        write_all_kinds(next(numbers))
+        with opened_peer() as peer:
+            left = mirroring.mirror(peer)
+        assert not left.refused
+
+    def skip() -> None:
+        for _ in range(3):
+            next(numbers)
+
+    assert die_at_each_distinct_statement(work, skip, times=1) > 10
+    step("rollback")
+    assert_same(upstream)
+
+
+def write_all_kinds(number: int) -> None:
+    """Send a write of each kind that counts generations, whatever the state is."""
+    client = PlacementClient(version="1.36")
+    consumer, other = str(UUID(int=number << 8)), str(UUID(int=(number << 8) + 1))
+    host, cell = root_of(number % SMALL_HOSTS), cell_of(number % SMALL_HOSTS)
+    client.put(f"/allocations/{consumer}", claim(0, None))
+    client.put(f"/allocations/{consumer}", claim(1, 1))
+    body = {"allocations": {cell: {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u"}
+    for _ in range(2):
+        client.put(f"/allocations/{other}", body, version="1.12")  # no generation stops it twice
+    client.post(
+        "/allocations", {consumer: claim(None, 2), str(UUID(int=(number << 8) + 2)): claim(2, None)}
+    )
+    client.call("DELETE", f"/allocations/{other}")
+    generation = client.get(f"/resource_providers/{host}").json["generation"]
+    traits = {"traits": ["HW_NUMA_ROOT"] if number % 2 else []}
+    client.put(
+        f"/resource_providers/{host}/traits",
+        {**traits, "resource_provider_generation": generation},
+    )
+    made = str(UUID(int=(number << 8) + 3))
+    client.post("/resource_providers", {"name": made, "uuid": made, "parent_provider_uuid": host})
+    client.post(f"/resource_providers/{made}/inventories", {"resource_class": "VGPU", "total": 1})
+    client.call("DELETE", f"/resource_providers/{made}/inventories", version="1.36")
+    client.put(f"/resource_providers/{made}", {"name": f"{made} again"})
+    client.put(f"/resource_providers/{made}/aggregates", [made], version="1.18")
+    if number % 3:
+        client.call("DELETE", f"/resource_providers/{made}")
+    client.put(f"/traits/CUSTOM_{number}")
