@@ -41,6 +41,7 @@ ALLOWED = {
     "journal/clock.py": "compares it with the database's",
     "journal/keystone.py": "Keystone's ends of tokens, kept in the process",
     "placement/api/rendering.py": "a header of an answer, stored nowhere",
+    "journal/tracing.py": "a header of a message, told of one that waits; no row has it",
     "hosts/management/commands/dump_region.py": "needs no database; says when a file was written",
     "core/doctor/own.py": "compares it with the database's",
     "hosts/clients/cloud_probe.py": "compares it with the cloud's",
