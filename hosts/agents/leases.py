@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
 from django.conf import settings
 from django.db import transaction
 
+from core.prepared import fetch_prepared
 from hosts.agents.errors import AgentConflict
 from hosts.agents.hooks import tell_workloads_changed
 from hosts.agents.models import HostAgent, HostLease
+from hosts.agents.server_keys import TOLD, told_keys, told_of
 from hosts.agents.workload_models import Workload
 from hosts.domain.liveness import (
     Beat,
@@ -37,15 +39,16 @@ from journal.statements import execute, fetch_row, fetch_rows
 log = structlog.get_logger(__name__)
 
 # The usual heartbeat: what :func:`hosts.domain.liveness.may_renew` allows, of one that is up.
-_RENEW: Final = """
+_RENEW: Final = f"""
 UPDATE hosts_hostlease
    SET run_id = %(run_id)s, boot_id = %(boot_id)s, renewed_at = clock_timestamp(),
-       expires_at = clock_timestamp() + %(lease)s, uptime_seconds = %(uptime_seconds)s,
+       expires_at = clock_timestamp() + %(lease)s::interval, uptime_seconds = %(uptime_seconds)s,
        outbox_depth = %(outbox_depth)s
  WHERE agent_id = %(agent)s AND liveness = 'up'
    AND (run_id IN ('', %(run_id)s) OR expires_at <= clock_timestamp()
         OR (boot_id = %(boot_id)s AND boot_id <> '') OR %(takes_over)s)
-"""
+RETURNING clock_timestamp(), ({TOLD})
+"""  # noqa: S608 - our own text
 _SUSPECT: Final = """
 UPDATE hosts_hostlease AS lease
    SET liveness = 'suspect', liveness_since = statement_timestamp()
@@ -119,6 +122,19 @@ class Heartbeat:
     outbox_depth: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """What the server says to a heartbeat.
+
+    Attributes:
+        server_keys: As :func:`hosts.agents.server_keys.told_keys` tells them.
+    """
+
+    liveness: Liveness
+    server_time: datetime
+    server_keys: list[dict[str, str]]
+
+
 def periods() -> Periods:
     """Return how long silence is borne, as it is set."""
     chosen = settings.HEADROOM.agents
@@ -128,8 +144,8 @@ def periods() -> Periods:
     )
 
 
-def renew(agent: HostAgent, heard: Heartbeat, *, request_id: str) -> Liveness:
-    """Renew an agent's lease; return its liveness.
+def renew(agent: HostAgent, heard: Heartbeat, *, request_id: str) -> Renewed:
+    """Renew an agent's lease; return its liveness, with what else the answer tells.
 
     Args:
         agent: As it was when its signature was checked.
@@ -146,10 +162,15 @@ def renew(agent: HostAgent, heard: Heartbeat, *, request_id: str) -> Liveness:
         "uptime_seconds": heard.uptime_seconds,
         "outbox_depth": heard.outbox_depth,
     }
-    if execute(_RENEW, facts):
-        return Liveness.UP
-    with transaction.atomic():
-        return _renew_locked(agent, heard, request_id)
+    renewed = fetch_prepared(_RENEW, facts)
+    if renewed:
+        now, told = renewed[0]
+        liveness = Liveness.UP
+    else:
+        with transaction.atomic():
+            liveness = _renew_locked(agent, heard, request_id)
+        now, told = database_now(), None
+    return Renewed(liveness=liveness, server_time=now, server_keys=told_of(told) or told_keys(now))
 
 
 def _renew_locked(agent: HostAgent, heard: Heartbeat, request_id: str) -> Liveness:

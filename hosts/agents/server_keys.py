@@ -33,6 +33,12 @@ from journal.services import Change, record_changes
 log = structlog.get_logger(__name__)
 _NONCE_BYTES: Final = 12
 _PURPOSE: Final = b"headroom/server-key-seal/v1"
+#: A query for the keys of :func:`told_keys`, as one value for :func:`told_of`.
+TOLD: Final = """
+SELECT json_agg(json_build_array(
+           kid, encode(public_key, 'hex'), signed_by, encode(signature, 'hex')) ORDER BY id DESC)
+  FROM hosts_serverkey WHERE not_after IS NULL OR not_after > clock_timestamp()
+"""
 _SYSTEM: Final = Actor(name="system")
 
 
@@ -79,14 +85,24 @@ def told_keys(now: datetime) -> list[dict[str, str]]:
     if not rows:
         signer()
         rows = _told_rows(now)
-    return [_told(row) for row in rows]
+    return [
+        _told(row.kid, bytes(row.public_key), row.signed_by, bytes(row.signature)) for row in rows
+    ]
 
 
-def _told(row: ServerKey) -> dict[str, str]:
-    told = {"kid": row.kid, "key": base64.b64encode(row.public_key).decode()}
-    if row.signed_by:
-        told["signed_by"] = row.signed_by
-        told["signature"] = base64.b64encode(row.signature).decode()
+def told_of(found: list[list[str]] | None) -> list[dict[str, str]]:
+    """Return what ``TOLD`` found as :func:`told_keys` does; nothing before there is a key."""
+    return [
+        _told(kid, bytes.fromhex(public_key), signed_by, bytes.fromhex(signature))
+        for kid, public_key, signed_by, signature in found or []
+    ]
+
+
+def _told(kid: str, public_key: bytes, signed_by: str, signature: bytes) -> dict[str, str]:
+    told = {"kid": kid, "key": base64.b64encode(public_key).decode()}
+    if signed_by:
+        told["signed_by"] = signed_by
+        told["signature"] = base64.b64encode(signature).decode()
     return told
 
 

@@ -8,15 +8,15 @@ import re
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from urllib.parse import parse_qsl
 
-from django.db import connection
-from django.db.models import DateTimeField
-from django.db.models.functions import Now
+from django.db import DEFAULT_DB_ALIAS
 from django.http import HttpRequest
 from headroom_host_agent.provision.signing.keys import SigningError, verify
 from headroom_host_agent.provision.signing.v2 import SignedRequest, request_bytes
 
+from core.prepared import fetch_prepared
 from hosts.agents.errors import AgentForbidden, AgentGone, AgentRefused, AgentUnknown
 from hosts.agents.leases import stale_epoch
 from hosts.agents.models import HostAgent, HostKey, KeyState
@@ -31,6 +31,21 @@ _FORMS = {
     "X-Host-Epoch": r"[0-9]{1,18}",
     "X-Host-Signature": r"[A-Za-z0-9+/]{86}==",
 }
+# Of models, in the order in which these declare them; whatever else is asked for is read then.
+_KEY_FIELDS: Final = ("id", "agent_id", "kid", "public_key", "state", "token_id", "not_after")
+_AGENT_FIELDS: Final = (
+    "id", "uuid", "host_name", "fence_epoch", "mode", "change_seq", "timeline",
+    "decommissioned_at",
+)  # fmt: skip
+_KEY: Final = """
+SELECT statement_timestamp(),
+       key.id, key.agent_id, key.kid, key.public_key, key.state, key.token_id, key.not_after,
+       agent.id, agent.uuid, agent.host_name, agent.fence_epoch, agent.mode, agent.change_seq,
+       agent.timeline, agent.decommissioned_at
+  FROM hosts_hostkey AS key
+  JOIN hosts_hostagent AS agent ON agent.id = key.agent_id
+ WHERE key.kid = %(kid)s
+"""
 # An agent's nonces are forgotten with its next request: as many stay as it sends in that time.
 _SEE = """
 WITH gone AS (
@@ -41,6 +56,7 @@ WITH gone AS (
 INSERT INTO hosts_requestnonce (agent_id, nonce, seen_at)
 VALUES (%(agent)s, %(nonce)s, clock_timestamp())
 ON CONFLICT (agent_id, nonce) DO NOTHING
+RETURNING 1
 """
 
 
@@ -110,20 +126,20 @@ def _known_key(kid: str, host_id: uuid.UUID) -> tuple[HostKey, datetime]:
     Raises:
         AgentUnknown: It is unknown, revoked or retired.
     """
-    key = (
-        HostKey.objects.select_related("agent")
-        .defer("agent__report")
-        .annotate(now=Now(output_field=DateTimeField()))
-        .filter(kid=kid)
-        .first()
-    )
-    if key is None or key.agent.uuid != host_id:
+    rows = fetch_prepared(_KEY, {"kid": kid})
+    if not rows:
+        raise AgentUnknown("nobody knows this key of this host")
+    now, *values = rows[0]
+    cut = len(_KEY_FIELDS)
+    key = HostKey.from_db(DEFAULT_DB_ALIAS, _KEY_FIELDS, values[:cut])
+    key.agent = HostAgent.from_db(DEFAULT_DB_ALIAS, _AGENT_FIELDS, values[cut:])
+    if key.agent.uuid != host_id:
         raise AgentUnknown("nobody knows this key of this host")
     if key.state == KeyState.REVOKED:
         raise AgentUnknown("the key was revoked", code="key_revoked")
-    if key.not_after is not None and key.not_after <= key.now:
+    if key.not_after is not None and key.not_after <= now:
         raise AgentUnknown("the host has another key since", code="key_revoked")
-    return key, key.now
+    return key, now
 
 
 def _sender(request: HttpRequest) -> _Sender:
@@ -187,7 +203,6 @@ def _check_signature(request: HttpRequest, body: bytes, sender: _Sender, key: Ho
 
 
 def _see(agent: HostAgent, sender: _Sender) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(_SEE, {"agent": agent.pk, "nonce": sender.nonce, "seconds": NONCE_SECONDS})
-        if cursor.rowcount != 1:
-            raise AgentUnknown("the request was seen already", code="replayed")
+    facts = {"agent": agent.pk, "nonce": sender.nonce, "seconds": NONCE_SECONDS}
+    if not fetch_prepared(_SEE, facts):
+        raise AgentUnknown("the request was seen already", code="replayed")

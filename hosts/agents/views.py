@@ -118,17 +118,17 @@ class HeartbeatView(AgentView):
         body = self.body()
         agent = agent_of(self.http_request, body, path_id=host_id)
         heard = _heartbeat(self.document(body))
-        liveness = renew(agent, heard, request_id=request_id_of(self.http_request))
-        chosen, now = settings.HEADROOM.agents, database_now()
+        renewed = renew(agent, heard, request_id=request_id_of(self.http_request))
+        chosen = settings.HEADROOM.agents
         answer = {
             "heartbeat_s": chosen.heartbeat_seconds,
             "lease_ttl_s": chosen.lease_seconds,
-            "server_time": now.isoformat(),
+            "server_time": renewed.server_time.isoformat(),
             "fence_epoch": agent.fence_epoch,
             "change_seq": agent.change_seq,
             "timeline": str(agent.timeline),
-            "liveness": liveness.value,
-            "server_public_keys": told_keys(now),
+            "liveness": renewed.liveness.value,
+            "server_public_keys": renewed.server_keys,
         }
         return json_answer(answer)
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from hosts.agents.leases import fence, sweep
 from hosts.agents.models import HostAgent, HostKey, HostLease, KeyState
+from hosts.agents.server_keys import rotate_server_key, told_keys
 from hosts.domain.liveness import Lease, Liveness, Periods, after_silence
 from journal.actors import Actor
 from journal.clock import database_now
@@ -96,11 +97,28 @@ def test_the_usual_heartbeat_writes_one_row_besides_its_nonce(
 ) -> None:
     identity = up()
 
-    with django_assert_max_num_queries(5, connection=connection) as statements:
+    with django_assert_max_num_queries(3, connection=connection) as statements:
         assert beat(identity).status_code == 200
 
     texts = [one["sql"] for one in statements.captured_queries]
     assert sum("UPDATE" in text for text in texts) == 1, texts
+
+
+@pytest.mark.django_db
+def test_every_heartbeat_tells_the_keys_that_are_told_elsewhere() -> None:
+    make_host("h1")
+    identity = enrolled()
+    rotate_server_key(actor=ANN, request_id="r")
+    before = json.loads(beat(identity).content)
+    signed(identity).send()
+    beat(identity)
+
+    usual = json.loads(beat(identity).content)
+
+    known = told_keys(database_now())
+    assert [bool(one.get("signature")) for one in known] == [True, False]
+    assert (before["liveness"], usual["liveness"]) == ("enrolled", "up")
+    assert before["server_public_keys"] == usual["server_public_keys"] == known
 
 
 @pytest.mark.django_db

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hosts.agents.enrolment import revoke_key
 from hosts.agents.models import HostAgent, HostKey, RequestNonce
+from hosts.agents.signed import key_again
 from journal.actors import Actor
 from tests.docs.tour import ROOT
 from tests.factories import make_host
@@ -211,5 +212,19 @@ def test_a_signed_request_costs_few_statements(
 ) -> None:
     identity = enrolled()
 
-    with django_assert_max_num_queries(4, connection=connection):
+    with django_assert_max_num_queries(3, connection=connection):
         assert signed(identity).send().status_code == 204
+
+
+def test_the_key_of_a_request_is_what_is_stored() -> None:
+    identity = enrolled()
+    HostAgent.objects.update(change_seq=7, mode="enforce", agent_version="3")
+    stored = HostKey.objects.select_related("agent").get()
+
+    found = key_again(identity.kid, stored.agent.uuid, epoch=1)
+
+    for known, row in ((found, stored), (found.agent, stored.agent)):
+        names = {field.attname for field in type(row)._meta.concrete_fields}
+        assert {name: getattr(known, name) for name in names} == {
+            name: getattr(row, name) for name in names
+        }
