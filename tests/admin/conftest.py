@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +77,8 @@ DECISION = {
     "closest": None,
 }
 NUMBERS = itertools.count(1)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+"""Before every history that a page reads: how much is read of it depends on how much there is."""
 
 
 def grow_region(count: int) -> None:
@@ -104,7 +106,7 @@ def grow_region(count: int) -> None:
         factories.make_group_capacity(f"group_{number}")
         factories.make_capacity_history(group_name=f"group_{number}", at=now)
         factories.make_host_history(host.name, day=now.date())
-        factories.make_commitment_hour(commitment, at=now.replace(year=2_000 + number))
+        factories.make_commitment_hour(commitment, at=LONG_AGO + timedelta(hours=number))
         factories.make_quota(project.openstack_id)
         store_decision(vm_uuid=vm.openstack_id)
         make_failover_rows(number, host, vm)
