@@ -100,6 +100,7 @@ def time_chart(
         script_id=f"chart-{key}",
         title=title,
         is_made_up=is_made_up,
+        begins=len(moments) == 1,
         summary=_summary(amounts, headings, text),
         headings=headings,
         legend=[(kind, words) for _, words, kind in layers],

@@ -51,8 +51,16 @@
     return `${new Date(milliseconds).toISOString().slice(0, 16).replace("T", " ")} UTC`;
   }
 
+  // A line needs two ends: what is known at one time alone, between gaps or first of all, is a dot.
+  function pointOf(time, amounts, place) {
+    const isKnown = (other) => (amounts[other] ?? null) !== null;
+    const value = [time, amounts[place] ?? null];
+    if (!isKnown(place) || isKnown(place - 1) || isKnown(place + 1)) return value;
+    return { value, symbol: "circle", symbolSize: 7 };
+  }
+
   function seriesOf(content) {
-    const pairs = (amounts) => content.times.map((time, place) => [time, amounts[place] ?? null]);
+    const pairs = (amounts) => content.times.map((time, place) => pointOf(time, amounts, place));
     const layers = content.layers.map((layer) => ({
       name: layer.name, type: "line", stack: "parts", symbol: "none", data: pairs(layer.amounts),
       color: colour(COLOURS[layer.kind]), lineStyle: { width: 1 }, areaStyle: { opacity: 0.75 },

@@ -307,3 +307,22 @@ def test_pictures_over_time_are_drawn_in_both_themes_and_their_table_stays(
     )
     assert [name for name in fetched if not name.startswith((live_server.url, "data:"))] == []
     assert problems_of(browser, browser.current_url) == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_a_time_without_neighbours_is_drawn_as_a_dot(
+    browser: webdriver.Chrome, live_server: Any
+) -> None:
+    now = database_now()
+    for hours in (0, 5, 6):
+        make_capacity_history(at=now - timedelta(hours=hours), total_memory_bytes=64 << 30)
+    sign_in(browser, live_server.url)
+    browser.get(live_server.url + reverse("admin:index"))
+    until(browser, "document.querySelector('figure[data-drawn] canvas') !== null")
+    symbols = browser.execute_script(
+        "const place = document.querySelector('figure[data-drawn] .hr-chart-canvas');"
+        "const { series } = echarts.getInstanceByDom(place).getOption();"
+        "return series.at(-1).data.map((point) => point.symbol ?? '')"
+    )
+    assert symbols == ["", "", "", "circle"]

@@ -97,6 +97,7 @@ def test_a_picture_of_nothing_says_so() -> None:
     moments: list[Moment] = []
     chart = time_chart("x", "Memory", moments, layers=GROUP_LAYERS, total="total")
     assert (chart.lines, chart.summary, chart.is_made_up) == ([], "", False)
+    assert not chart.begins
 
 
 @pytest.mark.usefixtures("region")
@@ -150,6 +151,14 @@ class TestPages:
         content = content_of(admin_client.get(url).content.decode(), "chart-host")
         assert content["total"]["amounts"] == [0, None, 64 * GIB]
         assert content["layers"][0]["amounts"] == [GIB, None, 0]
+
+    def test_a_history_of_one_time_says_that_it_begins(self, admin_client: Client) -> None:
+        words = "The history begins here"
+        now = database_now()
+        factories.make_capacity_history(at=now)
+        assert words in admin_client.get(reverse("admin:index")).content.decode()
+        factories.make_capacity_history(at=now - HOUR)
+        assert words not in admin_client.get(reverse("admin:index")).content.decode()
 
     def test_pages_with_pictures_need_few_queries(self, admin_client: Client) -> None:
         group = factories.make_group_capacity("drawn")
