@@ -77,6 +77,17 @@ def test_vms_stand_on_hosts_with_their_traits(region: dict[str, Any]) -> None:
                 assert has_trait is (rule == "required")
 
 
+def test_each_host_stands_in_a_rack_of_its_zone(region: dict[str, Any]) -> None:
+    zones = {service["host"]: service["zone"] for service in region["compute"]["services"]}
+    racks: dict[str, list[str]] = {}
+    for facts in region["headroom"]["hosts"]:
+        racks.setdefault(facts["building_block"], []).append(facts["name"])
+    assert sorted(name for names in racks.values() for name in names) == sorted(zones)
+    assert {len({zones[name] for name in names}) for names in racks.values()} == {1}
+    assert max(map(len, racks.values())) == 6
+    assert len(racks) == 42
+
+
 def test_dedicated_hosts_hold_vms_of_their_project_only(region: dict[str, Any]) -> None:
     (dedicated,) = [a for a in region["compute"]["aggregates"] if a["name"] == "dedicated"]
     owner = dedicated["metadata"]["filter_tenant_id"]

@@ -24,12 +24,14 @@ from hosts.region.generator.plan import (
     plan_region,
 )
 from hosts.region.generator.servers import servers
+from hosts.region.host_facts import HOST_FACTS
 from hosts.region.registry import Shape
 from journal.progress import Advance, unwatched
 
 MIB_PER_GIB: Final = 1024
 COMMON_TRAITS: Final = ("COMPUTE_NODE", "COMPUTE_VOLUME_MULTI_ATTACH", "HW_ARCH_X86_64")
 SERVER_GROUPS: Final = 8
+HOSTS_PER_RACK: Final = 6
 
 Item = dict[str, Any]  # JSON of one element
 
@@ -64,6 +66,7 @@ def generate_region(
         writer.write(path, Shape.LIST, elements)
     writer.write("headroom.flavor_groups", Shape.MAP, _group_settings())
     writer.write("headroom.failover_policies", Shape.LIST, _failover_policies())
+    writer.write(HOST_FACTS, Shape.LIST, _host_facts(plan))
     writer.finish()
 
 
@@ -269,3 +272,11 @@ def _failover_policies() -> Iterator[Item]:
     yield {"flavor": "hana*", "count": 1}
     yield {"flavor": "g_*", "count": 1}
     yield {"flavor": "x_*", "count": 1}
+
+
+def _host_facts(plan: RegionPlan) -> Iterator[Item]:
+    """Fill the racks of each zone with its hosts, in the order of their numbers."""
+    for host in plan.hosts:
+        number_in_zone = (host.number - 1) // len(plan.zones)
+        rack = number_in_zone // HOSTS_PER_RACK + 1
+        yield {"name": host.name, "building_block": f"{host.zone}-rack{rack:03d}"}
