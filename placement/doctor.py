@@ -7,10 +7,11 @@ from typing import Final
 
 from core.conf import headroom
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
+from core.text import plural
 from placement.cutover.mirroring import backlog
 from placement.cutover.planning import settings_in_the_way
 from placement.cutover.state import HOLD_SECONDS, read_state
-from placement.models import Phase
+from placement.models import AllocationEvent, Consumer, Phase
 from placement.services.audit import BREAKS_ANSWERS, Kind, find_problems
 
 EXAMPLES: Final = 3
@@ -26,6 +27,13 @@ def placement_checks() -> Mapping[str, Check]:
 def check_tables() -> Iterator[Finding]:
     """Tell how many findings of each kind there are."""
     found = find_problems()
+    bare = sum(one.kind is Kind.MISSING for one in found)
+    if bare and not _was_claimed():
+        found = tuple(one for one in found if one.kind is not Kind.MISSING)
+        yield fine(
+            f"{plural(bare, 'VM')} without allocations, as nothing was ever claimed: this "
+            "Placement is not in use; placement_import comes before Nova does"
+        )
     for kind in Kind:
         of_kind = [one for one in found if one.kind is kind]
         if not of_kind:
@@ -37,6 +45,11 @@ def check_tables() -> Iterator[Finding]:
         yield broken(told, AUDIT) if kind in BREAKS_ANSWERS else doubtful(told, AUDIT)
     if not found:
         yield fine("nothing is wrong in its tables")
+
+
+def _was_claimed() -> bool:
+    """Return whether anybody holds something, or did: of what was lost one is still told."""
+    return Consumer.objects.exists() or AllocationEvent.objects.exists()
 
 
 def check_cutover() -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from hosts.models import Region
 from journal.models import AuditEntry
+from placement.doctor import check_tables
 from placement.models import (
     Aggregate,
     Allocation,
@@ -287,6 +288,19 @@ def test_who_claimed_after_the_list_was_taken_is_no_orphan() -> None:
     assert Kind.ORPHAN not in kinds()
     age(consumer, hours=73)
     assert Kind.ORPHAN in kinds()
+
+
+def test_the_doctor_warns_of_bare_vms_only_where_somebody_claims() -> None:
+    provider = make_provider("h1", inventories={"VCPU": 8})
+    factories.make_vm(host=factories.make_host("h1", openstack_id=str(provider.uuid)))
+    (unused, sound) = check_tables()
+    assert unused.found.startswith("1 VM without allocations, as nothing was ever claimed")
+    assert (unused.severity, sound.severity) == ("ok", "ok")
+
+    allocate(uuid4(), {provider: {"VCPU": 2}})
+    (finding,) = check_tables()
+    assert finding.severity == "warning"
+    assert "1 of kind missing" in finding.found
 
 
 @pytest.mark.parametrize(("hours", "is_missing"), [(1, False), (3, True)])
