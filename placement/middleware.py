@@ -15,8 +15,10 @@ from django.http import HttpRequest, HttpResponse
 from core.conf import headroom
 from placement.api.base import REQUEST_ID_KEY, new_request_id
 from placement.api.rendering import MOUNT
+from placement.gateway.modes import MODE_TAKEN, Mode
 
 BELOW_MOUNT = f"{MOUNT}/"
+MODE_KEY = "HTTP_X_CORTEX_FEATURE_MODE"
 NO_CONTENT = 204
 
 
@@ -40,6 +42,8 @@ class PlacementMiddleware:
         response = _preflight(request) or self._serve(request, path)
         _allow_origin(request, response)
         response.headers.setdefault("X-OpenStack-Request-ID", request_id)
+        if MODE_KEY in request.META and not headroom().gateway.upstream_url:
+            response.headers[MODE_TAKEN] = Mode.LOCAL  # there is no other
         # Refusals are answers like others here; Django would write a warning for each.
         response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
         if response.status_code != NO_CONTENT and "Content-Length" not in response.headers:

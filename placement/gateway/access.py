@@ -19,7 +19,7 @@ from placement.domain.access_rules import ProjectScope, Rule, may_pass, rule_for
 from placement.domain.errors import PlacementError, PolicyDenied
 from placement.domain.querystring import grouped_values, parsed_pairs
 from placement.gateway.again import request_again
-from placement.gateway.modes import ALIASES, Mode
+from placement.gateway.modes import ALIASES, MODE_TAKEN, Mode
 
 log = structlog.get_logger(__name__)
 
@@ -134,6 +134,8 @@ class _Look:
 def overridable(resolve: Resolver, by_mode: Mapping[Mode, Callable[[], Resolver]]) -> Resolver:
     """Return what finds the view of a path in the mode that some callers may choose.
 
+    Answers in a chosen mode say so, in the header that chose it.
+
     Args:
         resolve: Finds the view in the mode of the settings.
         by_mode: Makes what finds it in a mode.
@@ -149,7 +151,9 @@ def overridable(resolve: Resolver, by_mode: Mapping[Mode, Callable[[], Resolver]
                 return view(request, **given)
             if mode not in made:
                 made[mode] = by_mode[mode]()
-            return made[mode](path)[0](request, **given)
+            response = made[mode](path)[0](request, **given)
+            response.headers[MODE_TAKEN] = mode
+            return response
 
         return serve, items
 

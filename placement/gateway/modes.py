@@ -16,6 +16,8 @@ class Mode(StrEnum):
     LOCAL = "local"
 
 
+#: Header of a request that chooses a mode, and of the answer in the mode that was chosen.
+MODE_TAKEN: Final = "X-Cortex-Feature-Mode"
 #: The reference's word for ``local``.
 ALIASES: Final[Mapping[str, Mode]] = MappingProxyType({"crd": Mode.LOCAL, "": Mode.PASSTHROUGH})
 
