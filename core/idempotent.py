@@ -91,7 +91,7 @@ class IdempotentView(ProblemView):
             self._body = super().body()
         return self._body
 
-    def post(self, request: Request) -> HttpResponse:
+    def post(self, request: Request, **_: str) -> HttpResponse:
         """Carry a request out, or return what was answered to it before.
 
         Raises:

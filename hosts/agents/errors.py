@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journal.errors import HeadroomError
+from journal.errors import HeadroomError, InvalidInput
 
 
 class AgentRefused(HeadroomError):  # noqa: N818 - names the caller's mistake
@@ -31,6 +31,16 @@ class UnknownToAgent(AgentRefused):
 
     code = "no_such_key"
     status = 404
+
+
+class NoAgent(InvalidInput):
+    """An operator names a host without an agent."""
+
+    code = "unknown_agent"
+    status = 404
+
+    def __init__(self, host_name: str) -> None:
+        super().__init__(f"no agent of a host {host_name!r} enrolled", field="host")
 
 
 class AgentConflict(AgentRefused):

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import transaction
 
 from core.prepared import fetch_prepared
-from hosts.agents.errors import AgentConflict
+from hosts.agents.errors import AgentConflict, NoAgent
 from hosts.agents.hooks import tell_workloads_changed
 from hosts.agents.models import HostAgent, HostLease
 from hosts.agents.server_keys import TOLD, told_keys, told_of
@@ -251,7 +251,8 @@ def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
     It is heard again when it dropped what the old epoch told it.
 
     Raises:
-        InvalidInput: No agent has the name, or there is no reason.
+        InvalidInput: There is no reason.
+        NoAgent: No agent has the name.
     """
     if not reason.strip():
         raise InvalidInput("a reason is needed", field="reason")
@@ -262,7 +263,7 @@ def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
             .first()
         )
         if row is None:
-            raise InvalidInput(f"no agent of a host {host_name!r} enrolled", field="host")
+            raise NoAgent(host_name)
         agent = HostAgent.objects.select_for_update(no_key=True).get(pk=row.agent_id)
         before = Liveness(row.liveness)
         row.liveness, row.liveness_since = Liveness.DOWN.value, database_now()

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from django.db import transaction
 
-from hosts.agents.errors import AgentConflict
+from hosts.agents.errors import AgentConflict, NoAgent
 from hosts.agents.hooks import tell_modes_changed
 from hosts.agents.leases import forget_lease
 from hosts.agents.models import AgentMode, HostAgent
@@ -41,7 +41,7 @@ def set_mode(
     """Let an agent do more or less; one that enforces no more removes what it made.
 
     Raises:
-        InvalidInput: No agent of the host enrolled, or it was decommissioned.
+        NoAgent: None of the host enrolled, or it was decommissioned.
     """
     with transaction.atomic():
         agent = _locked(host_name)
@@ -74,7 +74,8 @@ def decommission(
     Its keys stay known, so that it is told; what it was asked counts as deleted. It may enrol anew.
 
     Raises:
-        InvalidInput: No agent of the host enrolled, it was decommissioned, or there is no reason.
+        InvalidInput: There is no reason.
+        NoAgent: None of the host enrolled, or it was decommissioned.
         AgentBusy: It has workloads or its host VMs, and ``is_forced`` is not set.
     """
     if not reason.strip():
@@ -134,7 +135,7 @@ def renew_timelines(*, actor: Actor, request_id: str) -> int:
 def _locked(host_name: str) -> HostAgent:
     agent = lock_agent(_known(host_name))
     if agent.decommissioned_at is not None:
-        raise _unknown(host_name)
+        raise NoAgent(host_name)
     return agent
 
 
@@ -142,9 +143,5 @@ def _known(host_name: str) -> int:
     agents = HostAgent.objects.filter(host_name=host_name, decommissioned_at__isnull=True)
     pk = agents.values_list("pk", flat=True).first() if host_name.isprintable() else None
     if pk is None:
-        raise _unknown(host_name)
+        raise NoAgent(host_name)
     return pk
-
-
-def _unknown(host_name: str) -> InvalidInput:
-    return InvalidInput(f"no agent of a host {host_name!r} enrolled", field="host")

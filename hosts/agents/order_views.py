@@ -1,0 +1,86 @@
+"""``/api/v1/hosts/NAME``: what operators order about agents (spec hosts, D.6)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from core.api import json_answer
+from core.idempotent import IdempotentView
+from hosts.agents.errors import NoAgent
+from hosts.agents.leases import fence
+from hosts.agents.models import AgentMode
+from hosts.agents.modes import decommission, set_mode
+from journal.auth import RULE_API_WRITE
+from journal.json_node import JSONNode, parse_json
+from journal.middleware import request_id_of
+
+LONGEST_WORD = 64
+LONGEST_REASON = 1000
+
+
+class HostOrderView(IdempotentView):
+    """An order about the agent of a host; audited with its reason."""
+
+    rule: ClassVar[str] = RULE_API_WRITE
+
+    def write(self, request: Request) -> HttpResponse:
+        """Carry the order out."""
+        name = str(self.kwargs["name"])
+        if not name.isprintable():
+            raise NoAgent(name)
+        node = parse_json(self.body())
+        reason = node.member("reason").text(max_length=LONGEST_REASON)
+        return json_answer({"host": name, **self.order(name, reason, node)})
+
+    @abstractmethod
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """Carry it out; return what is answered beside the host."""
+
+
+class ModeView(HostOrderView):
+    """``POST /api/v1/hosts/NAME/mode``."""
+
+    path_label = "/api/v1/hosts/{name}/mode"
+
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """Let the agent do more or less."""
+        given = node.member("mode")
+        mode = given.text(max_length=LONGEST_WORD)
+        if mode not in AgentMode.values:
+            raise given.wrong(f"must be one of {', '.join(AgentMode.values)}")
+        request_id = request_id_of(self.http_request)
+        set_mode(name, AgentMode(mode), actor=self.actor, request_id=request_id, reason=reason)
+        return {"mode": mode}
+
+
+class FenceView(HostOrderView):
+    """``POST /api/v1/hosts/NAME/fence``."""
+
+    path_label = "/api/v1/hosts/{name}/fence"
+
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """End the agent's epoch."""
+        request_id = request_id_of(self.http_request)
+        epoch = fence(name, actor=self.actor, request_id=request_id, reason=reason)
+        return {"fence_epoch": epoch}
+
+
+class DecommissionView(HostOrderView):
+    """``POST /api/v1/hosts/NAME/decommission``."""
+
+    path_label = "/api/v1/hosts/{name}/decommission"
+
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """Have nothing more to do with the agent."""
+        decommission(
+            name,
+            actor=self.actor,
+            request_id=request_id_of(self.http_request),
+            reason=reason,
+            is_forced=node.member("force").flag(),
+        )
+        return {"is_decommissioned": True}

@@ -1,0 +1,118 @@
+"""Orders of operators over HTTP (spec hosts, D.6): carried out once, audited, refused in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from django.http import HttpResponse
+from django.test import Client
+from pydantic import SecretStr
+
+from hosts.agents.models import HostAgent
+from journal.conf import AccessToken
+from journal.models import AuditEntry
+from tests.api.liquid_client import ADMIN, VIEWER
+from tests.docs.tour import ROOT
+from tests.hosts.agents.test_leases import beat, liveness, up
+from tests.hosts.agents.workloads import make_workload
+
+pytestmark = pytest.mark.django_db
+ROLES = {ADMIN: "cloud_resource_admin", VIEWER: "cloud_resource_viewer"}
+ORDERS = ("mode", "fence", "decommission")
+BODY = {"mode": "none", "reason": "moved"}
+
+
+@pytest.fixture(autouse=True)
+def _tokens(settings: Any) -> None:
+    tokens = tuple(
+        AccessToken(token=SecretStr(token), name=role, roles=(role,))
+        for token, role in ROLES.items()
+    )
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"auth": "token", "tokens": tokens})
+
+
+def order(
+    name: str, body: object, *, host: str = "h1", key: str = "", token: str = ADMIN
+) -> HttpResponse:
+    headers = {"X-Auth-Token": token} | ({"Idempotency-Key": key} if key else {})
+    return Client(raise_request_exception=False).post(  # type: ignore[return-value]  # the test client's own response
+        f"/api/v1/hosts/{host}/{name}", json.dumps(body), "application/json", headers=headers
+    )
+
+
+def told(answer: HttpResponse, schema: str) -> dict[str, Any]:
+    """Return an answer that is as documented."""
+    assert answer.status_code == 200, answer.content
+    content: dict[str, Any] = json.loads(answer.content)
+    path = ROOT / "docs" / "api" / "hosts.openapi.yaml"
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    root = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
+    jsonschema.Draft202012Validator(root).validate(content)
+    return content
+
+
+def refusal(answer: HttpResponse) -> tuple[int, str]:
+    assert answer["Content-Type"] == "application/problem+json", answer.content
+    return answer.status_code, json.loads(answer.content)["code"]
+
+
+def test_a_fence_that_is_sent_again_ends_one_epoch() -> None:
+    identity = up()
+
+    first, again = (order("fence", {"reason": "burns"}, key="k1") for _ in range(2))
+
+    assert told(first, "FencedAgent") == {"host": "h1", "fence_epoch": 2}
+    assert again.content == first.content
+    assert again["Idempotent-Replayed"] == "true"
+    assert (liveness(), HostAgent.objects.get().fence_epoch) == ("down", 2)
+    assert beat(identity).status_code == 409
+    entry = AuditEntry.objects.get(action="host_agent_down")
+    assert (entry.actor, entry.reason) == ("cloud_resource_admin", "burns")
+
+
+def test_the_mode_of_an_agent_is_set() -> None:
+    up()
+    answer = order("mode", {"mode": "enforce", "reason": "tested"})
+    assert told(answer, "AgentWithMode") == {"host": "h1", "mode": "enforce"}
+    assert HostAgent.objects.get().mode == "enforce"
+    assert AuditEntry.objects.get(action="host_agent_mode_set").reason == "tested"
+    wrong = order("mode", {"mode": "all"})
+    assert refusal(wrong) == (400, "invalid_input")
+    assert json.loads(wrong.content)["field"] == "mode"
+
+
+def test_an_agent_is_decommissioned_once() -> None:
+    identity = up()
+    answer = order("decommission", {"reason": "sold", "force": True})
+    assert told(answer, "EndedAgent") == {"host": "h1", "is_decommissioned": True}
+    assert beat(identity).status_code == 410
+    assert refusal(order("decommission", {"reason": "sold"})) == (404, "unknown_agent")
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_refused_order_changes_nothing(name: str) -> None:
+    up()
+    before, entries = HostAgent.objects.values().get(), AuditEntry.objects.count()
+    for host in ("h9", "a%00b", "%ff"):
+        assert refusal(order(name, BODY, host=host)) == (404, "unknown_agent")
+    assert refusal(order(name, BODY, token=VIEWER))[0] == 403
+    assert refusal(order(name, BODY, token=""))[0] == 401
+    bodies: list[object] = [[], {"mode": "none", "reason": 3}, {**BODY, "reason": "a\0"}]
+    if name != "mode":
+        bodies += [{}, {"reason": " "}]
+    for body in bodies:
+        assert order(name, body).status_code == 400, body
+    assert HostAgent.objects.values().get() == before
+    assert AuditEntry.objects.count() == entries
+
+
+def test_an_agent_that_has_something_is_not_decommissioned() -> None:
+    up()
+    assert order("mode", {"mode": "enforce"}).status_code == 200
+    make_workload()
+    assert refusal(order("decommission", {"reason": "sold"})) == (409, "agent_in_use")
+    assert HostAgent.objects.get().decommissioned_at is None
