@@ -256,7 +256,7 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         "asked for", lambda row: _lines([_words(row, item) for item in row.asked])
     )
     commitments_refused = shown(
-        "refused",
+        "why not",
         lambda row: _lines(
             [
                 format_html(

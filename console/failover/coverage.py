@@ -21,7 +21,7 @@ from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url, row_url, text_link
 from core.text import count_text, gib_text, percent_text
-from failover.choices import reason_words
+from failover.choices import Uncovered, reason_words
 from failover.domain.drill_report import DrillScope
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision
@@ -119,10 +119,14 @@ def coverage_page(row: CoverageAccount) -> PageData:
     reasons: dict[str, int] = {}
     for reason in FailoverDecision.objects.filter(zone=row.zone).values_list("reason", flat=True):
         reasons[reason] = reasons.get(reason, 0) + 1
+    words = dict(Uncovered.choices)
     return PageData(
         facts=(*_facts(row), *_blast_facts(latest)),
         classes=tuple(_class(one) for one in _worst_first(flavors)),
-        reasons=tuple(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))),
+        reasons=tuple(
+            (words.get(reason, reason), count)
+            for reason, count in sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+        ),
         decisions_url=list_url("failover.failoverdecision", zone__exact=row.zone),
         heat=heat,
         heat_note=note,

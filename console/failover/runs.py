@@ -129,15 +129,14 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     actions = (replan_now,)  # type: ignore[assignment]  # the one action of this page
     page_columns = (
         "vm",
-        "vm_uuid",
+        column("vm_uuid", "VM UUID"),
         "host",
         "zone",
-        "required_count",
-        "current_count",
+        "have",
         "reason_column",
         "facts",
         "since",
-        "tried_at",
+        "tried",
         "run",
     )
 

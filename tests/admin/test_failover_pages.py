@@ -149,11 +149,16 @@ class TestPages:
         account_coverage(now=timezone.now())
         drill_zone("az-a", request_id="test", now=timezone.now())
         row = CoverageAccount.objects.get()
+        FailoverDecision.objects.create(
+            vm_uuid="c", zone="az-a", required_count=1, current_count=0, reason="no_room",
+            since=timezone.now(),
+        )  # fmt: skip
 
         page = admin_client.get(
             reverse("admin:failover_coverageaccount_change", args=[row.pk])
         ).content.decode()
 
+        assert "<dt>no host has room</dt><dd>1</dd>" in page
         assert "small: have all their slots" not in page
         assert "have all their slots: 2" in page
         assert "have no slot: 1" in page
