@@ -210,8 +210,8 @@ def remove_vm() -> None:
 def test_a_host_table_that_slept_through_it_is_built_anew(remove: Callable[[], None]) -> None:
     make_host("h2")
     make_vm("vm-1", host=make_host("h1"))
-    slept_since = read_moment()
     assert "h2" in current_host_table().row_of
+    slept_since = read_moment()  # no earlier than the table's, whatever others do meanwhile
     remove()
     forget_deletions(up_to_xid=slept_since.xmin)
     assert table_differences(current_host_table(), load_host_table()) == {}

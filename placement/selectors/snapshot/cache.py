@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from core.changes import one_snapshot
 from core.conf import headroom
@@ -152,7 +152,8 @@ class SnapshotCache:
     """Keeps one snapshot and brings it forward for each request; safe for threads.
 
     Requests that come together share a refresh, but none joins one that began before it came: an
-    answer is never older than the begin of its request.
+    answer is never older than the begin of its request. They share its failure as well: a database
+    that makes each wait would let the last of them wait for all.
 
     Args:
         changes_since: Reads what changed since a snapshot of the database.
@@ -171,6 +172,8 @@ class SnapshotCache:
         self._state: State | None = None
         self._begun = 0
         self._done = 0
+        self._failed = 0
+        self._failure: DatabaseError | None = None
         self._has_shown_changes = True
         self._check = SelfCheck(
             "placement-snapshot-check",
@@ -195,10 +198,16 @@ class SnapshotCache:
         with self._lock:
             if self._done > came_at and self._state is not None:
                 return self._state.snapshot
+            if self._failed > came_at and self._failure is not None:
+                raise type(self._failure)(*self._failure.args) from self._failure.__cause__
             self._begun += 1
             number = self._begun
-            self._state = self._refreshed()
-            self._done = number
+            try:
+                self._state = self._refreshed()
+            except DatabaseError as error:
+                self._failed, self._failure = number, error.with_traceback(None)
+                raise
+            self._done, self._failure = number, None
             return self._state.snapshot
 
     def verify(self) -> Mapping[str, int]:
