@@ -110,23 +110,25 @@ class StandbyReadsMiddleware:
                 if callable(render):
                     response = render()
         except DatabaseError as error:
-            self._remember(name, str(error))
-            if not _still_answers(alias):
-                watch.leave_out(alias)
+            self._blame(watch, alias, name, str(error))
             return None
         except Exception as error:  # noqa: BLE001 - the primary decides what it comes to
             log.debug("standby_answer_dropped", view=name, error=repr(error))
             return None
         if response.streaming or response.status_code >= BAD:
             if response.status_code >= 500:  # noqa: PLR2004 - a refused write, in most cases
-                self._remember(name, str(response.status_code))
+                self._blame(watch, alias, name, str(response.status_code))
             response.close()
             return None
         return response
 
-    def _remember(self, name: str, reason: str) -> None:
+    def _blame(self, watch: StandbyWatch, alias: str, name: str, reason: str) -> None:
+        """Leave out a standby that is gone; one that answers was asked by a view that it cannot."""
         log.info("standby_read_repeated", view=name, reason=reason.strip())
-        self._primary_until[name] = time.monotonic() + REMEMBERED_SECONDS
+        if _still_answers(alias):
+            self._primary_until[name] = time.monotonic() + REMEMBERED_SECONDS
+        else:
+            watch.leave_out(alias)
 
     def _name_of(self, request: HttpRequest) -> str:
         match = request.resolver_match

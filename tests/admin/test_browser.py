@@ -14,9 +14,11 @@ from django.contrib.auth.models import Group
 from django.db.models import Model
 from django.urls import reverse
 from selenium import webdriver
+from selenium.common.exceptions import JavascriptException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -175,7 +177,9 @@ def press(browser: webdriver.Chrome, selector: str) -> None:
 
 
 def until(browser: webdriver.Chrome, script: str) -> None:
-    WebDriverWait(browser, 20).until(lambda driver: driver.execute_script(f"return {script}"))
+    """Wait for a page that may still be on its way: what it lacks yet is no error."""
+    waiting = WebDriverWait(browser, 20, ignored_exceptions=[JavascriptException])
+    waiting.until(lambda driver: driver.execute_script(f"return {script}"))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -256,6 +260,7 @@ def test_lists_and_forms_work_without_eval(browser: webdriver.Chrome, live_serve
     actions.select_by_value("confirm_brakes")
     WebDriverWait(browser, 20).until(lambda _driver: run.is_displayed())
     run.click()
+    WebDriverWait(browser, 20).until(staleness_of(run))
     until(browser, "document.body.innerText.includes('brake')")
     problems += problems_of(browser, browser.current_url)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from django.db import connection, connections
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
 
 from config.environment import ConfigurationError, load_environment
+from journal.standby.reads import StandbyReadsMiddleware
 from journal.standby.watch import Known, Primary, StandbyWatch, Standing, judge
 
 SYSTEM = "7300000000000000001"
@@ -78,3 +83,36 @@ def test_looks_come_more_often_than_what_they_tell_grows_too_old() -> None:
     }
     with pytest.raises(ConfigurationError, match="half of most_lag_seconds"):
         load_environment(given)
+
+
+def ask_projects(_request: HttpRequest) -> HttpResponse:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return HttpResponse("of a standby")
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_a_standby_that_died_is_left_out_and_the_view_keeps_its_standbys(
+    monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any, catches: bool
+) -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        try:
+            return ask_projects(request)
+        except Exception:
+            if not catches:
+                raise
+            return HttpResponse(status=503)
+
+    here = connections.settings["default"]
+    monkeypatch.setitem(connections.settings, "gone", {**here, "HOST": "127.0.0.1", "PORT": "1"})
+    watch = StandbyWatch(["gone"], most_lag_seconds=5, look_seconds=1, clock=lambda: 10.0)
+    monkeypatch.setattr(StandbyWatch, "_ensure_thread", lambda self: None)
+    watch._known = {"gone": Known(fresh_as_of=9.0, reason="")}
+    middleware = StandbyReadsMiddleware(view)
+    middleware.watch = watch
+    request = RequestFactory().get("/api/v1/projects")
+
+    with django_db_blocker.unblock():  # no test's database: the only one asked is gone
+        assert middleware.process_view(request, view, (), {}) is None
+    assert watch.choose() is None
+    assert not middleware._primary_until
