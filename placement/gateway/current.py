@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from core.conf import headroom
+from placement.domain.errors import ServiceUnavailable
 from placement.gateway.upstream import Upstream, UpstreamOptions
 
 log = structlog.get_logger(__name__)
@@ -20,7 +21,7 @@ def current_upstream() -> Upstream:
     """Return it, made when first needed and when the settings are others.
 
     Raises:
-        OSError: a certificate cannot be read.
+        ServiceUnavailable: a certificate of the settings cannot be read.
     """
     global _current  # noqa: PLW0603 - one per process
     settings = headroom().gateway
@@ -30,10 +31,19 @@ def current_upstream() -> Upstream:
     with _lock:
         if _current is None or _current[0] is not settings:
             previous = _current
-            _current = (settings, Upstream(options_of(settings)))
+            _current = (settings, _made(settings))
             if previous is not None:
                 previous[1].close()
         return _current[1]
+
+
+def _made(settings: Any) -> Upstream:  # Any: settings of a floor above
+    try:
+        return Upstream(options_of(settings))
+    except OSError as error:
+        log.warning("gateway_client_unusable", error=str(error))
+        told = "The client of the other Placement cannot be made: see the log"
+        raise ServiceUnavailable(told, headers={"Retry-After": "5"}) from error
 
 
 def look_at_start() -> threading.Thread | None:

@@ -77,10 +77,14 @@ def gateway(settings: Any, cut: CutLink, theirs: PlacementServer) -> MakeGateway
         placement_settings(settings)
         groups = {str(group): mode for group in fields.pop("groups", ALL)}
         section = GatewaySettings(
-            upstream_url=f"http://{ADDRESS}:{cut.port}{MOUNT}",
             modes={**groups, **fields.pop("modes", {})},
             token="admin",
-            **{"timeout_seconds": 5, "most_failures": 1000, **fields},
+            **{
+                "upstream_url": f"http://{ADDRESS}:{cut.port}{MOUNT}",
+                "timeout_seconds": 5,
+                "most_failures": 1000,
+                **fields,
+            },
         )
         settings.HEADROOM = settings.HEADROOM.model_copy(update={"gateway": section})
         return PlacementClient(X_Roles="admin,service")
