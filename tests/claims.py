@@ -31,15 +31,19 @@ def assert_claims_are_the_ledger(gone: Collection[str] = ()) -> None:
     assert_rooms_add_up()
     assert drift() == []
     held = held_by_consumers()
+    assert_slots_block_by_the_rule()
+    assert_rooms_follow_allocations(held)
+    assert_vms_in_slots_hold_allocations(held, _slots())
+    assert_nothing_is_held_for(gone)
+
+
+def assert_slots_block_by_the_rule() -> None:
+    """Each slot blocks what the rule of plans says of its VMs and of what is in flight."""
     in_flight = _vms_in_flight()
-    slots = _slots()
-    for slot in slots:
+    for slot in _slots():
         on_all = set.intersection(*(in_flight[host_id] for host_id in slot.host_ids or {0}))
         wanted = unused_reservation_capacity(slot.view, in_flight_vm_uuids=on_all)
         assert slot.row.blocked == wanted, slot.row
-    assert_rooms_follow_allocations(held)
-    assert_vms_in_slots_hold_allocations(held, slots)
-    assert_nothing_is_held_for(gone)
 
 
 def held_by_consumers() -> Held:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 import pytest
 from django.db import transaction
@@ -10,13 +13,16 @@ from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.ledger.rooms import rebuild_host_capacity, refresh_blocks
+from capacity.ledger.rooms import blocks_by_host, rebuild_host_capacity, refresh_blocks
 from capacity.ledger.vms import NO_VMS, slot_vm_sums
 from capacity.models import AllocationState, Reservation, ReservationAllocation
 from commitments.domain.slot_room import shrunk_block
 from commitments.services.admission import slot_room
+from hosts.models import Host
+from journal.statements import fetch_rows
 from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
+from tests.claims import assert_slots_block_by_the_rule
 from tests.factories import (
     make_commitment,
     make_group,
@@ -29,6 +35,10 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 
 HOSTS = ("h1", "h2")
+SETTLE: Final = """
+SELECT host_id, committed_memory_bytes, committed_vcpus
+  FROM capacity_settle_claims(%s, %s::bigint[], %s::jsonb) WHERE failover_id IS NULL
+"""
 
 
 class Vm(NamedTuple):
@@ -44,15 +54,14 @@ vms = st.builds(
 )
 
 
-@settings(max_examples=60)
-@given(
-    target=st.sampled_from([*HOSTS, None]),
-    confirmed=st.sampled_from([*HOSTS, None]),
-    inside=st.lists(vms, max_size=4),
-)
-def test_statement_and_plan_block_the_same(
+places = st.sampled_from([*HOSTS, None])
+
+
+@contextmanager
+def slot_with(
     target: str | None, confirmed: str | None, inside: list[Vm]
-) -> None:
+) -> Iterator[tuple[Reservation, dict[str, Host]]]:
+    """Make a slot with VMs, seen or only placed, some of them in flight; take all back after."""
     savepoint = transaction.savepoint()
     try:
         make_group("hana_1")
@@ -80,8 +89,19 @@ def test_statement_and_plan_block_the_same(
                     vm_uuid=str(number),
                     end_time=timezone.now(),
                     placement_id="00000000-0000-0000-0000-000000000001",
+                    flavor_group_name=slot.flavor_group_name,
                 )
+        yield slot, hosts
+    finally:
+        transaction.savepoint_rollback(savepoint)
 
+
+@settings(max_examples=60)
+@given(target=places, confirmed=places, inside=st.lists(vms, max_size=4))
+def test_statement_and_plan_block_the_same(
+    target: str | None, confirmed: str | None, inside: list[Vm]
+) -> None:
+    with slot_with(target, confirmed, inside) as (slot, _):
         refresh_blocks([slot.pk])
 
         slot.refresh_from_db()
@@ -90,8 +110,50 @@ def test_statement_and_plan_block_the_same(
         if target is not None and confirmed is not None:
             assert shrunk_block(room, slot.size) == slot.blocked
         assert rebuild_host_capacity() == 0
-    finally:
-        transaction.savepoint_rollback(savepoint)
+
+
+@pytest.mark.sql("capacity_settle_claims", "capacity_join_slots")
+@settings(max_examples=60)
+@given(
+    target=places,
+    confirmed=places,
+    inside=st.lists(vms, max_size=4),
+    claimed=st.dictionaries(st.sampled_from("0123"), st.tuples(places, st.integers(1, 12))),
+)
+def test_claims_and_plan_block_the_same(
+    target: str | None,
+    confirmed: str | None,
+    inside: list[Vm],
+    claimed: dict[str, tuple[str | None, int]],
+) -> None:
+    with slot_with(target, confirmed, inside) as (slot, hosts):
+        refresh_blocks([slot.pk])
+        before = blocks_by_host([Reservation.objects.get(pk=slot.pk)])
+        pieces = [
+            {
+                "vm": vm,
+                "project": slot.project_id,
+                "host": hosts[name].pk,
+                "memory_bytes": gib * GIB,
+                "vcpus": gib,
+                "classes": {},
+            }
+            for vm, (name, gib) in claimed.items()
+            if name is not None
+        ]
+        touched = sorted({piece["host"] for piece in pieces})
+
+        grown = fetch_rows(SETTLE, [list(claimed), touched, json.dumps(pieces)])
+
+        assert_slots_block_by_the_rule()
+        after = blocks_by_host([Reservation.objects.get(pk=slot.pk)])
+        told = {
+            host_id: ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
+            for host_id, memory_bytes, vcpus in grown
+        }
+        for host in hosts.values():
+            change = after.get(host.pk, ZERO) - before.get(host.pk, ZERO)
+            assert told.get(host.pk, ZERO) == change, host.name
 
 
 def _view(
