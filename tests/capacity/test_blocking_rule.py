@@ -141,7 +141,7 @@ def test_claims_and_plan_block_the_same(
             for vm, (name, gib) in claimed.items()
             if name is not None
         ]
-        touched = sorted({piece["host"] for piece in pieces})
+        touched = sorted({hosts[name].pk for name, _ in claimed.values() if name is not None})
 
         grown = fetch_rows(SETTLE, [list(claimed), touched, json.dumps(pieces)])
 

@@ -12,7 +12,7 @@ import yaml
 from django.core.management import call_command
 from django.utils import timezone
 
-from capacity.models import ProjectQuota, Reservation
+from capacity.models import ProjectQuota, Reservation, ReservationAllocation
 from commitments.models import (
     Commitment,
     InstanceAssignment,
@@ -26,6 +26,8 @@ from hosts.models import Host, Instance
 from hosts.region.node import RegionFileError
 from hosts.region.servers import HOST, HYPERVISOR
 from journal.actors import task_actor
+from tests.commitments.slot_worlds import put_into
+from tests.factories import make_commitment, make_slot
 from tests.hosts.region_files import LIMES, REGION, edited, load
 from tests.ledger import assert_ledger_holds, fingerprint
 from tests.scraping import scrape
@@ -240,10 +242,18 @@ class TestSmallZone:
 
     def test_operator_may_accept_it(self, tmp_path: Path) -> None:
         path = edited(REGION, tmp_path, keeping(0))
-        assert load(path, prune=True, accepts_shrink=True).refusals == {}
+        lost = Instance.objects.filter(host__zone="az-c").first()
+        assert lost is not None
+        slot = make_slot(make_commitment(), lost.host, memory_gib=480, vcpus=40)
+        inside = put_into(slot, lost.openstack_id, minutes=60, is_confirmed=True)
+
+        call_command("import_region", str(path), "--prune", "--no-place", "--accept-shrink")
+
         assert not Instance.objects.filter(host__zone="az-c").exists()
+        settle()
         checked = verify_slots(actor=ACTOR, request_id="r", is_full=True)
         assert checked.refused == {}, "said once, to the import"
+        assert not ReservationAllocation.objects.filter(pk=inside.pk).exists()
         assert not is_firing("VmListRefused")
 
     def test_vms_that_moved_to_another_zone_are_not_missed(self, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,9 @@ from structlog.testing import capture_logs
 from capacity.ledger.rooms import WANTED_BLOCKS, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from core.sql import ROOT
+from hosts.agents.leases import fence
 from hosts.models import Host
+from journal.actors import Actor
 from placement import metrics
 from placement.tasks import reconcile_hosts
 from tests.claims import assert_claims_are_the_ledger
@@ -32,6 +34,7 @@ from tests.factories import (
     make_vm,
 )
 from tests.failover.drill_rows import make_failover_slot
+from tests.hosts.agents.agents import enrolled
 from tests.placement.client import (
     Answer,
     PlacementClient,
@@ -493,8 +496,18 @@ def test_a_claim_of_no_known_flavor_is_in_no_slot(cloud: Cloud) -> None:
     assert cloud.claim(uuid(), cloud.free, asks=odd) == 204
 
 
-def test_an_evacuated_vm_uses_up_its_failover_reservation(cloud: Cloud) -> None:
-    vm, other = uuid(), uuid()
+def dies(host: Host) -> None:
+    Host.objects.filter(pk=host.pk).update(state="down")
+
+
+def is_fenced(host: Host) -> None:
+    enrolled(host.name)
+    fence(host.name, actor=Actor(name="ann"), request_id="r", reason="its disk fails")
+
+
+def covered(cloud: Cloud) -> tuple[str, Reservation]:
+    """Return a stranger's VM on the free host and the failover reservation it has elsewhere."""
+    vm = uuid()
     target = make_host("target", memory_gib=8, vcpus=2)
     rebuild_host_capacity()
     reconcile_hosts()
@@ -503,12 +516,31 @@ def test_an_evacuated_vm_uses_up_its_failover_reservation(cloud: Cloud) -> None:
     spare = make_failover_slot("spare", target, [user], memory_gib=8)
     Reservation.objects.filter(pk=spare.pk).update(vcpus=2, blocked_vcpus=2)
     rebuild_host_capacity()
-    assert cloud.claim(other, target, project=STRANGER) == 409
-    Host.objects.filter(pk=cloud.free.pk).update(state="down")
+    return vm, Reservation.objects.get(pk=spare.pk)
+
+
+def test_an_evacuated_vm_uses_up_its_failover_reservation(cloud: Cloud) -> None:
+    vm, spare = covered(cloud)
+    target = Host.objects.get(name="target")
+    assert cloud.claim(uuid(), target, project=STRANGER) == 409
+    dies(cloud.free)
     assert cloud.claim(vm, target, cloud.free, project=STRANGER, generation=1) == 204
     assert not Reservation.objects.filter(pk=spare.pk).exists()
     assert HostCapacity.objects.get(host=target).allocated_memory_bytes == 8 * GIB
     assert cloud.claim(vm, target, project=STRANGER, generation=2) == 204
+
+
+@pytest.mark.parametrize("lose", [dies, is_fenced])
+def test_a_vm_that_comes_alone_is_evacuated_where_its_host_is_down_or_fenced(
+    cloud: Cloud, lose: Callable[[Host], None]
+) -> None:
+    vm, spare = covered(cloud)
+    target = Host.objects.get(name="target")
+    assert cloud.claim(vm, target, project=STRANGER, generation=1) == 409
+    assert Reservation.objects.filter(pk=spare.pk).exists()
+    lose(cloud.free)
+    assert cloud.claim(vm, target, project=STRANGER, generation=1) == 204
+    assert not Reservation.objects.filter(pk=spare.pk).exists()
 
 
 @pytest.mark.sql("capacity_groups_of_claim")
