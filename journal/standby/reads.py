@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from io import BytesIO
 from typing import Any, Final
 
 import structlog
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections
-from django.http import HttpRequest
+from django.http import HttpRequest, UnreadablePostError
 from django.http.response import HttpResponseBase
 
 from journal.counters import READS
@@ -94,8 +96,10 @@ class StandbyReadsMiddleware:
         if alias is None:
             READS.labels(answered_by="primary").inc()
             return None
-        _read_identity(request)
+        if not _read_identity(request):
+            return None
         answer = self._ask(self.watch, alias, name, lambda: view(request, *args, **kwargs))
+        _rewind(request)
         READS.labels(answered_by="standby" if answer is not None else "primary_again").inc()
         return answer
 
@@ -118,7 +122,7 @@ class StandbyReadsMiddleware:
         if response.streaming or response.status_code >= BAD:
             if response.status_code >= 500:  # noqa: PLR2004 - a refused write, in most cases
                 self._blame(watch, alias, name, str(response.status_code))
-            response.close()
+            _drop(response)
             return None
         return response
 
@@ -168,12 +172,31 @@ def _wanted(request: HttpRequest) -> int:
     return wal_bytes(position) if _POSITION.fullmatch(position) else 0
 
 
-def _read_identity(request: HttpRequest) -> None:
-    """Read the body, session and user now: they belong to the primary and to both answers."""
-    _ = request.body
+def _read_identity(request: HttpRequest) -> bool:
+    """Read the body, session and user now: they belong to the primary and to both answers.
+
+    Returns:
+        Whether the body could be read; what is wrong with it is the view's to say, once.
+    """
+    try:
+        _ = request.body
+    except (RequestDataTooBig, UnreadablePostError):
+        return False
     user = getattr(request, "user", None)
     if user is not None:
         _ = user.is_authenticated
+    return True
+
+
+def _drop(response: HttpResponseBase) -> None:
+    """Let go of what an answer holds. To close it would tell that the request has ended."""
+    for close in response._resource_closers:  # type: ignore[attr-defined]  # noqa: SLF001 - Django's
+        close()
+
+
+def _rewind(request: HttpRequest) -> None:
+    """Have the body be there to be read once more, as a view reads it but once."""
+    request._stream = BytesIO(request.body)  # noqa: SLF001 - Django's
 
 
 def _still_answers(alias: str) -> bool:
