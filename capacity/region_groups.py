@@ -28,7 +28,7 @@ from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
 from hosts.region.moving import MIGRATIONS
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Ledger, Phase, Section, Shape, Step, registry
+from hosts.region.registry import DumpOptions, Ledger, Phase, RegionSection, Shape, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
 from hosts.region.writing import ROWS_PER_PART, write_part
@@ -44,8 +44,8 @@ FLAGS: Final = ("handles_commitments", "handles_dry_run", "has_capacity", "has_q
 def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
-        Section(path=RULES, reader=_read_rules, dumper=_dump_rules),
-        Section(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
+        RegionSection(path=RULES, reader=_read_rules, dumper=_dump_rules),
+        RegionSection(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
         Step(Phase.WRITE, 59, GONE_FLAVORS, _find_gone_flavors, is_divided=True),
         Step(Phase.WRITE, 60, "flavor groups", _write),
         Step(Phase.FINISH, 10, "rooms of hosts", _rebuild_rooms, is_divided=True),

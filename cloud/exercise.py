@@ -28,7 +28,7 @@ HEADROOM_LOGS = ("web", "worker", "beat", "listener")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StepEnd:
     """How a step ended."""
 
     title: str
@@ -77,7 +77,7 @@ class Exercise:
         self.servers[server["id"]] = server
 
 
-def run_exercise(exercise: Exercise) -> list[Outcome]:
+def run_exercise(exercise: Exercise) -> list[StepEnd]:
     """Run every step, also after one that failed, and return how they ended."""
     outcomes = []
     for title, work in STEPS.items():
@@ -89,13 +89,13 @@ def run_exercise(exercise: Exercise) -> list[Outcome]:
         except (TypeError, KeyError) as error:  # of a server or host that an earlier step lacks
             text, is_good = f"needs what an earlier step did not get: {error!r}", False
         seconds = time.monotonic() - started
-        outcome = Outcome(title=title, is_good=is_good, text=text, seconds=seconds)
+        outcome = StepEnd(title=title, is_good=is_good, text=text, seconds=seconds)
         say(row(outcome))
         outcomes.append(outcome)
     return outcomes
 
 
-def row(outcome: Outcome) -> str:
+def row(outcome: StepEnd) -> str:
     """Return an outcome as a line of the table."""
     word = "ok" if outcome.is_good else "FAILED"
     return f"{word:6}  {outcome.title:34}  {outcome.seconds:6.1f} s  {outcome.text}"

@@ -40,7 +40,7 @@ from commitments.services.vm_list import accept_vm_lists, discount_gone_vms
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
 from hosts.region.prune import is_believed, zones_left_out, zones_of_reported_hosts
-from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import SERVERS
 from hosts.region.writing import write_part
@@ -57,8 +57,8 @@ BATCH_ROWS: Final = 1000
 def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
-        Section(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),
-        Section(path=QUOTAS, reader=_read_quotas, dumper=_dump_quotas),
+        RegionSection(path=COMMITMENTS, reader=_read_commitments, dumper=_dump_commitments),
+        RegionSection(path=QUOTAS, reader=_read_quotas, dumper=_dump_quotas),
         Step(Phase.WRITE, 80, "quotas", _write_quotas, after=frozenset({QUOTAS})),
         Step(
             Phase.WRITE,

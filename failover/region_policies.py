@@ -14,7 +14,7 @@ from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy, FailoverZone
 from failover.services.orders import run_soon
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import sums_by_zone
 
@@ -25,7 +25,7 @@ MAX_COUNT: Final = 100
 def register() -> None:
     """Register the section and its writer."""
     registry.add(
-        Section(path=POLICIES, reader=_read, dumper=_dump),
+        RegionSection(path=POLICIES, reader=_read, dumper=_dump),
         Step(Phase.WRITE, 70, "failover policies", _write, after=frozenset({POLICIES})),
         Step(Phase.FINISH, 80, "failover: VMs that are gone", _discount),
         Step(Phase.FINISH, 90, "failover runs", _run_soon),

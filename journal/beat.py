@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import Error, connection
 
 from journal.clock import TOLERANCE
-from journal.leases import BEAT_LEASE, RENEWALS_PER_LEASE, Lease, take_lease
+from journal.leases import BEAT_LEASE, RENEWALS_PER_LEASE, HeldLease, take_lease
 from journal.outages import as_unavailable
 from journal.statements import fetch_rows
 from journal.task_clock import beat_may_send
@@ -48,7 +48,7 @@ class LeasedScheduler(Scheduler):
     """The schedule by the database's clock, sent by one process at a time."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: of the library
-        self._lease: Lease | None = None
+        self._lease: HeldLease | None = None
         self._renewed_at = float("-inf")
         super().__init__(*args, **kwargs)
         self.max_interval: int = min(int(self.max_interval or MOST_SECONDS), MOST_SECONDS)

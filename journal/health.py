@@ -32,7 +32,7 @@ _migrations_applied = threading.Event()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class ReadinessCheck:
     """One thing that readiness depends on.
 
     Attributes:
@@ -52,10 +52,10 @@ class CheckResult:
 unapplied: list[Callable[[], str]] = []
 #: What ``/statusz`` tells beyond what this module knows; apps add to it when they are ready.
 #: Each asks the database, and raises nothing else than its errors.
-status_checks: list[Callable[[], CheckResult]] = []
+status_checks: list[Callable[[], ReadinessCheck]] = []
 
 
-def check_ready() -> tuple[CheckResult, ...]:
+def check_ready() -> tuple[ReadinessCheck, ...]:
     """Return what requests cannot do without: the database, migrated. Never raises."""
     database = check_database()
     if not database.is_ok:
@@ -63,7 +63,7 @@ def check_ready() -> tuple[CheckResult, ...]:
     return (database, check_migrations())
 
 
-def check_status() -> tuple[CheckResult, ...]:
+def check_status() -> tuple[ReadinessCheck, ...]:
     """Return the state of everything, also of what only tasks need; never raises."""
     database, migrations = check_ready()
     if not database.is_ok:
@@ -72,25 +72,25 @@ def check_status() -> tuple[CheckResult, ...]:
     return (database, migrations, check_broker(), check_beat(), *others)
 
 
-def shown_checks(checks: Iterable[CheckResult]) -> tuple[bool, dict[str, Any]]:  # Any: JSON
+def shown_checks(checks: Iterable[ReadinessCheck]) -> tuple[bool, dict[str, Any]]:  # Any: JSON
     """Return whether all is well, and the page that says so."""
     found = {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks}
     is_ready = all(check["ok"] for check in found.values())
     return is_ready, {"ready": is_ready, "checks": found}
 
 
-def _unknown(name: str) -> CheckResult:
-    return CheckResult(name=name, is_ok=False, detail=UNKNOWN_DATABASE_DOWN)
+def _unknown(name: str) -> ReadinessCheck:
+    return ReadinessCheck(name=name, is_ok=False, detail=UNKNOWN_DATABASE_DOWN)
 
 
-def _tried(check: Callable[[], CheckResult]) -> CheckResult:
+def _tried(check: Callable[[], ReadinessCheck]) -> ReadinessCheck:
     try:
         return check()
     except DatabaseError as error:
         return _failed(check.__name__.removeprefix("check_"), error)
 
 
-def check_database() -> CheckResult:
+def check_database() -> ReadinessCheck:
     """Ask the database for one row."""
     try:
         with connection.cursor() as cursor:
@@ -98,16 +98,16 @@ def check_database() -> CheckResult:
             cursor.fetchone()
     except DatabaseError as error:
         return _failed("database", error, "see to DATABASE_URL, and that PostgreSQL runs")
-    return CheckResult(name="database", is_ok=True)
+    return ReadinessCheck(name="database", is_ok=True)
 
 
-def check_broker() -> CheckResult:
+def check_broker() -> ReadinessCheck:
     """Ping the broker, for at most a second."""
     try:
         broker_client(settings.REDIS_URL).ping()
     except (redis.RedisError, OSError, ValueError) as error:
         return _failed("broker", error, "see to REDIS_URL, and that Redis runs")
-    return CheckResult(name="broker", is_ok=True)
+    return ReadinessCheck(name="broker", is_ok=True)
 
 
 def broker_now() -> datetime:
@@ -123,10 +123,10 @@ def broker_now() -> datetime:
     return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=microseconds)
 
 
-def check_migrations() -> CheckResult:
+def check_migrations() -> ReadinessCheck:
     """Look for what ``migrate`` has not applied; a positive answer is kept for the process."""
     if _migrations_applied.is_set():
-        return CheckResult(name="migrations", is_ok=True)
+        return ReadinessCheck(name="migrations", is_ok=True)
     try:
         executor = MigrationExecutor(connection)
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -135,12 +135,12 @@ def check_migrations() -> CheckResult:
     except DatabaseError as error:
         return _failed("migrations", error)
     if found:
-        return CheckResult(name="migrations", is_ok=False, detail=found[0], todo=MIGRATE)
+        return ReadinessCheck(name="migrations", is_ok=False, detail=found[0], todo=MIGRATE)
     _migrations_applied.set()
-    return CheckResult(name="migrations", is_ok=True)
+    return ReadinessCheck(name="migrations", is_ok=True)
 
 
-def check_beat() -> CheckResult:
+def check_beat() -> ReadinessCheck:
     """Compare the age of the last beat with ``HEADROOM_BEAT_MAX_AGE_SECONDS``."""
     limit = timedelta(seconds=settings.HEADROOM.beat_max_age_seconds)
     try:
@@ -148,12 +148,14 @@ def check_beat() -> CheckResult:
     except DatabaseError as error:
         return _failed(BEAT, error)
     if beaten_at is None:
-        return CheckResult(name=BEAT, is_ok=False, detail="no beat was ever seen", todo=START_BEAT)
+        return ReadinessCheck(
+            name=BEAT, is_ok=False, detail="no beat was ever seen", todo=START_BEAT
+        )
     age = database_now() - beaten_at
     seconds = int(age.total_seconds())
     is_ok = -TOLERANCE <= age <= limit  # one ahead was written by a wrong clock
     detail = f"last beat {seconds} s ago, limit {int(limit.total_seconds())} s"
-    return CheckResult(name=BEAT, is_ok=is_ok, detail=detail, todo=START_BEAT)
+    return ReadinessCheck(name=BEAT, is_ok=is_ok, detail=detail, todo=START_BEAT)
 
 
 @lru_cache(maxsize=4)
@@ -167,6 +169,6 @@ def broker_client(url: str) -> redis.Redis:
     )
 
 
-def _failed(name: str, error: Exception, todo: str = "") -> CheckResult:
+def _failed(name: str, error: Exception, todo: str = "") -> ReadinessCheck:
     log.warning("readiness_check_failed", check=name, error=str(error))
-    return CheckResult(name=name, is_ok=False, detail=type(error).__name__, todo=todo)
+    return ReadinessCheck(name=name, is_ok=False, detail=type(error).__name__, todo=todo)

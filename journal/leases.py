@@ -75,7 +75,7 @@ class LeaseLost(HeadroomError):  # noqa: N818 - a state of the system, not a def
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class HeldLease:
     """A lease that was ours when it was taken.
 
     Attributes:
@@ -114,10 +114,10 @@ class Lease:
         }
 
 
-_held: ContextVar[tuple[Lease, ...]] = ContextVar("held_leases", default=())
+_held: ContextVar[tuple[HeldLease, ...]] = ContextVar("held_leases", default=())
 
 
-def take_lease(name: str) -> Lease | None:
+def take_lease(name: str) -> HeldLease | None:
     """Take a lease if nobody has it; never waits for its holder.
 
     Raises:
@@ -137,7 +137,7 @@ def take_lease(name: str) -> Lease | None:
         return None  # its holder is writing, if too late
     except IntegrityError:
         return None  # nobody had it, and another was first: of the two keys only one arbitrates
-    return Lease(name=name, holder=holder, epoch=epoch) if epoch else None
+    return HeldLease(name=name, holder=holder, epoch=epoch) if epoch else None
 
 
 @contextmanager
@@ -185,11 +185,11 @@ class _Renewals:
     def forget(self) -> None:
         """Begin anew: a forked child has neither the thread of its parent nor its leases."""
         self._changed = threading.Condition()
-        self._due: dict[Lease, float] = {}
+        self._due: dict[HeldLease, float] = {}
         self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: HeldLease) -> None:
         """Renew a lease several times per term, as long as it is ours."""
         due = time.monotonic() + _interval()
         with self._changed:
@@ -200,7 +200,7 @@ class _Renewals:
             elif due < self._wakes_at:
                 self._changed.notify()
 
-    def remove(self, lease: Lease) -> None:
+    def remove(self, lease: HeldLease) -> None:
         """Renew it no more."""
         with self._changed:
             self._due.pop(lease, None)
@@ -213,7 +213,7 @@ class _Renewals:
             finally:
                 connection.close()
 
-    def _next(self) -> list[Lease]:
+    def _next(self) -> list[HeldLease]:
         """Wait until leases are due and return them; none when none was held at a look."""
         with self._changed:
             while True:
@@ -229,7 +229,7 @@ class _Renewals:
                     self._thread = None
                     return []
 
-    def _renew(self, lease: Lease) -> None:
+    def _renew(self, lease: HeldLease) -> None:
         try:
             is_ours = lease.renew()
         except Error as error:

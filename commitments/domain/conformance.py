@@ -19,7 +19,7 @@ JsonObject = Mapping[str, Any]  # Any: decoded JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class BrokenRule:
     """One broken rule.
 
     Attributes:
@@ -34,7 +34,7 @@ class Finding:
         return f"{self.path}: {self.message}"
 
 
-def check_info(service_info: JsonObject) -> tuple[Finding, ...]:
+def check_info(service_info: JsonObject) -> tuple[BrokenRule, ...]:
     """Return what is wrong with a ServiceInfo, in the order of its content.
 
     Source: spec liquid, 4.7.
@@ -44,7 +44,7 @@ def check_info(service_info: JsonObject) -> tuple[Finding, ...]:
 
 def check_capacity(
     report: JsonObject, service_info: JsonObject, all_zones: Sequence[str]
-) -> tuple[Finding, ...]:
+) -> tuple[BrokenRule, ...]:
     """Return what is wrong with a ServiceCapacityReport.
 
     Args:
@@ -61,7 +61,7 @@ def check_capacity(
 
 def check_usage(
     report: JsonObject, service_info: JsonObject, all_zones: Sequence[str]
-) -> tuple[Finding, ...]:
+) -> tuple[BrokenRule, ...]:
     """Return what is wrong with a ServiceUsageReport.
 
     Args:
@@ -76,7 +76,7 @@ def check_usage(
     )
 
 
-def _info_findings(service_info: JsonObject) -> Iterator[Finding]:
+def _info_findings(service_info: JsonObject) -> Iterator[BrokenRule]:
     categories = _object(service_info, "categories")
     referenced = set()
     for kind in ("resources", "rates"):
@@ -86,37 +86,37 @@ def _info_findings(service_info: JsonObject) -> Iterator[Finding]:
     for name, category in _sorted_items(service_info, "categories"):
         path = f"categories[{name}]"
         if not name:
-            yield Finding(path=path, message="empty category name")
+            yield BrokenRule(path=path, message="empty category name")
         if not category.get("displayName"):
-            yield Finding(path=path, message="category without display name")
+            yield BrokenRule(path=path, message="category without display name")
         if name not in referenced:
-            yield Finding(path=path, message="category is not referenced")
+            yield BrokenRule(path=path, message="category is not referenced")
 
 
 def _declaration_findings(
     name: str, declared: JsonObject, path: str, categories: Collection[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     if not NAME.fullmatch(name):
-        yield Finding(path=path, message="invalid name")
+        yield BrokenRule(path=path, message="invalid name")
     topology, category = declared.get("topology"), declared.get("categoryName")
     if topology not in TOPOLOGIES:
-        yield Finding(path=path, message=f"invalid topology {topology!r}")
+        yield BrokenRule(path=path, message=f"invalid topology {topology!r}")
     if category == "":
-        yield Finding(path=path, message="empty category name")
+        yield BrokenRule(path=path, message="empty category name")
     elif category is not None and category not in categories:
-        yield Finding(path=path, message=f"undeclared category {category!r}")
+        yield BrokenRule(path=path, message=f"undeclared category {category!r}")
 
 
-def _version_findings(report: JsonObject, service_info: JsonObject) -> Iterator[Finding]:
+def _version_findings(report: JsonObject, service_info: JsonObject) -> Iterator[BrokenRule]:
     reported, current = report.get("infoVersion"), service_info.get("version")
     if reported != current:
         message = f"report of version {reported}, but the service info has version {current}"
-        yield Finding(path="infoVersion", message=message)
+        yield BrokenRule(path="infoVersion", message=message)
 
 
 def _capacity_findings(
     report: JsonObject, service_info: JsonObject, all_zones: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     declared = _object(service_info, "resources")
     expected = {name for name, resource in declared.items() if resource.get("hasCapacity")}
     yield from _name_findings("resources", _object(report, "resources"), expected)
@@ -130,7 +130,7 @@ def _capacity_findings(
 
 def _usage_findings(
     report: JsonObject, service_info: JsonObject, all_zones: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     declared = _object(service_info, "resources")
     yield from _name_findings("resources", _object(report, "resources"), declared)
     for name, resource in _sorted_items(report, "resources"):
@@ -145,7 +145,7 @@ def _usage_findings(
 
 def _rate_findings(
     report: JsonObject, service_info: JsonObject, all_zones: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     declared = _object(service_info, "rates")
     expected = {name for name, rate in declared.items() if rate.get("hasUsage")}
     yield from _name_findings("rates", _object(report, "rates"), expected)
@@ -156,34 +156,34 @@ def _rate_findings(
         yield from _zone_findings(path, rate, declared[name], all_zones)
         for zone, in_zone in _sorted_items(rate, "perAZ"):
             if in_zone.get("usage") is None:
-                yield Finding(path=f"{path}.perAZ[{zone}]", message="usage is missing")
+                yield BrokenRule(path=f"{path}.perAZ[{zone}]", message="usage is missing")
 
 
 def _name_findings(
     kind: str, reported: Collection[str], expected: Collection[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     for name in sorted(set(expected) - set(reported)):
-        yield Finding(path=f"{kind}[{name}]", message="missing from the report")
+        yield BrokenRule(path=f"{kind}[{name}]", message="missing from the report")
     for name in sorted(set(reported) - set(expected)):
-        yield Finding(path=f"{kind}[{name}]", message="reported, but not declared for it")
+        yield BrokenRule(path=f"{kind}[{name}]", message="reported, but not declared for it")
 
 
 def _zone_findings(
     path: str, reported: JsonObject, declared: JsonObject, all_zones: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     zones = set(_object(reported, "perAZ"))
     is_flat = declared.get("topology") == FLAT
     required = {ZONE_ANY} if is_flat else set(all_zones)
     allowed = required if is_flat else required | {ZONE_UNKNOWN}
     for zone in sorted(required - zones):
-        yield Finding(path=f"{path}.perAZ[{zone}]", message="zone is missing")
+        yield BrokenRule(path=f"{path}.perAZ[{zone}]", message="zone is missing")
     for zone in sorted(zones - allowed):
-        yield Finding(path=f"{path}.perAZ[{zone}]", message="unexpected zone")
+        yield BrokenRule(path=f"{path}.perAZ[{zone}]", message="unexpected zone")
 
 
 def _quota_findings(
     path: str, reported: JsonObject, declared: JsonObject, all_zones: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[BrokenRule]:
     has_quota = bool(declared.get("hasQuota"))
     is_per_zone = declared.get("topology") == AZ_SEPARATED
     yield from _presence_finding(path, reported, is_expected=has_quota and not is_per_zone)
@@ -192,15 +192,17 @@ def _quota_findings(
         yield from _presence_finding(f"{path}.perAZ[{zone}]", in_zone, is_expected=is_expected)
 
 
-def _presence_finding(path: str, reported: JsonObject, *, is_expected: bool) -> Iterator[Finding]:
+def _presence_finding(
+    path: str, reported: JsonObject, *, is_expected: bool
+) -> Iterator[BrokenRule]:
     is_present = reported.get("quota") is not None
     if is_expected and not is_present:
-        yield Finding(path=path, message="quota is missing")
+        yield BrokenRule(path=path, message="quota is missing")
     if is_present and not is_expected:
-        yield Finding(path=path, message="unexpected quota")
+        yield BrokenRule(path=path, message="unexpected quota")
 
 
-def _metric_findings(reported: JsonObject, families: JsonObject) -> Iterator[Finding]:
+def _metric_findings(reported: JsonObject, families: JsonObject) -> Iterator[BrokenRule]:
     yield from _name_findings("metrics", reported, families)
     for name in sorted(set(reported) & set(families)):
         label_count = len(families[name].get("labelKeys") or ())
@@ -208,7 +210,7 @@ def _metric_findings(reported: JsonObject, families: JsonObject) -> Iterator[Fin
             given_count = len(metric.get("l") or ())
             if given_count != label_count:
                 message = f"{given_count} labels instead of {label_count}"
-                yield Finding(path=f"metrics[{name}][{position}]", message=message)
+                yield BrokenRule(path=f"metrics[{name}][{position}]", message=message)
 
 
 def _object(parent: JsonObject, key: str) -> JsonObject:

@@ -19,7 +19,7 @@ ENDING_ACTIONS = frozenset({"commitment_deleted", "commitment_removed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class StoryEvent:
     """A recorded event, as far as it tells of a state.
 
     Attributes:
@@ -58,7 +58,7 @@ class Period:
     reason: str
 
 
-def periods(happenings: Iterable[Happening]) -> tuple[Period, ...]:
+def periods(happenings: Iterable[StoryEvent]) -> tuple[Period, ...]:
     """Return the periods that events tell of, in order of time.
 
     Events that change neither state nor decision prolong the period they fall into; the removal of

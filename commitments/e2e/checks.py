@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from commitments.domain.conformance import Finding, check_capacity, check_info, check_usage
+from commitments.domain.conformance import BrokenRule, check_capacity, check_info, check_usage
 from commitments.domain.names import (
     InvalidResourceName,
     flavor_group_and_type_from_resource,
@@ -385,10 +385,10 @@ def _resource_with_vms(resource: str) -> str:
     return resource_name_instances(group)
 
 
-def _fail_on(findings: Sequence[Finding]) -> None:
+def _fail_on(findings: Sequence[BrokenRule]) -> None:
     if findings:
         raise CheckFailed(_findings_text(findings))
 
 
-def _findings_text(findings: Sequence[Finding]) -> str:
+def _findings_text(findings: Sequence[BrokenRule]) -> str:
     return "; ".join(str(finding) for finding in findings)

@@ -22,7 +22,7 @@ from capacity.models import (
 )
 from commitments.domain.children import ChildView, children_status
 from commitments.domain.statuses import ResourceType
-from commitments.domain.story import Happening, Period, periods
+from commitments.domain.story import Period, StoryEvent, periods
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from console.base import TONE_ICONS, PageData, time_tag
 from console.capacity.page_data import (
@@ -84,11 +84,11 @@ def story_page(row: Commitment, now: datetime) -> PageData:
     )
 
 
-def _happenings(row: Commitment) -> list[Happening]:
+def _happenings(row: Commitment) -> list[StoryEvent]:
     events = CommitmentEvent.objects.filter(commitment_uuid=row.commitment_uuid).order_by("-id")
     newest = events.values_list("created_at", "action", "actor", "after", "reason")[:EVENTS_READ]
     return [
-        Happening(
+        StoryEvent(
             at=at,
             action=action,
             actor=actor,

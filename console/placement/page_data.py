@@ -25,7 +25,7 @@ from placement.models import (
     ProviderTrait,
     ResourceProvider,
 )
-from placement.selectors.held import Held, held_by_provider
+from placement.selectors.held import HeldAmounts, held_by_provider
 
 ROWS_SHOWN = 100
 EVENTS_SHOWN = 50
@@ -251,7 +251,7 @@ def _tree_lines(members: Sequence[ResourceProvider], *, shown: int) -> tuple[Pag
     return tuple(lines)
 
 
-def _held_units(held: Mapping[int, Held], row: Inventory) -> int:
+def _held_units(held: Mapping[int, HeldAmounts], row: Inventory) -> int:
     on_provider = held.get(row.provider_id)
     return on_provider.of_class(row.resource_class.name) if on_provider else 0
 

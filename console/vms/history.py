@@ -24,7 +24,7 @@ READ_OF_EACH: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class VMEvent:
     """Something that happened to a VM.
 
     Attributes:
@@ -49,9 +49,9 @@ class Arrival:
     words: str
 
 
-def happenings(request: HttpRequest, vm_uuid: str) -> list[Happening]:
+def happenings(request: HttpRequest, vm_uuid: str) -> list[VMEvent]:
     """Return what the user may see of a VM's past, newest first; a statement for each source."""
-    found: list[Happening] = []
+    found: list[VMEvent] = []
     if may_view(request, SchedulingDecision):
         found += _decisions(vm_uuid)
     if may_view(request, AssignmentPeriod):
@@ -63,7 +63,7 @@ def happenings(request: HttpRequest, vm_uuid: str) -> list[Happening]:
     return sorted(found, key=lambda one: one.at, reverse=True)[:SHOWN]
 
 
-def last_arrival(vm: Instance, history: Sequence[Happening]) -> Arrival:
+def last_arrival(vm: Instance, history: Sequence[VMEvent]) -> Arrival:
     """Return when a VM came to the host that it is on."""
     if vm.host is None:
         return Arrival(at=None, words="")
@@ -73,10 +73,10 @@ def last_arrival(vm: Instance, history: Sequence[Happening]) -> Arrival:
     return Arrival(at=vm.arrived_at or vm.launched_at, words="")
 
 
-def _decisions(vm_uuid: str) -> Iterator[Happening]:
+def _decisions(vm_uuid: str) -> Iterator[VMEvent]:
     for row in history_of_vm(vm_uuid, limit=READ_OF_EACH):
         asked = (row.intent or "placement").replace("_", " ")
-        yield Happening(
+        yield VMEvent(
             at=row.created_at,
             what=f"a decision about {asked}",
             detail=f"{row.target_host_name} was chosen"
@@ -87,22 +87,22 @@ def _decisions(vm_uuid: str) -> Iterator[Happening]:
         )
 
 
-def _periods(vm_uuid: str) -> Iterator[Happening]:
+def _periods(vm_uuid: str) -> Iterator[VMEvent]:
     rows = AssignmentPeriod.objects.filter(vm_uuid=vm_uuid).order_by("-id")
     for row in rows[:READ_OF_EACH]:
         url = find_url("commitment", row.commitment_uuid)
         what = f"its {row.resource_type} came into a commitment"
-        yield Happening(at=row.valid_from, what=what, detail=row.commitment_uuid, url=url)
+        yield VMEvent(at=row.valid_from, what=what, detail=row.commitment_uuid, url=url)
         if row.valid_to is not None:
             what = f"its {row.resource_type} left a commitment"
-            yield Happening(at=row.valid_to, what=what, detail=row.commitment_uuid, url=url)
+            yield VMEvent(at=row.valid_to, what=what, detail=row.commitment_uuid, url=url)
 
 
-def _migrations(vm_uuid: str) -> Iterator[Happening]:
+def _migrations(vm_uuid: str) -> Iterator[VMEvent]:
     rows = ServerMigration.objects.filter(vm_uuid=vm_uuid, over_at__isnull=False)
     for row in rows.order_by("-over_at")[:READ_OF_EACH]:
         if row.over_at is not None:
-            yield Happening(
+            yield VMEvent(
                 at=row.over_at,
                 what=f"a {row.migration_type} that ended",
                 detail=f"{row.source_name} to {row.target_name}: {row.status}",
@@ -111,9 +111,9 @@ def _migrations(vm_uuid: str) -> Iterator[Happening]:
             )
 
 
-def _audited(vm_uuid: str) -> Iterator[Happening]:
+def _audited(vm_uuid: str) -> Iterator[VMEvent]:
     for key, action, kind, _, actor, moment in audit_entries(vm_uuid, READ_OF_EACH):
-        yield Happening(
+        yield VMEvent(
             at=moment,
             what=action.replace("_", " "),
             detail=kind,

@@ -17,7 +17,7 @@ from console.base import TONE_ICONS, PageData, badge, may_view, time_tag
 from console.capacity.decision_page import step_title
 from console.links import columns_url, find_url, list_url, row_url
 from console.pages import answered, check_view, show_page
-from console.vms.history import Happening, happenings, last_arrival
+from console.vms.history import VMEvent, happenings, last_arrival
 from core.text import count_text, gib_text, memory_text, plural
 from failover.choices import Uncovered
 from failover.domain.patterns import required_count
@@ -82,7 +82,7 @@ class Fact:
     note: object = ""
 
 
-def _facts(request: HttpRequest, vm: Instance, history: Sequence[Happening]) -> list[Fact]:
+def _facts(request: HttpRequest, vm: Instance, history: Sequence[VMEvent]) -> list[Fact]:
     project = Project.objects.filter(openstack_id=vm.project_id).first()
     domain = (
         Domain.objects.filter(openstack_id=project.domain_id).first()
@@ -149,7 +149,7 @@ def _links(request: HttpRequest, vm_uuid: str, vm: Instance | None) -> list[tupl
     return links
 
 
-def _happening(one: Happening) -> PageData:
+def _happening(one: VMEvent) -> PageData:
     return PageData(at=time_tag(one.at), what=one.what, detail=one.detail, url=one.url, who=one.who)
 
 

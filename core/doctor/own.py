@@ -18,7 +18,7 @@ from journal.clock import database_now, is_doubtful, is_off
 from journal.deadlines import differing_defaults
 from journal.gauges import QUEUE_LIMITS_SECONDS, RECENT_SECONDS
 from journal.health import (
-    CheckResult,
+    ReadinessCheck,
     broker_now,
     check_beat,
     check_broker,
@@ -44,7 +44,7 @@ def own_checks() -> Mapping[str, Check]:
     }
 
 
-def _as_finding(check: Callable[[], CheckResult]) -> Iterator[Finding]:
+def _as_finding(check: Callable[[], ReadinessCheck]) -> Iterator[Finding]:
     result = check()
     yield fine(result.detail) if result.is_ok else broken(result.detail, result.todo)
 

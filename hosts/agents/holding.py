@@ -47,7 +47,7 @@ class Ended(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldPoll:
     """A poll for whose host there was nothing.
 
     Attributes:
@@ -69,7 +69,7 @@ class _Waiter:
 
     __slots__ = ("future", "held")
 
-    def __init__(self, held: Held, future: asyncio.Future[Ended | None]) -> None:
+    def __init__(self, held: HeldPoll, future: asyncio.Future[Ended | None]) -> None:
         self.held, self.future = held, future
 
     def end(self, ended: Ended | None) -> None:
@@ -139,7 +139,7 @@ class Holder:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    async def hold(self, held: Held) -> Ended:
+    async def hold(self, held: HeldPoll) -> Ended:
         """Return once the host stands otherwise, or one of the other things has happened.
 
         Raises:
@@ -196,7 +196,7 @@ class Holder:
             return Ended.FULL
         return None
 
-    async def _wait(self, held: Held, until: float) -> Ended | None:
+    async def _wait(self, held: HeldPoll, until: float) -> Ended | None:
         loop = asyncio.get_running_loop()
         former = self._waiters.get(held.host_id)
         if former is not None:

@@ -22,8 +22,8 @@ from hosts.agents.models import HostAgent, HostLease
 from hosts.agents.server_keys import TOLD, told_keys, told_of
 from hosts.agents.workload_models import Workload
 from hosts.domain.liveness import (
+    AgentLease,
     Beat,
-    Lease,
     Liveness,
     Periods,
     RunSupersededError,
@@ -178,7 +178,7 @@ def _renew_locked(agent: HostAgent, heard: Heartbeat, request_id: str) -> Livene
     now_known = HostAgent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     if now_known.fence_epoch != agent.fence_epoch:
         raise stale_epoch(now_known.fence_epoch, agent.fence_epoch)
-    before = Lease(
+    before = AgentLease(
         liveness=Liveness(row.liveness),
         since=row.liveness_since,
         run_id=row.run_id,

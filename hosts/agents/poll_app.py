@@ -27,7 +27,7 @@ from django.http import HttpResponse
 from prometheus_client import Gauge, Histogram
 
 from hosts.agents.hearing import Ear
-from hosts.agents.holding import Ended, Held, Holder, Standing
+from hosts.agents.holding import Ended, HeldPoll, Holder, Standing
 from hosts.agents.poll_views import (
     EmptyPoll,
     HeldReservationsView,
@@ -177,7 +177,7 @@ class PollApp:
             self._begun -= 1
         if empty is None:
             return answer
-        held = Held(
+        held = HeldPoll(
             host_id=empty.host_id,
             kid=empty.kid,
             before=empty.before,

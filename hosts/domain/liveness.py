@@ -30,7 +30,7 @@ class Periods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class AgentLease:
     """What the last heartbeats said.
 
     Attributes:
@@ -66,8 +66,8 @@ class RunSupersededError(Exception):
 
 
 def after_beat(
-    lease: Lease, beat: Beat, *, now: datetime, has_reported: bool, periods: Periods
-) -> Lease:
+    lease: AgentLease, beat: Beat, *, now: datetime, has_reported: bool, periods: Periods
+) -> AgentLease:
     """Return the lease after a heartbeat of the current epoch.
 
     A run that started anew under the same kernel has the lease at once; one under another kernel
@@ -95,7 +95,7 @@ def after_beat(
     return replace(held, liveness=Liveness.UP, since=now)
 
 
-def may_renew(lease: Lease, beat: Beat, *, now: datetime) -> bool:
+def may_renew(lease: AgentLease, beat: Beat, *, now: datetime) -> bool:
     """Return whether a run may have the lease."""
     is_same = lease.run_id in ("", beat.run_id)
     is_over = lease.expires_at is None or lease.expires_at <= now
@@ -103,7 +103,7 @@ def may_renew(lease: Lease, beat: Beat, *, now: datetime) -> bool:
     return is_same or is_over or is_restarted or beat.takes_over
 
 
-def after_silence(lease: Lease, *, now: datetime, periods: Periods) -> Lease:
+def after_silence(lease: AgentLease, *, now: datetime, periods: Periods) -> AgentLease:
     """Return the lease after a look at the clock.
 
     A host is down no sooner than a lease's length after it became suspect: when nobody looked for

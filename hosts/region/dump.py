@@ -9,7 +9,7 @@ import orjson
 from django.db import connection, transaction
 
 from hosts.region.node import Json
-from hosts.region.registry import DumpOptions, Section, Shape, registry
+from hosts.region.registry import DumpOptions, RegionSection, Shape, registry
 from journal.statements import execute
 
 GROUP_ORDER = ("about", "identity", "compute", "image", "placement", "limes", "headroom")
@@ -74,7 +74,7 @@ class RegionFileWriter:
         self._stream.write(chunk)
 
 
-def in_file_order(sections: tuple[Section, ...]) -> list[Section]:
+def in_file_order(sections: tuple[RegionSection, ...]) -> list[RegionSection]:
     """Return sections in the order of the file: groups as specified, names by alphabet."""
     return sorted(
         sections, key=lambda section: (GROUP_ORDER.index(section.path.split(".")[0]), section.path)

@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from hosts.models import Host
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import StagingTable, as_json
 from journal.statements import execute, fetch_rows, fetch_value
@@ -54,7 +54,7 @@ UPDATE hosts_host AS host
 def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
-        Section(path=HOST_FACTS, reader=_read, dumper=_dump_facts),
+        RegionSection(path=HOST_FACTS, reader=_read, dumper=_dump_facts),
         Step(Phase.WRITE, 46, "facts of hosts", _write, after=frozenset({HOST_FACTS})),
         Step(Phase.PRUNE, 46, "facts of hosts", _prune),
     )

@@ -29,7 +29,7 @@ from hosts.region.inventory import (
 from hosts.region.merging import Merge, merge
 from hosts.region.node import ID_MAX, Json, Node
 from hosts.region.prune import is_list_believed, prune_rows
-from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun
 from hosts.region.staging import StagingTable, as_json
 from hosts.region.tables import TableSection
@@ -354,9 +354,9 @@ def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
         *AGGREGATE_TABLE.parts(),
-        Section(path=HYPERVISORS, reader=read_hypervisors, dumper=_dump_hypervisors),
-        Section(path=SERVICES, reader=read_services, dumper=_dump_services),
-        Section(path=PROVIDERS, reader=read_providers, dumper=_dump_providers),
+        RegionSection(path=HYPERVISORS, reader=read_hypervisors, dumper=_dump_hypervisors),
+        RegionSection(path=SERVICES, reader=read_services, dumper=_dump_services),
+        RegionSection(path=PROVIDERS, reader=read_providers, dumper=_dump_providers),
         Step(
             Phase.WRITE, 45, "hosts", _write_hosts, after=frozenset({HYPERVISORS}), is_divided=True
         ),

@@ -10,7 +10,7 @@ from django.conf import settings
 from hosts.models import Domain, Project, Region
 from hosts.region.about import CREATED, UNCHANGED, UPDATED, keep_region
 from hosts.region.node import ID_MAX, Json, Node
-from hosts.region.registry import DumpOptions, Phase, Section, Shape, Step, registry
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Shape, Step, registry
 from hosts.region.run import ImportRun
 from hosts.region.tables import TableSection
 
@@ -120,7 +120,7 @@ PROJECT_TABLE: Final = TableSection(
 def register() -> None:
     """Register the sections and steps of this module."""
     registry.add(
-        Section(path=ABOUT, shape=Shape.MEMBERS, reader=_read_about, dumper=_dump_about),
+        RegionSection(path=ABOUT, shape=Shape.MEMBERS, reader=_read_about, dumper=_dump_about),
         Step(Phase.WRITE, 5, "about", _write_about),
         *DOMAIN_TABLE.parts(),
         *PROJECT_TABLE.parts(),

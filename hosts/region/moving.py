@@ -17,7 +17,7 @@ from hosts.domain.moving import RESIZE, is_in_progress
 from hosts.models import Host, Instance, ServerMigration
 from hosts.region.flavors import MAX_MEMORY_MIB
 from hosts.region.node import ID_MAX, INT32_MAX, Node
-from hosts.region.registry import Phase, Section, Step, registry
+from hosts.region.registry import Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun
 from hosts.region.writing import write_part
 from journal.clock import database_now
@@ -81,7 +81,7 @@ class ListedMigration:
 def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
-        Section(path=MIGRATIONS, reader=_read, dumper=None),
+        RegionSection(path=MIGRATIONS, reader=_read, dumper=None),
         Step(
             Phase.WRITE,
             56,

@@ -58,7 +58,7 @@ Dumper = Callable[[DumpOptions], Iterator["Json"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class RegionSection:
     """A section of the file.
 
     Attributes:
@@ -117,23 +117,23 @@ class Registry:
     ledger: Ledger
 
     def __init__(self) -> None:
-        self._sections: dict[str, Section] = {}
+        self._sections: dict[str, RegionSection] = {}
         self._steps: dict[tuple[Phase, str], Step] = {}
         self.witnesses: dict[str, Witness] = {}
 
-    def add(self, *parts: Section | Step) -> None:
+    def add(self, *parts: RegionSection | Step) -> None:
         """Register sections and steps; the same path or name again replaces the one before."""
         for part in parts:
-            if isinstance(part, Section):
+            if isinstance(part, RegionSection):
                 self._sections[part.path] = part
             else:
                 self._steps[part.phase, part.name] = part
 
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[RegionSection, ...]:
         """Return the sections of region files, by path."""
         return tuple(one for one in self.live_sections() if one.dumper is not None)
 
-    def live_sections(self) -> tuple[Section, ...]:
+    def live_sections(self) -> tuple[RegionSection, ...]:
         """Return all sections, also those that only live clouds have, by path."""
         return tuple(self._sections[path] for path in sorted(self._sections))
 

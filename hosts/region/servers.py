@@ -23,7 +23,7 @@ from hosts.region.prune import (
     zones_left_out,
     zones_of_reported_hosts,
 )
-from hosts.region.registry import DumpOptions, Phase, Section, Step, registry
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun, Live, Unique
 from hosts.region.staging import StagingTable, as_json
 from hosts.region.writing import write_part
@@ -108,7 +108,7 @@ SELECT host.zone, count(*), count(listed.openstack_id)
 def register() -> None:
     """Register the section and steps of this module."""
     registry.add(
-        Section(path=SERVERS, reader=_read_servers, dumper=_dump_servers),
+        RegionSection(path=SERVERS, reader=_read_servers, dumper=_dump_servers),
         Step(
             Phase.WRITE, 50, "servers", _write_servers, after=frozenset({SERVERS}), is_divided=True
         ),

@@ -12,7 +12,7 @@ from django.db import models
 from hosts.region.merging import Merge, merge
 from hosts.region.node import Json, Node
 from hosts.region.prune import prune_rows
-from hosts.region.registry import DumpOptions, Phase, Section, Step
+from hosts.region.registry import DumpOptions, Phase, RegionSection, Step
 from hosts.region.run import ImportRun, Unique
 from hosts.region.staging import StagingTable
 from hosts.region.writing import write_part
@@ -42,11 +42,11 @@ class TableSection:
     element: Callable[[Any], Json]  # Any: a row of the model
     before_write: Callable[[], object] | None = None
 
-    def parts(self) -> tuple[Section | Step, ...]:
+    def parts(self) -> tuple[RegionSection | Step, ...]:
         """Return the section and its steps, to be registered."""
         name = self.path.partition(".")[2]
         return (
-            Section(path=self.path, reader=self._read, dumper=self._dump),
+            RegionSection(path=self.path, reader=self._read, dumper=self._dump),
             Step(
                 Phase.WRITE,
                 self.order,

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from hosts.region.parse import RegionFileParser
-from hosts.region.registry import Phase, Section, Shape, Step, registry
+from hosts.region.registry import Phase, RegionSection, Shape, Step, registry
 from hosts.region.run import SILENT, ImportOptions, ImportProgress, ImportReport, ImportRun
 from hosts.region.staging import StagingTable
 from hosts.region.writing import write_part
@@ -80,7 +80,7 @@ def take_in(
     run: ImportRun,
     source: Source,
     *,
-    sections: Iterable[Section],
+    sections: Iterable[RegionSection],
     writing: AbstractContextManager[None] | None = None,
 ) -> None:
     """Read what a region has, then write it: the way of files and of live clouds.
@@ -138,7 +138,7 @@ def _whole_step(run: ImportRun, step: Step) -> None:
         raise
 
 
-def _stage(run: ImportRun, source: Source, sections: Iterable[Section]) -> None:
+def _stage(run: ImportRun, source: Source, sections: Iterable[RegionSection]) -> None:
     source(run, {section.path: (section.shape, section.reader(run)) for section in sections})
     for staged in run.stash.values():
         if isinstance(staged, StagingTable):

@@ -31,7 +31,7 @@ OF_TREES = f"{ALL} WHERE root.root_id = ANY (%s::bigint[])"
 BY_UUID = f"SELECT root.uuid::text, {HELD_AMOUNTS} {HELD_ROOM} WHERE root.uuid = ANY (%s::uuid[])"
 
 
-class Held(NamedTuple):
+class HeldAmounts(NamedTuple):
     """What is held on a provider."""
 
     memory_mib: int
@@ -42,7 +42,7 @@ class Held(NamedTuple):
         return {MEMORY: self.memory_mib, CORES: self.vcpus}.get(name, 0)
 
 
-def held_by_provider(root_ids: Collection[int] | None = None) -> Mapping[int, Held]:
+def held_by_provider(root_ids: Collection[int] | None = None) -> Mapping[int, HeldAmounts]:
     """Return what is held, by key of the provider.
 
     Args:
@@ -52,11 +52,11 @@ def held_by_provider(root_ids: Collection[int] | None = None) -> Mapping[int, He
     return {row[0]: held_of(row) for row in rows}
 
 
-def held_by_uuid(uuids: Collection[str]) -> Mapping[str, Held]:
+def held_by_uuid(uuids: Collection[str]) -> Mapping[str, HeldAmounts]:
     """Return what is held on some providers, by uuid; those without hosts are left out."""
     return {row[0]: held_of(row) for row in fetch(BY_UUID, [sorted(uuids)])}
 
 
-def held_of(row: Row) -> Held:
+def held_of(row: Row) -> HeldAmounts:
     """Return the amounts of a row after its key."""
-    return Held(int(row[1]), int(row[2]))
+    return HeldAmounts(int(row[1]), int(row[2]))

@@ -69,7 +69,7 @@ class TooManyOrphansError(HeadroomError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AuditFinding:
     """One thing that is wrong.
 
     Attributes:
@@ -271,26 +271,26 @@ COUNT_CONSUMERS_SQL = "SELECT count(*) FROM placement_consumer"
 GENERATIONS_SQL = "SELECT uuid::text, generation FROM placement_consumer WHERE id = ANY (%s)"
 
 
-def usage_drift() -> tuple[Finding, ...]:
+def usage_drift() -> tuple[AuditFinding, ...]:
     """Return the inventories whose used amount is not the sum of their allocations.
 
     One statement, so that a write that is under way is seen whole or not at all.
     """
     return tuple(
-        Finding(kind=Kind.DRIFT, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
+        AuditFinding(kind=Kind.DRIFT, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
         for row in fetch(DRIFT_SQL)
     )
 
 
-def flavors_with_unknown_traits() -> tuple[Finding, ...]:
+def flavors_with_unknown_traits() -> tuple[AuditFinding, ...]:
     """Return the flavors that ask for a trait that nobody created, a finding for each trait."""
     return tuple(
-        Finding(kind=Kind.UNKNOWN_TRAIT, subject=row[0], name=row[1], detail=row[2])
+        AuditFinding(kind=Kind.UNKNOWN_TRAIT, subject=row[0], name=row[1], detail=row[2])
         for row in fetch(UNKNOWN_TRAIT_SQL)
     )
 
 
-def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
+def find_problems(limits: AuditLimits | None = None) -> tuple[AuditFinding, ...]:
     """Return everything that is wrong, kind by kind, in order of rows."""
     known = limits or AuditLimits()
     parameters: dict[str, Any] = {  # Any: SQL parameters
@@ -299,14 +299,14 @@ def find_problems(limits: AuditLimits | None = None) -> tuple[Finding, ...]:
         "listed_at": vms_listed_at(),
     }
     return tuple(
-        Finding(kind=kind, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
+        AuditFinding(kind=kind, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
         for kind, sql in _QUERIES.items()
         for row in fetch(sql, parameters if "%(" in sql else ())
     )
 
 
 def repair_problems(
-    findings: Sequence[Finding], *, actor: Actor, request_id: str, is_forced: bool = False
+    findings: Sequence[AuditFinding], *, actor: Actor, request_id: str, is_forced: bool = False
 ) -> Mapping[Kind, int]:
     """Repair what can be repaired, each kind in short transactions of its own; return how much.
 
@@ -320,7 +320,7 @@ def repair_problems(
         TooManyOrphansError: more than a fifth of all consumers would go, and at least five; nothing
             was changed.
     """
-    by_kind: dict[Kind, list[Finding]] = {kind: [] for kind in Kind}
+    by_kind: dict[Kind, list[AuditFinding]] = {kind: [] for kind in Kind}
     for finding in findings:
         by_kind[finding.kind].append(finding)
     if not is_forced:
@@ -335,7 +335,7 @@ def repair_problems(
     }
 
 
-def _refuse_mass_deletion(orphans: Sequence[Finding]) -> None:
+def _refuse_mass_deletion(orphans: Sequence[AuditFinding]) -> None:
     total = fetch(COUNT_CONSUMERS_SQL)[0][0]
     if len(orphans) >= DROP_GUARD_ROWS and len(orphans) > total * DROP_GUARD_SHARE:
         raise TooManyOrphansError(
@@ -346,7 +346,7 @@ def _refuse_mass_deletion(orphans: Sequence[Finding]) -> None:
         )
 
 
-def _repair_drift(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+def _repair_drift(findings: Sequence[AuditFinding], actor: Actor, request_id: str) -> int:
     repaired = 0
     for batch in in_chunks(sorted({finding.row_id for finding in findings}), BATCH_ROWS):
 
@@ -365,7 +365,7 @@ def _repair_drift(findings: Sequence[Finding], actor: Actor, request_id: str) ->
     return repaired
 
 
-def _repair_project_usage(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+def _repair_project_usage(findings: Sequence[AuditFinding], actor: Actor, request_id: str) -> int:
     if not findings:
         return 0
 
@@ -377,7 +377,7 @@ def _repair_project_usage(findings: Sequence[Finding], actor: Actor, request_id:
     return in_transaction(write)
 
 
-def _repair_roots(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+def _repair_roots(findings: Sequence[AuditFinding], actor: Actor, request_id: str) -> int:
     if not findings:
         return 0
 
@@ -392,7 +392,7 @@ def _repair_roots(findings: Sequence[Finding], actor: Actor, request_id: str) ->
     return in_transaction(write)
 
 
-def _delete(findings: Sequence[Finding], sql: str) -> int:
+def _delete(findings: Sequence[AuditFinding], sql: str) -> int:
     """Delete rows that nobody refers to; a row that found a user meanwhile stays."""
     ids = [finding.row_id for finding in findings]
     deleted = 0
@@ -405,7 +405,7 @@ def _run_on(sql: str, ids: list[int]) -> int:
     return run(sql, [ids]).rowcount
 
 
-def _give_back(findings: Sequence[Finding], actor: Actor, request_id: str) -> int:
+def _give_back(findings: Sequence[AuditFinding], actor: Actor, request_id: str) -> int:
     """Delete the allocations of consumers that did not change since they were looked at."""
     ids = [finding.row_id for finding in findings]
     generations = {row[0]: int(row[1]) for row in fetch(GENERATIONS_SQL, [ids])}
@@ -432,7 +432,7 @@ _OBJECT_TYPES: Mapping[Kind, str] = {
 }
 
 
-def _audit(findings: Sequence[Finding], actor: Actor, request_id: str) -> None:
+def _audit(findings: Sequence[AuditFinding], actor: Actor, request_id: str) -> None:
     record_changes(
         [
             AuditChange(

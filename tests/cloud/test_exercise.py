@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cloud.exercise import Outcome, differences, draw_flavors, row
+from cloud.exercise import StepEnd, differences, draw_flavors, row
 from cloud.layout import FLAVORS
 from cloud.said import problems_in
 
@@ -66,7 +66,7 @@ def test_errors_and_tracebacks_of_a_log_are_problems_and_nothing_else_is() -> No
 
 
 def test_a_row_of_the_table_says_how_a_step_ended() -> None:
-    good = Outcome(title="boot", is_good=True, text="52 servers", seconds=61.25)
-    bad = Outcome(title="boot", is_good=False, text="no", seconds=1)
+    good = StepEnd(title="boot", is_good=True, text="52 servers", seconds=61.25)
+    bad = StepEnd(title="boot", is_good=False, text="no", seconds=1)
     assert row(good).split() == ["ok", "boot", "61.2", "s", "52", "servers"]
     assert row(bad).startswith("FAILED")

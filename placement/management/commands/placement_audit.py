@@ -18,8 +18,8 @@ from journal.errors import HeadroomError
 from journal.progress import printing_to
 from placement.services.audit import (
     REPAIRS,
+    AuditFinding,
     AuditLimits,
-    Finding,
     Kind,
     find_problems,
     repair_problems,
@@ -80,7 +80,7 @@ class Command(BaseCommand):
         if left:
             raise CommandError(f"{len(left)} problems are left", returncode=EXIT_FOUND)
 
-    def _print(self, found: Sequence[Finding], repaired: Mapping[Kind, int]) -> None:
+    def _print(self, found: Sequence[AuditFinding], repaired: Mapping[Kind, int]) -> None:
         console = printing_to(self.stdout)
         if not found:
             console.print("nothing is wrong")
@@ -97,7 +97,7 @@ class Command(BaseCommand):
 
 
 def _as_json(
-    found: Sequence[Finding], repaired: Mapping[Kind, int], left: Sequence[Finding]
+    found: Sequence[AuditFinding], repaired: Mapping[Kind, int], left: Sequence[AuditFinding]
 ) -> dict[str, object]:
     return {
         "findings": [asdict(finding) for finding in found],

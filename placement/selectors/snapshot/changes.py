@@ -14,7 +14,7 @@ from core.changes import changed_rows
 from core.prepared import fetch_prepared
 from journal.history import MOMENT, Moment, moment_of
 from placement.models import Change
-from placement.selectors.held import HELD_AMOUNTS, PROVIDER_OF_ROOM, Held, held_of
+from placement.selectors.held import HELD_AMOUNTS, PROVIDER_OF_ROOM, HeldAmounts, held_of
 
 CHANGES = f"""
 SELECT c.part, CASE c.part WHEN 0 THEN {MOMENT} END, c.kind, c.key, c.class_id, c.used,
@@ -53,7 +53,7 @@ class Changes:
     has_new_names: bool = False
     usage: Sequence[tuple[int, int, int]] = ()
     versions: Sequence[tuple[int, float]] = ()
-    held: Mapping[int, Held] = field(default_factory=dict)
+    held: Mapping[int, HeldAmounts] = field(default_factory=dict)
 
     @property
     def is_usage_only(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from core.prepared import Row, fetch
 from placement.domain.provider_rows import InventoryRow, ProviderRow
 from placement.domain.snapshot_build import Names
-from placement.selectors.held import Held, held_by_provider
+from placement.selectors.held import HeldAmounts, held_by_provider
 
 _SOME = " AND p.root_id = ANY (%s::bigint[])"
 _OWNED = " AND p.origin <> 'upstream'"
@@ -90,7 +90,7 @@ def read_trees(
     ]
     inventories = _fetch(INVENTORIES, "i", chosen, parameters)
     class_of = names.classes
-    nothing = Held(0, 0)
+    nothing = HeldAmounts(0, 0)
     of_class = [(class_of[class_id], key, figures) for key, class_id, *figures in inventories]
     return TreeRows(
         providers=providers,

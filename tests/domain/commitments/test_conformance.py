@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from commitments.domain.conformance import Finding, check_capacity, check_info, check_usage
+from commitments.domain.conformance import BrokenRule, check_capacity, check_info, check_usage
 
 Json = dict[str, Any]  # Any: decoded JSON
 ZONES = ("az-one", "az-two")
@@ -67,7 +67,7 @@ def edited(original: Json, *edits: tuple[str, object]) -> Json:
     return copied
 
 
-def texts(findings: tuple[Finding, ...]) -> list[str]:
+def texts(findings: tuple[BrokenRule, ...]) -> list[str]:
     return [str(finding) for finding in findings]
 
 
@@ -342,7 +342,7 @@ def test_usage_is_checked(
 
 @pytest.mark.parametrize("check", [check_capacity, check_usage])
 def test_a_report_without_version_is_refused(
-    check: Callable[[Json, Json, tuple[str, ...]], tuple[Finding, ...]],
+    check: Callable[[Json, Json, tuple[str, ...]], tuple[BrokenRule, ...]],
 ) -> None:
     assert texts(check({}, service_info(), ZONES)) == [
         "infoVersion: report of version None, but the service info has version 73"

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from commitments.domain.story import Happening, Period, periods
+from commitments.domain.story import Period, StoryEvent, periods
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def event(hours: int, action: str, state: str = "") -> Happening:
-    return Happening(
+def event(hours: int, action: str, state: str = "") -> StoryEvent:
+    return StoryEvent(
         at=START + timedelta(hours=hours),
         action=action,
         actor="limes",
@@ -19,7 +19,7 @@ def event(hours: int, action: str, state: str = "") -> Happening:
     )
 
 
-def lived(*happenings: Happening) -> list[tuple[str, str, int, int | None]]:
+def lived(*happenings: StoryEvent) -> list[tuple[str, str, int, int | None]]:
     return [_plain(one) for one in periods(happenings)]
 
 
@@ -72,7 +72,7 @@ def _plain(one: Period) -> tuple[str, str, int, int | None]:
     ],
 )
 def test_events_tell_the_periods_of_a_life(
-    happenings: list[Happening], expected: list[tuple[str, str, int, int | None]]
+    happenings: list[StoryEvent], expected: list[tuple[str, str, int, int | None]]
 ) -> None:
     assert lived(*happenings) == expected
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hosts.domain.liveness import (
+    AgentLease,
     Beat,
-    Lease,
     Liveness,
     Periods,
     RunSupersededError,
@@ -26,19 +26,21 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def beaten(lease: Lease, seconds: float, beat: Beat = BEAT, *, has_reported: bool = True) -> Lease:
+def beaten(
+    lease: AgentLease, seconds: float, beat: Beat = BEAT, *, has_reported: bool = True
+) -> AgentLease:
     return after_beat(lease, beat, now=at(seconds), has_reported=has_reported, periods=PERIODS)
 
 
-def looked(lease: Lease, first: int, last: int) -> Lease:
+def looked(lease: AgentLease, first: int, last: int) -> AgentLease:
     """Return a lease after a look every 5 s."""
     for seconds in range(first, last + 1, 5):
         lease = after_silence(lease, now=at(seconds), periods=PERIODS)
     return lease
 
 
-def new() -> Lease:
-    return Lease(liveness=Liveness.ENROLLED, since=START)
+def new() -> AgentLease:
+    return AgentLease(liveness=Liveness.ENROLLED, since=START)
 
 
 def test_the_specifications_timeline() -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hosts.agents.holding import Ended, Held, Holder, Standing
+from hosts.agents.holding import Ended, HeldPoll, Holder, Standing
 
 QUIET = Standing(change_seq=3, fence_epoch=1, timeline=UUID(int=1), is_taken=True)
 LONG_SECONDS = 3600.0
@@ -33,14 +33,16 @@ class Hosts:
             raise self.error
         return seen
 
-    def poll(self, seconds: float = LONG_SECONDS) -> Held:
+    def poll(self, seconds: float = LONG_SECONDS) -> HeldPoll:
         """Return a poll of a new host that has nothing, begun now."""
         host_id = uuid4()
         self.standing[str(host_id)] = QUIET
         now = asyncio.get_running_loop().time()
-        return Held(host_id=host_id, kid=str(host_id), before=QUIET, began_at=now, seconds=seconds)
+        return HeldPoll(
+            host_id=host_id, kid=str(host_id), before=QUIET, began_at=now, seconds=seconds
+        )
 
-    def change(self, held: Held, **fields: object) -> None:
+    def change(self, held: HeldPoll, **fields: object) -> None:
         self.standing[held.kid] = replace(self.standing[held.kid], **fields)  # type: ignore[arg-type]  # as named
 
 
@@ -55,7 +57,7 @@ def run(body: Body, *, most: int = 100) -> None:
     asyncio.run(main())
 
 
-async def begun(holder: Holder, *polls: Held) -> list[asyncio.Task[Ended]]:
+async def begun(holder: Holder, *polls: HeldPoll) -> list[asyncio.Task[Ended]]:
     """Hold polls; return once each waits."""
     tasks = [asyncio.ensure_future(holder.hold(one)) for one in polls]
     while len(holder) < len(polls):

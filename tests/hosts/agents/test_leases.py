@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hosts.agents.leases import fence, sweep
 from hosts.agents.models import HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.server_keys import rotate_server_key, told_keys
-from hosts.domain.liveness import Lease, Liveness, Periods, after_silence
+from hosts.domain.liveness import AgentLease, Liveness, Periods, after_silence
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import InvalidInput
@@ -261,7 +261,7 @@ def test_a_sweep_agrees_with_the_rules(
     for number, (state, over, since) in enumerate(rows):
         agent = HostAgent.objects.create(host_name=f"h{number}")
         end = now - timedelta(seconds=over + 0.5)
-        before = Lease(
+        before = AgentLease(
             liveness=state,
             since=now - timedelta(seconds=since + 0.5),
             renewed_at=end - PERIODS.lease,

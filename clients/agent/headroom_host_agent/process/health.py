@@ -22,7 +22,7 @@ _ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class HealthFinding:
     """What a check saw; ``message`` is for people."""
 
     check: str
@@ -49,17 +49,19 @@ class Health:
         self._offset_seconds, self._digest = offset_seconds, digest
         self._turn = 0
 
-    def look(self) -> tuple[Finding, ...]:
+    def look(self) -> tuple[HealthFinding, ...]:
         """Return what is seen now."""
         return (*self._clock(), *self._disks(), *self._network(), *self._cpu())
 
-    def _clock(self) -> Iterator[Finding]:
+    def _clock(self) -> Iterator[HealthFinding]:
         offset = self._offset_seconds()
         if offset is not None:
             message = f"the clock is {offset:.3f} s behind Headroom's"
-            yield Finding(check="clock", ok=abs(offset) <= MOST_OFFSET_SECONDS, message=message)
+            yield HealthFinding(
+                check="clock", ok=abs(offset) <= MOST_OFFSET_SECONDS, message=message
+            )
 
-    def _disks(self) -> Iterator[Finding]:
+    def _disks(self) -> Iterator[HealthFinding]:
         wrong, looked = [], 0
         for name in names_below(self._sysroot / "sys/block"):
             base = self._sysroot / "sys/block" / name
@@ -77,16 +79,16 @@ class Health:
                 wrong.append(f"the file system on {name} had {errors} errors")
         if looked:
             message = "; ".join(wrong) or f"{looked} disks and file systems are well"
-            yield Finding(check="disk", ok=not wrong, message=message)
+            yield HealthFinding(check="disk", ok=not wrong, message=message)
 
-    def _network(self) -> Iterator[Finding]:
+    def _network(self) -> Iterator[HealthFinding]:
         name = self._uplink or default_interface(self._sysroot)
         state = read_or_none(self._sysroot / "sys/class/net" / name / "operstate") if name else None
         if state is not None:
             message = f"the uplink {name} is {state}"
-            yield Finding(check="network", ok=state in ("up", "unknown"), message=message)
+            yield HealthFinding(check="network", ok=state in ("up", "unknown"), message=message)
 
-    def _cpu(self) -> Iterator[Finding]:
+    def _cpu(self) -> Iterator[HealthFinding]:
         """Compute something known on the next CPU, in this thread alone."""
         allowed = sorted(os.sched_getaffinity(0))
         cpu = allowed[self._turn % len(allowed)]
@@ -100,4 +102,4 @@ class Health:
         except OSError:
             return
         said = "computes as it should" if is_right else "computes wrongly"
-        yield Finding(check="cpu", ok=is_right, message=f"CPU {cpu} {said}")
+        yield HealthFinding(check="cpu", ok=is_right, message=f"CPU {cpu} {said}")

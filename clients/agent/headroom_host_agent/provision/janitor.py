@@ -39,7 +39,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class JudgedArtifact:
     """An artefact and why it stays or goes."""
 
     artifact: Artifact
@@ -56,7 +56,7 @@ class Report:
         stopped: Why nothing was removed though something should be; empty otherwise.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[JudgedArtifact, ...]
     removed: tuple[str, ...] = ()
     stopped: str = ""
 
@@ -113,7 +113,7 @@ def cleanup_resources(host: Host, *, dry_run: bool, most: int = MOST_PER_RUN) ->
     return Report(findings=findings, removed=tuple(_removed(host, going)))
 
 
-def _stopped(findings: tuple[Finding, ...], reason: str) -> Report:
+def _stopped(findings: tuple[JudgedArtifact, ...], reason: str) -> Report:
     log.error("nothing is cleaned up: %s", reason)
     return Report(findings=findings, stopped=reason)
 
@@ -128,24 +128,24 @@ def _removed(host: Host, going: Iterable[Artifact]) -> Iterable[str]:
             yield artifact.name
 
 
-def _foreign(host: Host) -> Iterable[Finding]:
+def _foreign(host: Host) -> Iterable[JudgedArtifact]:
     ours = {(artifact.kind, artifact.name) for artifact in host.registered}
     for kind, name in sorted(set(host.found) - ours):
         reason = "not made by this agent" if _is_id(name) else "not our naming"
         artifact = Artifact(name=name, kind=kind, reservation_id="")
-        yield Finding(artifact=artifact, fate=Fate.SKIP, reason=reason)
+        yield JudgedArtifact(artifact=artifact, fate=Fate.SKIP, reason=reason)
 
 
-def _judge(host: Host, artifact: Artifact) -> Finding:
+def _judge(host: Host, artifact: Artifact) -> JudgedArtifact:
     try:
         if host.in_use(artifact):
-            return Finding(artifact=artifact, fate=Fate.KEEP, reason="in use")
+            return JudgedArtifact(artifact=artifact, fate=Fate.KEEP, reason="in use")
         answer = host.ask(artifact.reservation_id)
     except Exception as error:
         log.exception("%s stays: it cannot be judged", artifact.name)
         reason = f"it cannot be judged: {error}"
-        return Finding(artifact=artifact, fate=Fate.KEEP, reason=reason)
-    return Finding(artifact=artifact, fate=_OF_ANSWER[answer], reason=answer.value)
+        return JudgedArtifact(artifact=artifact, fate=Fate.KEEP, reason=reason)
+    return JudgedArtifact(artifact=artifact, fate=_OF_ANSWER[answer], reason=answer.value)
 
 
 def _is_id(name: str) -> bool:
