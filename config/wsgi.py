@@ -14,6 +14,7 @@ from celery import current_app  # noqa: E402 - needs the settings
 from django.conf import settings  # noqa: E402 - likewise
 
 from config.listening import guarded  # noqa: E402 - likewise
+from journal.collector import spare_what_is_loaded  # noqa: E402 - likewise
 from placement.gateway.current import look_at_start  # noqa: E402 - likewise
 from placement.warming import warm_up  # noqa: E402 - likewise
 from placement.wsgi import placement_first  # noqa: E402 - likewise
@@ -25,5 +26,6 @@ if settings.HEADROOM.tracing.endpoint:
     start_tracing("web", settings.HEADROOM.tracing)
     application = traced(application)
 current_app.loader.import_default_modules()  # else the first nudge of a worker would
+spare_what_is_loaded()
 warm_up()
 look_at_start()

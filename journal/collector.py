@@ -1,4 +1,4 @@
-"""Reading many rows without the garbage collector looking through them again and again."""
+"""The cyclic garbage collector, kept from looking at the same objects again and again."""
 
 from __future__ import annotations
 
@@ -22,3 +22,13 @@ def paused_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def spare_what_is_loaded() -> None:
+    """Let the collector never look again at what this process has loaded until now.
+
+    Modules, models and settings stay as long as a server does. A full collection looks at some
+    hundred thousand of them, which takes a tenth of a second in which no request goes on.
+    """
+    gc.collect()
+    gc.freeze()

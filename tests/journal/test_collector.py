@@ -1,13 +1,14 @@
-"""Pausing the garbage collector."""
+"""What the garbage collector is kept from."""
 
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from journal.collector import paused_collector
+from journal.collector import paused_collector, spare_what_is_loaded
 
 
 @pytest.fixture(autouse=True)
@@ -15,6 +16,7 @@ def collector() -> Iterator[None]:
     assert gc.isenabled()
     yield
     gc.enable()
+    gc.unfreeze()
 
 
 def test_it_is_off_inside_and_on_again_afterwards() -> None:
@@ -46,3 +48,20 @@ def test_whoever_overlaps_it_is_on_in_the_end() -> None:
     first.__exit__(None, None, None)
     second.__exit__(None, None, None)
     assert gc.isenabled()
+
+
+class Ring:
+    """Refers to itself, so that only the collector finds that nothing else does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_is_loaded_is_looked_at_no_more_and_what_comes_later_is() -> None:
+    loaded = Ring()
+    spare_what_is_loaded()
+    assert not any(one is loaded for one in gc.get_objects())
+
+    gone = weakref.ref(Ring())
+    gc.collect()
+    assert gone() is None
