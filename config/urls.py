@@ -12,7 +12,7 @@ from console.api.document import DocsView, SchemaView
 from console.api.views import UnknownPathView
 from console.commitments.api import CommitmentExplanationView
 from failover.api.views import SimulationView
-from hosts.agents.order_views import DecommissionView, FenceView, ModeView
+from hosts.agents.order_views import CommandView, DecommissionView, FenceView, ModeView
 from hosts.agents.views import ReportView
 from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
@@ -43,6 +43,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/hosts/<str:name>/resources", ReportView.as_view(), name="host-resources"),
     path("api/v1/hosts/<str:name>/mode", ModeView.as_view(), name="host-mode"),
     path("api/v1/hosts/<str:name>/fence", FenceView.as_view(), name="host-fence"),
+    path("api/v1/hosts/<str:name>/commands", CommandView.as_view(), name="host-commands"),
     path("api/v1/hosts/<str:name>/decommission", DecommissionView.as_view()),
     path("api/v1/", include("console.api.urls")),
     path("api/schema", SchemaView.as_view(), name="api_schema"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django.db.models import F
+from django.db.models import BooleanField, Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce
 from rest_framework import serializers
 
 from capacity.models import HostCapacity
@@ -16,6 +17,8 @@ from console.api.filters import (
 )
 from console.api.names import domain_name, project_name
 from console.api.views import ReadViewSet, RowSerializer
+from hosts.agents.models import AgentMode, HostAgent
+from hosts.domain.liveness import Liveness
 from hosts.models import (
     Domain,
     FeedPass,
@@ -27,6 +30,10 @@ from hosts.models import (
     Maintenance,
     Project,
 )
+
+#: Liveness of a host without an agent (spec hosts, D.3).
+UNMANAGED = "unmanaged"
+LIVENESS = (UNMANAGED, *(one.value for one in Liveness))
 
 
 class RoomSerializer(RowSerializer):
@@ -54,6 +61,12 @@ class HostSerializer(RowSerializer):
 
     uuid = serializers.CharField(source="openstack_id")
     is_ready = serializers.BooleanField(help_text="takes new VMs and slots")
+    agent_mode = serializers.ChoiceField(
+        AgentMode.choices, help_text="what its agent is trusted with; none without one"
+    )
+    liveness = serializers.ChoiceField(
+        [(word, word) for word in LIVENESS], help_text="whether its agent is heard"
+    )
     room = RoomSerializer(allow_null=True)
 
     class Meta:
@@ -70,6 +83,9 @@ class HostSerializer(RowSerializer):
             "disabled_reason",
             "maintenance",
             "is_ready",
+            "slots_held_off",
+            "agent_mode",
+            "liveness",
             "down_since",
             "terminating_since",
             "total_memory_bytes",
@@ -88,6 +104,26 @@ class HostSerializer(RowSerializer):
         )
 
 
+def _condition_allows(name: str) -> Q:
+    """Return whether a condition is not stated, or False."""
+    key = f"conditions__{name}"
+    stated = Q(**{f"{key}__in": ["False", False]})
+    return stated | Q(**{f"{key}__isnull": True}) | Q(**{key: None})
+
+
+# As ``Host.is_ready`` says it.
+_READY = (
+    Q(state=HostState.UP, status=HostStatus.ENABLED)
+    & Q(maintenance__in=[Maintenance.NONE, Maintenance.HA])
+    & (
+        Q(conditions={})
+        | Q(conditions__Ready__in=["True", True])
+        & _condition_allows("HypervisorDisabled")
+        & _condition_allows("Terminating")
+    )
+)
+
+
 class HostFilters(Filters):
     """Filters of hosts."""
 
@@ -99,20 +135,46 @@ class HostFilters(Filters):
     maintenance = WordFilter(choices=[choice for choice in Maintenance.choices if choice[0]])
     hypervisor_type = TextFilter()
     building_block = TextFilter()
+    is_ready = WordFilter(choices=(("true", "true"), ("false", "false")), method="that_are_ready")
+    agent_mode = WordFilter(choices=AgentMode.choices)
+    liveness = WordFilter(choices=[(word, word) for word in LIVENESS])
+    trait = TextFilter(method="with_trait")
     updated_since = SinceFilter(field_name="updated_at")
+
+    def that_are_ready(self, rows: QuerySet[Host], _: str, wanted: str) -> QuerySet[Host]:
+        """Return those that take new VMs, or those that do not."""
+        is_ready = Case(When(_READY, then=True), default=False, output_field=BooleanField())
+        return rows.alias(takes_new=is_ready).filter(takes_new=wanted == "true")
+
+    def with_trait(self, rows: QuerySet[Host], _: str, name: str) -> QuerySet[Host]:
+        """Return those that have a trait, of their provider or of their own."""
+        return rows.filter(Q(traits__contains=[name]) | Q(custom_traits__contains=[name]))
+
+
+def _of_agent(column: str, otherwise: str) -> Coalesce:
+    """Return something of the host's agent; a host without one has the other word."""
+    agents = HostAgent.objects.filter(host_name=OuterRef("name"), decommissioned_at__isnull=True)
+    return Coalesce(Subquery(agents.values(column)[:1]), Value(otherwise))
 
 
 class HostViewSet(ReadViewSet):
     """Hypervisors, what they have and what takes it."""
 
     path_label = "/api/v1/hosts"
-    queryset = Host.objects.select_related("room").defer(
-        "provider_inventories",
-        "provider_traits",
-        "nested_providers",
-        "custom_traits",
-        "domain_capabilities",
-        "reported_instances",
+    queryset = (
+        Host.objects.select_related("room")
+        .defer(
+            "provider_inventories",
+            "provider_traits",
+            "nested_providers",
+            "custom_traits",
+            "domain_capabilities",
+            "reported_instances",
+        )
+        .annotate(
+            agent_mode=_of_agent("mode", AgentMode.NONE),
+            liveness=_of_agent("lease__liveness", UNMANAGED),
+        )
     )
     serializer_class = HostSerializer
     filterset_class = HostFilters

@@ -130,14 +130,16 @@ class ListSchema(AutoSchema):
         responses["200"]["description"] = "A page." if self._is_list() else "The row."
         responses["200"]["headers"] = {**_ID, **_TAG}
         responses["304"] = {"$ref": "#/components/responses/NotModified"}
-        for status in _REFUSALS[self.view.action]:
+        named = ("404",) if "{" in self.view.path_label else ()
+        for status in sorted({*_REFUSALS[self.view.action], *named}):
             responses[status] = {"$ref": "#/components/responses/Problem"}
         responses["503"] = {"$ref": "#/components/responses/Unavailable"}
         return operation
 
     def get_operation_id(self) -> str:
-        """Return ``listHosts`` or ``getHosts``."""
-        words = "".join(word.capitalize() for word in self._path_name().split("-"))
+        """Return ``listHosts``, ``getHosts`` or ``listHostsSlots``."""
+        parts = self._path_name().replace("/{name}/", "-").split("-")
+        words = "".join(word.capitalize() for word in parts)
         return ("list" if self._is_list() else "get") + words
 
     def get_tags(self) -> list[str]:

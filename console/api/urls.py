@@ -26,6 +26,7 @@ from console.api.failover import (
     UncoveredVMViewSet,
 )
 from console.api.history import CapacityHistoryViewSet, HostHistoryViewSet
+from console.api.host_rows import ROWS_OF_HOSTS
 from console.api.hosts import (
     DomainViewSet,
     FeedPassViewSet,
@@ -76,3 +77,10 @@ def _paths(view: type[ReadViewSet]) -> tuple[URLPattern, URLPattern]:
 
 app_name = "operator"
 urlpatterns: list[URLPattern] = [pattern for view in LISTS for pattern in _paths(view)]
+urlpatterns += [
+    path(
+        view.path_label.removeprefix(PREFIX).replace("{name}", "<str:name>"),
+        view.as_view({"get": "list"}),
+    )
+    for view in ROWS_OF_HOSTS
+]

@@ -76,6 +76,7 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
         column("stats", "what it says that it made"),
         column("stats_at", "counted"),
         column("stats_drift", "what differs: expected, said"),
+        column("commands", "told to do"),
         column("instances_at", "list of VMs"),
         "decommissioned_at",
         "enrolled_at",

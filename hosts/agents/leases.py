@@ -30,6 +30,7 @@ from hosts.domain.liveness import (
     after_beat,
     is_believable,
 )
+from hosts.domain.readiness import Readiness, host_readiness
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import InvalidInput
@@ -38,6 +39,14 @@ from journal.statements import execute, fetch_row, fetch_rows
 
 log = structlog.get_logger(__name__)
 
+# How the agent's host stands, and what the agent is told to do.
+_STANDING: Final = """
+SELECT json_build_array(agent.commands, host.id IS NOT NULL, host.state, host.status,
+                        host.maintenance, host.slots_held_off, host.conditions)
+  FROM hosts_hostagent AS agent
+  LEFT JOIN hosts_host AS host ON host.name = agent.host_name
+ WHERE agent.id = %(agent)s
+"""
 # The usual heartbeat: what :func:`hosts.domain.liveness.may_renew` allows, of one that is up.
 _RENEW: Final = f"""
 UPDATE hosts_hostlease
@@ -47,7 +56,7 @@ UPDATE hosts_hostlease
  WHERE agent_id = %(agent)s AND liveness = 'up'
    AND (run_id IN ('', %(run_id)s) OR expires_at <= clock_timestamp()
         OR (boot_id = %(boot_id)s AND boot_id <> '') OR %(takes_over)s)
-RETURNING clock_timestamp(), ({TOLD})
+RETURNING clock_timestamp(), ({TOLD}), ({_STANDING})
 """  # noqa: S608 - our own text
 _SUSPECT: Final = """
 UPDATE hosts_hostlease AS lease
@@ -128,11 +137,15 @@ class Renewed:
 
     Attributes:
         server_keys: As :func:`hosts.agents.server_keys.told_keys` tells them.
+        readiness: Whether the host takes new VMs and slots.
+        commands: ``id`` and ``command`` of each that waits.
     """
 
     liveness: Liveness
     server_time: datetime
     server_keys: list[dict[str, str]]
+    readiness: Readiness
+    commands: list[dict[str, str]]
 
 
 def periods() -> Periods:
@@ -164,13 +177,36 @@ def renew(agent: HostAgent, heard: Heartbeat, *, request_id: str) -> Renewed:
     }
     renewed = fetch_prepared(_RENEW, facts)
     if renewed:
-        now, told = renewed[0]
+        now, told, standing = renewed[0]
         liveness = Liveness.UP
     else:
         with transaction.atomic():
             liveness = _renew_locked(agent, heard, request_id)
         now, told = database_now(), None
-    return Renewed(liveness=liveness, server_time=now, server_keys=told_of(told) or told_keys(now))
+        (standing,) = fetch_row(_STANDING, {"agent": agent.pk})
+    commands, *host = standing
+    return Renewed(
+        liveness=liveness,
+        server_time=now,
+        server_keys=told_of(told) or told_keys(now),
+        readiness=_readiness(*host),
+        commands=commands,
+    )
+
+
+def _readiness(  # noqa: PLR0917 - columns of one row
+    is_known: bool,  # noqa: FBT001 - likewise
+    state: str,
+    status: str,
+    maintenance: str,
+    held_off: str,
+    conditions: dict[str, object],
+) -> Readiness:
+    if not is_known:
+        return Readiness(is_ready=False, reason="Unknown", message="no list has the host")
+    return host_readiness(
+        conditions, state=state, status=status, maintenance=maintenance, held_off=held_off
+    )
 
 
 def _renew_locked(agent: HostAgent, heard: Heartbeat, request_id: str) -> Liveness:

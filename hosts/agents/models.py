@@ -86,6 +86,12 @@ class HostAgent(models.Model):
     health_problem = models.TextField(
         blank=True, default="", db_default="", help_text="checks of the host that fail"
     )
+    commands = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="what it is told to do and did not say that it did: id, command",
+    )
     instances_at = models.DateTimeField(
         null=True, blank=True, help_text="when its list of VMs was made"
     )

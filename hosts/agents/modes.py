@@ -99,8 +99,8 @@ def decommission(
             delete_reason="the agent was decommissioned",
         )
         before = agent.mode
-        agent.mode, agent.decommissioned_at = AgentMode.NONE, now
-        agent.save(update_fields=["mode", "decommissioned_at"])
+        agent.mode, agent.decommissioned_at, agent.commands = AgentMode.NONE, now, []
+        agent.save(update_fields=["mode", "decommissioned_at", "commands"])
         change = Change(
             action="host_agent_decommissioned",
             object_type="host",

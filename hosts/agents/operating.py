@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from django.core.management.base import OutputWrapper
 
+from hosts.agents.commands import AgentCommand, command_agent
 from hosts.agents.enrolment import create_token, revoke_key, revoke_token
 from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode, EnrolmentToken, HostKey, ServerKey
@@ -18,7 +19,7 @@ from hosts.agents.server_keys import rotate_server_key, signer
 from journal.actors import Actor, command_actor
 from journal.errors import InvalidInput
 
-COMMANDS = ("token", "key", "server-key", "fence", "mode", "decommission", "timeline")
+COMMANDS = ("token", "key", "server-key", "fence", "mode", "tell", "decommission", "timeline")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -43,7 +44,7 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
             out.write(token)
         case ("token", "revoke"):
             revoke_token(pk=options.id, actor=actor, request_id=request_id)
-        case ("fence" | "mode" | "decommission" | "timeline", _):
+        case ("fence" | "mode" | "tell" | "decommission" | "timeline", _):
             _agent(options, actor=actor, request_id=request_id, out=out)
         case ("token", "list"):
             for token_row in EnrolmentToken.objects.all():
@@ -78,6 +79,15 @@ def _agent(
                 request_id=request_id,
                 reason=options.reason,
             )
+        case "tell":
+            identity = command_agent(
+                options.host,
+                AgentCommand(options.order),
+                actor=actor,
+                request_id=request_id,
+                reason=options.reason,
+            )
+            out.write(f"{options.order} is told as {identity}")
         case "decommission":
             decommission(
                 options.host,
@@ -123,6 +133,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
     mode.add_argument("host", help="its name")
     mode.add_argument("mode", choices=AgentMode.values)
     mode.add_argument("--reason", default="")
+    telling = commands.add_parser("tell", help="have an agent do something")
+    telling.add_argument("host", help="its name")
+    telling.add_argument("order", choices=AgentCommand.values)
+    telling.add_argument("--reason", required=True)
     ending = commands.add_parser("decommission", help="have nothing more to do with an agent")
     ending.add_argument("host", help="its name")
     ending.add_argument("--reason", required=True)

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 
 from core.api import json_answer
 from core.idempotent import IdempotentView
+from hosts.agents.commands import AgentCommand, command_agent
 from hosts.agents.errors import NoAgent
 from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode
@@ -84,3 +85,24 @@ class DecommissionView(HostOrderView):
             is_forced=node.member("force").flag(),
         )
         return {"is_decommissioned": True}
+
+
+class CommandView(HostOrderView):
+    """``POST /api/v1/hosts/NAME/commands``."""
+
+    path_label = "/api/v1/hosts/{name}/commands"
+
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """Tell the agent to do something with its next heartbeat."""
+        given = node.member("command")
+        command = given.text(max_length=LONGEST_WORD)
+        if command not in AgentCommand.values:
+            raise given.wrong(f"must be one of {', '.join(AgentCommand.values)}")
+        identity = command_agent(
+            name,
+            AgentCommand(command),
+            actor=self.actor,
+            request_id=request_id_of(self.http_request),
+            reason=reason,
+        )
+        return {"command": command, "id": identity}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import uuid
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import orjson
@@ -20,6 +21,7 @@ from core.api import (
     ProblemView,
     json_answer,
 )
+from hosts.agents.commands import LONGEST_MESSAGE, MOST_OPEN, Done, end_commands
 from hosts.agents.enrolment import Enrolment, enrol
 from hosts.agents.errors import AgentRefused
 from hosts.agents.keys import drop_key, rotate_key
@@ -118,7 +120,12 @@ class HeartbeatView(AgentView):
         body = self.body()
         agent = agent_of(self.http_request, body, path_id=host_id)
         heard = _heartbeat(self.document(body))
-        renewed = renew(agent, heard, request_id=request_id_of(self.http_request))
+        request_id = request_id_of(self.http_request)
+        renewed = renew(agent, heard.of_lease, request_id=request_id)
+        if heard.done:
+            end_commands(agent.pk, heard.done, request_id=request_id)
+        ended = {one.id for one in heard.done}
+        readiness = renewed.readiness
         chosen = settings.HEADROOM.agents
         answer = {
             "heartbeat_s": chosen.heartbeat_seconds,
@@ -128,6 +135,12 @@ class HeartbeatView(AgentView):
             "change_seq": agent.change_seq,
             "timeline": str(agent.timeline),
             "liveness": renewed.liveness.value,
+            "readiness": {
+                "is_ready": readiness.is_ready,
+                "reason": readiness.reason,
+                "message": readiness.message,
+            },
+            "commands": [one for one in renewed.commands if one["id"] not in ended],
             "server_public_keys": renewed.server_keys,
         }
         return json_answer(answer)
@@ -225,7 +238,15 @@ def _enrolment(document: object) -> Enrolment:
     )
 
 
-def _heartbeat(document: object) -> Heartbeat:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """A heartbeat, and what the agent says of commands."""
+
+    of_lease: Heartbeat
+    done: tuple[Done, ...]
+
+
+def _heartbeat(document: object) -> _Heard:
     """Return what an agent says of itself.
 
     Raises:
@@ -248,7 +269,7 @@ def _heartbeat(document: object) -> Heartbeat:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise _wrong_beat(name)
-    return Heartbeat(
+    heartbeat = Heartbeat(
         beat=Beat(
             run_id=run_id,
             boot_id=boot_id,
@@ -258,6 +279,26 @@ def _heartbeat(document: object) -> Heartbeat:
         uptime_seconds=counts["uptime_s"],
         outbox_depth=counts["outbox_depth"],
     )
+    return _Heard(of_lease=heartbeat, done=_done(document.get("done")))
+
+
+def _done(told: object) -> tuple[Done, ...]:
+    """Return what an agent says of commands."""
+    if told is None:
+        return ()
+    if not isinstance(told, list) or len(told) > MOST_OPEN:
+        raise _wrong_beat("done")
+    found = []
+    for one in told:
+        if not isinstance(one, dict) or set(one) - {"id", "ok", "message"}:
+            raise _wrong_beat("done")
+        identity, is_ok, message = one.get("id"), one.get("ok"), one.get("message", "")
+        if not isinstance(identity, str) or len(identity) > LONGEST_VERSION:
+            raise _wrong_beat("done")
+        if not isinstance(is_ok, bool) or not isinstance(message, str):
+            raise _wrong_beat("done")
+        found.append(Done(id=identity, is_ok=is_ok, message=message[:LONGEST_MESSAGE]))
+    return tuple(found)
 
 
 def _key_document(document: object) -> dict[str, Any]:

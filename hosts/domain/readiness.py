@@ -93,3 +93,42 @@ def compute_ready(
 def _status(conditions: Mapping[str, Condition], name: str) -> str:
     found = conditions.get(name)
     return "" if found is None else found.status
+
+
+def host_readiness(
+    conditions: Mapping[str, object],
+    *,
+    state: str,
+    status: str,
+    maintenance: str,
+    held_off: str,
+) -> Readiness:
+    """Return whether a host takes new VMs and slots, with the first rule that says no.
+
+    Who onboards it is not looked at: its Ready condition says that, where there is one.
+
+    Args:
+        conditions: Condition type -> status, as for ``hindering_conditions``.
+        state: ``up``, ``down`` or ``unknown``: of its compute service.
+        status: ``enabled`` or ``disabled``: likewise.
+        maintenance: A value of :class:`hosts.models.Maintenance`; ``ha`` does not hinder.
+        held_off: Why it gets no new slots though VMs go on; empty if it does.
+    """
+    stated = {name: Condition(status=str(value)) for name, value in conditions.items()}
+    found = compute_ready(
+        stated,
+        maintenance="" if maintenance == "ha" else maintenance,
+        lifecycle_managed=False,
+    )
+    if not found.is_ready:
+        return found
+    if state != "up":
+        return Readiness(is_ready=False, reason="ServiceDown", message=f"it is {state}")
+    if status != "enabled":
+        return Readiness(is_ready=False, reason="ServiceDisabled")
+    hindering = hindering_conditions(conditions)
+    if hindering:
+        return Readiness(is_ready=False, reason="Conditions", message=", ".join(hindering))
+    if held_off:
+        return Readiness(is_ready=False, reason="SlotsHeldOff", message=held_off)
+    return found

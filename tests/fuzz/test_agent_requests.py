@@ -49,7 +49,7 @@ PATHS = (
     ("DELETE", "reservations/{gwid}"),
 )
 FIELDS = {
-    "heartbeat": ("run_id", "boot_id", "uptime_s", "resynced", "outbox_depth", "takeover"),
+    "heartbeat": ("run_id", "boot_id", "uptime_s", "resynced", "outbox_depth", "takeover", "done"),
     "instances": ("instances", "added", "removed", "base_digest", "generated_at"),
     "stats": ("units", "workloads", "generated_at", "digest"),
     "keys": ("public_key", "proof"),

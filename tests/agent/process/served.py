@@ -73,6 +73,8 @@ class Headroom:
         self.kept: dict[str, dict[str, Any]] = {}
         self.agent_key, self.heartbeat_seconds, self.lease_seconds = b"", 0.1, 30.0
         self.forges = False
+        self.commands: list[dict[str, str]] = []
+        self.readiness = {"is_ready": True, "reason": "Ready", "message": ""}
         self.lock = threading.Condition()
 
     def assign(self, identity: str, kind: str = "file", **facts: Any) -> None:
@@ -108,13 +110,18 @@ class Headroom:
             self.beats.append(body)
             return 200, self.keys()
         if path in ("/resources", "/stats", "/instances"):
-            self.kept[path] = body
-            return 204, {}
+            return self.reported(method, path, body)
         if path == "/reservations":
             return self.page(query)
         if path.startswith("/reservations/") and method == "GET":
             return self.one(path.removeprefix("/reservations/"))
         return self.result(path, body)
+
+    def reported(self, method: str, path: str, body: Any) -> Answer:
+        if method == "PATCH":
+            return 409, {"error": {"code": "digest_mismatch", "message": ""}}
+        self.kept[path] = body
+        return 204, {}
 
     def keys(self) -> dict[str, object]:
         key = {"kid": key_id(KEY), "key": base64.b64encode(KEY).decode()}
@@ -123,6 +130,8 @@ class Headroom:
             "lease_ttl_s": self.lease_seconds,
             "server_time": datetime.now(UTC).isoformat(),
             "timeline": self.timeline,
+            "readiness": self.readiness,
+            "commands": self.commands,
             "server_public_keys": [key],
         }
 
@@ -200,7 +209,7 @@ def served(headroom: Headroom) -> Iterator[str]:
                 with suppress(OSError):  # the agent cut it
                     self.wfile.write(body)
 
-        do_GET = do_PUT = do_POST = answer  # noqa: N815  # the library's names
+        do_GET = do_PUT = do_POST = do_PATCH = answer  # noqa: N815  # the library's names
 
         def log_message(self, *_: object) -> None:
             pass

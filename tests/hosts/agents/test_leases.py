@@ -85,7 +85,8 @@ def test_a_heartbeat_renews_the_lease() -> None:
     assert told.pop("timeline") == str(HostAgent.objects.get().timeline)
     assert told == {
         "heartbeat_s": 10.0, "lease_ttl_s": 30.0, "fence_epoch": 1, "change_seq": 0,
-        "liveness": "up",
+        "liveness": "up", "commands": [],
+        "readiness": {"is_ready": True, "reason": "Ready", "message": ""},
     }  # fmt: skip
     assert row.expires_at - row.renewed_at == timedelta(seconds=30)  # type: ignore[operator]  # both are set
     assert AuditEntry.objects.filter(action="host_agent_up", object_id="h1").count() == 1

@@ -22,8 +22,8 @@ from tests.hosts.agents.workloads import make_workload
 
 pytestmark = pytest.mark.django_db
 ROLES = {ADMIN: "cloud_resource_admin", VIEWER: "cloud_resource_viewer"}
-ORDERS = ("mode", "fence", "decommission")
-BODY = {"mode": "none", "reason": "moved"}
+ORDERS = ("mode", "fence", "commands", "decommission")
+BODY = {"mode": "none", "command": "report", "reason": "moved"}
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +83,16 @@ def test_the_mode_of_an_agent_is_set() -> None:
     wrong = order("mode", {"mode": "all"})
     assert refusal(wrong) == (400, "invalid_input")
     assert json.loads(wrong.content)["field"] == "mode"
+
+
+def test_an_agent_is_told_to_report() -> None:
+    up()
+    first, again = (order("commands", BODY) for _ in range(2))
+    content = told(first, "ToldAgent")
+    assert (content["host"], content["command"]) == ("h1", "report")
+    assert told(again, "ToldAgent") == content  # it waits already
+    assert HostAgent.objects.get().commands == [{"id": content["id"], "command": "report"}]
+    assert refusal(order("commands", {**BODY, "command": "reboot"})) == (400, "invalid_input")
 
 
 def test_an_agent_is_decommissioned_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -16,7 +17,9 @@ from headroom_host_agent.process.health import Health
 from headroom_host_agent.process.metrics import Jobs
 from headroom_host_agent.process.notify import Systemd
 from headroom_host_agent.process.observer import Observer
+from headroom_host_agent.process.orders import Orders
 from headroom_host_agent.process.poller import RestPoller
+from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
 from headroom_host_agent.process.teller import RestFeedback, written
 from headroom_host_agent.provision.engine import Engine, EngineOptions, Usage
@@ -81,6 +84,15 @@ class Agent:
         self.stop = threading.Event()
         self._raised: list[Exception] = []
         self.jobs = Jobs()
+        self.readiness: Mapping[str, object] = {}
+        self.orders = Orders(
+            {
+                "report": self._report_all,
+                "resync": self._resync,
+                "cleanup": self._request_cleanup,
+                "rotate-key": self._rotate_key,
+            }
+        )
         self.heart = Heart(
             parts.client,
             parts.enrolled,
@@ -89,6 +101,7 @@ class Agent:
             outbox_depth=parts.store.outbox_depth,
             is_resynced=lambda: not parts.store.is_resyncing,
             heard=self._heard,
+            done=self.orders.done,
         )
         self.reporter = Reporter(
             parts.manager,
@@ -258,6 +271,25 @@ class Agent:
         if timeline and self.parts.store.follow_timeline(timeline):
             log.warning("the server's history is another: all is compared")
             self.parts.client.cut()
+        readiness = answer.get("readiness")
+        if isinstance(readiness, dict) and readiness != self.readiness:
+            self.readiness = readiness
+            log.info("the host as the server sees it: %s", json.dumps(readiness))
+        self.orders.take(answer.get("commands"))
+
+    def _report_all(self) -> None:
+        self.observer.forget()
+        self.report_soon()
+
+    def _request_cleanup(self) -> None:
+        self.engine.request_cleanup()
+
+    def _rotate_key(self) -> None:
+        rotate(self.parts.folder, self.parts.client, self.parts.enrolled)
+
+    def _resync(self) -> None:
+        self.parts.store.begin_resync()
+        self.parts.client.cut()
 
     def _resynced(self) -> None:
         self.heart.beat()

@@ -108,6 +108,7 @@ def status_of(agent: Agent) -> dict[str, object]:
         "kid": identity.kid,
         "fence_epoch": identity.fence_epoch,
         "lease_seconds": round(agent.heart.lease_seconds(), 1),
+        "readiness": dict(agent.readiness),
         "is_resyncing": parts.store.is_resyncing,
         "server_time": None if now is None else now.astimezone(UTC).isoformat(),
         "clock_offset_seconds": parts.client.offset_seconds(),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from headroom_host_agent.provision.engine import Usage
+from headroom_host_agent.provision.signing.v2 import canonical_json
 from headroom_host_agent.resources.facts import InstanceAllocation
 from headroom_host_agent.server.client import Client, RefusedError, Request, ServerError
 from headroom_host_agent.server.identity import Enrolled
@@ -17,12 +20,15 @@ from headroom_host_agent.server.refusals import ENDING, EndedError
 
 log = logging.getLogger(__name__)
 _ACTIVE = frozenset({"Running", "Paused"})
+MISMATCH = "digest_mismatch"
+_Row = dict[str, Any]  # uuid, name, active
 
 
 class Observer:
     """Sends the list of VMs and what runs.
 
-    A list that cannot be had is not sent: that says nothing of VMs.
+    The list is sent whole at first and whenever the server does not have the one before; between
+    that what changed of it. A list that cannot be had is not sent: that says nothing of VMs.
 
     Args:
         instances: Lists VMs; None where nothing does.
@@ -43,6 +49,11 @@ class Observer:
         self._instances, self._usage = instances, usage
         self._interval_seconds, self._wait = interval_seconds, wait
         self._changed = threading.Event()
+        self._kept: dict[str, _Row] | None = None
+
+    def forget(self) -> None:
+        """Send the whole list next time."""
+        self._kept = None
 
     def look_soon(self) -> None:
         """Look at once: something changed, or the agent ends."""
@@ -76,20 +87,35 @@ class Observer:
         except Exception as error:  # noqa: BLE001 - of a plug-in
             log.warning("VMs cannot be listed, so nothing is told of them: %s", error)
             return
-        self._send("instances", _list(listed, now))
+        self._tell_instances(_rows(listed), now)
 
-    def _send(self, what: str, document: Mapping[str, object]) -> None:
+    def _tell_instances(self, rows: dict[str, _Row], now: datetime) -> None:
+        kept, self._kept = self._kept, None
+        is_told = kept is not None and self._send(
+            "instances", _change(kept, rows, now), method="PATCH"
+        )
+        if is_told or self._send("instances", _list(rows, now)):
+            self._kept = rows
+
+    def _send(self, what: str, document: Mapping[str, object], *, method: str = "PUT") -> bool:
+        """Send something and return whether it was taken."""
         identity = self._enrolled.identity
         path = f"/hosts/v1/{identity.host_id}/{what}"
         body = json.dumps(document).encode()
         try:
-            self._client.signed(identity, Request(method="PUT", path=path, body=body))
+            self._client.signed(identity, Request(method=method, path=path, body=body))
         except RefusedError as error:
             if error.code in ENDING:
                 raise EndedError(str(error)) from None
-            log.warning("%s are refused: %s", what, error)
+            if error.code == MISMATCH:
+                log.info("the server has another list of VMs: all of it is sent")
+            else:
+                log.warning("%s are refused: %s", what, error)
+            return False
         except ServerError as error:
             log.warning("%s are not told: %s", what, error)
+            return False
+        return True
 
 
 def _stats(usage: Usage, now: datetime) -> dict[str, object]:
@@ -101,9 +127,27 @@ def _stats(usage: Usage, now: datetime) -> dict[str, object]:
     }
 
 
-def _list(instances: Iterable[InstanceAllocation], now: datetime) -> dict[str, object]:
-    rows = [
-        {"uuid": one.id, "name": one.name[:255], "active": one.state in _ACTIVE}
+def _rows(instances: Iterable[InstanceAllocation]) -> dict[str, _Row]:
+    return {
+        one.id: {"uuid": one.id, "name": one.name[:255], "active": one.state in _ACTIVE}
         for one in instances
-    ]
-    return {"instances": rows, "generated_at": now.isoformat()}
+    }
+
+
+def _list(rows: Mapping[str, _Row], now: datetime) -> dict[str, object]:
+    return {"instances": list(rows.values()), "generated_at": now.isoformat()}
+
+
+def _change(kept: Mapping[str, _Row], rows: Mapping[str, _Row], now: datetime) -> dict[str, object]:
+    return {
+        "added": [row for name, row in rows.items() if kept.get(name) != row],
+        "removed": [name for name in kept if name not in rows],
+        "base_digest": instances_digest(kept.values()),
+        "generated_at": now.isoformat(),
+    }
+
+
+def instances_digest(rows: Iterable[_Row]) -> str:
+    """Return the digest of a list, as the server makes it of the list that it keeps."""
+    listed = sorted([row["uuid"], row["name"], row["active"]] for row in rows)
+    return hashlib.sha256(canonical_json(listed)).hexdigest()

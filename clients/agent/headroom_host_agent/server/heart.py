@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from headroom_host_agent.server.client import Client, RefusedError, ServerError
 from headroom_host_agent.server.identity import Enrolled
@@ -24,6 +24,7 @@ class Heart:
     Args:
         is_resynced: Whether all reservations were compared since the epoch began.
         heard: Told what the server says to each heartbeat that it takes.
+        done: What is said of the server's commands.
     """
 
     def __init__(
@@ -36,13 +37,14 @@ class Heart:
         outbox_depth: Callable[[], int] = lambda: 0,
         is_resynced: Callable[[], bool] = lambda: True,
         heard: Callable[[Mapping[str, object]], None] = lambda _: None,
+        done: Callable[[], Sequence[Mapping[str, object]]] = tuple,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self._client, self._enrolled = client, enrolled
         self._boot_id, self._takes_over = boot_id, takes_over
         self._outbox_depth, self._monotonic, self._wait = outbox_depth, monotonic, wait
-        self._is_resynced, self._heard = is_resynced, heard
+        self._is_resynced, self._heard, self._done = is_resynced, heard, done
         self._beating = threading.RLock()
         self._run_id = str(uuid.uuid4())
         self._interval_seconds, self._lease_seconds = HEARTBEAT_SECONDS, LEASE_SECONDS
@@ -99,6 +101,7 @@ class Heart:
         return True
 
     def _facts(self) -> dict[str, object]:
+        done = list(self._done())
         return {
             "run_id": self._run_id,
             "boot_id": self._boot_id,
@@ -106,6 +109,7 @@ class Heart:
             "outbox_depth": self._outbox_depth(),
             "resynced": self._is_resynced(),
             "takeover": self._takes_over,
+            **({"done": done} if done else {}),
         }
 
     def _refused(self, error: RefusedError) -> bool:

@@ -1,0 +1,83 @@
+"""``/api/v1/hosts/NAME/...``: the slots, VMs and events of one host (spec hosts, D.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from console.api.capacity import ReservationViewSet
+from console.api.hosts import VMViewSet
+from console.api.journal import AuditEntryViewSet
+from console.api.views import NothingThere, ReadViewSet
+from hosts.agents.models import HostKey
+from hosts.agents.workload_models import Workload
+from hosts.models import Host
+from journal.json_node import shortened
+
+
+class RowsOfHost(ReadViewSet):
+    """A list of what belongs to the host that the path names."""
+
+    host: Host | None = None
+
+    def list(self, request: Request, name: str = "") -> HttpResponse:
+        """Return a page of rows.
+
+        Raises:
+            NothingThere: there is no such host.
+        """
+        self.host = Host.objects.filter(name=name).first() if name.isprintable() else None
+        if self.host is None:
+            raise NothingThere("not found", f"there is no host {shortened(name)}")
+        return super().list(request)
+
+    def get_queryset(self) -> QuerySet[Any]:  # Any: of the list's model
+        """Return the rows of the host."""
+        rows: QuerySet[Any] = super().get_queryset()
+        return rows if self.host is None else self.of_host(rows, self.host)
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those of a host."""
+        raise NotImplementedError
+
+
+class SlotsOfHost(RowsOfHost, ReservationViewSet):
+    """Room that is held on a host, or that is going there."""
+
+    path_label = "/api/v1/hosts/{name}/slots"
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those on the host."""
+        return rows.filter(Q(target_host=host) | Q(confirmed_host=host))
+
+
+class InstancesOfHost(RowsOfHost, VMViewSet):
+    """VMs that the cloud has on a host."""
+
+    path_label = "/api/v1/hosts/{name}/instances"
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those on the host."""
+        return rows.filter(host=host)
+
+
+class EventsOfHost(RowsOfHost, AuditEntryViewSet):
+    """What was changed of a host, of its agent, its keys and its reservations."""
+
+    path_label = "/api/v1/hosts/{name}/events"
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those about the host; of reservations and keys that are still known."""
+        gwids = Workload.objects.filter(agent__host_name=host.name).values_list("gwid", flat=True)
+        kids = HostKey.objects.filter(agent__host_name=host.name).values_list("kid", flat=True)
+        return rows.filter(
+            Q(object_type="host", object_id=host.name)
+            | Q(object_type="host_workload", object_id__in=list(gwids))
+            | Q(object_type="host_key", object_id__in=list(kids))
+        )
+
+
+ROWS_OF_HOSTS: tuple[type[RowsOfHost], ...] = (SlotsOfHost, InstancesOfHost, EventsOfHost)

@@ -1,0 +1,89 @@
+"""The slots, VMs and events of one host, and filters by what its agent says (spec hosts, D.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.api.host_rows import ROWS_OF_HOSTS
+from hosts.agents.leases import fence
+from hosts.models import Host
+from journal.actors import Actor
+from journal.services import Change, record_changes
+from tests.console.api.conftest import ask, page, problem, walked
+from tests.factories import make_commitment, make_host, make_slot, make_vm
+from tests.hosts.agents.workloads import enforcing, make_workload
+
+pytestmark = pytest.mark.django_db
+ANN = Actor(name="ann")
+
+
+def names(query: str) -> set[str]:
+    return {row["name"] for row in walked(f"/api/v1/hosts?limit=2&{query}")}
+
+
+def test_a_host_has_its_own_rows_and_none_of_others() -> None:
+    enforcing("h1")
+    enforcing("h2")
+    commitment = make_commitment()
+    slots = {name: make_slot(commitment, Host.objects.get(name=name)) for name in ("h1", "h2")}
+    vms = {name: make_vm(host=Host.objects.get(name=name)) for name in ("h1", "h2")}
+    works = {name: make_workload(number, name) for number, name in enumerate(("h1", "h2"), 1)}
+    for name in ("h1", "h2"):
+        fence(name, actor=ANN, request_id="r", reason=f"of {name}")
+    record_changes(
+        [Change(action="made", object_type="Reservation", object_id="h1")],
+        actor=ANN,
+        request_id="r",
+    )
+
+    for name in ("h1", "h2"):
+        base = f"/api/v1/hosts/{name}"
+        assert [row["uuid"] for row in walked(f"{base}/slots?limit=1")] == [str(slots[name].uuid)]
+        listed = [row["uuid"] for row in walked(f"{base}/instances?limit=1")]
+        assert listed == [vms[name].openstack_id]
+        told = walked(f"{base}/events?limit=1")
+        assert [row["action"] for row in told] == [
+            "host_agent_down",
+            "host_workload_created",
+            "host_agent_enrolled",
+        ]
+        assert told[0]["reason"] == f"of {name}"
+        assert told[1]["object_id"] == works[name].gwid
+        assert walked(f"{base}/events?action=host_workload_created") == told[1:2]
+
+
+@pytest.mark.parametrize("view", ROWS_OF_HOSTS, ids=lambda view: view.path_label)
+def test_rows_of_a_host_that_there_is_not_are_not_found(view: Any) -> None:
+    make_host("h1")
+    assert page(view.path_label.format(name="h1")) == {"items": [], "next": None}
+    for name in ("h9", "a%00b", "%ff", "h1%0a"):
+        problem(ask(view.path_label.format(name=name)), 404)
+    problem(ask(view.path_label.format(name="h1") + "?surprise=1"), 400)
+    problem(ask(view.path_label.format(name="h1"), method="POST"), 405)
+
+
+def test_hosts_are_found_by_agent_readiness_and_trait() -> None:
+    enforcing("h1")
+    make_host("bare", traits=["CUSTOM_FAST"])
+    facts_of: dict[str, dict[str, Any]] = {
+        "down": {"state": "down"},
+        "manual": {"maintenance": "manual"},
+        "ha": {"maintenance": "ha", "custom_traits": ["CUSTOM_FAST"]},
+        "unready": {"conditions": {"Ready": "Unknown"}},
+        "silent": {"conditions": {"Evicting": "False"}},
+        "sound": {"conditions": {"Ready": "True", "Terminating": "False"}},
+        "leaving": {"conditions": {"Ready": "True", "Terminating": "True"}},
+    }
+    for name, facts in facts_of.items():
+        make_host(name, **facts)
+
+    assert names("liveness=enrolled") == names("agent_mode=enforce") == {"h1"}
+    assert names("liveness=unmanaged") == names("agent_mode=none") == names("") - {"h1"}
+    assert names("trait=CUSTOM_FAST") == {"bare", "ha"}
+    ready = {row["name"] for row in walked("/api/v1/hosts") if row["is_ready"]}
+    assert names("is_ready=true") == ready == {"h1", "bare", "ha", "sound"}
+    assert names("is_ready=false") == names("") - ready
+    told = page("/api/v1/hosts/h1")
+    assert (told["agent_mode"], told["liveness"]) == ("enforce", "enrolled")
