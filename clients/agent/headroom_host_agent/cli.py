@@ -24,7 +24,8 @@ from headroom_host_agent.process.settings import AgentSettings
 from headroom_host_agent.provision.built_in import built_in
 from headroom_host_agent.provision.built_in.base import Place
 from headroom_host_agent.provision.provisioners import load_provisioners
-from headroom_host_agent.provision.store import SqliteStore, StoreError
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import StoreError
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
 from headroom_host_agent.resources.libvirt import LibvirtLister
 from headroom_host_agent.resources.listers import Listers, configured_listers, load_listers

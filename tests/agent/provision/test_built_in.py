@@ -19,7 +19,7 @@ from headroom_host_agent.provision.built_in.hugepages import Hugepages
 from headroom_host_agent.provision.built_in.noop import Noop
 from headroom_host_agent.provision.built_in.vgpu import Vgpu, device_of
 from headroom_host_agent.provision.provisioners import ProvisionError, load_provisioners
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.resources.gpu import assignment
 from headroom_host_agent.resources.tree import read_or_none

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.sources import Emit, Job
-from headroom_host_agent.provision.store import State, UnknownReservationError
+from headroom_host_agent.provision.stored import State, UnknownReservationError
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import EPOCH, Reservation
 

@@ -11,7 +11,8 @@ from headroom_host_agent.provision.feedback import (
     RefusedError,
     Sender,
 )
-from headroom_host_agent.provision.store import Message, SqliteStore
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import Message
 
 PATIENCE_SECONDS = 30
 

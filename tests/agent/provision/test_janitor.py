@@ -12,7 +12,7 @@ from headroom_host_agent.provision.janitor import (
     Report,
     cleanup_resources,
 )
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 
 
 def cleaned(  # a host in words

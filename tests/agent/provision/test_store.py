@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from headroom_host_agent.provision.ids import network_id
-from headroom_host_agent.provision.store import (
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import (
     Artifact,
     Message,
-    SqliteStore,
     State,
     StoreError,
     UnknownReservationError,

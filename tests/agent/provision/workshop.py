@@ -14,7 +14,8 @@ from headroom_host_agent.provision.engine import Engine, EngineOptions
 from headroom_host_agent.provision.provisioners import Accounting, HostContext, ProvisionError
 from headroom_host_agent.provision.signing.v2 import canonical_json
 from headroom_host_agent.provision.sources import LAST, Emit, Job, Source
-from headroom_host_agent.provision.store import Artifact, SqliteStore
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import NEVER_NS, Reservation
 

@@ -31,7 +31,8 @@ from headroom_host_agent.provision.sources import (
     ExpirySource,
     PollSource,
 )
-from headroom_host_agent.provision.store import Artifact, SqliteStore, State, StoreError
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import Artifact, State, StoreError
 from headroom_host_agent.provision.wire import Reservation
 from headroom_host_agent.resources.facts import InstanceAllocation
 from headroom_host_agent.resources.manager import Manager

@@ -12,7 +12,7 @@ from headroom_host_agent.process.metrics import Reading
 from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.provision.engine import Usage
 from headroom_host_agent.provision.ids import IdError, split_id
-from headroom_host_agent.provision.store import UnknownReservationError
+from headroom_host_agent.provision.stored import UnknownReservationError
 from headroom_host_agent.server.client import RefusedError, ServerError, agent_version
 
 _GIB = 1024**3

@@ -17,7 +17,7 @@ from headroom_host_agent.provision.signing.v2 import (
     result_bytes,
     seal,
 )
-from headroom_host_agent.provision.store import Message
+from headroom_host_agent.provision.stored import Message
 from headroom_host_agent.server import client as http
 from headroom_host_agent.server.identity import Enrolled
 from headroom_host_agent.server.refusals import ENDING

@@ -19,7 +19,8 @@ from headroom_host_agent.provision.provisioners import HostContext, Provisioner,
 from headroom_host_agent.provision.signing.keys import SigningError
 from headroom_host_agent.provision.signing.v2 import canonical_json
 from headroom_host_agent.provision.sources import Job, Source
-from headroom_host_agent.provision.store import Artifact, Message, Row, SqliteStore, State
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import Artifact, Message, Row, State
 from headroom_host_agent.provision.units import Units, counter_of, usable_memory_bytes
 from headroom_host_agent.provision.wire import EPOCH, Reservation, Result, ResultState
 from headroom_host_agent.resources.facts import ResourceType

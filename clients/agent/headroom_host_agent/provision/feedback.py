@@ -7,7 +7,8 @@ import random
 import threading
 from typing import Protocol
 
-from headroom_host_agent.provision.store import Message, SqliteStore
+from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.stored import Message
 
 log = logging.getLogger(__name__)
 FIRST_SECONDS, FACTOR, LONGEST_SECONDS, JITTER = 0.5, 1.5, 15.0, 0.5

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headroom_host_agent.provision.ids import IdError, split_id
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 
 log = logging.getLogger(__name__)
 MOST_PER_RUN = 5

@@ -10,21 +10,28 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from headroom_host_agent.provision.documents import digest_of
 from headroom_host_agent.provision.ids import network_id
+from headroom_host_agent.provision.stored import (
+    Artifact,
+    Message,
+    Row,
+    State,
+    Statser,
+    StoreError,
+    UnknownReservationError,
+    row_of,
+)
 from headroom_host_agent.provision.wire import (
     Reservation,
     Result,
     ResultState,
-    reservation_from_json,
     reservation_to_json,
 )
 
@@ -46,71 +53,6 @@ CREATE TABLE artifact (
 ) STRICT;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
-
-
-class StoreError(Exception):
-    """The store cannot be used as asked."""
-
-
-class UnknownReservationError(StoreError, KeyError):
-    """No reservation has this id."""
-
-
-class State(StrEnum):
-    """Where a reservation stands on this host."""
-
-    QUEUED = "queued"  # stored with its page, not begun
-    PROVISIONING = "provisioning"
-    DEPLOYED = "deployed"
-    FAILED = "failed"  # nothing of it is left here
-    DELETING = "deleting"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A reservation with what only this host knows.
-
-    Attributes:
-        runs_as: The id that its artefacts carry: that of the first it replaced.
-        begun: Whether something of it may be on the host, also when it waits for a change.
-    """
-
-    reservation: Reservation
-    state: State
-    digest: str
-    runs_as: str
-    begun: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """Something to tell the server.
-
-    Attributes:
-        key: ``id:attempt:kind``; the same message has the same key.
-        tries: How often it was sent without an answer that counts.
-    """
-
-    key: str
-    body: bytes
-    number: int = 0
-    tries: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """Something that a reservation makes on the host; kept from before it is made."""
-
-    name: str
-    kind: str
-    reservation_id: str
-
-
-class Statser(Protocol):
-    """Counts workloads (spec hosts, B.8)."""
-
-    def increment(self, kind: str, data: Mapping[str, object]) -> None:
-        """Count one."""
 
 
 class SqliteStore:
@@ -204,7 +146,7 @@ class SqliteStore:
     def rows(self) -> tuple[Row, ...]:
         """Return all with their states, by id."""
         with self._read() as sql:
-            return tuple(_row(found) for found in sql.execute(f"{_SELECT} ORDER BY id"))
+            return tuple(row_of(found) for found in sql.execute(f"{_SELECT} ORDER BY id"))
 
     def get_expired(self, now: datetime | None) -> tuple[Reservation, ...]:
         """Return what has ended, and what is still to be removed; by id.
@@ -393,7 +335,7 @@ class SqliteStore:
             if known in (None, boot_id):
                 return False
             for found in sql.execute(_SELECT).fetchall():
-                row = _row(found)
+                row = row_of(found)
                 if row.state == State.DEPLOYED and row.reservation.type not in persistent:
                     sql.execute(
                         "UPDATE reservation SET state = ? WHERE id = ?",
@@ -568,7 +510,7 @@ class SqliteStore:
     @staticmethod
     def _row(sql: sqlite3.Connection, identity: str) -> Row | None:
         found = sql.execute(f"{_SELECT} WHERE id = ?", (identity,)).fetchone()
-        return None if found is None else _row(found)
+        return None if found is None else row_of(found)
 
 
 _SELECT = (
@@ -582,24 +524,6 @@ SELECT number, key, body, tries FROM outbox AS this WHERE NOT EXISTS (
     AND substr(other.key, 1, instr(other.key, ':')) = substr(this.key, 1, instr(this.key, ':')))
 ORDER BY tries, number LIMIT 1
 """
-
-
-def _row(found: tuple[int, int, int, str, str, bytes, str, str, int]) -> Row:
-    seq, attempt, epoch, digest, resources, body, state, runs_as, begun = found
-    reservation = replace(
-        reservation_from_json(body),
-        seq=seq,
-        attempt=attempt,
-        fence_epoch=epoch,
-        resources=json.loads(resources),
-    )
-    return Row(
-        reservation=reservation,
-        state=State(state),
-        digest=digest,
-        runs_as=runs_as,
-        begun=bool(begun),
-    )
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

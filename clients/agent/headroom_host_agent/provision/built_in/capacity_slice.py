@@ -24,7 +24,7 @@ from headroom_host_agent.provision.built_in.base import (
     write,
 )
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import Reservation
 from headroom_host_agent.resources.facts import ResourceType

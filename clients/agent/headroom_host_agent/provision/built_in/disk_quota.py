@@ -26,7 +26,7 @@ from headroom_host_agent.provision.built_in.base import (
 )
 from headroom_host_agent.provision.ids import IdError, split_id
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import Reservation
 from headroom_host_agent.resources.tree import names_below, read_or_none

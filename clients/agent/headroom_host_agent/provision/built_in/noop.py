@@ -13,7 +13,7 @@ from headroom_host_agent.provision.built_in.base import (
     number,
 )
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.wire import Reservation
 
 SCHEMA: Mapping[str, Field] = {

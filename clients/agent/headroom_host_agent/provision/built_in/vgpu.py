@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headroom_host_agent.provision.built_in.base import BuiltIn, Field, fields_of, is_name
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
-from headroom_host_agent.provision.store import Artifact
+from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.wire import Reservation
 from headroom_host_agent.resources.facts import ResourceError
 from headroom_host_agent.resources.gpu.assignment import create_mdev, destroy_mdev, is_held
