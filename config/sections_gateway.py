@@ -72,6 +72,11 @@ class GatewaySettings(Section):
         None, description="A token for the same, instead of an account; for one without Keystone."
     )
 
+    nova_config: Path | None = Field(
+        None,
+        description="A nova.conf that `doctor` may read: whether its `[placement]` waits long "
+        "enough for us, and tries again.",
+    )
     candidates_degrade: bool = Field(
         default=False,
         description="Whether candidates in mode `hybrid` are ours alone while the other Placement "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from core.conf import headroom
@@ -11,11 +12,13 @@ from core.text import plural
 from placement.cutover.mirroring import backlog
 from placement.cutover.planning import settings_in_the_way
 from placement.cutover.state import HOLD_SECONDS, read_state
+from placement.domain.nova_options import client_problems
 from placement.models import AllocationEvent, Consumer, Phase
 from placement.services.audit import BREAKS_ANSWERS, Kind, find_problems
 
 EXAMPLES: Final = 3
 STATUS: Final = "./run manage placement_cutover status, docs/gateway.md"
+TIMES: Final = "docs/gateway.md, times of clients"
 AUDIT: Final = "./run manage placement_audit lists them, --fix repairs"
 
 
@@ -68,6 +71,7 @@ def check_cutover() -> Iterator[Finding]:
         f"a write takes {longest:g} s at the most: balancers, and the timeout in Nova's "
         "[placement] where it is set, have to be above that"
     )
+    yield from _of_nova(gateway.nova_config, longest)
     if phase is Phase.OFF:
         return
     for problem in settings_in_the_way(phase):
@@ -77,3 +81,19 @@ def check_cutover() -> Iterator[Finding]:
         yield broken(f"{waiting.refused} mirrored writes are refused over there", STATUS)
     if error:
         yield doubtful(f"the last step of the cut-over stopped: {error}", STATUS)
+
+
+def _of_nova(file: Path | None, longest_seconds: float) -> Iterator[Finding]:
+    """Tell what does not fit in the section of a nova.conf that is about Placement."""
+    if file is None:
+        return
+    try:
+        problems = client_problems(file.read_text("utf-8"), longest_seconds=longest_seconds)
+    except (OSError, ValueError) as error:
+        told = f"HEADROOM_GATEWAY__NOVA_CONFIG cannot be read: {error}"
+        yield doubtful(told, "name a nova.conf that this process may read")
+        return
+    for problem in problems:
+        yield doubtful(f"Nova's [placement]: {problem}", TIMES)
+    if not problems:
+        yield fine("Nova's [placement] fits: it waits long enough, and tries again")
