@@ -94,6 +94,17 @@ class GatewaySettings(Section):
         description="Whether callers with role `admin` or `service` may choose the mode of a "
         "request by its header `X-Cortex-Feature-Mode`.",
     )
+    checks_url: str = Field(
+        "",
+        description="Address of a served Placement API, such as "
+        "`http://headroom:8080/placement`, that a task writes to and reads from every five "
+        "minutes, by the account of CLOUD or TOKEN (docs/gateway.md); empty is none.",
+    )
+    checks_modes: list[Mode] = Field(
+        [],
+        description='Modes that this asks for (JSON, such as `["passthrough", "local"]`), which '
+        "needs ALLOW_MODE_OVERRIDE; empty is as it is configured.",
+    )
     shadow_percent: float = Field(
         0.0,
         ge=0,
@@ -108,6 +119,8 @@ class GatewaySettings(Section):
             _check_url(self.upstream_url)
         elif self.access:
             raise ValueError("ACCESS needs an UPSTREAM_URL: it is of the gateway")
+        if self.checks_url and not (self.cloud or self.token):
+            raise ValueError("CHECKS_URL needs CLOUD or TOKEN: by which account")
         self.rules()
         self.mode_of_group()
         return self

@@ -11,6 +11,7 @@ from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Gauge, Histogram
 
 from capacity.figures.group_capacity import largest_group
+from core.conf import headroom
 from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import metric_name
 from journal.readings import Figure, Reading, Scraped
@@ -233,6 +234,19 @@ def _open_split_writes(cursor: CursorWrapper) -> Rows:
     return list(cursor.fetchall())
 
 
+def _check_outcomes(cursor: CursorWrapper) -> Rows:
+    if not headroom().gateway.checks_url:
+        return []
+    cursor.execute(
+        """
+        SELECT test, coalesce(nullif(mode, ''), 'configured'), (outcome = 'passed')::int
+          FROM placement_check_outcome
+         WHERE outcome <> 'skipped' AND checked_at > clock_timestamp() - interval '15 minutes'
+        """
+    )
+    return list(cursor.fetchall())
+
+
 #: Capacity, usage and over-commitment, by resource class and the zone of the tree's root.
 INVENTORIES: Final = Scraped(
     "inventories",
@@ -261,6 +275,16 @@ INVENTORIES: Final = Scraped(
             Figure(
                 "placement_split_writes_open",
                 "Writes of both sides of which nobody knows yet what the other Placement did.",
+            ),
+        ),
+    ),
+    Reading(
+        _check_outcomes,
+        ("test", "mode"),
+        (
+            Figure(
+                "placement_e2e_success",
+                "Whether a check of the served Placement API passed within the last 15 minutes.",
             ),
         ),
     ),

@@ -12,6 +12,7 @@ from journal.leases import held_lease
 from placement import metrics
 from placement.cutover.rounds import one_round
 from placement.cutover.state import current_phase
+from placement.e2e.periodic import check_served_api
 from placement.gateway.asking import by_service_account
 from placement.gateway.split import has_split_writes, heal
 from placement.gateway.sync import is_followed, sync_names
@@ -31,6 +32,7 @@ FOLD_PROJECT_USAGE = "placement.fold_project_usage"
 AUDIT_USAGE = "placement.audit_usage"
 SETTLE_SPLIT_WRITES = "placement.settle_split_writes"
 SYNC_NAMES = "placement.sync_names"
+CHECK_SERVED_API = "placement.check_served_api"
 FOLLOW_CUTOVER = "placement.follow_cutover"
 MOST_NAMED = 20
 
@@ -114,6 +116,15 @@ def sync_names_of_upstream(_: Run) -> dict[str, int]:
         "inserted": sum(one.inserted for one in done),
         "deleted": sum(one.deleted for one in done),
     }
+
+
+@job(CHECK_SERVED_API, every(300, "placement-checks"), limits=(280, 300))
+def check_served_placement(_: Run) -> dict[str, int]:
+    """Check the Placement API of the settings from outside, where one is set."""
+    if not settings.HEADROOM.gateway.checks_url:
+        return {}
+    with held_lease(CHECK_SERVED_API) as is_ours:
+        return check_served_api() if is_ours else {}
 
 
 @job(KEEP_HISTORY, every(21600, "placement-history"), limits=(570, 600), queue="long")

@@ -32,9 +32,11 @@ from console.placement.candidate_page import candidate_explorer_url
 from console.placement.cutover_page import cutover_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
 from core.text import NOTHING, count_text, percent_text
+from placement.e2e.outcomes import Outcome
 from placement.models import (
     Aggregate,
     Allocation,
+    CheckOutcome,
     Consumer,
     ConsumerType,
     Inventory,
@@ -52,6 +54,8 @@ API_NOTE = (
     "Written by clients of the Placement API (nova-compute, nova-scheduler, neutron) and by the "
     "reconciliation of hosts. Change it there; placement_audit repairs what has drifted."
 )
+#: Colour of how a check ended.
+TONES = {Outcome.PASSED: "ok", Outcome.SKIPPED: "idle", Outcome.FAILED: "bad"}
 SHOWN_IN_LIST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
 
 register_findable("provider", ResourceProvider, "uuid")
@@ -383,6 +387,22 @@ class ShadowDifferenceAdmin(SystemOwnedAdmin[ShadowDifference]):
     page_columns = ("created_at", "reason", "version", "query", "request_id", "what_differs")
     version = shown("version", lambda row: f"1.{row.minor}", "minor")
     what_differs = shown("what differs", lambda row: json_block(row.sample))
+
+
+@admin.register(CheckOutcome)
+class CheckOutcomeAdmin(SystemOwnedAdmin[CheckOutcome]):
+    """How the checks of the served Placement API ended last."""
+
+    owner_note = (
+        "Kept by a task every five minutes where HEADROOM_GATEWAY__CHECKS_URL is set; "
+        "placement_e2e runs the same checks now."
+    )
+    list_display = ("test", "asked_mode", "ended", "checked_at", "detail")
+    list_filter = ("outcome",)
+    search_fields = ("test", "detail")
+    page_columns = ("test", "asked_mode", "ended", "checked_at", "detail")
+    asked_mode = shown("mode", lambda row: row.mode or "as configured", "mode")
+    ended = shown("ended", lambda row: badge(TONES[Outcome(row.outcome)], row.outcome), "outcome")
 
 
 @admin.register(SplitWrite)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
 
 from placement.e2e.client import CheckFailed, PlacementServer
+from placement.e2e.outcomes import Outcome
 
 ROOT: Final = "e2e10000-0000-0000-0000-000000000001"
 CHILD: Final = "e2e10000-0000-0000-0000-000000000002"
@@ -42,14 +42,6 @@ REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 PASSTHROUGH: Final = "passthrough"
 #: A provider of one side cannot be a parent on the other, where nobody knows it.
 NO_PARENT: Final = (400, 409)
-
-
-class Outcome(StrEnum):
-    """How a check ended."""
-
-    PASSED = "passed"
-    SKIPPED = "skipped"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from placement.models.allocations import Allocation, Consumer, ProjectUsage
 from placement.models.changes import Change
+from placement.models.checks import CheckOutcome
 from placement.models.copies import CopiedAllocation
 from placement.models.cutover import CopyDue, Cutover, ForwardedWrite, MirroredWrite, Phase
 from placement.models.history import AllocationEvent
@@ -35,6 +36,7 @@ __all__ = [
     "Allocation",
     "AllocationEvent",
     "Change",
+    "CheckOutcome",
     "Consumer",
     "ConsumerProject",
     "ConsumerType",

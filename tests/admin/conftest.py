@@ -59,7 +59,7 @@ from journal.models import (
     ProcessClock,
 )
 from journal.services import Change, record_changes
-from placement.models import ShadowDifference, SplitWrite
+from placement.models import CheckOutcome, ShadowDifference, SplitWrite
 from tests import factories
 from tests.capacity.decision_records import store_decision
 from tests.placement.rows import grow_providers
@@ -164,6 +164,7 @@ def make_failover_rows(number: int, host: Host, vm: Instance) -> None:
         request_id=f"req-{number}", query="resources=VCPU:1", minor=36,
         reason="other candidates", sample={"ours": [], "theirs": []},
     )  # fmt: skip
+    CheckOutcome.objects.create(test=f"usages-{number}", mode="hybrid", outcome="passed")
     SplitWrite.objects.create(
         ends_at=now, request_id=f"req-{number}", actor="nova", minor=36, before={}, after={},
         theirs={}, body={}, consumers=[], error="it answered 503",

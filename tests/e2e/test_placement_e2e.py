@@ -6,6 +6,8 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,10 +16,15 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from config.sections_gateway import GatewaySettings
+from journal.clock import database_now
+from journal.leases import held_lease
 from placement.clients.reference_database import read_database
 from placement.e2e.checks import CHECKS, RENAMED, ROOT, ROOT_NAME
-from placement.models import Consumer, Origin, ResourceClass, ResourceProvider, Trait
-from tests.e2e.placement_peers import MOUNT
+from placement.metrics import INVENTORIES
+from placement.models import CheckOutcome, Consumer, Origin, ResourceClass, ResourceProvider, Trait
+from placement.tasks import CHECK_SERVED_API, check_served_placement
+from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
 from tests.e2e.processes import OPEN, WebServer
 from tests.e2e.upstream_placement import UpstreamPlacement, running_upstream
 from tests.placement.rows import make_provider
@@ -150,6 +157,51 @@ def test_what_an_interrupted_run_left_is_cleared_and_a_wrong_answer_is_told(
         "root", "traits", "resource_classes"
     }  # fmt: skip
     assert left_behind() == [ROOT_NAME]
+
+
+def test_as_a_task_it_tells_what_passed(
+    gateway: WebServer, upstream: UpstreamPlacement, settings: Any
+) -> None:
+    assert check_served_placement() == {}  # off unless somebody says where
+    url = f"http://127.0.0.1:{gateway.port}{MOUNT}"
+
+    def configured(**fields: Any) -> None:
+        section = GatewaySettings(
+            upstream_url=upstream.url, token="admin", checks_url=url, **fields
+        )
+        settings.HEADROOM = settings.HEADROOM.model_copy(update={"gateway": section})
+
+    configured(checks_modes=["passthrough"])
+    assert check_served_placement() == {"passed": len(CHECKS), "skipped": 0, "failed": 0}
+    told = successes()
+    assert told == {(name, "passthrough"): 1.0 for name, _, _ in CHECKS}
+    with foreign_provider(upstream):
+        done = check_served_placement()
+    assert (done["failed"] > 0, sum(done.values())) == (True, len(CHECKS))
+    assert successes()["resource_providers", "passthrough"] == 0.0
+    kept = CheckOutcome.objects.get(test="resource_providers")
+    assert "status 409 instead of 200" in kept.detail
+    with held_lease(CHECK_SERVED_API):
+        assert check_served_placement() == {}
+    CheckOutcome.objects.update(checked_at=database_now() - timedelta(minutes=16))
+    assert successes() == {}  # nobody knows any more
+
+
+def successes() -> dict[tuple[str, str], float]:
+    (found,) = (one for one in INVENTORIES.collect() if one.name == "placement_e2e_success")
+    return {(s.labels["test"], s.labels["mode"]): s.value for s in found.samples}
+
+
+@contextmanager
+def foreign_provider(upstream: UpstreamPlacement) -> Iterator[None]:
+    """Take the checks' name there, under another UUID."""
+    server = PlacementServer(port=upstream.port, prefix=MOUNT)
+    body = {"name": ROOT_NAME, "uuid": str(UUID(int=7))}
+    reply = server.send(Request(method="POST", path="/resource_providers", minor=39, body=body))
+    assert reply.status == 200
+    yield
+    server.wipe()
+    server.close()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.table import Table
 
 from journal.progress import printing_to
-from placement.e2e.checks import Checked, CheckResult, Outcome, run_checks
+from placement.e2e.checks import Checked, CheckResult, run_checks
 from placement.e2e.client import PlacementServer
+from placement.e2e.outcomes import Outcome
 from placement.gateway.modes import ALIASES, Mode
 
 DEFAULT_URL: Final = "http://localhost:8080/placement"
