@@ -221,6 +221,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Resource classes", "placement.resourceclass"),
                     Tab("Aggregates", "placement.aggregate"),
                     Tab("Other answers", "placement.shadowdifference"),
+                    Tab("Both sides", "placement.hybridreport"),
                     Tab("Checks", "placement.checkoutcome"),
                     Tab("Writes of both sides", "placement.splitwrite"),
                     Tab("Cut-over", "placement.resourceprovider", "cutover"),

@@ -13,18 +13,20 @@ from placement.cutover.mirroring import backlog
 from placement.cutover.planning import settings_in_the_way
 from placement.cutover.state import HOLD_SECONDS, read_state
 from placement.domain.nova_options import client_problems
-from placement.models import AllocationEvent, Consumer, Phase
+from placement.gateway.drift import is_hybrid
+from placement.models import AllocationEvent, Consumer, HybridReport, Phase
 from placement.services.audit import BREAKS_ANSWERS, Kind, find_problems
 
 EXAMPLES: Final = 3
 STATUS: Final = "./run manage placement_cutover status, docs/gateway.md"
+DRIFT: Final = "./run manage placement_drift lists what does not fit, docs/gateway.md"
 TIMES: Final = "docs/gateway.md, times of clients"
 AUDIT: Final = "./run manage placement_audit lists them, --fix repairs"
 
 
 def placement_checks() -> Mapping[str, Check]:
     """Return them by name."""
-    return {"placement": check_tables, "cutover": check_cutover}
+    return {"placement": check_tables, "cutover": check_cutover, "hybrid": check_hybrid}
 
 
 def check_tables() -> Iterator[Finding]:
@@ -81,6 +83,23 @@ def check_cutover() -> Iterator[Finding]:
         yield broken(f"{waiting.refused} mirrored writes are refused over there", STATUS)
     if error:
         yield doubtful(f"the last step of the cut-over stopped: {error}", STATUS)
+
+
+def check_hybrid() -> Iterator[Finding]:
+    """Tell what the newest look at both sides of mode ``hybrid`` found."""
+    if not is_hybrid():
+        yield fine("one side has everything")
+        return
+    report = HybridReport.objects.first()
+    if report is None:
+        yield doubtful("nobody has compared both sides yet", DRIFT)
+        return
+    counts = {kind: count for kind, count in report.counts.items() if count}
+    if not counts:
+        yield fine(f"both sides fitted together at {report.created_at:%Y-%m-%d %H:%M} UTC")
+        return
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    yield doubtful(f"both sides do not fit together: {told}", DRIFT)
 
 
 def _of_nova(file: Path | None, longest_seconds: float) -> Iterator[Finding]:

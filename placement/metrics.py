@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+import orjson
 from django.db.backends.utils import CursorWrapper
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -16,6 +17,7 @@ from journal.kept_sums import Rows, kept_sums, read_sums
 from journal.metrics import metric_name
 from journal.readings import Figure, Reading, Scraped
 from placement.domain.snapshot_differences import PARTS
+from placement.gateway.modes import STATEFUL, Mode
 
 LOCAL: Final = "local"
 LABELS = ("method", "pattern", "responsecode")
@@ -234,6 +236,30 @@ def _open_split_writes(cursor: CursorWrapper) -> Rows:
     return list(cursor.fetchall())
 
 
+NEWEST_REPORT: Final = """
+SELECT split_consumers, counts::text FROM placement_hybrid_report
+ WHERE created_at > clock_timestamp() - interval '45 minutes' ORDER BY id DESC LIMIT 1
+"""
+
+
+def _is_hybrid() -> bool:
+    return headroom().gateway.mode_of_group()[STATEFUL[0]] is Mode.HYBRID
+
+
+def _split_consumers(cursor: CursorWrapper) -> Rows:
+    if not _is_hybrid():
+        return []
+    cursor.execute(NEWEST_REPORT)
+    return [row[:1] for row in cursor.fetchall()]
+
+
+def _hybrid_findings(cursor: CursorWrapper) -> Rows:
+    if not _is_hybrid():
+        return []
+    cursor.execute(NEWEST_REPORT)
+    return [pair for row in cursor.fetchall() for pair in sorted(orjson.loads(row[1]).items())]
+
+
 def _check_outcomes(cursor: CursorWrapper) -> Rows:
     if not headroom().gateway.checks_url:
         return []
@@ -275,6 +301,26 @@ INVENTORIES: Final = Scraped(
             Figure(
                 "placement_split_writes_open",
                 "Writes of both sides of which nobody knows yet what the other Placement did.",
+            ),
+        ),
+    ),
+    Reading(
+        _split_consumers,
+        (),
+        (
+            Figure(
+                "placement_split_consumers",
+                "Consumers that hold something of ours and of another Placement.",
+            ),
+        ),
+    ),
+    Reading(
+        _hybrid_findings,
+        ("kind",),
+        (
+            Figure(
+                "placement_hybrid_findings",
+                "What did not fit between our providers and another Placement, by kind.",
             ),
         ),
     ),

@@ -10,10 +10,12 @@ from capacity.ledger.rooms import rebuild_host_capacity
 from core.jobs import Run, every, job
 from journal.leases import held_lease
 from placement import metrics
+from placement.cutover.peer import opened_peer
 from placement.cutover.rounds import one_round
 from placement.cutover.state import current_phase
 from placement.e2e.periodic import check_served_api
 from placement.gateway.asking import by_service_account
+from placement.gateway.drift import is_hybrid, verify
 from placement.gateway.split import has_split_writes, heal
 from placement.gateway.sync import is_followed, sync_names
 from placement.models import Phase
@@ -31,6 +33,7 @@ KEEP_HISTORY = "placement.keep_history"
 FOLD_PROJECT_USAGE = "placement.fold_project_usage"
 AUDIT_USAGE = "placement.audit_usage"
 SETTLE_SPLIT_WRITES = "placement.settle_split_writes"
+VERIFY_HYBRID = "placement.verify_hybrid"
 SYNC_NAMES = "placement.sync_names"
 CHECK_SERVED_API = "placement.check_served_api"
 FOLLOW_CUTOVER = "placement.follow_cutover"
@@ -116,6 +119,22 @@ def sync_names_of_upstream(_: Run) -> dict[str, int]:
         "inserted": sum(one.inserted for one in done),
         "deleted": sum(one.deleted for one in done),
     }
+
+
+@job(VERIFY_HYBRID, every(900, "placement-hybrid"), limits=(840, 900), queue="long")
+def verify_hybrid(_: Run) -> dict[str, int]:
+    """Look whether both sides of mode ``hybrid`` fit together, where we may ask the other one."""
+    if not is_followed() or not is_hybrid():
+        return {}
+    with held_lease(VERIFY_HYBRID) as is_ours:
+        if not is_ours:
+            return {}
+        with opened_peer() as peer:
+            report = verify(peer)
+    if report.findings:
+        subjects = [one.subject for one in report.findings[:MOST_NAMED]]
+        log.warning("gateway_sides_differ", counts=dict(report.counts), names=subjects)
+    return dict(report.counts)
 
 
 @job(CHECK_SERVED_API, every(300, "placement-checks"), limits=(280, 300))

@@ -39,6 +39,7 @@ from placement.models import (
     CheckOutcome,
     Consumer,
     ConsumerType,
+    HybridReport,
     Inventory,
     ProviderAggregate,
     ProviderTrait,
@@ -387,6 +388,29 @@ class ShadowDifferenceAdmin(SystemOwnedAdmin[ShadowDifference]):
     page_columns = ("created_at", "reason", "version", "query", "request_id", "what_differs")
     version = shown("version", lambda row: f"1.{row.minor}", "minor")
     what_differs = shown("what differs", lambda row: json_block(row.sample))
+
+
+@admin.register(HybridReport)
+class HybridReportAdmin(SystemOwnedAdmin[HybridReport]):
+    """Looks at both sides of mode hybrid, and what did not fit."""
+
+    owner_note = (
+        "Kept by a task every 15 minutes in mode hybrid, the newest 100; placement_drift looks now."
+    )
+    list_display = ("created_at", "verdict", "providers_there", "split_consumers", "taken")
+    page_columns = (
+        "created_at", "verdict", "providers_there", "split_consumers", "taken", "what_differs",
+    )  # fmt: skip
+    taken = shown("took", lambda row: f"{row.seconds:.1f} s", "seconds")
+    what_differs = shown("what does not fit", lambda row: json_block(row.findings))
+
+    @admin.display(description="verdict")
+    def verdict(self, row: HybridReport) -> SafeString:
+        """Say how many findings of which kind there are."""
+        found = {kind: count for kind, count in sorted(row.counts.items()) if count}
+        if not found:
+            return badge("ok", "fits")
+        return badge("bad", ", ".join(f"{count} {kind}" for kind, count in found.items()))
 
 
 @admin.register(CheckOutcome)

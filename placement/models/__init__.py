@@ -12,6 +12,7 @@ from placement.models.checks import CheckOutcome
 from placement.models.copies import CopiedAllocation
 from placement.models.cutover import CopyDue, Cutover, ForwardedWrite, MirroredWrite, Phase
 from placement.models.history import AllocationEvent
+from placement.models.hybrid import HybridReport
 from placement.models.names import (
     Aggregate,
     ConsumerProject,
@@ -45,6 +46,7 @@ __all__ = [
     "CopyDue",
     "Cutover",
     "ForwardedWrite",
+    "HybridReport",
     "Inventory",
     "InventorySource",
     "MirroredWrite",

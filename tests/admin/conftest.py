@@ -59,7 +59,7 @@ from journal.models import (
     ProcessClock,
 )
 from journal.services import Change, record_changes
-from placement.models import CheckOutcome, ShadowDifference, SplitWrite
+from placement.models import CheckOutcome, HybridReport, ShadowDifference, SplitWrite
 from tests import factories
 from tests.capacity.decision_records import store_decision
 from tests.placement.rows import grow_providers
@@ -163,6 +163,10 @@ def make_failover_rows(number: int, host: Host, vm: Instance) -> None:
     ShadowDifference.objects.create(
         request_id=f"req-{number}", query="resources=VCPU:1", minor=36,
         reason="other candidates", sample={"ours": [], "theirs": []},
+    )  # fmt: skip
+    HybridReport.objects.create(
+        seconds=1.5, providers_there=1000, split_consumers=number, counts={"trait": 1, "owner": 0},
+        findings=[{"kind": "trait", "subject": "CUSTOM_A", "detail": "unknown there"}],
     )  # fmt: skip
     CheckOutcome.objects.create(test=f"usages-{number}", mode="hybrid", outcome="passed")
     SplitWrite.objects.create(
