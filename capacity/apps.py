@@ -20,7 +20,7 @@ class CapacityConfig(AppConfig):
         from capacity.metrics import gauges, reservations  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
-        from hosts.agents.hooks import modes_changed  # noqa: PLC0415 - models first
+        from hosts.agents.hooks import modes_changed, workloads_changed  # noqa: PLC0415 - models first
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
@@ -29,6 +29,7 @@ class CapacityConfig(AppConfig):
         region_groups.register()
         offers.append(capacity_checks)
         modes_changed.append(slots_changed)
+        workloads_changed.append(lambda _: slots_changed())
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"
         )

@@ -15,6 +15,7 @@ from django.db.models import F, Q
 
 from capacity.agents.nudges import slots_changed
 from capacity.ledger.plan import Move
+from capacity.ledger.readiness import agree_with_agents
 from capacity.ledger.rooms import blocks_by_host, lock_rooms, move_blocks, shift_blocks
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
 from scheduling.resources import ZERO, ResourceVector
@@ -122,16 +123,23 @@ def put_slot(slot: Reservation, move: Move, *, now: datetime) -> None:
 
 
 def write_slots(slots: Iterable[Reservation]) -> None:
-    """Write stored slots as they are now."""
-    _upsert(Reservation, slots, SLOT_FIELDS)
-    slots_changed()
+    """Write stored slots as they are now; what an agent has to make is not ready before that."""
+    written = _upsert(Reservation, slots, SLOT_FIELDS)
+    if written:
+        agree_with_agents(written)
+        slots_changed()
 
 
 def hold_slots(slots: Sequence[Reservation], vms: Iterable[ReservationAllocation] = ()) -> None:
-    """Write new slots whose room was taken, and the VMs in them."""
+    """Write new slots whose room was taken, and the VMs in them.
+
+    What an agent has to make is not ready before that.
+    """
     Reservation.objects.bulk_create(slots, batch_size=BATCH_SIZE)
     join_slots(vms)
-    slots_changed()
+    if slots:
+        agree_with_agents([slot.pk for slot in slots])
+        slots_changed()
 
 
 def release_slots(slot_ids: Collection[int]) -> None:
@@ -194,8 +202,11 @@ def leave_slots(
     return ReservationAllocation.objects.filter(gone).delete()[0]
 
 
-def _upsert(model: type[_Row], rows: Iterable[_Row], fields: Sequence[str]) -> None:
-    """Write columns of stored rows in few statements, each row once; the rows are locked."""
+def _upsert(model: type[_Row], rows: Iterable[_Row], fields: Sequence[str]) -> list[int]:
+    """Write columns of stored rows in few statements, each row once; return the keys of the rows.
+
+    The rows are locked.
+    """
     unique = {row.pk: row for row in rows}
     if unique:
         model.objects.bulk_create(
@@ -205,3 +216,4 @@ def _upsert(model: type[_Row], rows: Iterable[_Row], fields: Sequence[str]) -> N
             unique_fields=["id"],
             update_fields=fields,
         )
+    return sorted(unique)

@@ -31,3 +31,5 @@ class ReadyReason(models.TextChoices):
     MISSING_FLAVOR = "MissingResourceName", "missing flavor name"
     FLAVOR_NOT_FOUND = "FlavorNotFound", "flavor in no group"
     INVALID_RESOURCES = "InvalidResources", "invalid resources"
+    AWAITS_AGENT = "AwaitsAgent", "waits for the host's agent"
+    AGENT_FAILED = "AgentFailed", "the host's agent failed"

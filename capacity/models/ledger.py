@@ -77,7 +77,8 @@ class Reservation(FollowedModel):
 
     Invariants: a slot belongs to a commitment and has a slot index unique in it; ``blocked_*`` is
     what the reservation takes from its hosts now and is counted in their ``HostCapacity``; a
-    reservation without a target host blocks nothing. Writers: ``capacity.ledger`` alone.
+    reservation without a target host blocks nothing; a slot on a host whose agent makes slots is
+    ready once that one has made it. Writers: ``capacity.ledger`` alone.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -147,6 +148,11 @@ class Reservation(FollowedModel):
             ),
             models.Index(
                 fields=["project_id", "flavor_group_name"], name="capacity_reserv_project_idx"
+            ),
+            models.Index(
+                fields=["target_host"],
+                condition=Q(ready_reason__in=[ReadyReason.AWAITS_AGENT, ReadyReason.AGENT_FAILED]),
+                name="capacity_reserv_agent_idx",
             ),
         ]
         constraints = [
