@@ -19,17 +19,14 @@ from django.http import HttpResponse
 
 from core.conf import headroom
 from journal.access_log import note_actor
-from journal.bodies import check_values, unparsed_body_of
+from journal.bodies import unparsed_body_of
 from placement import metrics
 from placement.access import caller_of
-from placement.api.allocations import allocation_request, consumer_write
 from placement.api.names import CUSTOM_NAME, MAX_NAME
-from placement.api.rendering import JSON_TYPE, empty_answer
-from placement.api.urls import PROVIDER, UNKNOWN, View
-from placement.domain import schemas
+from placement.api.rendering import JSON_TYPE
+from placement.api.urls import UNKNOWN, View
 from placement.domain.errors import (
     DUPLICATE_NAME,
-    BadRequest,
     Conflict,
     NotFound,
     PlacementError,
@@ -38,7 +35,6 @@ from placement.domain.errors import (
 from placement.domain.merging import (
     OURS,
     Document,
-    merged_allocations,
     merged_candidates,
     merged_providers,
     merged_usages,
@@ -52,18 +48,14 @@ from placement.domain.querystring import (
     grouped_values,
     parsed_pairs,
 )
-from placement.domain.schemas import CONSUMER_GENERATIONS_SINCE
 from placement.gateway.again import request_again
-from placement.gateway.asking import Asks, RefusedError, body_headers, decoded
+from placement.gateway.asking import RefusedError, body_headers, decoded
 from placement.gateway.headers import Header, request_headers
 from placement.gateway.modes import Mode
 from placement.gateway.ownership import is_owned, owned_among, taken_by_ours
-from placement.gateway.split import KnownHere, known_here, parts_of, settle_all, write_both
 from placement.gateway.upstream import UpstreamAnswer
 from placement.gateway.versions import minor_of_both
 from placement.gateway.views import ForwardView, response_of, target_of
-from placement.policy import authorise
-from placement.services.allocations import AllocationRequest, ConsumerWrite
 from placement.services.names import delete_class, delete_trait, ensure_class, ensure_trait
 
 log = structlog.get_logger(__name__)
@@ -152,6 +144,27 @@ class HybridView(ForwardView):
         """Return the other side's answer to the same read, to be looked into."""
         target = target_of(self.http_request)
         return self.asked("GET", target, self._headers(), until=self.until)
+
+    def by_both(
+        self, items: Mapping[str, str], merge: Callable[[Any, Any], Document], what: str
+    ) -> HttpResponse:
+        """Return one answer of both sides; the first that is no success alone.
+
+        Args:
+            merge: Makes one document of ours and theirs.
+            what: What it is, for the error.
+        """
+        ours = self.by_us(items)
+        if ours.status_code != OK:
+            return ours
+        theirs = self.read_there()
+        if theirs.status != OK:
+            return response_of(theirs, self.http_request)
+        try:
+            document = merge(orjson.loads(ours.content), decoded(theirs))
+        except UNREADABLE as error:
+            raise unreadable(what) from error
+        return self.merged(ours, theirs, document)
 
     def authenticate(self) -> None:
         """Learn who asks, where we answer without a view of ours.
@@ -299,17 +312,7 @@ class UsagesView(HybridView):
     """What a project holds on both sides; a part of it would be a lie."""
 
     def _routed(self, items: Mapping[str, str]) -> HttpResponse:
-        ours = self.by_us(items)
-        if ours.status_code != OK:
-            return ours
-        theirs = self.read_there()
-        if theirs.status != OK:
-            return response_of(theirs, self.http_request)
-        try:
-            document = merged_usages(orjson.loads(ours.content), decoded(theirs))
-        except UNREADABLE as error:
-            raise unreadable("usages") from error
-        return self.merged(ours, theirs, document)
+        return self.by_both(items, merged_usages, "usages")
 
 
 class CandidatesView(HybridView):
@@ -361,169 +364,6 @@ class CandidatesView(HybridView):
         return capped_number(values["limit"][0], limit=AMOUNT_CAP) if "limit" in values else None
 
 
-class WriteView(HybridView):
-    """Allocations that may be on both sides.
-
-    Attributes:
-        rule: Which rule lets a caller write both.
-    """
-
-    rule: str = ""
-
-    def known(self, consumers: list[str]) -> KnownHere:
-        """Return what is known here of some consumers, once no write of them is under way.
-
-        Raises:
-            Conflict: one is.
-        """
-        known = known_here(consumers)
-        if known.writes:
-            settle_all(known.writes, self.ask)
-            known = known_here(consumers)
-        return known
-
-    def written(
-        self, request: AllocationRequest, known: KnownHere, items: Mapping[str, str]
-    ) -> HttpResponse:
-        """Let one side write or both, as what consumers hold and are to hold says."""
-        named = {uuid for one in request.consumers for uuid in one.resources}
-        owned = owned_among(named)
-        if not owned and not known.holding:
-            return self.by_them()
-        self.authenticate()
-        authorise(self.rule, self.caller)
-        ask: Asks = self.ask
-        parts = parts_of(request, owned=owned, holding=known.holding, ask=ask)
-        if not any(part.concerns_there for part in parts):
-            return self.by_us(items)
-        if not any(part.concerns_here for part in parts):
-            return self.by_them()
-        metrics.SPLIT_WRITES.inc()
-        refused = write_both(
-            parts,
-            minor=self.version,
-            ask=ask,
-            actor=self.caller.actor,
-            request_id=self.request_id,
-        )
-        return response_of(refused, self.http_request) if refused else empty_answer(status=204)
-
-
-class ConsumerAllocationsView(WriteView):
-    """What one consumer holds."""
-
-    def _routed(self, items: Mapping[str, str]) -> HttpResponse:
-        work = {"GET": self._shown, "PUT": self._replaced, "DELETE": self._deleted}
-        return work.get(self.method, self.by_us)(items)
-
-    def _shown(self, items: Mapping[str, str]) -> HttpResponse:
-        consumer = items["consumer_uuid"]
-        if canonical_uuid(consumer) != consumer or not known_here([consumer]).holding:
-            return self.by_them()
-        ours = self.by_us(items)
-        if ours.status_code != OK:
-            return ours
-        theirs = self.read_there()
-        if theirs.status != OK:
-            return response_of(theirs, self.http_request)
-        try:
-            document = merged_allocations(orjson.loads(ours.content), decoded(theirs))
-        except UNREADABLE as error:
-            raise unreadable("allocations") from error
-        return self.merged(ours, theirs, document)
-
-    def _replaced(self, items: Mapping[str, str]) -> HttpResponse:
-        self.rule = "placement:allocations:update"
-        uuid = canonical_uuid(items["consumer_uuid"])
-        body = checked(self.body, schemas.put_allocations(self.version))
-        if uuid is None or body is None:
-            return self.by_us(items)
-        known = self.known([uuid])
-        try:
-            write = consumer_write(uuid, body, minor=self.version)
-        except BadRequest:
-            return self.by_us(items)
-        request = AllocationRequest(
-            consumers=[write],
-            checks_generations=self.version >= CONSUMER_GENERATIONS_SINCE,
-            who=uuid,
-        )
-        return self.written(request, known, items)
-
-    def _deleted(self, items: Mapping[str, str]) -> HttpResponse:
-        self.rule = "placement:allocations:delete"
-        consumer = items["consumer_uuid"]
-        if canonical_uuid(consumer) != consumer:
-            return self.by_them()
-        known = self.known([consumer])
-        if not known.holding:
-            return self.by_them()
-        given = self.http_request.META.get("HTTP_IF_MATCH", "").strip().strip('"')
-        request = AllocationRequest(
-            consumers=[
-                ConsumerWrite(
-                    uuid=consumer,
-                    project_id=headroom().placement.incomplete_consumer_project_id,
-                    user_id=headroom().placement.incomplete_consumer_user_id,
-                    resources={},
-                    generation=int(given) if given.isdecimal() else None,
-                )
-            ],
-            checks_generations=given.isdecimal(),
-            who=consumer,
-        )
-        return self.written(request, known, items)
-
-
-class AllocationsView(WriteView):
-    """Several consumers at once."""
-
-    rule: str = "placement:allocations:manage"
-
-    def _routed(self, items: Mapping[str, str]) -> HttpResponse:
-        body = checked(self.body, schemas.post_allocations(self.version))
-        if self.method != "POST" or body is None:
-            return self.by_us(items)
-        try:
-            request = allocation_request(body, minor=self.version)
-        except BadRequest:
-            return self.by_us(items)
-        known = self.known([one.uuid for one in request.consumers])
-        return self.written(request, known, items)
-
-
-class ReshaperView(WriteView):
-    """Inventories and allocations of one side; those of both cannot move at once."""
-
-    def _routed(self, items: Mapping[str, str]) -> HttpResponse:
-        body = checked(self.body, schemas.reshaper(self.version))
-        if self.method != "POST" or body is None:
-            return self.by_us(items)
-        try:
-            request = allocation_request(body["allocations"], minor=self.version)
-        except BadRequest:
-            return self.by_us(items)
-        named = {canonical_uuid(uuid) or uuid for uuid in body["inventories"]}
-        named.update(uuid for one in request.consumers for uuid in one.resources)
-        known = self.known([one.uuid for one in request.consumers])
-        owned = owned_among(named)
-        if not owned and not known.holding:
-            return self.by_them()
-        self.authenticate()
-        if named - owned or any(
-            part.concerns_there
-            for part in parts_of(request, owned=owned, holding=known.holding, ask=self.ask)
-        ):
-            raise Conflict(
-                "The request is about providers of Headroom and of the Placement behind it, or "
-                "about consumers that hold something of both. A reshape is all or nothing, which "
-                "two services cannot promise: send one request for each side, and move what "
-                "consumers hold between the sides with POST /allocations.",
-                reason="mixed_reshape",
-            )
-        return self.by_us(items)
-
-
 def is_owned_as_written(uuid: str) -> bool:
     """Return whether a path names a provider of ours; other spellings name nobody."""
     return canonical_uuid(uuid) == uuid and is_owned(uuid)
@@ -552,15 +392,6 @@ def object_of(body: bytes) -> Mapping[str, Any]:  # Any: JSON that nobody has ch
     except orjson.JSONDecodeError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def checked(body: bytes, schema: Any) -> Any:  # Any: shaped as the schema says
-    """Return the document of a body; nothing if it is none, which our own view refuses in words."""
-    check_values(body)
-    try:
-        return schema.load(body)
-    except BadRequest:
-        return None
 
 
 def successful(ours: HttpResponse) -> HttpResponse:
@@ -602,37 +433,3 @@ class _Question:
             self._found = self._ask()
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
             self._error = error
-
-
-VIEWS: Final[Mapping[str, type[HybridView]]] = {
-    "": RootView,
-    "resource_providers": ProvidersView,
-    PROVIDER: ProviderView,
-    "traits": NamesView,
-    "traits/{name}": NamesView,
-    "resource_classes": NamesView,
-    "resource_classes/{name}": NamesView,
-    "usages": UsagesView,
-    "allocation_candidates": CandidatesView,
-    "allocations": AllocationsView,
-    "allocations/{consumer_uuid}": ConsumerAllocationsView,
-    "reshaper": ReshaperView,
-}
-
-
-def hybrid_view(template: str, view: View) -> View:
-    """Return what serves a path of which both sides know a part.
-
-    Args:
-        template: The path, such as ``traits/{name}``.
-        view: Serves it for us.
-    """
-    part = view.cls.as_view(is_part=True)  # type: ignore[attr-defined]  # of every view of ours
-    kind = VIEWS.get(template, ProviderPartView)
-    return kind.as_view(ours=part, pattern=f"/{template}")
-
-
-def hybrid_unknown(view: View) -> View:
-    """Return what serves paths that do not exist."""
-    part = view.cls.as_view(is_part=True)  # type: ignore[attr-defined]  # of every view of ours
-    return UnknownPathView.as_view(ours=part)

@@ -7,15 +7,40 @@ from functools import partial
 from typing import Final
 
 from core.conf import headroom
-from placement.api.urls import UNKNOWN, VIEWS, Resolver, View, resolver
+from placement.api.urls import PROVIDER, UNKNOWN, VIEWS, Resolver, View, resolver
 from placement.cutover.gate import gated
 from placement.gateway.access import guarded, overridable
-from placement.gateway.hybrid import hybrid_unknown, hybrid_view
+from placement.gateway.hybrid import (
+    CandidatesView,
+    HybridView,
+    NamesView,
+    ProviderPartView,
+    ProvidersView,
+    ProviderView,
+    RootView,
+    UnknownPathView,
+    UsagesView,
+)
+from placement.gateway.hybrid_writes import AllocationsView, ConsumerAllocationsView, ReshaperView
 from placement.gateway.modes import Group, Mode, group_of
 from placement.gateway.shadow import ShadowedView
 
 #: What is compared with answers from copies.
 SHADOWED: Final = "allocation_candidates"
+HYBRID_VIEWS: Final[Mapping[str, type[HybridView]]] = {
+    "": RootView,
+    "resource_providers": ProvidersView,
+    PROVIDER: ProviderView,
+    "traits": NamesView,
+    "traits/{name}": NamesView,
+    "resource_classes": NamesView,
+    "resource_classes/{name}": NamesView,
+    "usages": UsagesView,
+    "allocation_candidates": CandidatesView,
+    "allocations": AllocationsView,
+    "allocations/{consumer_uuid}": ConsumerAllocationsView,
+    "reshaper": ReshaperView,
+}
 
 
 def configured_resolver() -> Resolver:
@@ -41,7 +66,7 @@ def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
     if modes[Group.ROOT] is Mode.PASSTHROUGH:
         unknown = gated(UNKNOWN)
     elif modes[Group.ROOT] is Mode.HYBRID:
-        unknown = hybrid_unknown(UNKNOWN)
+        unknown = _hybrid_unknown(UNKNOWN)
     return resolver(views, unknown)
 
 
@@ -50,4 +75,22 @@ def _view(mode: Mode, template: str, view: View) -> View:
         return gated(view, pattern=f"/{template}", read_there=ShadowedView.as_view())
     if mode is Mode.PASSTHROUGH:
         return gated(view, pattern=f"/{template}")
-    return hybrid_view(template, view) if mode is Mode.HYBRID else view
+    return _hybrid_view(template, view) if mode is Mode.HYBRID else view
+
+
+def _hybrid_view(template: str, view: View) -> View:
+    """Return what serves a path of which both sides know a part.
+
+    Args:
+        template: The path, such as ``traits/{name}``.
+        view: Serves it for us.
+    """
+    part = view.cls.as_view(is_part=True)  # type: ignore[attr-defined]  # of every view of ours
+    kind = HYBRID_VIEWS.get(template, ProviderPartView)
+    return kind.as_view(ours=part, pattern=f"/{template}")
+
+
+def _hybrid_unknown(view: View) -> View:
+    """Return what serves paths that do not exist."""
+    part = view.cls.as_view(is_part=True)  # type: ignore[attr-defined]  # of every view of ours
+    return UnknownPathView.as_view(ours=part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -11,13 +12,16 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from django.db import connections
+from django.db import connection, connections
 
+from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
 from hosts.feed.lists import PARTS_OF_PROVIDERS, Kind
 from hosts.feed.passes import FULL_KINDS, run_pass
+from hosts.models import Instance
 from hosts.region.run import ImportReport
 from journal.actors import Actor
+from scheduling.resources import GIB
 from tests.hosts.region_files import small_region
 
 Json = dict[str, Any]
@@ -260,3 +264,40 @@ def read_cloud(cloud: LiveCloud, *kinds: Kind, accepts_shrink: bool = False) -> 
 def pass_time(cloud: LiveCloud, **time: float) -> None:
     """Let time go by in the cloud."""
     cloud.ahead += timedelta(**time)
+
+
+def cloud_of_five() -> LiveCloud:
+    made = LiveCloud()
+    for number in range(1, 6):
+        made.boot(f"v{number}", 1 + number % 2)
+    return made
+
+
+def places() -> dict[str, str | None]:
+    return dict(Instance.objects.values_list("openstack_id", "host__name"))
+
+
+def in_a_thread(work: Callable[[], object]) -> Callable[[], None]:
+    """Return what does the work on another connection, to its end."""
+
+    def run() -> None:
+        def alone() -> None:
+            try:
+                work()
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=alone)
+        thread.start()
+        thread.join()
+
+    return run
+
+
+def taken() -> dict[str, int]:
+    rooms = HostCapacity.objects.values_list("host__name", "allocated_memory_bytes")
+    return {name: count // (8 * GIB) for name, count in rooms}
+
+
+def without_about(content: bytes) -> bytes:
+    return content.partition(b'"identity"')[2]

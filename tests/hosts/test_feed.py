@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,17 +9,14 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from django.db import connection, models
+from django.db import models
 
-from capacity.models import HostCapacity
 from commitments.models import SlotCheck
 from commitments.services.vm_list import unbelieved_zones
 from core.jobs import Run
 from failover.models import FailoverZone
 from hosts.clients.listing import CloudUnreachable
-from hosts.domain.notifications import Hint
-from hosts.feed import hints, jobs, passes, reading
-from hosts.feed.hints import hinted_kinds, note_hints
+from hosts.feed import jobs, passes, reading
 from hosts.feed.jobs import full_pass
 from hosts.feed.lists import Kind
 from hosts.feed.passes import NothingReadYet
@@ -29,7 +24,6 @@ from hosts.feed.state import known_until
 from hosts.models import (
     Aggregate,
     DeletedVM,
-    FeedHint,
     FeedPass,
     Flavor,
     Host,
@@ -44,50 +38,26 @@ from journal.clock import database_now
 from journal.errors import Busy
 from journal.leases import take_lease
 from scheduling.resources import GIB
-from tests.hosts.feed_cloud import LISTS, LiveCloud, hypervisor, pass_time, read_cloud
+from tests.hosts.feed_cloud import (
+    LISTS,
+    LiveCloud,
+    cloud_of_five,
+    hypervisor,
+    in_a_thread,
+    pass_time,
+    places,
+    read_cloud,
+    taken,
+    without_about,
+)
 from tests.hosts.region_files import dump, empty_database, load, small_region, write_file
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-VM_BYTES = 8 * GIB
-
-
-def places() -> dict[str, str | None]:
-    return dict(Instance.objects.values_list("openstack_id", "host__name"))
-
-
-def taken() -> dict[str, int]:
-    rooms = HostCapacity.objects.values_list("host__name", "allocated_memory_bytes")
-    return {name: count // VM_BYTES for name, count in rooms}
-
-
-def without_about(content: bytes) -> bytes:
-    return content.partition(b'"identity"')[2]
-
-
-def in_a_thread(work: Callable[[], object]) -> Callable[[], None]:
-    """Return what does the work on another connection, to its end."""
-
-    def run() -> None:
-        def alone() -> None:
-            try:
-                work()
-            finally:
-                connection.close()
-
-        thread = threading.Thread(target=alone)
-        thread.start()
-        thread.join()
-
-    return run
-
 
 @pytest.fixture
 def cloud() -> LiveCloud:
-    made = LiveCloud()
-    for number in range(1, 6):
-        made.boot(f"v{number}", 1 + number % 2)
-    return made
+    return cloud_of_five()
 
 
 def test_the_first_passes_end_in_the_rows_of_an_import_of_the_same_cloud(
@@ -551,81 +521,12 @@ def test_partial_records_of_servers_are_told_from_vms_of_unknown_state(cloud: Li
     assert Instance.objects.get(openstack_id="v1").status == reading.UNKNOWN
 
 
-def test_hints_make_the_next_look_ask_for_exactly_these_vms(cloud: LiveCloud) -> None:
-    pass_time(cloud, hours=-1)
-    for server in cloud.servers:
-        cloud.touch(server)
-    read_cloud(cloud)
-    cloud.put("v1", 1)
-    cloud.delete("v2")
-    read_cloud(cloud, Kind.CHANGES)
-    assert places()["v1"] == "node2", "a hint was not needed"
-
-    stranger = "no-such-vm"
-    for _ in range(2):
-        note_hints([Hint(kind=Kind.SERVERS, object_id=vm) for vm in ("v1", "v2", stranger)])
-    cloud.asked.clear()
-    read_cloud(cloud, Kind.CHANGES)
-    assert places() == {"v1": "node1", "v3": "node2", "v4": "node1", "v5": "node2"}
-    assert set(cloud.asked[:3]) == {"/servers/v1", "/servers/v2", f"/servers/{stranger}"}
-    assert not FeedHint.objects.exists()
-    assert set(DeletedVM.objects.values_list("openstack_id", flat=True)) == {"v2"}
-
-
-def test_vms_that_nova_hides_from_us_are_not_gone(cloud: LiveCloud) -> None:
-    """As from whoever is no administrator: those of other projects are listed, and 404."""
-    for number in range(6, 9):
-        cloud.boot(f"v{number}", 1, tenant_id="p2")
-    read_cloud(cloud)
-    cloud.lost = {f"/servers/v{number}" for number in range(6, 9)}
-    hidden = {f"v{number}" for number in range(6, 9)}
-    for vm in hidden:
-        note_hints([Hint(kind=Kind.SERVERS, object_id=vm)])
-    read_cloud(cloud, Kind.CHANGES)
-    assert hidden <= places().keys()
-
-    kept = list(cloud.servers)
-    cloud.servers[:] = [server for server in kept if server["id"] not in {"v6", "v1"}]
-    read_cloud(cloud, Kind.SERVERS)
-    assert {"v6", "v1"} <= places().keys()
-    cloud.servers[:] = kept
-    cloud.delete("v6")
-    read_cloud(cloud, Kind.CHANGES)
-    assert places().keys() >= {"v1", "v7"}
-    assert "v6" not in places()
-
-
 def test_vms_that_were_asked_for_and_are_gone_are_remembered(cloud: LiveCloud) -> None:
     read_cloud(cloud)
     cloud.delete("v1")
     cloud.deleted.clear()
     read_cloud(cloud, Kind.SERVERS)
     assert set(DeletedVM.objects.values_list("openstack_id", flat=True)) == {"v1"}
-
-
-def test_a_hint_that_comes_while_it_is_looked_at_is_looked_at_again(cloud: LiveCloud) -> None:
-    read_cloud(cloud)
-    hint = Hint(kind=Kind.SERVERS, object_id="v1")
-    note_hints([hint])
-    cloud.meanwhile["/servers/v1"] = in_a_thread(lambda: note_hints([hint]))
-    read_cloud(cloud, Kind.CHANGES)
-    assert FeedHint.objects.count() == 1
-
-
-def test_hints_of_other_kinds_wait_for_a_pass_over_them(cloud: LiveCloud) -> None:
-    read_cloud(cloud)
-    note_hints([Hint(kind=Kind.HOSTS), Hint(kind=Kind.FLAVORS)])
-    read_cloud(cloud, Kind.CHANGES)
-    assert hinted_kinds() == [Kind.FLAVORS, Kind.HOSTS]
-    read_cloud(cloud, Kind.HOSTS)
-    assert hinted_kinds() == [Kind.FLAVORS]
-
-
-def test_hints_are_bounded(cloud: LiveCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hints, "MOST_HINTS", 3)
-    for number in range(9):
-        note_hints([Hint(kind=Kind.SERVERS, object_id=f"v{number}")])
-    assert FeedHint.objects.count() == 3
 
 
 def test_providers_are_read_again_when_their_generation_changed(cloud: LiveCloud) -> None:

@@ -20,9 +20,8 @@ from hosts.feed.lists import Kind
 from hosts.models import FeedPass, Instance, ServerMigration
 from journal.clock import database_now
 from scheduling.resources import GIB, ResourceVector
-from tests.hosts.feed_cloud import LiveCloud, read_cloud
+from tests.hosts.feed_cloud import LiveCloud, places, read_cloud, taken
 from tests.hosts.region_files import empty_database
-from tests.hosts.test_feed import places, taken
 from tests.ledger import assert_ledger_holds, assert_rooms_add_up
 
 pytestmark = pytest.mark.django_db(transaction=True)

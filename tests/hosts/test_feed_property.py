@@ -18,9 +18,8 @@ from hosts.domain.notifications import Hint
 from hosts.feed.hints import note_hints
 from hosts.feed.lists import Kind
 from hosts.models import Instance
-from tests.hosts.feed_cloud import LiveCloud, read_cloud
+from tests.hosts.feed_cloud import LiveCloud, in_a_thread, read_cloud, without_about
 from tests.hosts.region_files import dump, empty_database, load, write_file
-from tests.hosts.test_feed import in_a_thread, without_about
 from tests.killing import run_in_child
 from tests.ledger import assert_ledger_holds
 

@@ -20,11 +20,10 @@ from hosts.feed.passes import FULL_KINDS
 from hosts.feed.state import known_until
 from hosts.models import FeedPass, Instance
 from journal.clock import database_now
-from tests.hosts.feed_cloud import LISTS, LiveCloud
+from tests.hosts.feed_cloud import LISTS, LiveCloud, places, taken, without_about
 from tests.hosts.feed_wire import FAULTS, WiredCloud, read_wire, silent
 from tests.hosts.region_files import dump, small_region
 from tests.hosts.served_cloud import served_cloud
-from tests.hosts.test_feed import places, taken, without_about
 from tests.killing import run_in_child
 from tests.ledger import assert_ledger_holds
 

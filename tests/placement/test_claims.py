@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.db import connection, transaction
-from django.utils import timezone
 from structlog.testing import capture_logs
 
 from capacity.ledger.rooms import WANTED_BLOCKS, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from core.sql import ROOT
-from hosts.agents.leases import fence
 from hosts.models import Host
-from journal.actors import Actor
 from placement import metrics
 from placement.tasks import reconcile_hosts
 from tests.claims import assert_claims_are_the_ledger
 from tests.commitments.slot_worlds import verify
 from tests.factories import (
-    make_commitment,
     make_flavor,
-    make_group,
     make_host,
     make_hosts,
-    make_reservation,
     make_slot,
     make_vm,
 )
-from tests.failover.drill_rows import make_failover_slot
-from tests.hosts.agents.agents import enrolled
+from tests.placement.claim_cloud import (
+    GIB,
+    LARGE,
+    OWNER,
+    SMALL,
+    STRANGER,
+    Cloud,
+    cloud_of_claims,
+    make_flight,
+    use_source,
+)
 from tests.placement.client import (
-    Answer,
-    PlacementClient,
     consumer_body,
     placement_settings,
     uuid,
@@ -46,90 +45,10 @@ from tests.reads import rows_read
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-GIB = 1 << 30
-OWNER, STRANGER = "owner", "stranger"
-SMALL = {"VCPU": 2, "MEMORY_MB": 8192}
-LARGE = {"VCPU": 4, "MEMORY_MB": 16384}
-FLAVORS = (("small", 8192, 2), ("large", 16384, 4))
-
-
-class Cloud:
-    """A client with the calls that Nova makes, and two hosts: one is held by the owner."""
-
-    def __init__(self) -> None:
-        self.client = PlacementClient(X_Roles="admin,service")
-        self.held = make_host("held", memory_gib=16, vcpus=4)
-        self.free = make_host("free", memory_gib=16, vcpus=4)
-        make_group("general", flavors=FLAVORS)
-        self.commitment = make_commitment(group="general", project_id=OWNER, amount_gib=16)
-        self.slot = make_slot(
-            self.commitment, self.held, flavor_name="large", memory_gib=16, vcpus=4
-        )
-        rebuild_host_capacity()
-        reconcile_hosts()
-
-    def claim(
-        self,
-        vm: str,
-        *hosts: Host,
-        project: str = OWNER,
-        asks: dict[str, int] | None = None,
-        generation: int | None = None,
-    ) -> int:
-        held = {host.openstack_id: asks or SMALL for host in hosts}
-        answer = self.client.allocate(vm, held, generation=generation, project_id=project)
-        return self.checked(answer).status
-
-    def delete(self, vm: str) -> int:
-        return self.checked(self.client.delete(f"/allocations/{vm}")).status
-
-    def post(self, body: dict[str, Any]) -> int:
-        return self.checked(self.client.post("/allocations", body, version="1.28")).status
-
-    @staticmethod
-    def checked(answer: Answer) -> Answer:
-        assert_claims_are_the_ledger()
-        return answer
-
-    def inside(self) -> dict[str, int]:
-        """Return GiB of each VM in the slot."""
-        rows = ReservationAllocation.objects.filter(reservation=self.slot)
-        return {row.vm_uuid: row.memory_bytes // GIB for row in rows}
-
-    def blocked_gib(self) -> int:
-        return Reservation.objects.get(pk=self.slot.pk).blocked_memory_bytes // GIB
-
-
-def body(
-    vm_host: Host | None, asks: dict[str, int], generation: int | None, project: str = ""
-) -> dict[str, Any]:
-    held = {vm_host.openstack_id: asks} if vm_host else {}
-    return consumer_body(held, generation=generation, project_id=project or OWNER)
-
-
-def make_flight(host: Host, vm: str, **fields: Any) -> Reservation:
-    defaults: dict[str, Any] = {
-        "memory_gib": 8,
-        "vcpus": 2,
-        "confirmed_host": None,
-        "end_time": timezone.now() + timedelta(minutes=15),
-        "placement_id": uuid4(),
-        "project_id": OWNER,
-        "flavor_group_name": "general",
-    }
-    kind = ReservationKind.IN_FLIGHT
-    return make_reservation(host, kind=kind, vm_uuid=vm, **{**defaults, **fields})
-
-
-def use_source(settings: Any, name: str) -> None:
-    settings.HEADROOM = settings.HEADROOM.model_copy(update={"allocation_source": name})
-
 
 @pytest.fixture
 def cloud(settings: Any) -> Cloud:
-    placement_settings(settings, host_inventories="host", enforce_new_defaults=False)
-    use_source(settings, "placement")
-    return Cloud()
+    return cloud_of_claims(settings)
 
 
 @pytest.mark.sql(
@@ -308,99 +227,6 @@ def test_a_booked_vm_is_in_its_slot_once_it_is_claimed(cloud: Cloud) -> None:
     assert cloud.blocked_gib() == 8
 
 
-def test_a_migration_takes_the_place_of_its_vm_and_gives_it_back(cloud: Cloud) -> None:
-    vm, migration = uuid(), uuid()
-    assert cloud.claim(vm, cloud.held) == 204
-    there = {vm: body(None, SMALL, 1), migration: body(cloud.held, SMALL, None)}
-    assert cloud.post(there) == 204
-    assert cloud.inside() == {migration: 8}
-    assert cloud.claim(vm, cloud.free) == 204
-    back = {vm: body(cloud.held, SMALL, 1), migration: body(None, SMALL, 1)}
-    assert cloud.post(back) == 204
-    assert cloud.inside() == {vm: 8}
-    assert cloud.post({vm: body(None, SMALL, 2), migration: body(cloud.held, SMALL, None)}) == 204
-    assert cloud.claim(vm, cloud.free, generation=None) == 204
-    assert cloud.delete(migration) == 204
-    assert (cloud.inside(), cloud.blocked_gib()) == ({}, 16)
-
-
-def test_a_resize_on_its_host_keeps_to_the_slot(cloud: Cloud) -> None:
-    vm, migration = uuid(), uuid()
-    assert cloud.claim(vm, cloud.held) == 204
-    assert cloud.claim(vm, cloud.held, asks=LARGE, generation=1) == 204
-    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 16}, 0)
-    shrunk = {"VCPU": 1, "MEMORY_MB": 1024}  # of no flavor that is known
-    assert cloud.claim(vm, cloud.held, asks=shrunk, generation=2) == 204
-    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 1}, 15)
-    assert cloud.post({vm: body(None, SMALL, 3), migration: body(cloud.held, shrunk, None)}) == 204
-    assert cloud.claim(vm, cloud.held) == 204
-    assert cloud.inside() == {vm: 8, migration: 1}
-
-
-def test_a_swap_is_judged_by_what_grows(cloud: Cloud) -> None:
-    stranger, vm = uuid(), uuid()
-    assert cloud.claim(stranger, cloud.free, project=STRANGER) == 204
-    assert cloud.claim(vm, cloud.held) == 204
-    grown = {"VCPU": 2, "MEMORY_MB": 9216}
-    assert cloud.claim(stranger, cloud.held, project=STRANGER, generation=1) == 409
-    assert cloud.claim(stranger, cloud.free, project=STRANGER, asks=grown, generation=1) == 204
-
-
-def test_a_stranger_does_not_trade_for_the_room_of_a_slot(cloud: Cloud) -> None:
-    """Together they hold no more of the host, but the slot that the owner leaves is held again."""
-    stranger, vm = uuid(), uuid()
-    assert cloud.claim(stranger, cloud.free, project=STRANGER) == 204
-    assert cloud.claim(vm, cloud.held) == 204
-    trade = {vm: body(cloud.free, SMALL, 1), stranger: body(cloud.held, SMALL, 1, STRANGER)}
-    assert cloud.post(trade) == 409
-    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
-
-
-def test_a_revert_takes_its_place_back_though_it_is_awaited_there(cloud: Cloud) -> None:
-    vm, migration = uuid(), uuid()
-    assert cloud.claim(vm, cloud.held) == 204
-    there = {vm: body(None, SMALL, 1), migration: body(cloud.held, SMALL, None)}
-    assert cloud.post(there) == 204
-    (part,) = ReservationAllocation.objects.filter(vm_uuid=migration)
-    ReservationAllocation.objects.create(
-        reservation=part.reservation,
-        vm_uuid=vm,
-        state="expected",
-        memory_bytes=part.memory_bytes,
-        vcpus=part.vcpus,
-        since=timezone.now(),
-    )
-    back = {vm: body(cloud.held, SMALL, None), migration: body(None, SMALL, 1)}
-    assert cloud.post(back) == 204
-    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
-
-
-def test_vms_that_trade_hosts_are_judged_by_what_each_host_gets(cloud: Cloud) -> None:
-    half, small, alike, large = make_host("half", memory_gib=16, vcpus=4), uuid(), uuid(), uuid()
-    make_slot(cloud.commitment, half, flavor_name="small", memory_gib=8, vcpus=2)
-    rebuild_host_capacity()
-    reconcile_hosts()
-
-    def trade(here: str, there: str, size: dict[str, int]) -> Answer:
-        held = {here: {cloud.free.openstack_id: SMALL}, there: {half.openstack_id: size}}
-        consumers = {
-            vm: consumer_body(hosts, generation=1, project_id=STRANGER)
-            for vm, hosts in held.items()
-        }
-        return cloud.checked(cloud.client.post("/allocations", consumers, version="1.28"))
-
-    assert cloud.claim(small, half, project=STRANGER) == 204
-    assert cloud.claim(large, cloud.free, project=STRANGER, asks=LARGE) == 204
-    refused = trade(small, large, LARGE)
-    assert (refused.status, refused.error["code"]) == (409, "placement.undefined_code")
-    detail = refused.error["detail"]
-    assert f"provider '{half.openstack_id}' (host 'half') for consumer {large}." in detail
-    assert "consumer generation conflict" not in detail
-    assert cloud.delete(large) == 204
-    assert cloud.claim(alike, cloud.free, project=STRANGER) == 204
-    assert trade(small, alike, SMALL).status == 204
-
-
 def test_a_refusal_of_several_names_those_who_ask_for_held_room(cloud: Cloud) -> None:
     """Not who boots elsewhere in the same write, nor who keeps what it has there."""
     kept, grown, one, other = sorted(uuid() for _ in range(4))
@@ -447,16 +273,6 @@ def test_a_full_provider_names_those_of_several_who_ask_for_it(cloud: Cloud) -> 
     assert "consumer generation conflict" not in answer.error["detail"]
 
 
-def test_an_evacuation_holds_both_hosts_until_nova_removes_one(cloud: Cloud) -> None:
-    vm = uuid()
-    assert cloud.claim(vm, cloud.free) == 204
-    Host.objects.filter(pk=cloud.free.pk).update(state="down")
-    assert cloud.claim(vm, cloud.held, cloud.free, generation=1) == 204
-    assert cloud.inside() == {vm: 8}
-    assert cloud.claim(vm, cloud.held, generation=2) == 204
-    assert (cloud.inside(), cloud.blocked_gib()) == ({vm: 8}, 8)
-
-
 SPECS: tuple[tuple[dict[str, str], dict[str, int], dict[str, int]], ...] = (
     ({}, {"VCPU": 2, "MEMORY_MB": 8192}, {"PCPU": 2, "MEMORY_MB": 8192}),
     ({}, {"VCPU": 2, "MEMORY_MB": 8192, "DISK_GB": 9}, {"VCPU": 2, "MEMORY_MB": 8191}),
@@ -494,53 +310,6 @@ def test_a_claim_of_no_known_flavor_is_in_no_slot(cloud: Cloud) -> None:
     odd = {"VCPU": 1, "MEMORY_MB": 4096}
     assert cloud.claim(uuid(), cloud.held, asks=odd) == 409
     assert cloud.claim(uuid(), cloud.free, asks=odd) == 204
-
-
-def dies(host: Host) -> None:
-    Host.objects.filter(pk=host.pk).update(state="down")
-
-
-def is_fenced(host: Host) -> None:
-    enrolled(host.name)
-    fence(host.name, actor=Actor(name="ann"), request_id="r", reason="its disk fails")
-
-
-def covered(cloud: Cloud) -> tuple[str, Reservation]:
-    """Return a stranger's VM on the free host and the failover reservation it has elsewhere."""
-    vm = uuid()
-    target = make_host("target", memory_gib=8, vcpus=2)
-    rebuild_host_capacity()
-    reconcile_hosts()
-    assert cloud.claim(vm, cloud.free, project=STRANGER) == 204
-    user = make_vm(host=cloud.free, openstack_id=vm, memory_gib=8, vcpus=2, project_id=STRANGER)
-    spare = make_failover_slot("spare", target, [user], memory_gib=8)
-    Reservation.objects.filter(pk=spare.pk).update(vcpus=2, blocked_vcpus=2)
-    rebuild_host_capacity()
-    return vm, Reservation.objects.get(pk=spare.pk)
-
-
-def test_an_evacuated_vm_uses_up_its_failover_reservation(cloud: Cloud) -> None:
-    vm, spare = covered(cloud)
-    target = Host.objects.get(name="target")
-    assert cloud.claim(uuid(), target, project=STRANGER) == 409
-    dies(cloud.free)
-    assert cloud.claim(vm, target, cloud.free, project=STRANGER, generation=1) == 204
-    assert not Reservation.objects.filter(pk=spare.pk).exists()
-    assert HostCapacity.objects.get(host=target).allocated_memory_bytes == 8 * GIB
-    assert cloud.claim(vm, target, project=STRANGER, generation=2) == 204
-
-
-@pytest.mark.parametrize("lose", [dies, is_fenced])
-def test_a_vm_that_comes_alone_is_evacuated_where_its_host_is_down_or_fenced(
-    cloud: Cloud, lose: Callable[[Host], None]
-) -> None:
-    vm, spare = covered(cloud)
-    target = Host.objects.get(name="target")
-    assert cloud.claim(vm, target, project=STRANGER, generation=1) == 409
-    assert Reservation.objects.filter(pk=spare.pk).exists()
-    lose(cloud.free)
-    assert cloud.claim(vm, target, project=STRANGER, generation=1) == 204
-    assert not Reservation.objects.filter(pk=spare.pk).exists()
 
 
 @pytest.mark.sql("capacity_groups_of_claim")
