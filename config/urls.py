@@ -7,12 +7,20 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
+from capacity.api.admission import CheckAdmissionView
 from commitments.api.views import unknown_path
 from console.api.document import DocsView, SchemaView
 from console.api.views import UnknownPathView
 from console.commitments.api import CommitmentExplanationView
 from failover.api.views import SimulationView
-from hosts.agents.order_views import CommandView, DecommissionView, FenceView, ModeView
+from hosts.agents.counters import CountersView
+from hosts.agents.order_views import (
+    CommandView,
+    DecommissionReservationView,
+    DecommissionView,
+    FenceView,
+    ModeView,
+)
 from hosts.agents.views import ReportView
 from journal.views import livez, metrics, readyz, statusz
 from placement.api.root import RootView
@@ -44,6 +52,16 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/hosts/<str:name>/mode", ModeView.as_view(), name="host-mode"),
     path("api/v1/hosts/<str:name>/fence", FenceView.as_view(), name="host-fence"),
     path("api/v1/hosts/<str:name>/commands", CommandView.as_view(), name="host-commands"),
+    path("api/v1/hosts/<str:name>/counters", CountersView.as_view(), name="host-counters"),
+    path(
+        "api/v1/hosts/<str:name>/check-admission",
+        CheckAdmissionView.as_view(),
+        name="host-check-admission",
+    ),
+    path(
+        "api/v1/hosts/<str:name>/reservations/<str:gwid>/decommission",
+        DecommissionReservationView.as_view(),
+    ),
     path("api/v1/hosts/<str:name>/decommission", DecommissionView.as_view()),
     path("api/v1/", include("console.api.urls")),
     path("api/schema", SchemaView.as_view(), name="api_schema"),

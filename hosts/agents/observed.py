@@ -171,8 +171,8 @@ def _is_unsettled(agent: HostAgent, generated_at: datetime) -> bool:
     return agent.workloads.filter(moving).exists()
 
 
-def _drift(agent: HostAgent, document: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return what differs -> what we expect, and what the agent says."""
+def expected_of(agent: HostAgent) -> dict[str, Any]:
+    """Return units (CPUs, else bytes) and workloads by type that an agent told us that it made."""
     made = Workload.objects.filter(agent=agent, state=WorkloadState.DEPLOYED.value)
     sums = made.aggregate(
         cru=Sum("cpus", default=0),
@@ -180,11 +180,17 @@ def _drift(agent: HostAgent, document: Mapping[str, Any]) -> dict[str, list[int]
         disk=Sum("disk_bytes", default=0),
     )
     counts = made.order_by().values_list("type").annotate(count=Count("pk"))
-    units = document["units"]
+    units = {name: int(amount) for name, amount in sums.items()}
+    return {"units": units, "workloads": dict(counts)}
+
+
+def _drift(agent: HostAgent, document: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return what differs -> what we expect, and what the agent says."""
+    expected, units = expected_of(agent), document["units"]
     told = {"cru": units["cru"], "mru": units["mru"], "disk": units["hru"] + units["sru"]}
     told |= {f"workloads.{name}": count for name, count in document["workloads"].items() if count}
-    wanted = {name: int(amount) for name, amount in sums.items()}
-    wanted |= {f"workloads.{kind}": count for kind, count in counts}
+    wanted: dict[str, int] = dict(expected["units"])
+    wanted |= {f"workloads.{kind}": count for kind, count in expected["workloads"].items()}
     return {
         name: [wanted.get(name, 0), told.get(name, 0)]
         for name in sorted({*wanted, *told})

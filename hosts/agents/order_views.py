@@ -15,6 +15,7 @@ from hosts.agents.errors import NoAgent
 from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode
 from hosts.agents.modes import decommission, set_mode
+from hosts.agents.workloads import delete_workload
 from journal.auth import RULE_API_WRITE
 from journal.json_node import JSONNode, parse_json
 from journal.middleware import request_id_of
@@ -106,3 +107,21 @@ class CommandView(HostOrderView):
             reason=reason,
         )
         return {"command": command, "id": identity}
+
+
+class DecommissionReservationView(HostOrderView):
+    """``POST /api/v1/hosts/NAME/reservations/GWID/decommission``."""
+
+    path_label = "/api/v1/hosts/{name}/reservations/{gwid}/decommission"
+
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """Have the agent remove one of its workloads."""
+        gwid = str(self.kwargs["gwid"])
+        state = delete_workload(
+            name,
+            gwid,
+            actor=self.actor,
+            request_id=request_id_of(self.http_request),
+            reason=reason,
+        )
+        return {"reservation": gwid, "state": state}

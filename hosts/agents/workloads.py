@@ -28,6 +28,7 @@ from journal.services import Change, record_changes
 from journal.statements import fetch_value
 
 LONGEST_REASON: Final = 255
+LONGEST_GWID: Final = 41
 LARGEST: Final = 2**63 - 1
 
 
@@ -60,6 +61,13 @@ class NotEnforcing(AgentConflict):
     """The agent of the host is not asked to make anything."""
 
     code = "agent_not_enforcing"
+
+
+class NoReservation(InvalidInput):
+    """An operator names a reservation that the host was never asked for."""
+
+    code = "unknown_reservation"
+    status = 404
 
 
 def lock_agent(pk: int) -> HostAgent:
@@ -124,6 +132,28 @@ def delete_workloads(
         ]
         record_changes(changes, actor=actor, request_id=request_id)
     return len(rows)
+
+
+def delete_workload(
+    host_name: str, gwid: str, *, actor: Actor, request_id: str, reason: str
+) -> str:
+    """Ask the agent of a host to remove one workload; return its state.
+
+    What it was made for is not ended: a slot that stays on the host is made anew, as another one.
+
+    Raises:
+        InvalidInput: There is no reason.
+        NoReservation: The host was never asked for it.
+    """
+    if not reason.strip():
+        raise InvalidInput("a reason is needed", field="reason")
+    known = Workload.objects.filter(agent__host_name=host_name, gwid=gwid)
+    row = known.first() if gwid.isprintable() and len(gwid) <= LONGEST_GWID else None
+    if row is None:
+        raise NoReservation(f"host {host_name!r} has no reservation {gwid[:64]!r}", field="gwid")
+    delete_workloads(row.agent_id, [row.pk], reason=reason, actor=actor, request_id=request_id)
+    row.refresh_from_db(fields=["state"])
+    return row.state
 
 
 def retry_workloads(agent_pk: int, pks: Iterable[int], *, actor: Actor, request_id: str) -> int:

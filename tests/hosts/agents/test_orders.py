@@ -18,11 +18,11 @@ from journal.models import AuditEntry
 from tests.api.liquid_client import ADMIN, VIEWER
 from tests.docs.tour import ROOT
 from tests.hosts.agents.test_leases import beat, liveness, up
-from tests.hosts.agents.workloads import make_workload
+from tests.hosts.agents.workloads import enforcing, make_workload, poll
 
 pytestmark = pytest.mark.django_db
 ROLES = {ADMIN: "cloud_resource_admin", VIEWER: "cloud_resource_viewer"}
-ORDERS = ("mode", "fence", "commands", "decommission")
+ORDERS = ("mode", "fence", "commands", "decommission", "reservations/1-1/decommission")
 BODY = {"mode": "none", "command": "report", "reason": "moved"}
 
 
@@ -107,8 +107,9 @@ def test_an_agent_is_decommissioned_once() -> None:
 def test_a_refused_order_changes_nothing(name: str) -> None:
     up()
     before, entries = HostAgent.objects.values().get(), AuditEntry.objects.count()
+    code = "unknown_reservation" if name.startswith("reservations") else "unknown_agent"
     for host in ("h9", "a%00b", "%ff"):
-        assert refusal(order(name, BODY, host=host)) == (404, "unknown_agent")
+        assert refusal(order(name, BODY, host=host)) in {(404, code), (404, "unknown_agent")}
     assert refusal(order(name, BODY, token=VIEWER))[0] == 403
     assert refusal(order(name, BODY, token=""))[0] == 401
     bodies: list[object] = [[], {"mode": "none", "reason": 3}, {**BODY, "reason": "a\0"}]
@@ -126,3 +127,25 @@ def test_an_agent_that_has_something_is_not_decommissioned() -> None:
     make_workload()
     assert refusal(order("decommission", {"reason": "sold"})) == (409, "agent_in_use")
     assert HostAgent.objects.get().decommissioned_at is None
+
+
+def test_one_reservation_is_removed_and_those_of_others_are_not() -> None:
+    identity = enforcing("h1")
+    enforcing("h2")
+    mine, other, theirs = make_workload(1), make_workload(2), make_workload(3, "h2")
+    path, body = f"reservations/{mine.gwid}/decommission", {"reason": "broken"}
+
+    first, again = (order(path, body) for _ in range(2))
+
+    ending = {"host": "h1", "reservation": mine.gwid, "state": "deleting"}
+    assert told(first, "EndingReservation") == told(again, "EndingReservation") == ending
+    rows = {row["id"]: row["to_delete"] for row in poll(identity)["reservations"]}
+    assert rows == {mine.gwid: True, other.gwid: False}
+    entry = AuditEntry.objects.get(action="host_workload_deleting")
+    assert (entry.object_id, entry.reason) == (mine.gwid, "broken")
+    for gwid in (theirs.gwid, "9-9", "x", "1" * 60, "a%00b"):
+        refused = order(f"reservations/{gwid}/decommission", body)
+        assert refusal(refused) == (404, "unknown_reservation")
+    assert refusal(order(path, {})) == (400, "invalid_input")
+    theirs.refresh_from_db()
+    assert not theirs.to_delete
