@@ -10,10 +10,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from pydantic import SecretStr
 
+from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
 from placement.cutover import mirroring, state
 from placement.cutover.peer import opened_peer
@@ -21,7 +22,8 @@ from placement.domain.transfer import Contents
 from placement.models import Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
 from placement.services.audit import find_problems
-from tests.e2e.processes import OPEN, WebServer
+from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
+from tests.e2e.processes import OPEN, WebServer, database_url
 from tests.e2e.upstream_placement import UpstreamPlacement, running_upstream
 from tests.e2e.write_load import (
     WriteLoad,
@@ -37,7 +39,7 @@ from tests.placement.client import PlacementClient
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 HOSTS, CONSUMERS = 30, 600
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 20.0  # a busy machine takes its time
 RATE = 2.0  # of each of four
 
 
@@ -125,6 +127,7 @@ def test_a_cloud_moves_and_returns_under_load(
         load.go_on(40)
     assert step("verify")["differences"] == []
     assert_equal(upstream, cloud, load)
+    assert what_differs(upstream.database, database_url()) == []
     assert load.unexpected == []
     assert set(load.statuses) <= {200, 201, 204, 409}
 
@@ -144,6 +147,7 @@ def assert_same(upstream: UpstreamPlacement) -> None:
     there, here = read_database(upstream.database), read_contents(with_copies=True)
     assert {uuid: one for uuid, one in there.consumers.items() if one.allocations} == here.consumers
     assert there.providers == here.providers
+    assert what_differs(upstream.database, database_url()) == []
 
 
 @pytest.fixture
@@ -179,6 +183,63 @@ def test_a_write_whose_process_is_killed_is_copied_all_the_same(
     assert die_at_each_distinct_statement(write, end, times=2) >= 3
     step("copy")
     assert_same(upstream)
+
+
+def writes_past_us(number: int) -> dict[str, tuple[str, Request]]:
+    """Return writes of somebody who knows the other address, and which provider each moves."""
+    host, made = root_of(number % SMALL_HOSTS), str(UUID(int=(1 << 70) + number))
+    inventory = {"resource_class": "MEMORY_MB", "total": 1}
+    consumer = f"/allocations/{UUID(int=(1 << 71) + number)}"
+
+    def request(method: str, path: str, body: Any = None) -> Request:
+        return Request(method=method, path=path, minor=36, body=body)
+
+    below = f"/resource_providers/{host}/inventories"
+    return {
+        "allocation": (host, request("PUT", consumer, claim(number % SMALL_HOSTS, None))),
+        "inventory": (host, request("POST", below, inventory)),
+        "inventory away": (host, request("DELETE", f"{below}/MEMORY_MB")),
+        "provider": (
+            made,
+            request("POST", "/resource_providers", {"name": f"past {number}", "uuid": made}),
+        ),
+        "name": (
+            made,
+            request("PUT", f"/resource_providers/{made}", {"name": f"past {number} again"}),
+        ),
+        "provider away": (made, request("DELETE", f"/resource_providers/{made}")),
+    }
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_provider_that_moves_without_us_stops_the_switch(upstream: UpstreamPlacement) -> None:
+    theirs = PlacementServer(port=upstream.port, prefix=MOUNT)
+    step("copy")
+    execute(LONG_AGO)
+    for kind, (provider, request) in writes_past_us(0).items():
+        assert theirs.send(request).status < 300, kind
+        with pytest.raises(CommandError, match="without us") as stopped:
+            step("switch")
+        assert provider in str(stopped.value), kind
+        found = step("status")
+        assert found["phase"] == Phase.COPYING, kind
+        assert provider in found["last_error"], kind
+        assert not ResourceProvider.objects.exclude(origin=Origin.UPSTREAM).exists(), kind
+        body = claim(1, None)
+        client = PlacementClient(version="1.36")
+        consumer = f"/allocations/{UUID(bytes=kind.encode().ljust(16)[:16])}"
+        assert client.put(consumer, body).status == 204, kind  # nobody is held
+        step("copy")
+        assert_same(upstream)
+
+    assert step("switch")["phase"] == Phase.SWITCHED
+    provider, request = writes_past_us(1)["inventory"]
+    assert theirs.send(request).status < 300
+    theirs.close()
+    with pytest.raises(CommandError, match=f"without us: {provider}"):
+        step("rollback")
+    found = step("status")
+    assert (found["phase"], found["copied_providers"]) == (Phase.SWITCHED, 0)
 
 
 @pytest.mark.usefixtures("_small")

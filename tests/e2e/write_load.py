@@ -150,6 +150,7 @@ class WriteLoad:
 
     Attributes:
         rate: Writes a second of each writer; 0 for as fast as answers come.
+        first: Number of the first writer; those of another load write other consumers.
     """
 
     ports: Sequence[int]
@@ -157,6 +158,7 @@ class WriteLoad:
     writers: int = 4
     rate: float = 0.0
     token: str = TOKEN
+    first: int = 1
     _writers: list[Writer] = field(default_factory=list, init=False)
     _threads: list[threading.Thread] = field(default_factory=list, init=False)
     _stop: threading.Event = field(default_factory=threading.Event, init=False)
@@ -166,7 +168,7 @@ class WriteLoad:
     def __enter__(self) -> WriteLoad:
         self._writers = [
             Writer(number, self.hosts, self.ports, self.token)
-            for number in range(1, self.writers + 1)
+            for number in range(self.first, self.first + self.writers)
         ]
         self._threads = [
             threading.Thread(target=self._run, args=(writer,)) for writer in self._writers
@@ -185,7 +187,7 @@ class WriteLoad:
             thread.join()
 
     def _run(self, writer: Writer) -> None:
-        chance = random.Random(writer.number)  # noqa: S311 - a load that can be had again
+        chance = random.Random(writer.number - self.first)  # noqa: S311 - a load that can be had again
         try:
             while not self._stop.is_set():
                 began_at = time.monotonic()
