@@ -42,6 +42,7 @@ from tests.e2e.write_load import WriteLoad, cell_of, make_cloud, root_of
 MOST_HELD_MS = 1000.0
 WARM_ROUNDS = 6
 REFUSED = 409
+READING = frozenset({"plan", "copy", "verify"})
 PATIENCE_SECONDS = 600.0
 CUTOVER_TABLES = (
     "placement_cutover",
@@ -132,13 +133,14 @@ class Move:
         self.held |= load.held
 
     def step(self, name: str) -> dict[str, Any]:  # Any: JSON
-        """Run a step of the command as an operator does.
+        """Run a step of the command as an operator does, reading the other side's database.
 
         Raises:
             RuntimeError: it failed.
         """
         checkout = this_checkout()
         command = [str(checkout.python), "manage.py", "placement_cutover", name, "--json"]
+        command += ["--from-database", self.reference.conninfo] if name in READING else []
         began_at = time.monotonic()
         done = subprocess.run(  # noqa: S603 - ours
             command,
