@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from benchmarks.placement_worlds import World, fill_reference
 from config.launcher.demo import ADDRESS, choose_port
 from config.launcher.peers import ensure_peer, start_reference
 from config.launcher.places import this_checkout
-from config.launcher.processes import stop_children, wait_until
+from config.launcher.processes import Child, stop_children, wait_until
 from placement.domain.transfer import Contents
 from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
 from tests.e2e.processes import PATIENCE_SECONDS, database_url
@@ -32,6 +33,9 @@ class UpstreamPlacement:
 
     port: int
     database: str
+    directory: Path
+    workers: int = 1
+    children: list[Child] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -49,6 +53,39 @@ class UpstreamPlacement:
             **{f"HEADROOM_GATEWAY__{name.upper()}": text for name, text in more.items()},
         }
 
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        child = start_reference(
+            ensure_peer(this_checkout()),
+            self.directory,
+            port=self.port,
+            database_url=self.database.replace("postgresql://", "postgresql+psycopg2://", 1),
+            environ={"PATH": os.environ["PATH"]},
+            workers=self.workers,
+            threads=4,
+            mount=MOUNT,
+        )
+        self.children.append(child)
+        server = PlacementServer(port=self.port, prefix=MOUNT)
+
+        def answers() -> bool:
+            try:
+                return server.send(Request(method="GET", path="/", minor=0)).status == 200
+            except OSError:
+                server.close()
+                return False
+
+        try:
+            assert wait_until(answers, PATIENCE_SECONDS), child.log.read_text()[-2000:]
+        finally:
+            server.close()
+
+    def kill(self) -> None:
+        """Kill all of its processes at once; :meth:`start` starts it again."""
+        child = self.children.pop()
+        os.killpg(child.process.pid, signal.SIGKILL)
+        child.process.wait()
+
 
 @contextmanager
 def running_upstream(directory: Path, *, workers: int = 1) -> Iterator[UpstreamPlacement]:
@@ -61,31 +98,13 @@ def running_upstream(directory: Path, *, workers: int = 1) -> Iterator[UpstreamP
     with psycopg.connect(ours, autocommit=True) as link:
         link.execute(drop)
         link.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    port = choose_port(0)
-    child = start_reference(
-        ensure_peer(this_checkout()),
-        directory,
-        port=port,
-        database_url=database.replace("postgresql://", "postgresql+psycopg2://", 1),
-        environ={"PATH": os.environ["PATH"]},
-        workers=workers,
-        threads=4,
-        mount=MOUNT,
+    running = UpstreamPlacement(
+        port=choose_port(0), database=database, directory=directory, workers=workers
     )
-    server = PlacementServer(port=port, prefix=MOUNT)
-
-    def answers() -> bool:
-        try:
-            return server.send(Request(method="GET", path="/", minor=0)).status == 200
-        except OSError:
-            server.close()
-            return False
-
     try:
-        assert wait_until(answers, PATIENCE_SECONDS), child.log.read_text()[-2000:]
-        yield UpstreamPlacement(port=port, database=database)
+        running.start()
+        yield running
     finally:
-        server.close()
-        stop_children([child], ((15, 10.0),))
+        stop_children(running.children, ((15, 10.0),))
         with psycopg.connect(ours, autocommit=True) as link:
             link.execute(drop)
