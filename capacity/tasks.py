@@ -15,6 +15,7 @@ from capacity.figures.group_capacity import refresh_group_capacity as refresh_ca
 from capacity.figures.history import keep_history as keep
 from capacity.groups.refreshing import refresh_flavor_groups as refresh
 from capacity.guard.oversubscription import check_oversubscription as guard
+from capacity.ledger.leaving import give_back_left_rooms
 from capacity.ledger.readiness import agree_with_agents
 from capacity.ledger.recounting import follow_source
 from capacity.nova.decisions import prune_decisions as prune
@@ -81,7 +82,7 @@ def end_in_flight(_: Run) -> dict[str, int]:
 def follow_slots(run: Run) -> dict[str, int]:
     """Ask agents to make the slots of their hosts, and to remove what left them; note what is."""
     asked = asdict(follow(actor=run.actor, request_id=run.request_id))
-    return {**asked, "noted": agree_with_agents()}
+    return {**asked, "noted": agree_with_agents(), "given_back": give_back_left_rooms()}
 
 
 @job(RECOUNT_ROOMS, every(10, "rooms"), limits=(100, 120), queue="soon")

@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from capacity.ledger.vms import Booking, expect_in_slots
-from capacity.models import HostCapacity, Reservation
+from capacity.models import HostCapacity, LeavingRoom, Reservation
 from capacity.nova import in_flight
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment, Condition
@@ -44,6 +44,10 @@ def assert_rooms_add_up() -> None:
             sums = held[host_id, row.kind]  # type: ignore[index]  # None was taken out
             sums[0] += row.blocked_memory_bytes
             sums[1] += row.blocked_vcpus
+    for leaving in LeavingRoom.objects.all():
+        sums = held[leaving.host_id, "committed"]
+        sums[0] += leaving.memory_bytes
+        sums[1] += leaving.vcpus
     twice = blocked_twice_by_row(list(HostCapacity.objects.values_list("host_id", flat=True)))
     for room in HostCapacity.objects.select_related("host"):
         taken = [room.allocated_memory_bytes, room.allocated_vcpus]

@@ -12,6 +12,7 @@ from capacity.guard.eviction import EvictableSlot, EvictionPlan, excess_resource
 from capacity.hooks import ReleasedReservation, hooks
 from capacity.ledger.apply import leave_slots, move_slots, write_slots
 from capacity.ledger.claims import blocked_twice_on
+from capacity.ledger.leaving import leaving_room
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
 from capacity.models import (
@@ -71,21 +72,21 @@ def excess_of(room: HostCapacity) -> ResourceVector:
     shared = ZERO
     if room.in_flight_memory_bytes or room.in_flight_vcpus:
         shared = blocked_twice_on([room.host_id]).get(room.host_id, ZERO)
-    return excess_resources(
-        shared
-        + ResourceVector(
-            memory_bytes=room.effective_memory_bytes
-            - room.allocated_memory_bytes
-            - room.committed_memory_bytes
-            - room.failover_memory_bytes
-            - room.in_flight_memory_bytes,
-            vcpus=room.effective_vcpus
-            - room.allocated_vcpus
-            - room.committed_vcpus
-            - room.failover_vcpus
-            - room.in_flight_vcpus,
-        )
+    left = shared + ResourceVector(
+        memory_bytes=room.effective_memory_bytes
+        - room.allocated_memory_bytes
+        - room.committed_memory_bytes
+        - room.failover_memory_bytes
+        - room.in_flight_memory_bytes,
+        vcpus=room.effective_vcpus
+        - room.allocated_vcpus
+        - room.committed_vcpus
+        - room.failover_vcpus
+        - room.in_flight_vcpus,
     )
+    lacking = excess_resources(left)
+    # What is being given back is promised to nobody.
+    return ZERO if lacking == ZERO else excess_resources(left + leaving_room(room.host_id))
 
 
 def evictable_slots(host: Host) -> tuple[EvictableSlot, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from django.db.models import F, Q
 
 from capacity.agents.nudges import slots_changed
+from capacity.ledger.leaving import Left, hold_left_rooms
 from capacity.ledger.plan import Move
 from capacity.ledger.readiness import agree_with_agents
 from capacity.ledger.rooms import blocks_by_host, lock_rooms, move_blocks, shift_blocks
@@ -40,6 +41,13 @@ SLOT_FIELDS: Final = (
     "observed_parent_generation",
     "decision",
     "generation",
+)
+BLOCKING_FIELDS: Final = (
+    "kind",
+    "target_host",
+    "confirmed_host",
+    "blocked_memory_bytes",
+    "blocked_vcpus",
 )
 VM_FIELDS: Final = (
     "state",
@@ -76,6 +84,7 @@ def move_slots(
     if full:
         given_back = _sums(_given_back(slots[one.slot_id], one) for one in made)
     shift_blocks(ReservationKind.COMMITTED, given_back)
+    hold_left_rooms(left for one in made for left in _left(slots[one.slot_id], one))
     for one in made:
         put_slot(slots[one.slot_id], one, now=now)
     return full
@@ -95,6 +104,15 @@ def _given_back(slot: Reservation, move: Move) -> dict[int, ResourceVector]:
         host_id: ZERO - (before - (move.block if host_id == move.host_id else ZERO)).clamped()
         for host_id, before in blocks_by_host([slot]).items()
     }
+
+
+def _left(slot: Reservation, move: Move) -> list[Left]:
+    """Return what a slot blocked on hosts that it leaves."""
+    return [
+        Left(slot.pk, host_id, block)
+        for host_id, block in blocks_by_host([slot]).items()
+        if host_id != move.host_id
+    ]
 
 
 def _sums(parts: Iterable[Mapping[int, ResourceVector]]) -> dict[int, ResourceVector]:
@@ -143,7 +161,17 @@ def hold_slots(slots: Sequence[Reservation], vms: Iterable[ReservationAllocation
 
 
 def release_slots(slot_ids: Collection[int]) -> None:
-    """Delete slots with the VMs in them; their room is the caller's to give back."""
+    """Delete slots with the VMs in them; the caller has given their room back.
+
+    It stays held where the agent of their host has it still.
+    """
+    slots = list(Reservation.objects.filter(pk__in=slot_ids).only(*BLOCKING_FIELDS))
+    hold_left_rooms(
+        Left(slot.pk, host_id, block)
+        for slot in slots
+        if slot.kind == ReservationKind.COMMITTED
+        for host_id, block in blocks_by_host([slot]).items()
+    )
     Reservation.objects.filter(pk__in=slot_ids).delete()
     slots_changed()
 

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from capacity.ledger.apply import release_slots
 from capacity.ledger.rooms import move_blocks, refresh_blocks, shift_blocks
-from capacity.models import ReadyReason, ReservationKind
+from capacity.models import ReadyReason, Reservation, ReservationKind
 from core.copying import copy_lines, copy_text, copy_time
 from journal.statements import execute, fetch_rows
 from scheduling.resources import ZERO, ResourceVector
@@ -275,7 +274,7 @@ def release_many(held: Sequence[tuple[int, int | None, int, int]]) -> list[int]:
             given[host_id] = given.get(host_id, ZERO) + back
     shift_blocks(ReservationKind.FAILOVER, given)
     keys = [row[0] for row in held]
-    release_slots(keys)
+    Reservation.objects.filter(pk__in=keys).delete()
     return keys
 
 

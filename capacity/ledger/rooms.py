@@ -137,6 +137,9 @@ WITH wanted AS (
                        AND confirmed_host_id IS DISTINCT FROM target_host_id
                        AND (%(host_ids)s::bigint[] IS NULL
                             OR confirmed_host_id = ANY(%(host_ids)s))
+                     UNION ALL
+                    SELECT host_id, 'committed', memory_bytes, vcpus FROM capacity_leavingroom
+                     WHERE %(host_ids)s::bigint[] IS NULL OR host_id = ANY(%(host_ids)s)
                    ) AS holds
              GROUP BY host_id
            ) AS held ON held.host_id = host.id

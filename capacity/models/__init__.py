@@ -24,6 +24,7 @@ from capacity.models.flavor_groups import (
 from capacity.models.history import CapacityHistory, HistorySpan, HostHistory
 from capacity.models.ledger import (
     HostCapacity,
+    LeavingRoom,
     Reservation,
     ReservationAllocation,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "HostHistory",
     "HostListing",
     "KnowledgeName",
+    "LeavingRoom",
     "Pipeline",
     "PipelineKind",
     "PipelineVersion",

@@ -6,9 +6,11 @@ import uuid
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from capacity.ledger.in_flight_end import UNKNOWN_INTENT
 from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
+from hosts.agents.workload_models import Workload
 from hosts.models import Host
 from journal.models import FollowedModel
 from scheduling.intents import Intent
@@ -23,7 +25,8 @@ class HostCapacity(FollowedModel):
     """The truth about a host's room: what it has, what VMs take, what each kind of hold takes.
 
     ``committed_*``, ``failover_*`` and ``in_flight_*`` are the sums of ``Reservation.blocked_*`` of
-    the rows whose target or confirmed host this is. A block is taken by one conditional update
+    the rows whose target or confirmed host this is, ``committed_*`` with what ``LeavingRoom`` rows
+    hold. A block is taken by one conditional update
     (``effective - allocated - blocked >= asked``), never by read-then-write. ``effective_*`` and
     ``allocated_*`` follow ``hosts`` and may leave a host over-subscribed; taking a block may not.
     ``counted_from`` is the source that ``allocated_*`` were counted from as a whole. Writers:
@@ -310,3 +313,31 @@ class ReservationAllocation(FollowedModel):
 
     def __str__(self) -> str:
         return self.vm_uuid
+
+
+class LeavingRoom(models.Model):
+    """Room of a slot that left a host whose agent has not said yet that it gave it back.
+
+    Counted in ``HostCapacity.committed_*`` of the host while the agent makes slots, is not down and
+    has the workload. Writers: ``capacity.ledger`` alone.
+    """
+
+    workload = models.OneToOneField(
+        Workload, on_delete=models.PROTECT, related_name="+", help_text="what the agent removes"
+    )
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
+    memory_bytes = models.BigIntegerField()
+    vcpus = models.BigIntegerField()
+    since = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("id",)
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(memory_bytes__gte=0, vcpus__gte=0),
+                name="capacity_leavingroom_not_negative",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.workload_id)

@@ -20,6 +20,7 @@ from django.db.models import F
 
 from capacity.host_table import current_host_table
 from capacity.ledger.apply import move_slots, write_slots
+from capacity.ledger.leaving import leaving_room
 from capacity.ledger.placing import place_slots
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
@@ -318,8 +319,13 @@ def _are_same(slots: Mapping[int, Reservation], locked: Mapping[int, Reservation
 
 
 def _is_free(host_id: int) -> bool:
-    """Whether a host holds nothing; its room is locked."""
-    holds_nothing = HostCapacity.objects.filter(host_id=host_id, **dict.fromkeys(ROOM_COLUMNS, 0))
+    """Whether a host holds nothing but what its agent gives back; its room is locked."""
+    leaving = leaving_room(host_id)
+    held = dict.fromkeys(ROOM_COLUMNS, 0) | {
+        "committed_memory_bytes": leaving.memory_bytes,
+        "committed_vcpus": leaving.vcpus,
+    }
+    holds_nothing = HostCapacity.objects.filter(host_id=host_id, **held)
     return holds_nothing.exists() and not Instance.objects.filter(host_id=host_id).exists()
 
 

@@ -24,7 +24,7 @@ APPS = [
     "placement",
     "webhooks",
 ]
-MODELS = frozenset({"HostCapacity", "Reservation", "ReservationAllocation"})
+MODELS = frozenset({"HostCapacity", "LeavingRoom", "Reservation", "ReservationAllocation"})
 RELATED = frozenset({"allocations", "reservations", "room", "slots", "targeted_reservations"})
 """Names of the relations by which rows of other tables reach rows of the ledger."""
 WRITES = frozenset(
@@ -46,7 +46,7 @@ WRITES = frozenset(
         "_raw_delete",
     }
 )
-TABLES = r'(?:only\s+)?"?capacity_(?:hostcapacity|reservation|reservationallocation)\b'
+TABLES = r'(?:only\s+)?"?capacity_(?:hostcapacity|leavingroom|reservation|reservationallocation)\b'
 SQL_WRITE = re.compile(
     rf"\b(?:insert\s+into|update|delete\s+from|merge\s+into|copy|truncate(?:\s+table)?)\s+{TABLES}",
     re.IGNORECASE,
