@@ -17,14 +17,15 @@ from journal.statements import execute
 
 LONGEST_WORDS: Final = 500
 #: As the partial index has them: a slot that stands otherwise and is not ready has other troubles.
-_OURS: Final = f"('{ReadyReason.AWAITS_AGENT.value}', '{ReadyReason.AGENT_FAILED.value}')"
-_ASKED: Final = """
-SELECT slot.id, host.name AS host_name, made.state, made.error
+OURS: Final = f"('{ReadyReason.AWAITS_AGENT.value}', '{ReadyReason.AGENT_FAILED.value}')"
+#: Slots of hosts whose agents make them, with what was asked last for their present size.
+ASKED: Final = """
+SELECT slot.id, host.name AS host_name, agent.id AS agent_id, made.state, made.error, made.attempt
   FROM hosts_hostagent AS agent
   JOIN hosts_host AS host ON host.name = agent.host_name
   JOIN capacity_reservation AS slot ON slot.target_host_id = host.id AND slot.kind = 'committed'
   LEFT JOIN LATERAL (
-       SELECT work.state, work.error FROM hosts_workload AS work
+       SELECT work.state, work.error, work.attempt FROM hosts_workload AS work
         WHERE work.owner_kind = 'slot' AND work.owner_id = slot.id::text
           AND work.agent_id = agent.id AND NOT work.to_delete AND work.type = %(type)s
           AND (work.cpus, work.memory_bytes) = (slot.vcpus, slot.memory_bytes)
@@ -33,7 +34,7 @@ SELECT slot.id, host.name AS host_name, made.state, made.error
 """
 # First what waits for an agent, then what an agent does not have to make any more.
 _AGREE: Final = f"""
-WITH asked AS ({_ASKED} {{which}}), wanted AS (
+WITH asked AS ({ASKED} {{which}}), wanted AS (
     SELECT id, CASE state WHEN 'deployed' THEN true WHEN 'failed' THEN false END AS is_ready,
            CASE state WHEN 'deployed' THEN %(active)s WHEN 'failed' THEN %(failed)s
                       ELSE %(awaits)s END AS reason,
@@ -45,7 +46,7 @@ WITH asked AS ({_ASKED} {{which}}), wanted AS (
      UNION ALL
     SELECT slot.id, true, %(active)s, ''
       FROM capacity_reservation AS slot
-     WHERE slot.ready_reason IN {_OURS} AND slot.target_host_id IS NOT NULL {{which}}
+     WHERE slot.ready_reason IN {OURS} AND slot.target_host_id IS NOT NULL {{which}}
        AND NOT EXISTS (SELECT FROM hosts_hostagent AS agent
                          JOIN hosts_host AS host ON host.name = agent.host_name
                         WHERE host.id = slot.target_host_id AND agent.mode = 'enforce'
@@ -53,7 +54,7 @@ WITH asked AS ({_ASKED} {{which}}), wanted AS (
 ), differing AS (
     SELECT slot.id, wanted.is_ready, wanted.reason, wanted.message
       FROM capacity_reservation AS slot JOIN wanted ON wanted.id = slot.id
-     WHERE slot.ready_reason IN {_OURS}
+     WHERE slot.ready_reason IN {OURS}
            AND (slot.is_ready, slot.ready_reason, slot.ready_message)
                IS DISTINCT FROM (wanted.is_ready, wanted.reason, wanted.message)
         OR slot.is_ready AND wanted.is_ready IS NOT TRUE
@@ -66,6 +67,12 @@ UPDATE capacity_reservation AS slot
                                THEN statement_timestamp() ELSE slot.ready_changed_at END
   FROM differing WHERE differing.id = slot.id
 """  # noqa: S608 - our own text
+
+
+def slot_type() -> str:
+    """Return the provisioner that agents make slots with."""
+    chosen: str = settings.HEADROOM.agents.slot_type
+    return chosen
 
 
 def agree_with_agents(slot_ids: Collection[int] | None = None) -> int:
@@ -83,7 +90,7 @@ def agree_with_agents(slot_ids: Collection[int] | None = None) -> int:
     return execute(
         _AGREE.format(which="" if slot_ids is None else "AND slot.id = ANY (%(slot_ids)s)"),
         {
-            "type": settings.HEADROOM.agents.slot_type,
+            "type": slot_type(),
             "active": ReadyReason.ACTIVE.value,
             "failed": ReadyReason.AGENT_FAILED.value,
             "awaits": ReadyReason.AWAITS_AGENT.value,

@@ -35,7 +35,7 @@ SLOT_VMS = counter(
 )
 SLOTS_MOVED = counter(
     "committed_resource_slots_moved_total",
-    "Slots that left a lost or misplaced host, by what became of them.",
+    "Slots that left a host that is lost, misplaced or whose agent will not make them.",
     result=("moved", "revoked"),
 )
 SLOT_RENEWALS = counter(

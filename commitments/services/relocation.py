@@ -2,8 +2,10 @@
 
 A host is lost when it has been down, or is being taken out of service for good, for longer than a
 grace period. Its empty slots move where there is room, in one transaction; where there is none they
-stay, since a host that comes back is better than a promise without any. A slot on a host that is of
-another zone now is worth nothing: it moves, or loses its host and is placed again by the repair.
+stay, since a host that comes back is better than a promise without any. The same holds for slots
+that the agent of their host will not make: it is down and has not made them, or failed for good. A
+slot on a host that is of another zone now is worth nothing: it moves, or loses its host and is
+placed again by the repair.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
+from capacity.agents.unmade import unmade_slots
 from capacity.groups.reading import load_group_definitions
 from capacity.ledger.apply import move_slots, write_slots
 from capacity.ledger.plan import Move, Standing
@@ -41,12 +44,30 @@ log = structlog.get_logger(__name__)
 
 CHUNK_SLOTS = 500
 MOVED = "slots_moved"
+LEFT_LOST_HOST = "slot_left_lost_host"
+LEFT_AGENT = "slot_left_agent"
+NOTHING_UNMADE: Mapping[int, str] = {}
 
 
-def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) -> Counter[str]:
+def move_lost_slots(
+    zone: str,
+    *,
+    now: datetime,
+    actor: Actor,
+    request_id: str,
+    unmade: Mapping[int, str] = NOTHING_UNMADE,
+) -> Counter[str]:
     """Move the empty slots of lost and misplaced hosts of a zone, in chunks under its lock.
 
     The caller believes the list of the zone's hosts: see :func:`refusal_of_hosts`.
+
+    Args:
+        zone: Availability zone.
+        now: The present.
+        actor: Who does it.
+        request_id: Correlation id.
+        unmade: Slots that the agents of their hosts will not make, as
+            :func:`capacity.agents.unmade.unmade_slots` finds them.
 
     Returns:
         How many slots moved, and how many lost their host.
@@ -56,7 +77,7 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
     """
     events: Counter[str] = Counter()
     lost = list(lost_hosts_of(zone, now).values_list("pk", flat=True))
-    waiting = sorted(_empty_slots(zone, lost).values_list("pk", flat=True))
+    waiting = sorted(_empty_slots(zone, lost, unmade).values_list("pk", flat=True))
     if not waiting:
         return events
     try:
@@ -67,13 +88,14 @@ def move_lost_slots(zone: str, *, now: datetime, actor: Actor, request_id: str) 
     for ids in in_chunks(waiting, CHUNK_SLOTS):
         with transaction.atomic(durable=True):
             zone_lock([zone])
+            unmade = unmade and unmade_slots(zone)
             chunk = list(
-                _empty_slots(zone, lost)
+                _empty_slots(zone, lost, unmade)
                 .filter(pk__in=ids)
                 .select_related("target_host", "commitment")
                 .order_by("-memory_bytes", "pk")
             )
-            found = _relocate(chunk, now=now, actor=actor, request_id=request_id)
+            found = _relocate(chunk, unmade, now=now, actor=actor, request_id=request_id)
         for name, count in found.items():
             SLOTS_MOVED.labels(result=name.removeprefix("slots_")).inc(count)
         events.update(found)
@@ -127,11 +149,13 @@ def _hosts_elsewhere(zone: str) -> int:
     return slots.order_by().values("target_host_id").distinct().count()
 
 
-def _empty_slots(zone: str, lost: Sequence[int]) -> QuerySet[Reservation]:
-    """Return the slots of a zone without VMs that are on a lost host or on one elsewhere."""
+def _empty_slots(
+    zone: str, lost: Sequence[int], unmade: Mapping[int, str]
+) -> QuerySet[Reservation]:
+    """Return the slots without VMs that are on a lost host, on one elsewhere, or not made."""
     listed = ReservationAllocation.objects.filter(reservation=OuterRef("pk"))
     return Reservation.objects.filter(
-        Q(target_host_id__in=lost) | ~Q(target_host__zone=F("zone")),
+        Q(target_host_id__in=lost) | Q(pk__in=unmade) | ~Q(target_host__zone=F("zone")),
         ~Exists(listed),
         kind=ReservationKind.COMMITTED,
         zone=zone,
@@ -141,6 +165,7 @@ def _empty_slots(zone: str, lost: Sequence[int]) -> QuerySet[Reservation]:
 
 def _relocate(
     slots: Sequence[Reservation],
+    unmade: Mapping[int, str],
     *,
     now: datetime,
     actor: Actor,
@@ -153,7 +178,7 @@ def _relocate(
     leaving = _still_empty(
         [slot for slot in slots if slot.pk in decisions or _is_misplaced(slot)], decisions
     )
-    why = {pk: _why(slot) for pk, slot in leaving.items()}
+    why = {pk: _why(slot, unmade) for pk, slot in leaving.items()}
     moves = {pk: _move(slot, decisions.get(pk)) for pk, slot in leaving.items()}
     full = move_slots(leaving, moves.values(), now=now)
     stay = {pk for pk, move in moves.items() if move.host_id in full}
@@ -161,12 +186,14 @@ def _relocate(
     move_slots(leaving, revoked.values(), now=now)
     left = [slot for pk, slot in leaving.items() if pk not in stay or pk in revoked]
     write_slots(left)
-    news = [
-        SlotNews(slot=slot, lines=[_line(slot, why[slot.pk], decisions.get(slot.pk))])
-        for slot in left
-    ]
+    news: dict[str, list[SlotNews]] = {LEFT_LOST_HOST: [], LEFT_AGENT: []}
+    for slot in left:
+        line = _line(slot, why[slot.pk], decisions.get(slot.pk))
+        action = LEFT_AGENT if why[slot.pk][1] == unmade.get(slot.pk) else LEFT_LOST_HOST
+        news[action].append(SlotNews(slot=slot, lines=[line]))
     nudge_owners([slot.pk for slot in left if slot.target_host_id is None], now)
-    record_slot_news(news, actor=actor, request_id=request_id, action="slot_left_lost_host")
+    for action, some in news.items():
+        record_slot_news(some, actor=actor, request_id=request_id, action=action)
     return Counter(REVOKED if slot.target_host_id is None else MOVED for slot in left)
 
 
@@ -186,7 +213,7 @@ def _still_empty(
 
 def _move(slot: Reservation, decision: Decision | None) -> Move:
     if decision is None:
-        message = f"host {' '.join(_why(slot))}; it is placed again"
+        message = f"host {' '.join(_why(slot, NOTHING_UNMADE))}; it is placed again"
         standing = Standing(reason=ReadyReason.REVOKED, message=message, decision=slot.decision)
         return Move(slot_id=slot.pk, standing=standing)
     return Move(
@@ -201,10 +228,10 @@ def _move(slot: Reservation, decision: Decision | None) -> Move:
     )
 
 
-def _why(slot: Reservation) -> tuple[str, str]:
+def _why(slot: Reservation, unmade: Mapping[int, str]) -> tuple[str, str]:
     """Return the host that a slot has to leave, and what is wrong with it."""
     host = slot.target_host.name if slot.target_host is not None else ""
-    return host, "is of another zone" if _is_misplaced(slot) else "is lost"
+    return host, "is of another zone" if _is_misplaced(slot) else unmade.get(slot.pk, "is lost")
 
 
 def _line(slot: Reservation, why: tuple[str, str], decision: Decision | None) -> str:

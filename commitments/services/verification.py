@@ -16,6 +16,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
+from capacity.agents.unmade import unmade_slots
 from capacity.locks import LockSpace, try_lock, zone_lock
 from commitments.domain.verification import Patience
 from commitments.metrics.slots import count_vm_events
@@ -163,14 +164,17 @@ def _verify_zone(zone: str, run: _Run) -> _Done:
         suspects = _suspects(zone, since, changed, run, may_drop=False)
     for chunk in in_chunks(suspects, CHUNK_SLOTS):
         done.events.update(_verify_chunk(zone, chunk, run, may_drop=not done.refusal))
-    if is_full or changed.slots or changed.hosts or check.host_refusal or done.events:
+    unmade = unmade_slots(zone)
+    is_due = is_full or unmade or changed.slots or changed.hosts
+    if is_due or check.host_refusal or done.events:
         done.host_refusal = "" if run.believes_hosts else refusal_of_hosts(zone, run.now)
         if done.host_refusal:
             log.error("host_list_not_believed", zone=zone, reason=done.host_refusal)
         else:
-            done.events.update(
-                move_lost_slots(zone, now=run.now, actor=run.actor, request_id=run.request_id)
+            moved = move_lost_slots(
+                zone, now=run.now, actor=run.actor, request_id=run.request_id, unmade=unmade
             )
+            done.events.update(moved)
         done.nudged = _nudge(zone, run)
     host_news = done.host_refusal not in {None, check.host_refusal}
     if is_full or not changed.is_nothing or done.events or host_news:

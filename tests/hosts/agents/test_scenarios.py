@@ -15,6 +15,7 @@ from headroom_host_agent.provision.store import SqliteStore
 from headroom_host_agent.server.identity import Identity, load_identity
 
 from capacity.agents.following import follow_slots, slot_states
+from capacity.ledger.readiness import agree_with_agents
 from capacity.models import Reservation
 from hosts.agents.leases import sweep
 from hosts.agents.models import AgentMode, HostAgent, HostLease
@@ -22,12 +23,14 @@ from hosts.agents.modes import renew_timelines
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.agents.workloads import retry_workloads
 from hosts.models import Host as HostRow
-from tests.factories import make_commitment, make_host, make_slot
+from tests.commitments.slot_worlds import verify
+from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.hosts.agents.agents import make_token
 from tests.hosts.agents.router import Router, Routes, routed
 from tests.hosts.agents.test_held_polls import Role
 from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, wait_until
 from tests.hosts.agents.workloads import ANN, agent_named, get, make_workload
+from tests.ledger import assert_rooms_add_up
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -97,6 +100,9 @@ def test_a_slot_reaches_its_agent_by_a_held_poll_and_leaves_with_a_tombstone(
     follow_slots(actor=ANN, request_id="r")
 
     until(lambda: slot_states([slot.pk])[slot.pk].state == "deployed", "it is never deployed")
+    agree_with_agents()
+    slot.refresh_from_db()
+    assert slot.is_ready is True
     row = Workload.objects.get()
     assert (row.cpus, row.memory_bytes) == (8, 32 << 30)
     kept = WorkloadResult.objects.get(workload=row)
@@ -141,6 +147,38 @@ def test_a_cut_network_makes_the_host_down_and_nothing_is_made_twice(
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_SECONDS) == 0
     assert stored(host) == sorted([made.gwid, pending.gwid])
+
+
+def test_a_slot_of_a_host_that_is_cut_off_goes_elsewhere_and_is_made_nowhere_twice(
+    host: Host, router: Router, role: Role
+) -> None:
+    make_group("hana_1", flavors=[("small", 1024, 4)], ram_unit_gib=1)
+    make_host("h2")
+    host.start("run")
+    wait_until("up")
+    router.routes.is_cut = True
+    slot = make_slot(make_commitment(), HostRow.objects.get(name="h1"), memory_gib=1, vcpus=4)
+    follow_slots(actor=ANN, request_id="r")
+    agree_with_agents()
+
+    def is_down() -> bool:
+        sweep(actor=ANN, request_id="r")
+        return HostLease.objects.get().liveness == "down"
+
+    until(is_down, "the host is not down")
+    row = Workload.objects.get()
+    assert row.state == "lost"
+    assert verify(is_full=False).events == {"slots_moved": 1}
+    slot.refresh_from_db()
+    assert (slot.target_host, slot.is_ready) == (HostRow.objects.get(name="h2"), True)
+    assert_rooms_add_up()
+
+    router.routes.is_cut = False
+    wait_until("up")
+    follow_slots(actor=ANN, request_id="r")
+    until(lambda: state_of(row) == "deleted", "the agent does not drop it")
+    assert Workload.objects.count() == Reservation.objects.count() == 1
+    assert not WorkloadResult.objects.filter(state="ok").exists()
 
 
 def test_a_restored_database_removes_nothing_of_what_it_forgot(host: Host, role: Role) -> None:
