@@ -5,6 +5,7 @@ Locks: the lease, then the agent, then its workloads.
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import uuid4
 
 from django.db import transaction
@@ -22,6 +23,13 @@ from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.services import Change, record_changes
+from journal.statements import execute
+
+# Milliseconds: fewer workloads are made than that, so a later restoration goes beyond an earlier.
+_BEYOND_ALL_IDS: Final = """
+SELECT setval(ids, greatest(nextval(ids), (extract(epoch FROM clock_timestamp()) * 1000)::bigint))
+  FROM CAST(pg_get_serial_sequence('hosts_workload', 'id') AS regclass) AS ids
+"""
 
 
 class AgentBusy(AgentConflict):
@@ -115,8 +123,13 @@ def decommission(
 
 
 def renew_timelines(*, actor: Actor, request_id: str) -> int:
-    """Have every agent ask for everything anew, after a backup was restored; return how many."""
+    """Have every agent ask for everything anew, after a backup was restored; return how many.
+
+    Ids that were given after the backup was made are known to agents, and to us no more: none of
+    them is given again.
+    """
     with transaction.atomic():
+        execute(_BEYOND_ALL_IDS)
         agents = list(HostAgent.objects.order_by("pk").select_for_update(no_key=True).only("pk"))
         for agent in agents:
             agent.timeline = uuid4()

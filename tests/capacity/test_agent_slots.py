@@ -227,3 +227,20 @@ def test_timelines_are_renewed_after_a_restored_backup() -> None:
     before = agent_named().timeline
     call_command("host_agent", "timeline", "renew")
     assert agent_named().timeline != before
+
+
+@pytest.mark.django_db
+def test_no_id_from_before_a_restored_backup_names_something_else_afterwards() -> None:
+    enforcing("h1")
+    forgotten = [make_workload(number).gwid for number in (42, 43)]
+    first = Workload.objects.earliest("pk").pk
+    Workload.objects.all().delete()
+    HostAgent.objects.update(change_seq=0)
+    sequence = "pg_get_serial_sequence('hosts_workload', 'id')"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT setval({sequence}, %s, false)", [first])
+    for _ in range(2):
+        call_command("host_agent", "timeline", "renew")
+        given = [make_workload(number).gwid for number in (42, 43)]
+        assert not set(given) & set(forgotten)
+        forgotten += given
