@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from core.chunks import in_chunks
+from core.conf import headroom
 from core.prepared import drop_dead_connection, fetch, run
 from journal.errors import HeadroomError
 from placement.clients.reference_api import Json
@@ -69,6 +70,14 @@ SELECT p.uuid::text, k.uuid::text, k.generation, c.name, a.used
   JOIN placement_consumer k ON k.id = a.consumer_id
   JOIN placement_resource_class c ON c.id = a.resource_class_id
  WHERE p.uuid = ANY (%s::uuid[])
+"""
+#: No write was handed on since, none that began before copying may be under way, all is copied.
+IS_EVEN: Final = """
+SELECT NOT EXISTS (SELECT FROM placement_forwarded_write)
+   AND NOT EXISTS (SELECT FROM placement_copy_due)
+   AND EXISTS (SELECT FROM placement_provider WHERE origin = 'upstream')
+   AND began_at < clock_timestamp() - %s::float8 * interval '1 second'
+  FROM placement_cutover
 """
 REREAD: Final = """
 WITH part AS (
@@ -128,6 +137,12 @@ def moved_providers(rows: Mapping[str, Json]) -> list[str]:
         for uuid, row in rows.items()
     }
     return sorted(uuid for uuid in here.keys() | there.keys() if here.get(uuid) != there.get(uuid))
+
+
+def is_even() -> bool:
+    """Return whether nothing explains that the other side would be another than its copies."""
+    rows = fetch(IS_EVEN, [headroom().gateway.timeout_seconds])
+    return bool(rows and rows[0][0])
 
 
 def note_due(kind: CopyDue.Kind, uuids: Collection[str]) -> None:

@@ -10,8 +10,8 @@ import structlog
 from core.conf import headroom
 from journal.errors import HeadroomError
 from journal.leases import held_lease
-from placement.cutover import copying, mirroring, state
-from placement.cutover.peer import opened_peer
+from placement.cutover import copying, mirroring, state, switching
+from placement.cutover.peer import Peer, opened_peer
 from placement.cutover.switching import FEW_DUE, LEASE
 from placement.models import CopyDue, Phase
 
@@ -49,8 +49,24 @@ def _followed(phase: Phase) -> dict[str, int]:
         if phase is not Phase.COPYING:
             return {}
         copying.follow(peer, few=FEW_DUE)
-        moved = copying.moved_providers(peer.rows())
+        moved = _moved_providers(peer)
         copying.note_due(CopyDue.Kind.PROVIDER, moved)
         copying.note_some_again()
         copying.follow(peer, few=FEW_DUE)
         return {"moved": len(moved)}
+
+
+def _moved_providers(peer: Peer) -> list[str]:
+    """Return the providers that are others than their copies; note it if that was not us.
+
+    A write that is handed on has a row from before it goes out until somebody copies what it
+    touched, which is nobody but the caller: without one before the list was read, and none after
+    it, no write of ours is in the list.
+    """
+    was_even = copying.is_even()
+    moved = copying.moved_providers(peer.rows())
+    if moved and was_even and copying.is_even():
+        log.warning("cutover_moved_without_us", names=moved[: switching.MOST_NAMED])
+        state.note_moved(moved[0])
+        state.note_failure(switching.moved_without_us(moved).message)
+    return moved

@@ -32,14 +32,15 @@ PHASE: Final = """
 SELECT phase, coalesce(closes_at <= clock_timestamp(), false) FROM placement_cutover
 """
 STATE: Final = """
-SELECT phase, began_at, switched_at, last_error, last_error_at, clock_timestamp()
+SELECT phase, began_at, switched_at, last_error, last_error_at, clock_timestamp(),
+       moved_provider::text, moved_at
   FROM placement_cutover
 """
 BEGIN: Final = """
 INSERT INTO placement_cutover AS c (id, phase, began_at) VALUES (1, 'copying', clock_timestamp())
     ON CONFLICT (id) DO UPDATE
    SET phase = 'copying', began_at = clock_timestamp(), last_error = '', last_error_at = NULL,
-       updated_at = clock_timestamp()
+       moved_provider = NULL, moved_at = NULL, updated_at = clock_timestamp()
  WHERE c.phase = 'off'
 RETURNING phase
 """
@@ -77,6 +78,10 @@ UPDATE placement_provider p SET origin = 'upstream'
 FAILED: Final = """
 UPDATE placement_cutover SET last_error = %s, last_error_at = clock_timestamp()
 """
+MOVED: Final = """
+UPDATE placement_cutover SET moved_provider = %s::uuid, moved_at = clock_timestamp()
+"""
+FORGET_MOVED: Final = "UPDATE placement_cutover SET moved_provider = NULL, moved_at = NULL"
 IS_COPIED_INTO: Final = """
 SELECT FROM placement_cutover WHERE phase IN ('copying', 'closing') FOR SHARE
 """
@@ -98,6 +103,7 @@ class State:
 
     Attributes:
         now: The database's time.
+        moved_provider: One that somebody changed over there without us; empty if none was seen.
     """
 
     phase: Phase = Phase.OFF
@@ -106,6 +112,8 @@ class State:
     last_error: str = ""
     last_error_at: datetime | None = None
     now: datetime | None = None
+    moved_provider: str = ""
+    moved_at: datetime | None = None
 
 
 def current_phase() -> Phase:
@@ -128,7 +136,7 @@ def read_state() -> State:
     rows = fetch(STATE)
     if not rows:
         return State()
-    phase, began_at, switched_at, error, error_at, now = rows[0]
+    phase, began_at, switched_at, error, error_at, now, moved, moved_at = rows[0]
     return State(
         phase=Phase(phase),
         began_at=began_at,
@@ -136,6 +144,8 @@ def read_state() -> State:
         last_error=error,
         last_error_at=error_at,
         now=now,
+        moved_provider=moved or "",
+        moved_at=moved_at,
     )
 
 
@@ -205,6 +215,18 @@ def note_failure(text: str) -> None:
     """Keep why the last step stopped."""
     drop_dead_connection()
     run(FAILED, [text])
+
+
+def note_moved(provider: str) -> None:
+    """Keep that a provider was changed over there without us, until an operator copies again."""
+    drop_dead_connection()
+    run(MOVED, [provider])
+
+
+def forget_moved() -> None:
+    """Forget it: an operator knows."""
+    drop_dead_connection()
+    run(FORGET_MOVED)
 
 
 def hold_truth() -> Phase:

@@ -35,6 +35,7 @@ def status_facts() -> dict[str, Any]:  # Any: times, numbers and texts
         "writes_to_mirror": waiting.count,
         "oldest_write_to_mirror": waiting.oldest,
         "refused_writes": [row[0] for row in fetch(REFUSALS)],
+        "moved_without_us": current.moved_provider,
         "last_error": current.last_error,
         "last_error_at": current.last_error_at,
     }

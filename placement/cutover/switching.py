@@ -86,6 +86,9 @@ def switch(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
         HeadroomError: the other side does not answer, or the step does not follow.
     """
     _check_phase(Phase.COPYING)
+    seen = state.read_state().moved_provider
+    if seen:
+        raise moved_without_us([seen])
     _wait_for_old_writes()
 
     def prepare() -> None:
@@ -97,7 +100,7 @@ def switch(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
         moved = copying.moved_providers(peer.rows())
         if moved:
             copying.note_due(CopyDue.Kind.PROVIDER, moved)
-            raise _moved(moved)
+            raise moved_without_us(moved)
 
     return _turn(
         Phase.CLOSING, prepare, even, actor=actor, request_id=request_id, action="switched"
@@ -132,7 +135,7 @@ def rollback(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
             raise NotInTimeError(f"{left.count} writes are not mirrored yet")
         moved = _unequal(peer.rows())
         if moved:
-            raise _moved(moved)
+            raise moved_without_us(moved)
 
     return _turn(
         Phase.RETURNING, prepare, even, actor=actor, request_id=request_id, action="rolled_back"
@@ -246,12 +249,13 @@ def _unequal(rows: dict[str, Json]) -> list[str]:
     return sorted(uuid for uuid in here.keys() | there.keys() if here.get(uuid) != there.get(uuid))
 
 
-def _moved(providers: list[str]) -> MovedWithoutUsError:
+def moved_without_us(providers: list[str]) -> MovedWithoutUsError:
+    """Return the error that names some providers."""
     named = ", ".join(providers[:MOST_NAMED])
     more = f" and {len(providers) - MOST_NAMED} more" if len(providers) > MOST_NAMED else ""
     return MovedWithoutUsError(
         f"providers changed at the other Placement without us: {named}{more}; find who writes "
-        "there, or copy again",
+        "there, then copy again",
         providers=len(providers),
     )
 

@@ -32,6 +32,9 @@ class Cutover(models.Model):
         switched_at: When Headroom became the truth.
         last_error: Why the last step stopped; empty after one that did not.
         reread_after: UUID of the provider that was read again last, for no reason.
+        moved_provider: UUID of one that somebody changed over there without us, since the last
+            ``copy`` of an operator.
+        moved_at: When that was seen.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=ONLY_ROW)
@@ -42,6 +45,8 @@ class Cutover(models.Model):
     last_error = models.TextField(blank=True, db_default="")
     last_error_at = models.DateTimeField(null=True, blank=True)
     reread_after = models.UUIDField(null=True, blank=True)
+    moved_provider = models.UUIDField(null=True, blank=True)
+    moved_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField(db_default=Now())
 
     class Meta:

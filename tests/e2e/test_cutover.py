@@ -18,6 +18,7 @@ from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
 from placement.cutover import mirroring, state
 from placement.cutover.peer import opened_peer
+from placement.cutover.rounds import one_round
 from placement.domain.transfer import Contents
 from placement.models import Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
@@ -124,7 +125,10 @@ def test_a_cloud_moves_and_returns_under_load(
         assert step("verify", "--from-database", upstream.database)["differences"] == []
 
         assert step("rollback")["phase"] == Phase.COPYING
-        load.go_on(40)
+        for _ in range(5):
+            load.go_on(8)
+            one_round()
+        assert step("status")["moved_without_us"] == ""  # all of it came through us
     assert step("verify")["differences"] == []
     assert_equal(upstream, cloud, load)
     assert what_differs(upstream.database, database_url()) == []
@@ -240,6 +244,34 @@ def test_a_provider_that_moves_without_us_stops_the_switch(upstream: UpstreamPla
         step("rollback")
     found = step("status")
     assert (found["phase"], found["copied_providers"]) == (Phase.SWITCHED, 0)
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_provider_that_moved_without_us_stops_a_switch_after_it_was_copied(
+    upstream: UpstreamPlacement,
+) -> None:
+    step("copy")
+    execute(LONG_AGO)
+    client = PlacementClient(version="1.36")
+    assert client.put(f"/allocations/{UUID(int=1)}", claim(0, None)).status == 204
+    one_round()
+    assert_same(upstream)
+    assert state.read_state().moved_provider == ""
+
+    provider, request = writes_past_us(0)["inventory"]
+    theirs = PlacementServer(port=upstream.port, prefix=MOUNT)
+    assert theirs.send(request).status < 300
+    theirs.close()
+    one_round()
+    one_round()
+    assert_same(upstream)
+    with pytest.raises(CommandError, match=f"without us: {provider}"):
+        step("switch")
+    found = step("status")
+    assert found["phase"] == Phase.COPYING
+    assert provider in found["last_error"]
+    step("copy")
+    assert step("switch")["phase"] == Phase.SWITCHED
 
 
 @pytest.mark.usefixtures("_small")

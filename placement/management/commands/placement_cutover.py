@@ -88,6 +88,7 @@ class Command(BaseCommand):
                 raise state.WrongPhaseError(
                     f"the phase is {state.read_state().phase}: nothing is copied now"
                 )
+            state.forget_moved()
             if database:
                 copying.store_contents(read_database(database))
             with _left() as seen:
