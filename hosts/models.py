@@ -199,6 +199,7 @@ class Host(FollowedModel):
     maintenance = models.CharField(
         max_length=16, choices=Maintenance.choices, default=Maintenance.NONE, blank=True
     )
+    maintenance_reason = models.TextField(blank=True, default="", db_default="")
     down_since = models.DateTimeField(null=True, blank=True, editable=False)
     terminating_since = models.DateTimeField(null=True, blank=True, editable=False)
     total_vcpus = models.BigIntegerField(default=0)
@@ -216,6 +217,12 @@ class Host(FollowedModel):
     traits = ArrayField(models.CharField(max_length=255), default=list, blank=True)
     aggregate_uuids = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     allowed_projects = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    ordered_projects = ArrayField(
+        models.CharField(max_length=64),
+        null=True,
+        blank=True,
+        help_text="allowed projects as an operator ordered them; empty if the cloud says them",
+    )
     provider_uuid = models.CharField(
         max_length=64, blank=True, help_text="root resource provider in Placement"
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db.models import BooleanField, Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
+from django.http import HttpResponse
 from rest_framework import serializers
+from rest_framework.request import Request
 
 from capacity.models import HostCapacity
 from console.api.filters import (
@@ -17,7 +21,9 @@ from console.api.filters import (
 )
 from console.api.names import domain_name, project_name
 from console.api.views import ReadViewSet, RowSerializer
+from core.api import json_answer
 from hosts.agents.models import AgentMode, HostAgent
+from hosts.agents.order_views import LONGEST_REASON, host_order
 from hosts.domain.liveness import Liveness
 from hosts.models import (
     Domain,
@@ -30,6 +36,10 @@ from hosts.models import (
     Maintenance,
     Project,
 )
+from hosts.services.host_orders import UnknownHost, change_host
+from journal.auth import RULE_API_WRITE, authenticate, authorise
+from journal.json_node import parse_json, shortened
+from journal.middleware import request_id_of
 
 #: Liveness of a host without an agent (spec hosts, D.3).
 UNMANAGED = "unmanaged"
@@ -82,6 +92,7 @@ class HostSerializer(RowSerializer):
             "status",
             "disabled_reason",
             "maintenance",
+            "maintenance_reason",
             "is_ready",
             "slots_held_off",
             "agent_mode",
@@ -181,6 +192,31 @@ class HostViewSet(ReadViewSet):
     lookup_field = "name"
     orderings = {"name": ("name",), "zone": ("zone", "name")}
     default_ordering = "name"
+    http_method_names = ["get", "head", "patch"]
+    written = {"patch": "change"}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:  # Any: DRF's
+        """Look who asks; orders have a rule of their own."""
+        if self.action != "change":
+            super().initial(request, *args, **kwargs)
+            return
+        self.actor = authenticate(self.http_request)
+        authorise(self.actor, RULE_API_WRITE, kwargs)
+
+    def change(self, request: Request, key: str) -> HttpResponse:
+        """Change what the body names and return how the host is then.
+
+        Raises:
+            UnknownHost: there is none of this name.
+        """
+        node = parse_json(self.body())
+        order = host_order(node)
+        reason = node.member("reason").text(max_length=LONGEST_REASON)
+        if not key.isprintable():
+            raise UnknownHost(f"there is no host {shortened(key)}")
+        request_id = request_id_of(self.http_request)
+        told = change_host(key, order, actor=self.actor, request_id=request_id, reason=reason)
+        return json_answer(told)
 
 
 class VMSerializer(RowSerializer):

@@ -120,7 +120,7 @@ class ListSchema(AutoSchema):
     def get_operation(self, *args: Any, **kwargs: Any) -> Any:  # Any: the library's
         """Return an operation with its headers and refusals."""
         operation = super().get_operation(*args, **kwargs)
-        if operation is None:
+        if operation is None or self.view.action not in _REFUSALS:  # what is written by hand
             return None
         operation["parameters"] = [
             *operation.get("parameters", ()),
@@ -224,9 +224,9 @@ def _merge(document: dict[str, Any], other: dict[str, Any], prefix: str) -> None
     """Take over paths below ``/api/v1`` with what they refer to, under names of their own."""
     other = _renamed(other, prefix)
     document["tags"] += other.get("tags", [])
-    document["paths"] |= {
-        name: item for name, item in other["paths"].items() if name.startswith(PREFIX)
-    }
+    for name, item in other["paths"].items():
+        if name.startswith(PREFIX):
+            document["paths"][name] = document["paths"].get(name, {}) | item
     for kind, entries in other["components"].items():
         if kind != "securitySchemes":
             document["components"][kind] |= {

@@ -70,7 +70,9 @@ def _paths(view: type[ReadViewSet]) -> tuple[URLPattern, URLPattern]:
     return (
         path(name, view.as_view({"get": "list"}), name=name),
         path(
-            f"{name}/<{view.key_type()}:key>", view.as_view({"get": "retrieve"}), name=f"{name}-one"
+            f"{name}/<{view.key_type()}:key>",
+            view.as_view({"get": "retrieve", **view.written}),
+            name=f"{name}-one",
         ),
     )
 

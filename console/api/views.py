@@ -49,6 +49,7 @@ class ReadViewSet(ViewSetMixin, ProblemView, GenericAPIView[Any]):
     Attributes:
         orderings: Name to columns, see :class:`console.api.paging.Order`; an index serves each.
         default_ordering: The order when none is asked for.
+        written: What is written to one row: method to the name of what does it.
     """
 
     rule = RULE_API_READ
@@ -60,6 +61,7 @@ class ReadViewSet(ViewSetMixin, ProblemView, GenericAPIView[Any]):
     filterset_class: type[Filters]
     orderings: ClassVar[Mapping[str, tuple[str, ...]]]
     default_ordering: ClassVar[str]
+    written: ClassVar[Mapping[str, str]] = {}
 
     def list(self, request: Request) -> HttpResponse:
         """Return a page of rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -16,12 +16,19 @@ from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode
 from hosts.agents.modes import decommission, set_mode
 from hosts.agents.workloads import delete_workload
+from hosts.models import Maintenance
+from hosts.services.host_orders import MOST_PROJECTS, HostOrder
 from journal.auth import RULE_API_WRITE
 from journal.json_node import JSONNode, parse_json
 from journal.middleware import request_id_of
 
 LONGEST_WORD = 64
 LONGEST_REASON = 1000
+#: What ``PATCH`` of a host knows.
+PATCHED = frozenset(
+    {"agent_mode", "maintenance", "maintenance_reason", "allowed_projects", "reason"}
+)
+_Words = TypeVar("_Words", AgentMode, Maintenance)
 
 
 class HostOrderView(IdempotentView):
@@ -125,3 +132,47 @@ class DecommissionReservationView(HostOrderView):
             reason=reason,
         )
         return {"reservation": gwid, "state": state}
+
+
+def host_order(node: JSONNode) -> HostOrder:
+    """Return what ``PATCH /api/v1/hosts/NAME`` asks for; a field that is missing stays.
+
+    Raises:
+        InvalidInput: A field is unknown or wrong, or nothing is asked for.
+    """
+    given = [name for name, _ in node.members(max_key_length=LONGEST_WORD)]
+    unknown = sorted(set(given) - PATCHED)
+    if unknown:
+        raise node.member(unknown[0]).wrong(f"is not known; known are {', '.join(sorted(PATCHED))}")
+    if not set(given) - {"reason", "maintenance_reason"}:
+        raise node.wrong("nothing is to be changed")
+    mode, maintenance = node.member("agent_mode"), node.member("maintenance")
+    projects = node.member("allowed_projects")
+    return HostOrder(
+        agent_mode=_word(mode, AgentMode) if "agent_mode" in given else None,
+        maintenance=_word(maintenance, Maintenance) if "maintenance" in given else None,
+        maintenance_reason=node.member("maintenance_reason").text(max_length=LONGEST_REASON),
+        allowed_projects=(
+            tuple(one.text(max_length=LONGEST_WORD) for one in _named(projects))
+            if projects.is_set
+            else None
+        ),
+        leaves_projects_to_lists="allowed_projects" in given and not projects.is_set,
+    )
+
+
+def _named(projects: JSONNode) -> list[JSONNode]:
+    found = list(projects.items())
+    if len(found) > MOST_PROJECTS:
+        raise projects.wrong(f"has more than {MOST_PROJECTS} projects")
+    for one in found:
+        if not one.text(max_length=LONGEST_WORD).strip():
+            raise one.wrong("must be the id of a project")
+    return found
+
+
+def _word(node: JSONNode, words: type[_Words]) -> _Words:
+    text = node.text(max_length=LONGEST_WORD)
+    if not node.is_set or text not in words.values:
+        raise node.wrong(f"must be one of {', '.join(repr(word) for word in words.values)}")
+    return words(text)

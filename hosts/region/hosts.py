@@ -33,7 +33,7 @@ from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, regis
 from hosts.region.run import ImportRun
 from hosts.region.staging import StagingTable, as_json
 from hosts.region.tables import TableSection
-from journal.statements import fetch_rows
+from journal.statements import execute, fetch_rows
 
 HOST_COLUMNS: Final = (
     "name",
@@ -66,6 +66,12 @@ HOST_COLUMNS: Final = (
     "provider_traits",
     "nested_providers",
 )
+# What operators ordered stands; of hosts with an object of their own, that object says it.
+KEEP_ORDERED: Final = """
+UPDATE stage_hosts_host AS listed SET allowed_projects = host.ordered_projects
+  FROM hosts_host AS host
+ WHERE host.name = listed.name AND host.ordered_projects IS NOT NULL AND NOT host.is_self_described
+"""
 _RATIO_STEP: Final = Decimal("0.0001")
 _SMALLEST_RATIO: Final = Decimal("0.0001")
 
@@ -157,6 +163,7 @@ def _write_hosts(run: ImportRun) -> None:
         stage.add(_host_row(run, hypervisor, root, tree.nested_in(root), membership.of(hypervisor)))
     stage.finish()
     keep_described(run)
+    execute(KEEP_ORDERED)
     merge(
         run,
         Merge(

@@ -63,7 +63,7 @@ def test_every_path_below_the_prefix_is_documented_with_its_methods_and_nothing_
 
 def _methods(pattern: Any) -> set[str]:
     if pattern in lists.urlpatterns:
-        return {"get"}
+        return set(pattern.callback.actions) - {"head"}
     view = pattern.callback.view_class
     return {name for name in view.http_method_names if hasattr(view, name)} - {"head", "options"}
 

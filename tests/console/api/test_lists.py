@@ -149,6 +149,8 @@ TOLD_OTHERWISE: dict[tuple[str, str], Callable[[dict[str, Any], str], bool]] = {
     ("/api/v1/reservations", "host_name"): lambda row, value: (
         value in {row["target_host_name"], row["confirmed_host_name"]}
     ),
+    ("/api/v1/hosts", "is_ready"): lambda row, value: row["is_ready"] is (value == "true"),
+    ("/api/v1/hosts", "trait"): lambda row, value: value in row["traits"],
     ("/api/v1/reservations", "vm_uuid"): lambda row, value: (
         row["vm_uuid"] == value or value in {vm["vm_uuid"] for vm in row["vms"]}
     ),
