@@ -13,7 +13,7 @@ from typing import Any
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseNotFound
 
-from placement.api.rendering import MOUNT
+from placement.api.rendering import FILE_BODY, MOUNT
 from placement.middleware import BELOW_MOUNT, PlacementMiddleware
 
 Environ = dict[str, Any]  # Any: as WSGI has it
@@ -31,6 +31,8 @@ def placement_first(application: Application) -> Application:
             return application(environ, start_response)
         response = middleware(WSGIRequest(environ))
         start_response(f"{response.status_code} {response.reason_phrase}", list(response.items()))
+        if hasattr(response, "file_to_stream"):
+            return environ[FILE_BODY](response.file_to_stream)
         return list(response)  # granian sends a list as one and streams anything else
 
     return serve

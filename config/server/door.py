@@ -33,6 +33,8 @@ TOO_LARGE = (413, "Content Too Large")
 COME_AGAIN = 503
 #: How long a refusal of a question is kept: a client that asks again at once asks once in it.
 LATE_SECONDS = 1.0
+#: How long a file is kept for granian to open, which takes it milliseconds.
+FILE_SECONDS = 15.0
 MOST_LATE = 64  # each occupies a connection; more are answered at once
 
 
@@ -65,6 +67,23 @@ def refuse(proto: Any, status: int, text: str) -> None:  # Any: granian's
     if status == COME_AGAIN:
         headers.append(("Retry-After", "1"))
     proto.response_bytes(status, headers, text.encode())
+
+
+class FileBody:
+    """A body in a file, which an application may answer with: granian reads and sends it by itself.
+
+    Granian opens it a little later, when this thread is long done with it; the file has no other
+    name than the number that this process knows it by, so that nothing is left of it after a crash.
+    """
+
+    def __init__(self, file: Any, _block_bytes: int = 0) -> None:  # Any: whatever is open
+        file.flush()
+        self._file = file
+        self.path = f"/proc/self/fd/{file.fileno()}"
+
+    def close(self) -> None:
+        """Forget it; who has it open still has it."""
+        self._file.close()
 
 
 class _Head:
@@ -161,6 +180,7 @@ class Door:
         self._threads = _Threads(rules.most_running, rules.most_of_kind, shown)
         self._probes = probes
         self._late: deque[tuple[float, Callable[[], None]]] = deque()
+        self._files: deque[tuple[float, FileBody]] = deque()
         self.bodies = Bodies(rules.bodies, refuse)
 
     def __call__(self, watcher: Any) -> None:  # Any: granian's
@@ -175,6 +195,8 @@ class Door:
         """Send the answers that were kept long enough; one thread calls this."""
         while self._late and self._late[0][0] <= now:
             self._late.popleft()[1]()
+        while self._files and self._files[0][0] <= now:
+            self._files.popleft()[1].close()
 
     def _admit(self, scope: Any, proto: Any) -> None:  # Any: granian's
         probe = self._probes.get(scope.path)
@@ -182,6 +204,7 @@ class Door:
             probe(proto)
             return
         environ = environ_of(scope)
+        environ["headroom.file_body"] = FileBody
         path = environ["PATH_INFO"]
         is_chunked = "HTTP_TRANSFER_ENCODING" in environ
         length_bytes = int(environ.get("CONTENT_LENGTH", "0"))
@@ -226,6 +249,10 @@ class Door:
         head = _Head()
         try:
             answer = self._application(environ, head)
+            if isinstance(answer, FileBody):
+                self._files.append((time.monotonic() + FILE_SECONDS, answer))
+                proto.response_file(head.status, head.headers, answer.path)
+                return
             try:
                 send = partial(proto.response_bytes, head.status, head.headers, b"".join(answer))
                 if head.status == COME_AGAIN and self._is_kept(environ["PATH_INFO"]):

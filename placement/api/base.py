@@ -179,7 +179,7 @@ class PlacementView(APIView):
             pattern=self.pattern,
             query=request.META.get("QUERY_STRING", "")[:MOST_PATH],
             request_bytes=str(request.META.get("CONTENT_LENGTH") or "0")[:MOST_METHOD],
-            response_bytes=sum(map(len, response)),
+            response_bytes=getattr(response, "length_bytes", None) or sum(map(len, response)),
             mode=self.mode,
             user_id=caller.user_id if caller else "",
         )

@@ -15,6 +15,8 @@ from django.http.request import split_domain_port, validate_host
 
 from core.conf import headroom
 
+#: Where the server says what it takes a file as (``config.server.door``).
+FILE_BODY: Final = "headroom.file_body"
 MOUNT: Final = "/placement"
 JSON_TYPE: Final = "application/json"
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}

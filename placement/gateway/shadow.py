@@ -58,6 +58,7 @@ class ShadowedView(ForwardView):
     """Searches that the other Placement answers, of which some are compared."""
 
     pattern: ClassVar[str] = PATTERN
+    hands_on: ClassVar[bool] = False
 
     def forward(self, **items: Any) -> HttpResponse:  # Any: parts of the path
         """Return the other side's answer."""

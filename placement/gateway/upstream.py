@@ -11,10 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from typing import Final
+from io import BytesIO
+from tempfile import TemporaryFile
+from typing import IO, Final
 from urllib.parse import urlsplit
+
+import structlog
 
 from placement.domain.errors import (
     UpstreamAway,
@@ -25,6 +30,8 @@ from placement.domain.errors import (
 from placement.gateway.circuit import Circuit
 from placement.gateway.headers import Header
 from placement.gateway.links import Link, tls_context
+
+log = structlog.get_logger(__name__)
 
 #: Methods that may be sent twice: they change nothing.
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -65,13 +72,15 @@ class UpstreamAnswer:
     """What the other side answered, whole.
 
     Attributes:
-        body: The bytes as sent.
+        body: The bytes as sent; empty if they are in a file.
+        file: Has them, at its beginning; gone with the last who has it open.
     """
 
     status: int
     reason: str
     headers: Sequence[Header]
     body: bytes
+    file: IO[bytes] | None = None
 
 
 class _LinkBrokenError(Exception):
@@ -122,6 +131,7 @@ class Upstream:
         headers: Sequence[Header],
         body: bytes = b"",
         until: float = math.inf,
+        spools: bool = False,
     ) -> UpstreamAnswer:
         """Return what the other side answers, whatever its status.
 
@@ -134,6 +144,7 @@ class Upstream:
             headers: As they go on; ``Host`` is said here.
             body: The bytes.
             until: Monotonic seconds when it ends though it had more time.
+            spools: Whether a large body goes to a file instead of memory.
 
         Raises:
             UpstreamFailed: there is no answer, or a part of one.
@@ -149,7 +160,7 @@ class Upstream:
             )
         deadline = min(until, time.monotonic() + self._options.timeout_seconds)
         try:
-            answer = self._sent(method, target, headers, body, deadline)
+            answer = self._sent(method, target, headers, body, (deadline, spools))
         except TimeoutError as error:
             self._circuit.failed()
             if time.monotonic() < deadline:
@@ -171,17 +182,22 @@ class Upstream:
             self._idle.popleft().close()
 
     def _sent(
-        self, method: str, target: str, headers: Sequence[Header], body: bytes, deadline: float
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[Header],
+        body: bytes,
+        taking: tuple[float, bool],
     ) -> UpstreamAnswer:
         link = self._usable_link()
         try:
-            return self._exchange(link, method, target, headers, body, deadline)
+            return self._exchange(link, method, target, headers, body, taking)
         except TimeoutError:
             raise
         except (OSError, HTTPException, _LinkBrokenError):
             if method not in SAFE:
                 raise
-        return self._exchange(self._new_link(), method, target, headers, body, deadline)
+        return self._exchange(self._new_link(), method, target, headers, body, taking)
 
     def _exchange(  # noqa: PLR0917 - a request in its parts
         self,
@@ -190,8 +206,9 @@ class Upstream:
         target: str,
         headers: Sequence[Header],
         body: bytes,
-        deadline: float,
+        taking: tuple[float, bool],
     ) -> UpstreamAnswer:
+        deadline, spools = taking
         link.begin_until(deadline)
         try:
             _connect(link)
@@ -203,7 +220,7 @@ class Upstream:
                 link.putheader(name, text)
             link.endheaders(body or None)
             with link.getresponse() as response:
-                answer = _whole(response, self._options.most_answer_bytes)
+                answer = _whole(response, self._options.most_answer_bytes, spools=spools)
         except BaseException:
             link.close()
             raise
@@ -255,23 +272,39 @@ def _connect(link: Link) -> None:
         raise _NotConnectedError(str(error) or type(error).__name__) from error
 
 
-def _whole(response: HTTPResponse, most_bytes: int) -> UpstreamAnswer:
+def _whole(response: HTTPResponse, most_bytes: int, *, spools: bool) -> UpstreamAnswer:
     """Return an answer with all of its body.
 
     Raises:
         _LinkBrokenError: the body ends early, or is too large.
     """
-    pieces, length_bytes = [], 0
-    while piece := response.read(PIECE_BYTES):
-        pieces.append(piece)
-        length_bytes += len(piece)
-        if length_bytes > most_bytes:
-            raise _LinkBrokenError(f"the answer has more than {most_bytes >> 20} MiB")
-    if response.length:
-        raise _LinkBrokenError(f"the answer ended {response.length} bytes early")
+    taken: IO[bytes] = BytesIO()
+    length_bytes = 0
+    with ExitStack() as undone:
+        while piece := response.read(PIECE_BYTES):
+            if spools and not length_bytes and len(piece) == PIECE_BYTES:
+                taken = undone.enter_context(_file())
+            length_bytes += len(piece)
+            if length_bytes > most_bytes:
+                raise _LinkBrokenError(f"the answer has more than {most_bytes >> 20} MiB")
+            taken.write(piece)
+        if response.length:
+            raise _LinkBrokenError(f"the answer ended {response.length} bytes early")
+        undone.pop_all()
+    is_in_memory = isinstance(taken, BytesIO)
     return UpstreamAnswer(
         status=response.status,
         reason=response.reason,
         headers=response.getheaders(),
-        body=b"".join(pieces),
+        body=taken.getvalue() if isinstance(taken, BytesIO) else b"",
+        file=None if is_in_memory else taken,
     )
+
+
+def _file() -> IO[bytes]:
+    """Return a file without a name; memory where none can be made."""
+    try:
+        return TemporaryFile()
+    except OSError as error:
+        log.warning("gateway_answer_in_memory", error=str(error))
+        return BytesIO()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import IO, Any, ClassVar, Final
 from urllib.parse import quote
 
 import structlog
@@ -16,7 +17,7 @@ from journal.bodies import unparsed_body_of
 from placement import metrics
 from placement.api.base import PlacementView
 from placement.api.errors import as_placement_error
-from placement.api.rendering import MOUNT, absolute_url
+from placement.api.rendering import FILE_BODY, MOUNT, absolute_url
 from placement.domain.errors import PlacementError, UpstreamFailed
 from placement.gateway.current import current_upstream
 from placement.gateway.headers import Header, answer_headers, request_headers
@@ -37,9 +38,13 @@ class ForwardView(PlacementView):
 
     Who may call is its business, and so are versions; nothing of a request is read here. Only
     ``Location`` is said anew, so that clients stay with this address.
+
+    Attributes:
+        hands_on: Whether nobody here looks into what is answered, so that it may be a file.
     """
 
     mode: ClassVar[str] = Mode.PASSTHROUGH
+    hands_on: ClassVar[bool] = True
     is_public: ClassVar[bool] = True
 
     def _admit(self) -> None:
@@ -77,7 +82,11 @@ class ForwardView(PlacementView):
 
     def _answered(self, request: HttpRequest) -> HttpResponse:
         answer = self.asked(
-            str(request.method), target_of(request), request_headers(request.META), self.body
+            str(request.method),
+            target_of(request),
+            request_headers(request.META),
+            self.body,
+            spools=self.hands_on and FILE_BODY in request.META,
         )
         return response_of(answer, request)
 
@@ -88,6 +97,8 @@ class ForwardView(PlacementView):
         headers: Sequence[Header],
         body: bytes = b"",
         until: float = math.inf,
+        *,
+        spools: bool = False,
     ) -> UpstreamAnswer:
         """Return what the other side answers to some request; counted.
 
@@ -97,7 +108,7 @@ class ForwardView(PlacementView):
         started, status = time.perf_counter(), SERVER_ERROR
         try:
             answer = current_upstream().send(
-                method, target, headers=headers, body=body, until=until
+                method, target, headers=headers, body=body, until=until, spools=spools
             )
             status = answer.status
         except PlacementError as error:
@@ -114,6 +125,21 @@ class ForwardView(PlacementView):
         return answer
 
 
+class FileAnswer(HttpResponse):
+    """An answer whose body is in a file, which the server sends without a thread of ours.
+
+    Attributes:
+        file_to_stream: Has the body.
+        length_bytes: How much.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self.file_to_stream = file
+        self.length_bytes = file.seek(0, os.SEEK_END)
+        self.headers["Content-Length"] = str(self.length_bytes)
+
+
 def target_of(request: HttpRequest) -> str:
     """Return what a request asks for below the mount point, quoted, with its query."""
     meta = request.META
@@ -124,7 +150,7 @@ def target_of(request: HttpRequest) -> str:
 
 def response_of(answer: UpstreamAnswer, request: HttpRequest) -> HttpResponse:
     """Return an answer as it goes to the client."""
-    response = HttpResponse(answer.body)
+    response = HttpResponse(answer.body) if answer.file is None else FileAnswer(answer.file)
     response.status_code = answer.status
     response.reason_phrase = answer.reason
     del response["Content-Type"]  # which Django makes up

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,7 +18,7 @@ from structlog.testing import capture_logs
 from config.launcher.processes import wait_until
 from config.server.board import Board, Shown
 from config.server.bodies import BodyRules
-from config.server.door import LATE_SECONDS, Door, DoorRules
+from config.server.door import FILE_SECONDS, LATE_SECONDS, Door, DoorRules
 
 PATIENCE_SECONDS = 30.0
 RULES = DoorRules(
@@ -35,10 +37,15 @@ class Answers:
     """Granian's side of a request: what it is told."""
 
     told: list[tuple[int, bytes]] = field(default_factory=list)
+    files: list[tuple[int, str]] = field(default_factory=list)
 
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         del headers
         self.told.append((status, body))
+
+    def response_file(self, status: int, headers: list[tuple[str, str]], file: str) -> None:
+        del headers
+        self.files.append((status, file))
 
 
 def watcher(**fields: Any) -> Any:  # Any: granian's, without types
@@ -95,6 +102,28 @@ def test_refusal_of_a_question_is_kept_and_its_thread_is_free() -> None:
     assert question.proto.told == []
     door.answer_late(time.monotonic() + LATE_SECONDS)
     assert question.proto.told == [(503, b"come again")]
+
+
+def test_body_in_a_file_is_there_until_granian_has_opened_it() -> None:
+    files: list[IO[bytes]] = []
+
+    def application(environ: Any, start: Any) -> Any:
+        file = TemporaryFile()  # noqa: SIM115 - closed by the door
+        files.append(file)
+        file.write(b"large")
+        start("200 OK", [])
+        return environ["headroom.file_body"](file)
+
+    door, board = door_of(application)
+    begun, asked = time.monotonic(), watcher()
+    door(asked)
+
+    ((status, path),) = asked.proto.files
+    door.answer_late(begun + FILE_SECONDS / 2)
+    assert (status, Path(path).read_bytes(), asked.proto.told) == (200, b"large", [])
+    assert next(board.rows()).running == 0
+    door.answer_late(time.monotonic() + FILE_SECONDS)
+    assert files[0].closed
 
 
 def test_one_kind_never_has_all_threads_and_runs_in_its_order() -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,7 +25,7 @@ from config.launcher.processes import stop_children, wait_until
 from tests.bad_peer import LARGE_BYTES, LARGE_PIECE, BadPeer
 from tests.e2e.processes import OPEN, PATIENCE_SECONDS, WebServer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
 MOUNT = "/placement"
 REQUEST_SECONDS = 60.0
@@ -319,6 +320,31 @@ def test_a_large_answer_comes_whole(gateway: WebServer) -> None:
     reply = Client(gateway.port).send("GET", "/traits/large")
     assert reply.status == 200
     assert reply.body == LARGE_PIECE * (LARGE_BYTES // len(LARGE_PIECE))
+    assert reply.headers["content-length"] == str(LARGE_BYTES)
+
+
+def test_a_large_answer_is_not_held_in_memory(gateway: WebServer) -> None:
+    client = Client(gateway.port)
+    assert client.send("GET", "/traits/fine").body == b"ok"
+    before = most_memory(gateway)
+    for _ in range(4):
+        assert len(client.send("GET", "/traits/large").body) == LARGE_BYTES
+    grown = {pid: now - before.get(pid, now) for pid, now in most_memory(gateway).items()}
+    assert max(grown.values()) < LARGE_BYTES // 2
+
+
+def most_memory(web: WebServer) -> dict[int, int]:
+    """Return the most bytes that each of its processes ever had."""
+    assert web.child is not None
+    group = web.child.process.pid
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        pid = int(status.parent.name)
+        with suppress(OSError):
+            if os.getpgid(pid) == group:
+                (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
+                found[pid] = int(peak) << 10
+    return found
 
 
 def test_without_the_other_side_the_server_starts_and_says_so(

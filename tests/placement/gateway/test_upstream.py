@@ -146,6 +146,23 @@ def test_a_large_answer_comes_whole(peer: BadPeer) -> None:
     assert answer.body == LARGE_PIECE * (LARGE_BYTES // len(LARGE_PIECE))
 
 
+def test_a_large_answer_may_go_to_a_file(peer: BadPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = LARGE_PIECE * (LARGE_BYTES // len(LARGE_PIECE))
+    upstream = client(peer.port)
+    answer = send(upstream, "large", spools=True)
+    assert answer.body == b""
+    with answer.file as file:
+        file.seek(0)
+        assert file.read() == whole
+    small = send(upstream, "fine", spools=True)
+    assert (small.body, small.file) == (b"ok", None)
+    with pytest.raises(UpstreamFailed, match="more than 31 MiB"):
+        send(client(peer.port, most_answer_bytes=LARGE_BYTES - 1), "large", "PUT", spools=True)
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
+    answer = send(upstream, "large", spools=True)
+    assert (answer.body == whole, answer.file) == (True, None)
+
+
 def test_an_answer_that_is_too_large_is_none(peer: BadPeer) -> None:
     with pytest.raises(UpstreamFailed, match="more than 31 MiB"):
         send(client(peer.port, most_answer_bytes=LARGE_BYTES - 1), "large", "PUT")
