@@ -7,6 +7,7 @@ was read after it was there, so that copying may end at any line and goes on fro
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from itertools import count
@@ -30,6 +31,8 @@ PROVIDERS_AT_ONCE: Final = 100
 CONSUMERS_AT_ONCE: Final = 500
 #: Rounds in a row in which something could not be stored, until it never can.
 MOST_ROUNDS: Final = 20
+#: Turns in a row that leave no less than one before them: as much is written meanwhile.
+MOST_IDLE_TURNS: Final = 5
 MOST_NAMED: Final = 5
 #: Providers that are read again in each round of a worker, whether they moved or not.
 REREAD_AT_ONCE: Final = 20
@@ -163,7 +166,9 @@ def follow(peer: Peer, seen: Seen = unseen, *, few: int = 0) -> None:
     Args:
         peer: The other side.
         seen: Told what is left.
-        few: How much may be left; while writes go on, there is always something.
+        few: How much may be left; while writes go on, there is always something, and where they
+            come faster than that a few turns in a row without fewer are enough as well. With none,
+            which takes that nobody writes, all is copied.
 
     Raises:
         CannotFollowError: something cannot be stored, again and again.
@@ -172,12 +177,15 @@ def follow(peer: Peer, seen: Seen = unseen, *, few: int = 0) -> None:
         PlacementError: likewise.
     """
     put_off: Counter[Due] = Counter()
+    least, idle = sys.maxsize, 0
     for turn in count():
         take_writes()
         due = read_due()
         for kind in CopyDue.Kind:
             seen(kind, len(due[kind]))
-        if sum(map(len, due.values())) <= (few if turn else 0):
+        left = sum(map(len, due.values()))
+        least, idle = (left, 0) if left < least else (least, idle + 1)
+        if left <= (few if turn else 0) or (few and idle >= MOST_IDLE_TURNS):
             return
         later = [
             *_copy_names(peer, due[CopyDue.Kind.NAMES]),

@@ -16,11 +16,12 @@ from pydantic import SecretStr
 
 from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
-from placement.cutover import mirroring, state
+from placement.cutover import copying, mirroring, state
 from placement.cutover.peer import opened_peer
 from placement.cutover.rounds import one_round
+from placement.cutover.switching import FEW_DUE
 from placement.domain.transfer import Contents
-from placement.models import Origin, Phase, ResourceProvider
+from placement.models import CopyDue, Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
 from placement.services.audit import find_problems
 from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
@@ -166,6 +167,29 @@ def test_copying_goes_on_wherever_it_was_killed(upstream: UpstreamPlacement) -> 
         call_command("placement_cutover", "copy", stdout=StringIO())
 
     assert die_at_each_distinct_statement(copy, lambda: None, times=1) > 30
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
+def test_copying_ends_where_as_much_is_written_meanwhile(
+    upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step("copy")
+    turns = 0
+
+    def as_much_again() -> None:
+        nonlocal turns
+        turns += 1
+        assert turns < 50
+        written = [str(UUID(int=(turns << 16) + number)) for number in range(2 * FEW_DUE)]
+        copying.note_due(CopyDue.Kind.CONSUMER, written)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "take_writes", as_much_again)
+        assert step("copy")["phase"] == Phase.COPYING
+    assert turns > 1
+    execute(LONG_AGO)
+    step("switch")
     assert_same(upstream)
 
 
