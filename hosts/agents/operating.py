@@ -16,10 +16,12 @@ from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode, EnrolmentToken, HostKey, ServerKey
 from hosts.agents.modes import decommission, renew_timelines, set_mode
 from hosts.agents.server_keys import rotate_server_key, signer
+from hosts.agents.workloads import delete_forgotten
 from journal.actors import Actor, command_actor
 from journal.errors import InvalidInput
 
-COMMANDS = ("token", "key", "server-key", "fence", "mode", "tell", "decommission", "timeline")
+OF_AGENTS = ("fence", "mode", "tell", "decommission", "remove", "timeline")
+COMMANDS = ("token", "key", "server-key", *OF_AGENTS)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -44,7 +46,7 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
             out.write(token)
         case ("token", "revoke"):
             revoke_token(pk=options.id, actor=actor, request_id=request_id)
-        case ("fence" | "mode" | "tell" | "decommission" | "timeline", _):
+        case (command, _) if command in OF_AGENTS:
             _agent(options, actor=actor, request_id=request_id, out=out)
         case ("token", "list"):
             for token_row in EnrolmentToken.objects.all():
@@ -88,6 +90,16 @@ def _agent(
                 reason=options.reason,
             )
             out.write(f"{options.order} is told as {identity}")
+        case "remove":
+            state = delete_forgotten(
+                options.host,
+                options.id,
+                options.type,
+                actor=actor,
+                request_id=request_id,
+                reason=options.reason,
+            )
+            out.write(f"{options.id} is {state}")
         case "decommission":
             decommission(
                 options.host,
@@ -141,6 +153,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
     ending.add_argument("host", help="its name")
     ending.add_argument("--reason", required=True)
     ending.add_argument("--force", action="store_true", help="in spite of workloads and VMs")
+    removing = commands.add_parser("remove", help="have an agent remove what a backup forgot")
+    removing.add_argument("host", help="its name")
+    removing.add_argument("id", help="what the agent calls it: 42-1")
+    removing.add_argument("--type", required=True, help="of its provisioner, as the agent says")
+    removing.add_argument("--reason", required=True)
     timeline = commands.add_parser("timeline").add_subparsers(dest="work", required=True)
     timeline.add_parser("renew", help="after a backup was restored: agents ask for all anew")
     return parser

@@ -7,6 +7,7 @@ lock, so that a reader never sees one before the numbers below it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,7 +17,7 @@ from django.db import transaction
 from headroom_host_agent.provision.signing.keys import SigningError
 from headroom_host_agent.provision.signing.v2 import canonical_json
 
-from hosts.agents.errors import AgentConflict
+from hosts.agents.errors import AgentConflict, NoAgent
 from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.waking import wake
 from hosts.agents.workload_models import Workload
@@ -30,6 +31,10 @@ from journal.statements import fetch_value
 LONGEST_REASON: Final = 255
 LONGEST_GWID: Final = 41
 LARGEST: Final = 2**63 - 1
+#: What owns a workload of which only its agent knows.
+FORGOTTEN: Final = "forgotten"
+_GWID: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,19}", re.ASCII)
+_TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +159,46 @@ def delete_workload(
     delete_workloads(row.agent_id, [row.pk], reason=reason, actor=actor, request_id=request_id)
     row.refresh_from_db(fields=["state"])
     return row.state
+
+
+def delete_forgotten(
+    host_name: str, gwid: str, kind: str, *, actor: Actor, request_id: str, reason: str
+) -> str:
+    """Ask an agent to remove what it has and a restored backup does not know; return its state.
+
+    It is known again as one that goes: the agent's answer ends it, as any other. One that is known
+    is removed as it is.
+
+    Args:
+        host_name: Whose agent.
+        gwid: What the agent calls it.
+        kind: Type of its provisioner, as the agent says.
+
+    Raises:
+        InvalidInput: There is no reason, or no such id or type is given.
+        AgentConflict: Another host has it.
+        NoAgent: None of the host enrolled, or it was decommissioned.
+    """
+    if not reason.strip():
+        raise InvalidInput("a reason is needed", field="reason")
+    if _GWID.fullmatch(gwid) is None or _TYPE.fullmatch(kind) is None:
+        raise InvalidInput("the id must be like 42-1, the type like accounting", field="gwid")
+    agents = HostAgent.objects.filter(host_name=host_name, decommissioned_at__isnull=True)
+    agent_pk = agents.values_list("pk", flat=True).first() if host_name.isprintable() else None
+    if agent_pk is None:
+        raise NoAgent(host_name)
+    with transaction.atomic():
+        agent = lock_agent(agent_pk)
+        if not Workload.objects.filter(gwid=gwid).exists():
+            number = int(gwid.split("-", maxsplit=1)[0])
+            asked = Asked(owner_kind=FORGOTTEN, owner_id=gwid, number=number, type=kind)
+            row = _row(agent, asked)
+            row.gwid = gwid
+            row.save(force_insert=True)
+            agent.save(update_fields=["change_seq"])
+        elif not agent.workloads.filter(gwid=gwid).exists():
+            raise AgentConflict(f"another host has reservation {gwid}", code="agent_in_use")
+        return delete_workload(host_name, gwid, actor=actor, request_id=request_id, reason=reason)
 
 
 def retry_workloads(agent_pk: int, pks: Iterable[int], *, actor: Actor, request_id: str) -> int:

@@ -244,3 +244,28 @@ def test_no_id_from_before_a_restored_backup_names_something_else_afterwards() -
         given = [make_workload(number).gwid for number in (42, 43)]
         assert not set(given) & set(forgotten)
         forgotten += given
+
+
+@pytest.mark.django_db
+def test_what_a_backup_forgot_is_removed_by_its_host_alone() -> None:
+    identity = enforcing("h1")
+    enforcing("h2")
+    order = ("host_agent", "remove", "h1", "42-7", "--type", "accounting", "--reason", "old")
+    call_command(*order)
+    call_command(*order)  # it is known now, and goes already
+    row = Workload.objects.get()
+    assert (row.gwid, row.state, row.type) == ("42-7", "deleting", "accounting")
+    (told,) = poll(identity)["reservations"]
+    assert (told["id"], told["to_delete"]) == ("42-7", True)
+    for wrong, words in (
+        (("h2", "42-7", "accounting", "old"), "another host has"),
+        (("h1", "backup", "accounting", "old"), "must be like 42-1"),
+        (("h1", "42-8", "../x", "old"), "must be like 42-1"),
+        (("h1", "42-8", "accounting", " "), "a reason is needed"),
+        (("h9", "42-8", "accounting", "old"), "no agent of a host 'h9'"),
+    ):
+        host, gwid, kind, reason = wrong
+        with pytest.raises(CommandError, match=words):
+            call_command("host_agent", "remove", host, gwid, "--type", kind, "--reason", reason)
+    assert tell(identity, row, state="deleted").status_code == 200
+    assert not Workload.objects.exclude(state="deleted").exists()

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import call_command
 from headroom_host_agent.provision.store import SqliteStore
 from headroom_host_agent.server.identity import Identity, load_identity
 
@@ -199,3 +200,10 @@ def test_a_restored_database_removes_nothing_of_what_it_forgot(host: Host, role:
     assert running.wait(PATIENCE_SECONDS) == 0
     assert stored(host) == sorted(row.gwid for row in (*made, later))
     assert not WorkloadResult.objects.exclude(workload=later).exists()
+
+    host.start("run")
+    gone, *kept = made
+    call_command("host_agent", "remove", "h1", gone.gwid, "--type", gone.type, "--reason", "old")
+    row = Workload.objects.get(gwid=gone.gwid)
+    until(lambda: state_of(row) == "deleted", "what was forgotten is not removed")
+    assert stored(host) == sorted(row.gwid for row in (*kept, later))

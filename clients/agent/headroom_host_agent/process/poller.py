@@ -208,7 +208,8 @@ class RestPoller:
             if answer is Answer.NONE:
                 raise RetryablePollError(f"no word of {reservation.id}")
             if answer is Answer.UNKNOWN:
-                log.error("the server does not know %s: it stays as it is", reservation.id)
+                named = f"{reservation.id} of type {reservation.type}"
+                log.error("the server does not know %s: it stays as it is", named)
             if answer in (Answer.GOING, Answer.GONE):
                 going.append(replace(reservation, to_delete=True))
         if not self._store.take_page(going, cursor=self._store.cursor, resyncs=self._resyncs):
