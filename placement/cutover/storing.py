@@ -24,11 +24,13 @@ from placement.services.providers import TREES
 from placement.services.transfer import (
     DROP_ALLOCATIONS,
     NEW_CLASSES,
-    NEW_OWNERS,
     NEW_TRAITS,
     SET_ALLOCATIONS,
+    columns_of,
+    held_rows,
     levels_of,
     provider_columns,
+    write_consumer_rows,
     write_parts,
 )
 
@@ -300,40 +302,17 @@ def _write_providers(providers: Sequence[ProviderRecord], later: _Later) -> None
 
 def _write_consumers(consumers: Sequence[ConsumerRecord], later: _Later) -> set[int]:
     """Write consumers of which all inventories are here, note the others; return providers' ids."""
-    held = [
-        (record.uuid, provider, name, used)
-        for record in consumers
-        for provider, amounts in sorted(record.allocations.items())
-        for name, used in sorted(amounts.items())
-    ]
-    lacking = run(WITHOUT_INVENTORY, _parts(row[:3] for row in held) or [[], [], []]).fetchall()
+    held = held_rows(consumers)
+    lacking = run(WITHOUT_INVENTORY, columns_of(held, 3)).fetchall()
     late = {row[0] for row in lacking}
     for consumer, provider in lacking:
         later.consumer(consumer)
         later.provider(provider)
     ready = [record for record in consumers if record.uuid not in late]
     run(DROP_CONSUMERS, [sorted(late)])
-    owners = (
-        sorted({record.project for record in ready}),
-        sorted({record.user for record in ready}),
-        sorted({record.type_name for record in ready if record.type_name}),
-    )
-    for statement, names in zip(NEW_OWNERS, owners, strict=True):
-        run(statement, [names])
-    columns: list[list[str | int | None]] = [
-        [record.uuid for record in ready],
-        [record.project for record in ready],
-        [record.user for record in ready],
-        [record.type_name or None for record in ready],
-        [record.generation for record in ready],
-    ]
-    run(SET_COPIED_CONSUMERS, columns)
-    rows = _parts(row for row in held if row[0] not in late) or [[], [], [], []]
-    return {row[0] for row in run(SET_ALLOCATIONS, rows).fetchall()}
-
-
-def _parts(rows: Iterable[tuple[object, ...]]) -> list[list[object]]:
-    return [list(part) for part in zip(*rows, strict=True)]
+    write_consumer_rows(ready, SET_COPIED_CONSUMERS)
+    rows = [row for row in held if row[0] not in late]
+    return {row[0] for row in run(SET_ALLOCATIONS, columns_of(rows, 4)).fetchall()}
 
 
 def _drop_consumers(part: Slice) -> None:

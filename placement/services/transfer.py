@@ -6,7 +6,7 @@ lock, providers), looks at what is here, plans, writes in sets, and counts usage
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from capacity.locks import LockSpace, take_lock
@@ -271,13 +271,19 @@ def _drop_allocations(consumers: Sequence[ConsumerRecord]) -> list[Row]:
 
 
 def _write_consumers(consumers: Sequence[ConsumerRecord]) -> list[Row]:
+    write_consumer_rows(consumers, SET_CONSUMERS)
+    return run(SET_ALLOCATIONS, columns_of(held_rows(consumers), 4)).fetchall()
+
+
+def write_consumer_rows(consumers: Sequence[ConsumerRecord], statement: str) -> None:
+    """Write consumers by a statement that takes their columns, after whom and what they name."""
     owners = (
         sorted({record.project for record in consumers}),
         sorted({record.user for record in consumers}),
         sorted({record.type_name for record in consumers if record.type_name}),
     )
-    for statement, names in zip(NEW_OWNERS, owners, strict=True):
-        run(statement, [names])
+    for new_owners, names in zip(NEW_OWNERS, owners, strict=True):
+        run(new_owners, [names])
     columns: list[list[str | int | None]] = [
         [record.uuid for record in consumers],
         [record.project for record in consumers],
@@ -285,12 +291,19 @@ def _write_consumers(consumers: Sequence[ConsumerRecord]) -> list[Row]:
         [record.type_name or None for record in consumers],
         [record.generation for record in consumers],
     ]
-    run(SET_CONSUMERS, columns)
-    held = [
+    run(statement, columns)
+
+
+def held_rows(consumers: Sequence[ConsumerRecord]) -> list[tuple[str, str, str, int]]:
+    """Return consumer, provider, resource class and amount of all that consumers hold."""
+    return [
         (record.uuid, provider, name, used)
         for record in consumers
         for provider, amounts in sorted(record.allocations.items())
         for name, used in sorted(amounts.items())
     ]
-    parts = [list(part) for part in zip(*held, strict=True)] if held else [[], [], [], []]
-    return run(SET_ALLOCATIONS, parts).fetchall()
+
+
+def columns_of(rows: Iterable[tuple[object, ...]], count: int) -> list[list[object]]:
+    """Return the first columns of rows, as statements take them; empty ones of no rows."""
+    return [list(part) for part in zip(*rows, strict=True)][:count] or [[] for _ in range(count)]

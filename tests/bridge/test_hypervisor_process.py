@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from bridge.hypervisors.watcher import LEASE
-from config.launcher.places import this_checkout
-from config.launcher.processes import Child, start_child, stop_children
-from config.launcher.production import serve_command
+from config.launcher.processes import Child
 from hosts.models import Host
 from journal.models import Lease
 from tests.bridge.hypervisor_objects import hypervisor_object
 from tests.bridge.hypervisor_writer import PATIENCE_SECONDS, Objects, awaited
+from tests.bridge.serving import served
 from tests.e2e.processes import process_environment
 from tests.kube.server import Cluster
 
@@ -39,22 +38,8 @@ def watchers(cluster: Cluster, directory: Path, count: int) -> Iterator[list[Chi
         HEADROOM_ALLOCATION_SOURCE="hypervisor",
         HEADROOM_PROCESS="worker",
     )
-    checkout = this_checkout()
-    children = [
-        start_child(
-            "hypervisors",
-            serve_command(checkout, "hypervisors", []),
-            log=directory / f"hypervisors-{number}.log",
-            env=environment,
-            cwd=checkout.root,
-            death_signal=signal.SIGKILL,
-        )
-        for number in range(count)
-    ]
-    try:
+    with served("hypervisors", environment, directory, count) as children:
         yield children
-    finally:
-        stop_children(children, ((signal.SIGTERM, 15.0),))
 
 
 def test_another_takes_over_from_one_that_was_killed(api_server: Cluster, tmp_path: Path) -> None:

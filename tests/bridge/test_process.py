@@ -21,12 +21,11 @@ from bridge.kube.definitions import load_definitions
 from bridge.kube.door import Door
 from bridge.models import MirrorState
 from commitments.models import Commitment
-from config.launcher.places import this_checkout
-from config.launcher.processes import Child, start_child, stop_children, wait_until
-from config.launcher.production import serve_command
+from config.launcher.processes import Child, wait_until
 from journal.clock import database_now
 from journal.models import Lease
 from tests.bridge.mirrors import SECONDS, assert_equal, install_kinds, objects, rows
+from tests.bridge.serving import served
 from tests.e2e.processes import process_environment
 from tests.factories import make_commitment, make_host, make_slot
 from tests.kube.server import ApiServer
@@ -66,22 +65,8 @@ def bridges(server: ApiServer, directory: Path, count: int = 1) -> Iterator[list
         HEADROOM_BRIDGE__COMPARE_INTERVAL_SECONDS="1",
         HEADROOM_PROCESS="worker",
     )
-    checkout = this_checkout()
-    children = [
-        start_child(
-            "bridge",
-            serve_command(checkout, "bridge", []),
-            log=directory / f"bridge-{number}.log",
-            env=environment,
-            cwd=checkout.root,
-            death_signal=signal.SIGKILL,
-        )
-        for number in range(count)
-    ]
-    try:
+    with served("bridge", environment, directory, count) as children:
         yield children
-    finally:
-        stop_children(children, ((signal.SIGTERM, 15.0),))
 
 
 def is_mirrored(count: int) -> Callable[[], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from commitments.domain.statuses import CommitmentStatus
 from commitments.services.change import ChangeOutcome, change_commitments
 from commitments.services.info import current_service_info
 from journal.actors import Actor
+from journal.errors import Busy
 
 ACTOR = Actor(name="limes", roles=frozenset({"cloud_resource_admin"}))
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -101,3 +103,19 @@ def decide(
 
 def decide_ram(project: str, *changes: CommitmentChange, **options: Any) -> ChangeOutcome:
     return decide({project: {RAM: changes}}, **options)
+
+
+def change_some(number: int) -> str:
+    """Ask for one of sixteen commitments, or for its end; return what came of it."""
+    rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
+    uuid = f"aaaaaaaa-0000-4000-8000-{rng.randint(0, 15):012d}"
+    wanted = (
+        change(uuid, 1, None, old="confirmed")
+        if rng.random() < 0.4
+        else change(uuid, rng.randint(1, 6))
+    )
+    try:
+        outcome = decide({"alpha": {RAM: [wanted]}})
+    except Busy:
+        return "busy"
+    return "rejected" if outcome.rejection_reason else "accepted"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 
+from tests.concurrency.at_once import CONNECTIONS, all_at_once
 from tests.placement.client import (
     Answer,
     PlacementClient,
@@ -22,8 +20,6 @@ from tests.placement.client import (
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-CONNECTIONS = 16
-
 
 @pytest.fixture(autouse=True)
 def _open_server(settings: Any) -> None:
@@ -33,29 +29,6 @@ def _open_server(settings: Any) -> None:
 @pytest.fixture
 def placement() -> PlacementClient:
     return PlacementClient()
-
-
-def all_at_once(job: Callable[[int], Any], count: int = CONNECTIONS) -> list[Any]:
-    """Run a job in threads that start together, each with its own connection."""
-    barrier = threading.Barrier(count)
-    results: list[Any] = [None] * count
-
-    def run(number: int) -> None:
-        try:
-            connection.ensure_connection()
-            barrier.wait(timeout=30)
-            results[number] = job(number)
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            results[number] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    return results
 
 
 def statuses(answers: list[Any]) -> Counter[Any]:

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from django.db import connection
 
 from capacity.figures.quota import WantedQuota, replace_project_quota
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, ProjectQuota
@@ -14,6 +10,7 @@ from commitments.models import InstanceAssignment, PublishedServiceInfo, Service
 from commitments.services.info import check_info_version, current_service_info
 from commitments.services.usage import reconcile_project_usage
 from journal.actors import Actor
+from tests.concurrency.at_once import all_at_once
 from tests.factories import (
     DEFAULT_PROJECT_ID,
     make_commitment,
@@ -29,33 +26,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 THREADS = 6
 
 
-def all_at_once(job: Callable[[int], Any]) -> list[Any]:
-    """Run a job in several threads that start together; each has its own connection."""
-    barrier = threading.Barrier(THREADS)
-    results: list[Any] = [None] * THREADS
-
-    def run(number: int) -> None:
-        try:
-            barrier.wait(timeout=30)
-            results[number] = job(number)
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            results[number] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    return results
-
-
 def test_replicas_that_see_a_change_at_once_agree_on_one_new_version() -> None:
     make_group()
     before = current_service_info().version
     FlavorGroupSettings.objects.update(ram_unit_gib=16)
-    versions = all_at_once(lambda _: current_service_info().version)
+    versions = all_at_once(lambda _: current_service_info().version, THREADS)
     assert len(set(versions)) == 1
     assert versions[0] > before
     assert ServiceInfoVersion.objects.get().version == versions[0]
@@ -91,7 +66,7 @@ def test_a_request_with_the_version_before_is_checked_while_the_next_is_publishe
         check_info_version(before, ["hw_version_hana_1_ram"])
         return 0
 
-    results = all_at_once(check)
+    results = all_at_once(check, THREADS)
     assert results[::2] == [0] * (THREADS // 2)
     assert set(results[1::2]) == {current_service_info().version}
 
@@ -104,7 +79,7 @@ def add_flavor() -> None:
 
 def test_first_versions_of_replicas_agree() -> None:
     make_group()
-    assert len(set(all_at_once(lambda _: current_service_info().version))) == 1
+    assert len(set(all_at_once(lambda _: current_service_info().version, THREADS))) == 1
 
 
 def test_quota_pushed_at_once_is_that_of_one_request_as_a_whole() -> None:
@@ -117,7 +92,7 @@ def test_quota_pushed_at_once_is_that_of_one_request_as_a_whole() -> None:
             request_id=f"r{number}",
         )
 
-    assert all_at_once(push) == [None] * THREADS
+    assert all_at_once(push, THREADS) == [None] * THREADS
     rows = {row.zone: row.quota_by_resource["ram"] for row in ProjectQuota.objects.all()}
     (number,) = set(rows.values())
     assert set(rows) == ({"az-a", "az-b"} if number % 2 else {"az-b", "az-c"})
@@ -135,7 +110,8 @@ def test_usage_reconciled_at_once_assigns_each_vm_once() -> None:
             reconcile_project_usage(
                 DEFAULT_PROJECT_ID, actor=Actor(name="anonymous"), request_id="r"
             ).assigned
-        )
+        ),
+        THREADS,
     )
     assert runs == [4] * THREADS
     assert InstanceAssignment.objects.count() == 4

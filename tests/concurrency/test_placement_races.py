@@ -16,7 +16,7 @@ from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import Busy
 from scheduling.resources import GIB, ResourceVector
-from tests.commitments.change_requests import RAM, change, decide
+from tests.commitments.change_requests import RAM, change, change_some, decide
 from tests.concurrency.test_change_races import on_own_connection
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.killing import run_in_child
@@ -57,23 +57,9 @@ def test_16_clients_placing_vms_and_4_placing_slots_never_book_twice() -> None:
             end_placement(f"vm-{number % 60}")
         return "placed" if held else "no host"
 
-    def fire_slots(number: int) -> str:
-        rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
-        uuid = f"aaaaaaaa-0000-4000-8000-{rng.randint(0, 15):012d}"
-        wanted = (
-            change(uuid, 1, None, old="confirmed")
-            if rng.random() < 0.4
-            else change(uuid, rng.randint(1, 6))
-        )
-        try:
-            outcome = decide({"alpha": {RAM: [wanted]}})
-        except Busy:
-            return "busy"
-        return "rejected" if outcome.rejection_reason else "accepted"
-
     with ThreadPoolExecutor(VM_CLIENTS) as vms, ThreadPoolExecutor(SLOT_CLIENTS) as slots:
         placed = vms.map(lambda n: on_own_connection(lambda: fire_vm(n)), range(PLACEMENTS))
-        changed = slots.map(lambda n: on_own_connection(lambda: fire_slots(n)), range(CHANGES))
+        changed = slots.map(lambda n: on_own_connection(lambda: change_some(n)), range(CHANGES))
         answers.update(placed)
         answers.update(changed)
 

@@ -14,7 +14,8 @@ from capacity.models import HostCapacity, ReservationKind
 from placement.models import Aggregate, Inventory, ProviderTrait, ResourceProvider
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
-from tests.concurrency.test_allocation_races import CONNECTIONS, all_at_once, statuses
+from tests.concurrency.at_once import CONNECTIONS, all_at_once
+from tests.concurrency.test_allocation_races import statuses
 from tests.factories import make_host
 from tests.placement.client import Answer, PlacementClient, drift, placement_settings, uuid
 

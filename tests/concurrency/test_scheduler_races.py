@@ -20,10 +20,9 @@ from capacity.models import Reservation, ReservationKind
 from capacity.nova.pipelines import active_pipelines, ensure_shipped_pipelines
 from hosts.models import Host, HostStatus
 from journal.conf import AccessToken
-from journal.errors import Busy
 from scheduling.columns import CAPACITY_COLUMNS
 from tests.api.scheduler_client import SCHEDULER, NovaClient
-from tests.commitments.change_requests import RAM, change, decide
+from tests.commitments.change_requests import change_some
 from tests.concurrency.test_change_races import on_own_connection
 from tests.concurrency.test_placement_races import assert_every_row_ends
 from tests.factories import make_group, make_hosts, make_vm
@@ -71,23 +70,9 @@ def test_16_clients_of_the_endpoint_and_4_of_limes_never_book_twice() -> None:
         assert answer.status_code == 200, answer.content
         return "placed" if answer.json()["hosts"] else "no host"
 
-    def fire_slots(number: int) -> str:
-        rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
-        uuid = f"aaaaaaaa-0000-4000-8000-{rng.randint(0, 15):012d}"
-        wanted = (
-            change(uuid, 1, None, old="confirmed")
-            if rng.random() < 0.4
-            else change(uuid, rng.randint(1, 6))
-        )
-        try:
-            outcome = decide({"alpha": {RAM: [wanted]}})
-        except Busy:
-            return "busy"
-        return "rejected" if outcome.rejection_reason else "accepted"
-
     with ThreadPoolExecutor(VM_CLIENTS) as vms, ThreadPoolExecutor(SLOT_CLIENTS) as slots:
         placed = vms.map(lambda n: on_own_connection(lambda: fire_vm(n)), range(PLACEMENTS))
-        changed = slots.map(lambda n: on_own_connection(lambda: fire_slots(n)), range(CHANGES))
+        changed = slots.map(lambda n: on_own_connection(lambda: change_some(n)), range(CHANGES))
         answers = Counter([*placed, *changed])
 
     assert answers["placed"] > 0

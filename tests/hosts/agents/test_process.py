@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,15 +127,19 @@ def test_an_agent_whose_key_is_revoked_ends_and_may_enrol_again(host: Host) -> N
     assert HostKey.objects.get(state="active").kid != kid
 
 
-def wait_until(wanted: str) -> HostLease:
-    """Return the lease once the agent is so."""
+def until(is_so: Callable[[], object], what: str) -> None:
     waiting = threading.Event()
     for _ in range(PATIENCE_SECONDS * 20):
-        lease = HostLease.objects.get()
-        if lease.liveness == wanted:
-            return lease
+        if is_so():
+            return
         waiting.wait(0.05)
-    raise AssertionError(f"the agent is not {wanted}")
+    raise AssertionError(what)
+
+
+def wait_until(wanted: str) -> HostLease:
+    """Return the lease once the agent is so."""
+    until(lambda: HostLease.objects.get().liveness == wanted, f"the agent is not {wanted}")
+    return HostLease.objects.get()
 
 
 def test_an_agent_is_heard_again_after_a_fence_and_after_a_kill(host: Host, settings: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.agents.workloads import delete_workloads
 from tests.factories import make_host
 from tests.hosts.agents.agents import make_token
-from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, wait_until
-from tests.hosts.agents.workloads import ANN, agent_named, make_workload
+from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, until, wait_until
+from tests.hosts.agents.workloads import ANN, agent_named, make_workload, state_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,19 +33,6 @@ def host(tmp_path: Path, live_server: Any, settings: Any) -> Iterator[Host]:
     HostAgent.objects.update(mode=AgentMode.ENFORCE)
     yield made
     made.end()
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    waiting = threading.Event()
-    for _ in range(PATIENCE_SECONDS * 20):
-        if is_so():
-            return
-        waiting.wait(0.05)
-    raise AssertionError(what)
-
-
-def state_of(row: Workload) -> str:
-    return Workload.objects.get(pk=row.pk).state
 
 
 def test_a_workload_is_made_told_once_and_removed(host: Host) -> None:

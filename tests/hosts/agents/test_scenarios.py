@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,8 +28,8 @@ from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.hosts.agents.agents import make_token
 from tests.hosts.agents.router import Router, Routes, routed
 from tests.hosts.agents.test_held_polls import Role
-from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, wait_until
-from tests.hosts.agents.workloads import ANN, agent_named, get, make_workload
+from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, until, wait_until
+from tests.hosts.agents.workloads import ANN, agent_named, get, make_workload, state_of
 from tests.ledger import assert_rooms_add_up
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
@@ -61,19 +60,6 @@ def host(tmp_path: Path, router: Router, settings: Any) -> Iterator[Host]:
     HostAgent.objects.update(mode=AgentMode.ENFORCE)
     yield made
     made.end()
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    waiting = threading.Event()
-    for _ in range(PATIENCE_SECONDS * 20):
-        if is_so():
-            return
-        waiting.wait(0.05)
-    raise AssertionError(what)
-
-
-def state_of(row: Workload) -> str:
-    return Workload.objects.get(pk=row.pk).state
 
 
 def identity_of(host: Host) -> Identity:

@@ -78,3 +78,7 @@ def verified(sent: dict[str, Any]) -> Reservation:
     assert verify(key, sealed.signature, reservation_bytes(sealed.document))
     assert base64.b64encode(sealed.signature).decode() == sent["signature"]
     return reservation_from_document(sealed.document)
+
+
+def state_of(row: Workload) -> str:
+    return Workload.objects.get(pk=row.pk).state
