@@ -21,7 +21,7 @@ from tests.hosts.agents.test_enrolment import code_of
 from tests.hosts.agents.workloads import agent_named, enforcing
 
 # Section -> module below ``tests`` and the tests in it.
-TABLES: Final = {
+TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "D.1 modes": {
         "hosts.agents.test_polls": ("test_only_an_agent_that_enforces_is_asked",),
         "hosts.agents.test_observed": (
