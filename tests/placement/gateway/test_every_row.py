@@ -53,7 +53,8 @@ from tests.placement.rows import make_provider
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 HOST, MINE, THEIRS, AGGREGATE = "host", "mine", "theirs", str(uuid())
-CONSUMER = str(uuid())
+#: In the names of tests, which must be the same in each process that runs some of them.
+CONSUMER = "5a1c5f6e-7c0b-4d0b-9b5e-2f4c8a1d9e01"
 
 
 class World:
