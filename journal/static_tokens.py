@@ -58,8 +58,9 @@ class TokenFile:
 
 def current_tokens() -> Sequence[AccessToken]:
     """Return every token that is valid now."""
-    path = settings.HEADROOM.tokens_file
-    given: tuple[AccessToken, ...] = settings.HEADROOM.tokens
+    wanted = settings.HEADROOM
+    path: Path | None = wanted.tokens_file
+    given: tuple[AccessToken, ...] = wanted.tokens
     return given if path is None else (*given, *_file(path).tokens())
 
 

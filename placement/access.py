@@ -15,8 +15,8 @@ from django.http import HttpRequest
 from core.conf import headroom
 from journal.actors import Actor
 from journal.auth import (
+    TOKEN,
     Authenticator,
-    Credentials,
     Unauthenticated,
     authenticate,
     credentials_of_request,
@@ -25,8 +25,6 @@ from journal.counters import count_refused_token
 from placement.domain.errors import Unauthorized
 
 ADMIN = "admin"
-TOKEN = "HTTP_X_AUTH_TOKEN"  # noqa: S105 - the name of a header
-SERVICE_TOKEN = "HTTP_X_SERVICE_TOKEN"  # noqa: S105 - the name of a header
 UNAUTHENTICATED = "The request you have made requires authentication."
 
 
@@ -104,6 +102,11 @@ def caller_of_static_token(request: HttpRequest) -> Caller:
         actor = authenticate(request)
     except Unauthenticated as error:
         raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error
+    return _static_caller(actor)
+
+
+@lru_cache(maxsize=1024)
+def _static_caller(actor: Actor) -> Caller:
     return Caller(replace(actor, user_id=actor.name))
 
 
@@ -116,7 +119,7 @@ def caller_of_keystone_token(request: HttpRequest) -> Caller:
 
     Source: spec placement, section 7.2.
     """
-    credentials = _credentials(request)
+    credentials = credentials_of_request(request)
     try:
         return Caller(_keystone_authenticator().authenticate(credentials))
     except Unauthenticated as error:
@@ -137,20 +140,6 @@ def _keystone_authenticator() -> Authenticator:
 
         known = _known = (options, current_authenticator())
     return known[1]
-
-
-def _credentials(request: HttpRequest) -> Credentials:
-    """Return what a request says of its sender, without the framework's map of all headers."""
-    meta = request.META
-    token = meta.get(TOKEN)
-    if not token:
-        return credentials_of_request(request)
-    return Credentials(
-        token=token,
-        service_token=meta.get(SERVICE_TOKEN, ""),
-        method=str(request.method),
-        path=request.path,
-    )
 
 
 CALLERS: Mapping[str, Callable[[HttpRequest], Caller]] = {

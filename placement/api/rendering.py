@@ -56,7 +56,12 @@ def host_of(request: HttpRequest) -> str:
 
 def is_served_host(host: str) -> bool:
     """Return whether a host, with or without port, is among the allowed ones."""
-    return validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS)
+    return _is_among(host, tuple(settings.ALLOWED_HOSTS))
+
+
+@lru_cache(maxsize=1024)
+def _is_among(host: str, allowed: tuple[str, ...]) -> bool:
+    return validate_host(split_domain_port(host)[0], allowed)
 
 
 def _own_host(request: HttpRequest) -> str:

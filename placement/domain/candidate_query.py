@@ -79,9 +79,9 @@ class Strategy(Enum):
     DEPTH_FIRST = "depth-first"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SearchOptions:
-    """How a site wants candidates to be searched.
+    """How a site wants candidates to be searched; equal to itself only, as answers are kept by it.
 
     Attributes:
         strategy: One candidate of each tree in turn, or all of a tree before the next.

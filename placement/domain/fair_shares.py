@@ -22,7 +22,7 @@ def too_held_trees(snapshot: Snapshot, query: CandidateQuery) -> BoolColumn | No
     marked: BoolColumn | None = None
     for name, amount in asked.items():
         columns = snapshot.classes.get(name)
-        if columns is None or not columns.held.any():
+        if columns is None or not columns.has_held:
             continue
         if marked is None:
             marked = np.zeros(snapshot.tree_count, dtype=np.bool_)

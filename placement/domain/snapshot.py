@@ -35,6 +35,7 @@ class ClassColumns:
         held: int64[M], part of what is free, kept for commitments and failover.
         max_unit: int64[M].
         has_units: Whether any ``min_unit`` or ``step_size`` is not 1.
+        has_held: Whether anything is held.
     """
 
     rows: Int32Column
@@ -46,6 +47,7 @@ class ClassColumns:
     used: Int64Column
     held: Int64Column
     has_units: bool
+    has_held: bool
 
     def fits(self, amount: int) -> BoolColumn:
         """Return bool[M], where a consumer can take an amount.
@@ -98,6 +100,7 @@ class ClassColumns:
             used=used,
             held=self.held,
             has_units=self.has_units,
+            has_held=self.has_held,
         )
 
     def free_at(self, rows: Int64Column) -> Int64Column:

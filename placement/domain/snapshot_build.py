@@ -213,4 +213,5 @@ def class_columns(
         used=used,
         held=held,
         has_units=bool((min_unit > 1).any() or (step_size > 1).any()),
+        has_held=bool(held.any()),
     )

@@ -48,7 +48,7 @@ def with_usage(
     rows = [row_of.get(key, NO_ROW) for key in provider_ids]
     if NO_ROW in rows:
         return None
-    of_class: dict[str, dict[int, int]] = {}
+    changed: dict[str, dict[int, int]] = {}
     for row, name, amount in zip(rows, classes, used, strict=True):
         columns = snapshot.classes.get(name)
         if columns is None:
@@ -56,13 +56,11 @@ def with_usage(
         at = columns.position(row)
         if at == NO_ROW:
             return None
-        of_class.setdefault(name, {})[at] = amount
+        if columns.used.item(at) != amount:
+            changed.setdefault(name, {})[at] = amount
     fresh = dict(snapshot.classes)
-    for name, amounts in of_class.items():
-        columns = fresh[name]
-        changed = {at: amount for at, amount in amounts.items() if columns.used.item(at) != amount}
-        if changed:
-            fresh[name] = _with_used(columns, changed)
+    for name, amounts in changed.items():
+        fresh[name] = _with_used(fresh[name], amounts)
     generations, modified = snapshot.generations, snapshot.modified
     if versions is not None:
         generations, modified = generations.copy(), modified.copy()
@@ -92,7 +90,8 @@ def with_held(
     at = at[has_class]
     fresh = columns.held.copy()
     fresh[at] = np.array(held, dtype=np.int64)[has_class]
-    return replace(snapshot, classes={**snapshot.classes, name: replace(columns, held=fresh)})
+    columns = replace(columns, held=fresh, has_held=bool(fresh.any()))
+    return replace(snapshot, classes={**snapshot.classes, name: columns})
 
 
 def _with_used(columns: ClassColumns, amounts: Mapping[int, int]) -> ClassColumns:
@@ -216,7 +215,9 @@ def _with_figures(mine: ClassColumns, rows: Int32Column, other: ClassColumns) ->
             changed[name][at] = after
     if not changed:
         return mine
-    return replace(mine, has_units=mine.has_units or other.has_units, **changed)
+    has_held = bool(changed["held"].any()) if "held" in changed else mine.has_held
+    has_units = mine.has_units or other.has_units
+    return replace(mine, has_units=has_units, has_held=has_held, **changed)
 
 
 def _sharing(trait_bits: UInt64Column, trait_bit: Mapping[str, int]) -> Int32Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -81,7 +81,13 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         snapshot = _with_usage(state, changes)
         if snapshot is not None:
             snapshot = _with_held(snapshot, changes)
-            return replace(state, snapshot=snapshot, moment=changes.moment, read_at=read_at)
+            return State(  # quicker than dataclasses.replace
+                snapshot=snapshot,
+                moment=changes.moment,
+                names=state.names,
+                read_at=read_at,
+                with_copies=state.with_copies,
+            )
     with one_snapshot():
         read_at = time.monotonic()
         changes = read_changes(state.moment.snapshot, with_held=is_held_read())
