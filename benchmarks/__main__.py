@@ -11,7 +11,7 @@ from functools import partial
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 os.environ["HEADROOM_LOG_LEVEL"] = "ERROR"
-if {"pages", "schedule"} & {
+if {"pages", "placement", "schedule"} & {
     *sys.argv[1:]
 }:  # requests of a server, whose statements say no deadlines
     os.environ["HEADROOM_PROCESS"] = "web"
