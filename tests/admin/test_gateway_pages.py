@@ -7,7 +7,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from placement.models import ShadowDifference, SplitWrite
+from placement.models import CheckOutcome, HybridReport, ShadowDifference, SplitWrite
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +32,19 @@ def test_differences_of_answers_and_open_writes_are_shown(admin_client: Client) 
         consumers=[],
         error="it answered 503",
     )
+    report = HybridReport.objects.create(
+        seconds=1.5,
+        providers_there=1000,
+        split_consumers=3,
+        counts={"shadow": 2, "owner": 0},
+        findings=[{"kind": "shadow", "subject": "the-shadow", "detail": "has the name of ours"}],
+    )
+    check = CheckOutcome.objects.create(
+        test="usages", mode="", outcome="failed", detail="status 409 instead of 200"
+    )
     for row, name, words in (
+        (report, "hybridreport", ("2 shadow", "1.5 s", "the-shadow")),
+        (check, "checkoutcome", ("status 409 instead of 200", "as configured", "failed")),
         (difference, "shadowdifference", ("other candidates", "1.36", "the-provider")),
         (write, "splitwrite", ("it answered 503", "nova", "the-consumer")),
     ):
