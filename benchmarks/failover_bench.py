@@ -25,13 +25,14 @@ from failover.conf import current_config
 from failover.domain.bounds import CoverageCost
 from failover.domain.cleaning import plan_cleaning
 from failover.domain.covering import plan_cover
-from failover.domain.drill_columns import coverage_costs, drill_state_of
+from failover.domain.drill_columns import coverage_costs
 from failover.domain.drill_report import drill_hosts, drill_pairs
 from failover.domain.engine import EligibilityEngine
 from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
 from failover.domain.shadow import zone_after
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
+from failover.selectors.drills import state_of
 from failover.selectors.zone import failover_requirements, failover_zones
 from failover.services.drills import drill_zones
 from failover.services.loop import reconcile_zone
@@ -248,7 +249,7 @@ def _zone(zone: ZoneSnapshot, sums: dict[str, float]) -> list[float]:
         plan_cover(moved, cleaning, RoomyChooser(moved), options)
 
     timed("steady pass", steady)
-    state = timed("state for drills", lambda: drill_state_of([covered]))
+    state = timed("state for drills", lambda: state_of([covered]))
     report = timed("drill of all single hosts", lambda: drill_hosts(state))
     pairs = timed("drill of all interacting pairs", lambda: drill_pairs(state))
     if report.unprotected_vms or pairs.unprotected_vms:

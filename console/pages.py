@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import models
+from django.forms.utils import flatatt
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from console.base import PageData, may_view
 from journal.errors import HeadroomError
@@ -19,6 +23,26 @@ Crumb = tuple[str, str]
 """Text and address; the address is empty for the page itself."""
 RowT = TypeVar("RowT", bound=models.Model)
 AnswerT = TypeVar("AnswerT")
+
+
+class LongSelect(forms.Select):
+    """A select of thousands: it writes its options itself, a template for each takes long."""
+
+    def render(
+        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
+    ) -> SafeString:
+        """Return the element."""
+        chosen = set(self.format_value(value))
+        options = format_html_join(
+            "",
+            '<option value="{}"{}>{}</option>',
+            (
+                (key, flatatt({"selected": str(key) in chosen}), words)
+                for key, words in self.choices
+            ),
+        )
+        own = self.build_attrs(self.attrs, {**(attrs or {}), "name": name})
+        return format_html("<select{}>{}</select>", flatatt(own), options)
 
 
 def seen_row(request: HttpRequest, model: type[RowT], pk: int) -> RowT:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from django import forms
-from django.db.models import Q
+from django.db.models import F, Func, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -18,13 +19,15 @@ from console.base import TONE_ICONS, PageData
 from console.charts import natural
 from console.failover.loss import vm_names
 from console.links import find_url, list_url
-from console.pages import answered, check_view, show_page
+from console.pages import LongSelect, answered, check_view, show_page
 from core.text import count_text, plural
 from failover.choices import reason_words
 from failover.domain.drill import DrillResult, Unprotected, UnprotectedReason, simulate
 from failover.domain.drill_columns import drill_state_of
+from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill
 from failover.selectors.drills import zone_snapshot
+from failover.selectors.losses import loss_snapshot
 from hosts.models import Aggregate, Host, Instance
 from journal.clock import database_now
 from journal.heavy import computed_apart, heavy_question
@@ -32,6 +35,8 @@ from journal.heavy import computed_apart, heavy_question
 VMS_SHOWN: Final = 200
 HOSTS_SHOWN: Final = 100
 LONGEST_LIST: Final = 20_000
+#: So many failing hosts of a zone are read by name; its tables are read as a whole for more.
+READ_ALONE: Final = 500
 
 
 def drill_url(**asked: str) -> str:
@@ -42,8 +47,8 @@ def drill_url(**asked: str) -> str:
 class FailureForm(forms.Form):
     """What fails together: all that is named, within the zone if one is chosen."""
 
-    rack = forms.ChoiceField(label="Rack", required=False)
-    aggregate = forms.ChoiceField(label="Aggregate", required=False)
+    rack = forms.ChoiceField(label="Rack", required=False, widget=LongSelect)
+    aggregate = forms.ChoiceField(label="Aggregate", required=False, widget=LongSelect)
     hosts = forms.CharField(
         label="Hosts, by name, with commas", required=False, max_length=LONGEST_LIST
     )
@@ -52,10 +57,10 @@ class FailureForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Read what can be chosen."""
         super().__init__(*args, **kwargs)
-        known = Host.objects.order_by().values_list
+        known = set(Host.objects.order_by().values_list("building_block", "zone").distinct())
         aggregates = Aggregate.objects.order_by("name", "uuid").values_list("uuid", "name")
-        self._offer("rack", ((rack, rack) for (rack,) in known("building_block").distinct()))
-        self._offer("zone", ((zone, zone) for (zone,) in known("zone").distinct()))
+        self._offer("rack", {(rack, rack) for rack, _ in known})
+        self._offer("zone", {(zone, zone) for _, zone in known})
         self._offer("aggregate", aggregates)
 
     def _offer(self, name: str, pairs: Any) -> None:
@@ -64,7 +69,7 @@ class FailureForm(forms.Form):
         field.choices = [("", "any"), *offered]
 
     def clean(self) -> dict[str, Any]:
-        """Find the hosts; they stand in ``failed`` from then on, with name and zone."""
+        """Find the hosts; they stand in ``rows`` from then on, names and zones in ``failed``."""
         said: dict[str, Any] = super().clean() or self.cleaned_data
         if self.errors:
             return said
@@ -73,13 +78,15 @@ class FailureForm(forms.Form):
         if said["rack"]:
             wanted |= Q(building_block=said["rack"])
         if said["aggregate"]:
-            members = Aggregate.objects.filter(uuid=said["aggregate"]).values_list("host_names")
-            wanted |= Q(name__in=[name for (listed,) in members for name in listed])
+            chosen = Aggregate.objects.filter(uuid=said["aggregate"])
+            members = chosen.values_list(Func(F("host_names"), function="unnest"))
+            wanted |= Q(name__in=members)
         if said["zone"] and not (names or said["rack"] or said["aggregate"]):
             wanted = Q()
         rows = Host.objects.filter(wanted).order_by("name")
         if said["zone"]:
             rows = rows.filter(zone=said["zone"])
+        said["rows"] = rows
         said["failed"] = list(rows.values_list("name", "zone"))
         unknown = sorted(names - {name for name, _ in said["failed"]})
         if unknown:
@@ -109,7 +116,7 @@ def drill_view(request: HttpRequest) -> HttpResponse:
         failed: list[tuple[str, str]] = form.cleaned_data["failed"]
         result, page.problem = answered(partial(_simulated, failed))
         if result is not None:
-            page.answer = _answer(result)
+            page.answer = _answer(result, form.cleaned_data["rows"])
     return show_page(
         request,
         "admin/what_dies_page.html",
@@ -164,7 +171,10 @@ def _simulated(failed: Sequence[tuple[str, str]]) -> Loss:
     names = [name for name, _ in failed]
     with heavy_question():
         now = database_now()
-        zones = [zone_snapshot(zone, now=now) for zone in sorted({zone for _, zone in failed})]
+        zones = [
+            _snapshot(zone, {name for name, place in failed if place == zone}, now)
+            for zone in sorted({zone for _, zone in failed})
+        ]
 
         def drilled() -> Loss:
             state = drill_state_of(zones, failing=names)
@@ -173,8 +183,15 @@ def _simulated(failed: Sequence[tuple[str, str]]) -> Loss:
         return computed_apart(drilled)
 
 
-def _answer(loss: Loss) -> PageData:
-    rows = Instance.objects.filter(host__name__in=loss.failed_hosts)
+def _snapshot(zone: str, failed: Collection[str], now: datetime) -> ZoneSnapshot:
+    """Return what the failing hosts of a zone touch, all of it where these are many."""
+    if len(failed) > READ_ALONE:
+        return zone_snapshot(zone, now=now)
+    return loss_snapshot(zone, failed, now=now)
+
+
+def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
+    rows = Instance.objects.filter(host__in=hosts.order_by().values("pk"))
     vms = rows.count()
     uuids = [row.vm for row in loss.shown]
     on_host = dict(rows.filter(openstack_id__in=uuids).values_list("openstack_id", "host__name"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import compress
 
 import numpy as np
 
@@ -83,17 +84,27 @@ def _cost(
 
 def _hosts(snapshot: ZoneSnapshot) -> Iterator[DrillHost]:
     hosts = snapshot.hosts
-    blocked_memory = (hosts.held_memory_bytes + hosts.failover_memory_bytes).tolist()
-    blocked_vcpus = (hosts.held_vcpus + hosts.failover_vcpus).tolist()
-    for row, (name, rack) in enumerate(zip(hosts.names, hosts.racks, strict=True)):
+    columns = zip(
+        hosts.names,
+        hosts.racks,
+        hosts.is_ready.tolist(),
+        _vectors(hosts.effective_memory_bytes, hosts.effective_vcpus),
+        _vectors(hosts.used_memory_bytes, hosts.used_vcpus),
+        _vectors(
+            hosts.held_memory_bytes + hosts.failover_memory_bytes,
+            hosts.held_vcpus + hosts.failover_vcpus,
+        ),
+        strict=True,
+    )
+    for name, rack, is_alive, effective, allocated, blocked in columns:
         yield DrillHost(
             name=name,
             zone=snapshot.zone,
             rack=rack,
-            is_alive=bool(hosts.is_ready[row]),
-            effective=_vector(hosts.effective_memory_bytes[row], hosts.effective_vcpus[row]),
-            allocated=_vector(hosts.used_memory_bytes[row], hosts.used_vcpus[row]),
-            blocked=_vector(blocked_memory[row], blocked_vcpus[row]),
+            is_alive=is_alive,
+            effective=effective,
+            allocated=allocated,
+            blocked=blocked,
         )
 
 
@@ -117,22 +128,14 @@ def _chosen(
 def _vms(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillVM]:
     vms, names = snapshot.vms, snapshot.hosts.names
     columns = zip(
-        vms.uuids,
-        vms.host.tolist(),
-        vms.memory_bytes.tolist(),
-        vms.vcpus.tolist(),
-        np.where(vms.is_owed, vms.required, 0).tolist(),
-        chosen.tolist(),
+        compress(vms.uuids, chosen.tolist()),
+        vms.host[chosen].tolist(),
+        _vectors(vms.memory_bytes[chosen], vms.vcpus[chosen]),
+        np.where(vms.is_owed, vms.required, 0)[chosen].tolist(),
         strict=True,
     )
-    for uuid, host, memory_bytes, vcpus, required, is_chosen in columns:
-        if is_chosen:
-            yield DrillVM(
-                uuid=uuid,
-                host=names[host],
-                size=_vector(memory_bytes, vcpus),
-                required_count=required,
-            )
+    for uuid, host, size, required in columns:
+        yield DrillVM(uuid=uuid, host=names[host], size=size, required_count=required)
 
 
 def _slots(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillSlot]:
@@ -140,15 +143,27 @@ def _slots(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillSlot]:
     starts, rows = (column.tolist() for column in snapshot.members_of_slot)
     member_vms = members.vm.tolist()
     uuids = snapshot.vms.uuids
-    for row in np.flatnonzero(chosen).tolist():
+    columns = zip(
+        np.flatnonzero(chosen).tolist(),
+        slots.host[chosen].tolist(),
+        _vectors(slots.memory_bytes[chosen], slots.vcpus[chosen]),
+        slots.is_usable[chosen].tolist(),
+        strict=True,
+    )
+    for row, host, size, is_usable in columns:
         yield DrillSlot(
             name=slots.names[row],
-            host=snapshot.hosts.names[slots.host[row]],
-            size=_vector(slots.memory_bytes[row], slots.vcpus[row]),
+            host=snapshot.hosts.names[host],
+            size=size,
             users=tuple(uuids[member_vms[one]] for one in rows[starts[row] : starts[row + 1]]),
-            is_usable=bool(slots.is_usable[row]),
+            is_usable=is_usable,
         )
 
 
-def _vector(memory_bytes: int, vcpus: int) -> ResourceVector:
-    return ResourceVector(memory_bytes=int(memory_bytes), vcpus=int(vcpus))
+def _vectors(memory_bytes: Int64Column, vcpus: Int64Column) -> list[ResourceVector]:
+    """Return the sizes of many rows, one vector for all that are alike: VMs have few sizes."""
+    sizes = list(zip(memory_bytes.tolist(), vcpus.tolist(), strict=True))
+    vector_of = {
+        size: ResourceVector(memory_bytes=size[0], vcpus=size[1]) for size in dict.fromkeys(sizes)
+    }
+    return list(map(vector_of.__getitem__, sizes))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from failover.domain.graph import DependencyGraph
 from scheduling.resources import ZERO, ResourceVector
@@ -135,9 +137,9 @@ class DrillState:
         cls, hosts: Iterable[DrillHost], vms: Iterable[DrillVM], slots: Iterable[DrillSlot]
     ) -> DrillState:
         """Index hosts, VMs and slots; users that are no VMs of the state are ignored by drills."""
-        by_name = {host.name: host for host in sorted(hosts, key=lambda host: host.name)}
-        by_uuid = {vm.uuid: vm for vm in sorted(vms, key=lambda vm: vm.uuid)}
-        by_slot = {slot.name: slot for slot in sorted(slots, key=lambda slot: slot.name)}
+        by_name = {host.name: host for host in sorted(hosts, key=attrgetter("name"))}
+        by_uuid = {vm.uuid: vm for vm in sorted(vms, key=attrgetter("uuid"))}
+        by_slot = {slot.name: slot for slot in sorted(slots, key=attrgetter("name"))}
         return cls(
             hosts=by_name,
             vms=by_uuid,
@@ -220,7 +222,7 @@ class DrillState:
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    groups: dict[str, list[str]] = {}
+    groups: defaultdict[str, list[str]] = defaultdict(list)
     for key, member in pairs:
-        groups.setdefault(key, []).append(member)
+        groups[key].append(member)
     return {key: tuple(members) for key, members in groups.items()}

@@ -5,21 +5,23 @@ One statement per table and zone, in one snapshot of the database; nothing is re
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import count
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
 from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from capacity.groups.flavor_groups import FlavorSpec
 from capacity.groups.reading import load_group_definitions
+from core.changes import one_snapshot
 from failover.choices import SlotState
 from failover.conf import SHIPPED_REQUIREMENTS, FailoverConfig, current_config
 from failover.domain.patterns import required_counts
@@ -40,7 +42,7 @@ from hosts.vm_source import reporting_hosts
 from journal.clock import TOLERANCE
 from journal.errors import NotReady
 from journal.statements import Row as _Row
-from journal.statements import execute, fetch_rows
+from journal.statements import fetch_rows
 from scheduling.resources import MIB
 
 
@@ -216,10 +218,7 @@ def load_zone(zone: str, config: FailoverConfig, *, now: datetime) -> ZoneSnapsh
         now: The present, for stopped VMs.
     """
     reading = ZoneReading(zone=zone, now=now, config=config)
-    is_own = not connection.in_atomic_block
-    with transaction.atomic():
-        if is_own:
-            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    with one_snapshot():
         _read(reading)
     return snapshot_of(reading)
 
@@ -396,9 +395,9 @@ def _rows_of_vms(
 
 def _coded(keys: Iterable[_Key]) -> tuple[Sequence[_Key], _Int32Column]:
     """Return what occurs, in the order of first occurrence, and int32[K], which one each is."""
-    listed = list(keys)
-    code_of = {key: code for code, key in enumerate(dict.fromkeys(listed))}
-    return list(code_of), _codes(list(map(code_of.__getitem__, listed)))
+    code_of: defaultdict[_Key, int] = defaultdict(count().__next__)
+    codes = _codes(list(map(code_of.__getitem__, keys)))
+    return list(code_of), codes
 
 
 def _located(

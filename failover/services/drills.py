@@ -11,7 +11,7 @@ from django.db import DatabaseError, transaction
 
 from capacity.locks import LockSpace, try_lock
 from failover.domain.drill import DrillResult
-from failover.domain.drill_columns import best_bound, coverage_costs, drill_state_of
+from failover.domain.drill_columns import best_bound, coverage_costs
 from failover.domain.drill_report import (
     DrillReport,
     DrillScope,
@@ -22,7 +22,7 @@ from failover.domain.drill_report import (
 )
 from failover.domain.drill_state import DrillState
 from failover.drill_models import FailureDrill
-from failover.selectors.drills import zone_snapshot
+from failover.selectors.drills import state_of, zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.coverage import note_lower_bound
 from journal.clock import TOLERANCE, database_now
@@ -79,7 +79,7 @@ def drill_zone(zone: str, *, request_id: str, now: datetime) -> list[FailureDril
         The reports; none if another run stored its own meanwhile.
     """
     snapshot = zone_snapshot(zone, now=now)
-    state = drill_state_of([snapshot])
+    state = state_of([snapshot])
     owed = sum(vm.required_count > 0 for vm in state.vms.values())
     rows = []
     for drill in (drill_hosts, drill_racks, drill_pairs):

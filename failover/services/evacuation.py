@@ -23,7 +23,6 @@ from capacity.models import Reservation, ReservationAllocation
 from core.sql import load_sql
 from failover.choices import EventReason, SlotState
 from failover.domain.drill import DrillResult, simulate
-from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
 from failover.drill_models import (
     PENDING_MOVES,
@@ -33,7 +32,7 @@ from failover.drill_models import (
     MoveState,
 )
 from failover.models import FailoverReservation
-from failover.selectors.drills import zone_snapshot
+from failover.selectors.drills import state_of, zone_snapshot
 from failover.services.events import Happening, record_events
 from failover.services.replanning import note_due
 from failover.services.writing import (
@@ -187,7 +186,7 @@ def _state_of(
     rows = plan.moves.select_related("target_host").order_by("pk")
     moves = {move.vm_uuid: move for move in rows.select_for_update(of=("self",))}
     waiting = {move.reservation_name for move in moves.values() if move.state == MoveState.PLANNED}
-    state = drill_state_of([zone_snapshot(zone, now=now)])
+    state = state_of([zone_snapshot(zone, now=now)])
     if waiting:
         slots = [
             replace(slot, is_usable=True) if slot.name in waiting else slot

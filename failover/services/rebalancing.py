@@ -23,13 +23,12 @@ from capacity.ledger.rooms import lock_rooms
 from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
 from core.chunks import in_chunks
-from failover.domain.drill_columns import drill_state_of
 from failover.domain.drill_state import DrillState
 from failover.domain.exchange import ExchangePlan, VMExchange, plan_exchange
 from failover.domain.rebalance import RebalancePlan, RebalanceStep, TargetSlot, plan_rebalance
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import ShadowPlan, ShadowState
-from failover.selectors.drills import zone_snapshot
+from failover.selectors.drills import state_of, zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.shadow_plans import LIVE_STATES, HostsWithoutSlots, compute_shadow_plan
 from failover.services.writing import (
@@ -193,7 +192,7 @@ class _Work:
     chooser: HostsWithoutSlots = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = drill_state_of([self.snapshot])
+        self.state = state_of([self.snapshot])
         self.chooser = HostsWithoutSlots(self.snapshot)
         self.targets = tuple(
             TargetSlot(

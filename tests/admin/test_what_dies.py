@@ -56,8 +56,11 @@ def racks() -> dict[str, Instance]:
 def test_it_names_the_vms_of_a_rack_that_would_not_survive(
     admin_client: Client, racks: dict[str, Instance]
 ) -> None:
-    answer = page_of(admin_client, rack="r1", zone="az-a").answer
+    page = page_of(admin_client, rack="r1", zone="az-a")
+    answer = page.answer
 
+    assert '<option value="r1" selected>r1</option>' in str(page.form["rack"])
+    assert '<option value="r2">r2</option>' in str(page.form["rack"])
     state = drill_state(["az-a"], now=timezone.now())
     result = simulate(state, ["a", "b"])
     name_of = {vm.openstack_id: name for name, vm in racks.items()}
