@@ -438,6 +438,11 @@ def badge(tone: str, text: str, hint: str = "") -> SafeString:
     )
 
 
+def verdict(tone: str, title: str, sentence: SafeString | str = "") -> PageData:
+    """Return what stands on top of a page and says the state: ``admin/parts/verdict.html``."""
+    return PageData(tone=tone, icon=TONE_ICONS[tone], title=title, sentence=sentence)
+
+
 def text_block(text: str) -> SafeString | str:
     """Show text of several lines as it is, long ones broken; a dash for nothing."""
     return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text) if text else NOTHING

@@ -12,7 +12,7 @@ from django.db.models import JSONField, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from commitments.models import AssignmentPeriod, RefusedChange, SyncOutcome, SyncRun, UsageCheck
 from commitments.services.sync_runs import accept_shrink, why_not_acceptable
@@ -28,9 +28,11 @@ from console.base import (
     since_filter,
     text_block,
     time_tag,
+    verdict,
 )
-from console.links import find_link
-from core.text import NOTHING, count_text, duration_text
+from console.links import find_link, list_url
+from console.pages import set_crumbs
+from core.text import NOTHING, count_text, duration_text, plural
 from hosts.models import Project
 from journal.middleware import request_id_of
 
@@ -197,7 +199,6 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
         "actor",
         "request_id",
     )
-    list_display_links = ("zone",)
     list_filter = (since_filter("created_at", "refused in"), "zone", "is_timeout", "actor")
     search_fields = ("request_id", "actor", "reason", "asked")
     search_help_text = "Commitment uuid, project name or id, request id, who asked, words of why"
@@ -238,6 +239,26 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
             found |= queryset.filter(asked__contains=[{"project": project_id}])
         return found, is_doubled
 
+    def page_parts(self, request: HttpRequest, row: RefusedChange) -> dict[str, Any]:
+        """Show what was refused, why, and what would have fitted."""
+        name = _refused_name(row)
+        set_crumbs(request, (("Refusals", list_url(self.opts.label_lower)), (name, "")))
+        advice = next((item["advice"] for item in row.refused if item["advice"]), "")
+        why = next((item["message"] for item in row.refused if item["message"]), row.reason)
+        asked_by = format_html("Asked by {} {}.", row.actor, time_tag(row.created_at))
+        return {
+            "subtitle": name,
+            "verdict": verdict(
+                "warn" if row.is_timeout else "bad",
+                f"{'Not decided in time' if row.is_timeout else 'Refused'}: {name}",
+                format_html_join(
+                    mark_safe("<br>"),
+                    "{}",
+                    ((line,) for line in (why, advice, asked_by) if line),
+                ),
+            ),
+        }
+
     @admin.display(description="asked for")
     def wanted(self, row: RefusedChange) -> SafeString | str:
         """Show the first changes in words."""
@@ -271,13 +292,28 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
     )
 
 
+def _refused_name(row: RefusedChange) -> str:
+    """Return what was asked first and where, in words: its id is that of the request."""
+    if not row.asked:
+        return f"a change in {row.zone}"
+    item = row.asked[0]
+    names: dict[str, str] = getattr(row, "project_names", None) or {}
+    project = names.get(item.get("project", "")) or item.get("project", "")
+    more = f" and {len(row.asked) - 1:,} more" if len(row.asked) > 1 else ""
+    return f"{_amount(item)} of {item['resource']} for {project} in {row.zone}{more}"
+
+
+def _amount(item: dict[str, Any]) -> str:
+    return plural(item["amount_units"], "unit")
+
+
 def _words(row: RefusedChange, item: dict[str, Any]) -> SafeString:
     names: dict[str, str] = getattr(row, "project_names", None) or {}
     project_id = item.get("project", "")
     states = f"{item['old_status'] or 'new'} to {item['new_status'] or 'gone'}"
     return format_html(
         "{} of {} for {} ({}, {})",
-        f"{item['amount_units']:,} {'unit' if item['amount_units'] == 1 else 'units'}",
+        _amount(item),
         item["resource"],
         find_link("project", project_id, names.get(project_id, "")),
         _commitment(row, item["commitment"]),

@@ -14,13 +14,13 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.base import PageData, SystemOwnedAdmin, badge, column, shown
+from console.base import PageData, SystemOwnedAdmin, badge, column, shown, verdict
 from console.charts import HeatHost, Segment, heat_map, stacked_bar
 from console.failover.loss import vm_names
 from console.failover.trouble_page import trouble_page
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url, row_url, text_link
-from core.text import count_text, gib_text, percent_text
+from core.text import count_text, gib_text, percent_text, plural
 from failover.choices import Uncovered, reason_words
 from failover.domain.drill_report import DrillScope
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
@@ -121,6 +121,7 @@ def coverage_page(row: CoverageAccount) -> PageData:
         reasons[reason] = reasons.get(reason, 0) + 1
     words = dict(Uncovered.choices)
     return PageData(
+        verdict=_verdict(row, latest),
         facts=(*_facts(row), *_blast_facts(latest)),
         classes=tuple(_class(one) for one in _worst_first(flavors)),
         reasons=tuple(
@@ -132,6 +133,27 @@ def coverage_page(row: CoverageAccount) -> PageData:
         heat_note=note,
         drills_url=list_url("failover.failuredrill", zone__exact=row.zone),
     )
+
+
+def _verdict(row: CoverageAccount, drill: FailureDrill | None) -> PageData:
+    """Say whether VMs of the zone would be lost, as accounted, and as drilled last."""
+    hosts = [] if drill is None else drill.hosts
+    bad = sum(unprotected > 0 for _, _, _, unprotected, _, _ in hosts)
+    drilled = (
+        f"The last drill: the loss of {plural(bad, 'host')} of {len(hosts):,} would leave VMs "
+        "without a slot."
+        if bad
+        else f"The last drill: no loss of one of {plural(len(hosts), 'host')} costs a VM its place."
+        if hosts
+        else "Not drilled yet."
+    )
+    if row.uncovered_vms:
+        words = f"{row.uncovered_vms:,} of {plural(row.owed_vms, 'VM')} lack failover slots"
+        return verdict("bad", f"{words} in {row.zone}", drilled)
+    if not row.owed_vms:
+        return verdict("idle", f"No VM in {row.zone} is owed a failover slot")
+    title = f"Every VM in {row.zone} has the failover slots that are owed to it"
+    return verdict("warn" if bad else "ok", title, drilled)
 
 
 def _facts(row: CoverageAccount) -> tuple[tuple[str, str, str], ...]:

@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, Final
 
 from django.contrib import admin
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import AnswerFilter, SystemOwnedAdmin, badge, column, link
+from console.base import (
+    AnswerFilter,
+    PageData,
+    SystemOwnedAdmin,
+    badge,
+    column,
+    link,
+    verdict,
+)
 from console.hosts.columns import ZoneFilter
 from console.links import find_link, list_url, text_link
-from core.text import NOTHING
+from console.pages import set_crumbs
+from core.text import NOTHING, plural
 from failover.choices import Unsaved, reason_words
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 from hosts.models import Instance
 
+HOSTS_NAMED: Final = 2
 MOVE_TONES = {
     MoveState.PLANNED: "warn",
     MoveState.STARTED: "warn",
     MoveState.ARRIVED: "ok",
     MoveState.UNPROTECTED: "bad",
 }
+
+
+def plan_name(row: EvacuationPlan) -> str:
+    """Return what a plan is about: the hosts that died."""
+    shown = ", ".join(row.failed_hosts[:HOSTS_NAMED])
+    more = len(row.failed_hosts) - HOSTS_NAMED
+    return f"Evacuation of {shown or 'no host'}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def plan_verdict(row: EvacuationPlan, name: str) -> PageData:
+    """Say how many VMs have arrived and how many have no slot to go to."""
+    moves, arrived, lost = (
+        getattr(row, f"{one}_count", 0) for one in ("move", "arrived", "unprotected")
+    )
+    sentence = f"{arrived:,} of {plural(moves, 'VM')} arrived"
+    sentence += f", {lost:,} without a slot to go to." if lost else "; each had a slot to go to."
+    is_open = row.state == EvacuationState.OPEN
+    return verdict(
+        "bad" if lost else "warn" if is_open else "ok",
+        f"{name}: {row.get_state_display()}",
+        sentence if moves else "No VM was on it.",
+    )
 
 
 @admin.register(EvacuationPlan)
@@ -54,9 +87,16 @@ class EvacuationPlanAdmin(SystemOwnedAdmin[EvacuationPlan]):
             .annotate(
                 move_count=Count("moves"),
                 unprotected_count=Count("moves", filter=Q(moves__state=MoveState.UNPROTECTED)),
+                arrived_count=Count("moves", filter=Q(moves__state=MoveState.ARRIVED)),
             )
         )
         return counted
+
+    def page_parts(self, request: HttpRequest, row: EvacuationPlan) -> dict[str, Any]:
+        """Show how far it is, and who has nowhere to go."""
+        name = plan_name(row)
+        set_crumbs(request, (("Evacuation plans", list_url(self.opts.label_lower)), (name, "")))
+        return {"subtitle": name, "verdict": plan_verdict(row, name)}
 
     @admin.display(description="state", ordering="state")
     def state_column(self, row: EvacuationPlan) -> SafeString:

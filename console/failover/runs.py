@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.base import SystemOwnedAdmin, badge, column, link, shown, since_filter, time_tag
+from console.base import (
+    SystemOwnedAdmin,
+    badge,
+    column,
+    link,
+    shown,
+    since_filter,
+    time_tag,
+    verdict,
+)
 from console.failover.loss import with_vm_name
 from console.hosts.columns import ZoneFilter
-from core.text import NOTHING, duration_text
+from console.links import list_url
+from console.pages import set_crumbs
+from core.text import NOTHING, duration_text, plural
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
 from failover.services.replanning import ReplanOutcome, replan_vm
@@ -116,6 +131,18 @@ def replan_now(
         messages.info(request, f"the first {MOST_REPLANNED} were planned, the loop does the others")
 
 
+def lack_text(row: FailoverDecision) -> str:
+    """Say how many failover slots a VM has of those it needs."""
+    needed = plural(row.required_count, "failover slot")
+    return f"has {row.current_count:,} of {needed}" if row.current_count else f"lacks {needed}"
+
+
+def hosts_text(facts: Mapping[str, int]) -> str:
+    """Say how many hosts were left by what: ``19 compatible, 9 with room, 0 eligible``."""
+    counts = sorted(facts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts) or NOTHING
+
+
 @admin.register(FailoverDecision)
 class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     """VMs that have fewer slots than they need, and why."""
@@ -134,11 +161,28 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
         "zone",
         "have",
         "reason_column",
-        "facts",
+        "hosts_looked_at",
         "since",
         "tried",
         "run",
     )
+
+    def page_parts(self, request: HttpRequest, row: FailoverDecision) -> dict[str, Any]:
+        """Show what the VM lacks and why."""
+        name = getattr(row, "vm_name", None) or row.vm_uuid
+        set_crumbs(request, (("Failover decisions", list_url(self.opts.label_lower)), (name, "")))
+        return {
+            "subtitle": f"{name}: {lack_text(row)}",
+            "verdict": verdict(
+                "warn" if row.current_count else "bad",
+                f"{name} {lack_text(row)}: {row.get_reason_display()}",
+                format_html(
+                    "Since {}{}.",
+                    time_tag(row.since),
+                    format_html(", tried last {}", time_tag(row.tried_at)) if row.tried_at else "",
+                ),
+            ),
+        }
 
     def has_replan_permission(self, request: HttpRequest) -> bool:
         """Whether the user may have VMs planned."""
@@ -160,6 +204,7 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
         tone = "bad" if not row.current_count else "warn"
         return badge(tone, row.get_reason_display(), row.reason)
 
+    hosts_looked_at = shown("hosts looked at", lambda row: hosts_text(row.facts))
     since_column = column("since", "since")
     tried = column("tried_at", "last tried")
 

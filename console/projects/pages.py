@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment, InstanceAssignment
 from commitments.selectors.usage_history import usage_history
 from commitments.usage_models import CommitmentAccount, CommitmentHour
-from console.base import PageData, may_view
+from console.base import PageData, may_view, verdict
 from console.charts import Segment, stacked_bar
 from console.links import find_url, list_url, row_url
 from console.pages import check_view, seen_row, show_page
@@ -44,6 +44,7 @@ def projects_view(request: HttpRequest) -> HttpResponse:
     held, used, idle = (sum(row[name] for row in found) for name in ("held", "used", "idle"))
     most = max((row["held"] for row in found), default=0)
     page = PageData(
+        verdict=_held_verdict(found, held, idle),
         order=order,
         orders=[(word, label, f"?order={word}") for word, (label, _) in ORDERS.items()],
         held=gib_text(held),
@@ -60,6 +61,30 @@ def projects_view(request: HttpRequest) -> HttpResponse:
         title="Which projects hold most and use least",
         model=Project,
         page=page,
+    )
+
+
+def _held_verdict(rows: Sequence[Mapping[str, Any]], held: int, idle: int) -> PageData:
+    """Say how much of what projects hold is idle, and who uses nothing of it."""
+    if not rows:
+        return verdict("idle", "No project holds memory by a commitment")
+    unused = sum(not row["used"] for row in rows)
+    worst = max(rows, key=lambda row: (row["idle"], row["project_id"]))
+    share = percent_text(idle, held)
+    sentence = (
+        f"Most idle: {worst['project_name'] or worst['project_id']} with {gib_text(worst['idle'])}."
+        if worst["idle"]
+        else "VMs use all of it."
+    )
+    if unused == 1:
+        sentence = f"1 project uses nothing of what it holds. {sentence}"
+    elif unused:
+        sentence = f"{unused:,} projects use nothing of what they hold. {sentence}"
+    return verdict(
+        "warn" if unused else "ok",
+        f"{gib_text(idle)} ({share}) of {gib_text(held)} held for {plural(len(rows), 'project')} "
+        "are idle",
+        sentence,
     )
 
 
