@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from django.db.models import Count, OuterRef, QuerySet, Subquery
@@ -10,7 +10,7 @@ from django.db.models import Count, OuterRef, QuerySet, Subquery
 from capacity.models import ReservationAllocation, ReservationKind
 from console.base import PageData, badge
 from console.links import find_url, list_url
-from core.text import plural
+from core.text import NOTHING, plural
 from failover.choices import Uncovered
 from failover.models import FailoverDecision
 from hosts.models import Host, Instance
@@ -31,6 +31,12 @@ def with_vm_name(rows: QuerySet[FailoverDecision]) -> QuerySet[FailoverDecision]
         vm_name=Subquery(vm.values("name")[:1]), host_name=Subquery(vm.values("host__name")[:1])
     )
     return annotated
+
+
+def hosts_text(facts: Mapping[str, int]) -> str:
+    """Say how many hosts were left by what: ``19 compatible, 9 with room, 0 eligible``."""
+    counts = sorted(facts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts) or NOTHING
 
 
 def loss_page(host: Host) -> PageData:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from django.contrib import admin
 from django.db.models import Count, Prefetch, Q, QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation
 from console.base import SystemOwnedAdmin, badge, column, shown
+from console.failover.loss import hosts_text, vm_names
 from console.links import find_link, row_link
 from core.text import NOTHING, gib_text
 from failover.choices import SlotState
@@ -127,7 +128,14 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     changed = column("last_changed_at", "changed")
 
     @admin.display(description="why this host")
-    def decision(self, row: FailoverReservation) -> str:
-        """Show what the choice stood on."""
-        facts = row.reservation.decision or {}
-        return ", ".join(f"{name}: {fact}" for name, fact in sorted(facts.items())) or NOTHING
+    def decision(self, row: FailoverReservation) -> SafeString | str:
+        """Show for which VM it was made, and how many hosts were left by what."""
+        facts = dict(row.reservation.decision or {})
+        told: list[SafeString | str] = []
+        if vm_uuid := facts.pop("for_vm", ""):
+            name = vm_names([vm_uuid]).get(vm_uuid, "")
+            told.append(format_html("made for {}", find_link("vm", vm_uuid, name)))
+        if hosts := facts.pop("hosts", None):
+            told.append(f"hosts: {hosts_text(hosts)}")
+        told += [f"{name.replace('_', ' ')}: {fact}" for name, fact in sorted(facts.items())]
+        return format_html_join("; ", "{}", ((line,) for line in told)) or NOTHING

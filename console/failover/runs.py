@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin, messages
@@ -21,7 +20,7 @@ from console.base import (
     time_tag,
     verdict,
 )
-from console.failover.loss import with_vm_name
+from console.failover.loss import hosts_text, with_vm_name
 from console.hosts.columns import ZoneFilter
 from console.links import list_url
 from console.pages import set_crumbs
@@ -135,12 +134,6 @@ def lack_text(row: FailoverDecision) -> str:
     """Say how many failover slots a VM has of those it needs."""
     needed = plural(row.required_count, "failover slot")
     return f"has {row.current_count:,} of {needed}" if row.current_count else f"lacks {needed}"
-
-
-def hosts_text(facts: Mapping[str, int]) -> str:
-    """Say how many hosts were left by what: ``19 compatible, 9 with room, 0 eligible``."""
-    counts = sorted(facts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts) or NOTHING
 
 
 @admin.register(FailoverDecision)

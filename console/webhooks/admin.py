@@ -55,6 +55,7 @@ class EndpointAdmin(BaseAdmin[Endpoint]):
     list_display = ("name", "url", "state", "topics", "deliveries_link")
     search_fields = ("name", "url")
     search_help_text = "Part of the name or address"
+    empty_note = "Nobody is told of changes yet: add the address of a receiver (docs/webhooks.md)."
     actions = None
 
     topics = shown("kinds", lambda row: ", ".join(row.kinds) or "all")

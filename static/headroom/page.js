@@ -55,3 +55,12 @@ const nameBoxes = () => {
 };
 // They are made in jQuery's queue, which may run after the load: this comes behind them there.
 window.addEventListener("load", () => window.django?.jQuery?.(nameBoxes));
+
+// On small screens a cell says its column; the theme takes a first one that is no link for a box.
+document.addEventListener("DOMContentLoaded", () => {
+  const title = document.querySelector("#result_list thead th .text")?.textContent.trim();
+  if (!title || document.querySelector("#result_list .action-select")) return;
+  for (const cell of document.querySelectorAll("#result_list tbody td:first-child[data-label]")) {
+    cell.dataset.label = title;
+  }
+});

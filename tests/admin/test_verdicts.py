@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.db import models
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
 from commitments.models import RefusedChange
+from commitments.usage_models import ObservedHour
 from failover.drill_models import CoverageAccount, EvacuationMove, EvacuationPlan, FailureDrill
-from failover.models import FailoverDecision
+from failover.models import FailoverDecision, FailoverReservation
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -190,3 +193,36 @@ def test_an_evacuation_says_how_far_it_is(
     assert found[1].startswith("Evacuation of h1, h2 and 1 more: ")
     assert words in found[1]
     assert found[2].startswith("Evacuation of h1, h2 and 1 more | ")
+
+
+def test_no_list_shows_a_moment_or_an_amount_of_bytes_raw(
+    admin_client: Client, rf: RequestFactory
+) -> None:
+    ObservedHour.objects.create(at=datetime(2026, 1, 2, 3, tzinfo=UTC), observed_seconds=3600)
+    page = admin_client.get(reverse("admin:commitments_observedhour_changelist"))
+    assert "2026-01-02 03:00 UTC" in page.content.decode()
+
+    request = rf.get("/")
+    request.user = page.wsgi_request.user
+    raw = []
+    for model, model_admin in admin.site._registry.items():
+        kinds = {field.name: field for field in model._meta.concrete_fields}
+        for name in model_admin.get_list_display(request):
+            if not isinstance(name, str) or name not in kinds or hasattr(model_admin, name):
+                continue
+            if isinstance(kinds[name], models.DateTimeField) or name.endswith("_bytes"):
+                raw.append(f"{model._meta.label}.{name}")
+    assert raw == []
+
+
+def test_a_failover_slot_says_in_words_why_it_is_there(admin_client: Client) -> None:
+    vm = factories.make_vm("web-1", factories.make_host("h1"))
+    held = factories.make_reservation(
+        factories.make_host("h2"),
+        decision={"for_vm": vm.openstack_id, "hosts": {"eligible": 6, "compatible": 1900}},
+    )
+    row = FailoverReservation.objects.create(reservation=held, name="slot-1")
+
+    page = admin_client.get(page_of(row)).content.decode()
+
+    assert re.search(r"made for <a[^>]*>web-1</a>; hosts: 1,900 compatible, 6 eligible", page)
