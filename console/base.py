@@ -227,12 +227,12 @@ class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
     def get_list_display(self, request: HttpRequest) -> Any:
         """Return the columns: moments in UTC with how long ago, amounts of bytes with a unit."""
         return tuple(
-            column(name) if self._needs_words(name) else name
+            column(name) if isinstance(name, str) and self._needs_words(name) else name
             for name in super().get_list_display(request)
         )
 
-    def _needs_words(self, name: Any) -> bool:
-        if not isinstance(name, str) or hasattr(self, name) or not _is_field(self.model, name):
+    def _needs_words(self, name: str) -> bool:
+        if hasattr(self, name) or not _is_field(self.model, name):
             return False
         field = self.model._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
         return name.endswith("_bytes") or isinstance(field, models.DateTimeField)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -28,6 +28,7 @@ from core.text import NOTHING, duration_text, plural
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
 from failover.services.replanning import ReplanOutcome, replan_vm
+from hosts.models import Instance
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
 
@@ -224,6 +225,14 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
         "request_id",
     )
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverEvent]:
+        """Read events with the names of their VMs, which are known while the VMs are there."""
+        vm = Instance.objects.filter(openstack_id=OuterRef("vm_uuid"))
+        named: QuerySet[FailoverEvent] = (
+            super().get_queryset(request).annotate(vm_name=Subquery(vm.values("name")[:1]))
+        )
+        return named
+
     when = shown("when", lambda row: time_tag(row.happened_at), "id")
     reason_column = shown(
         "what",
@@ -231,4 +240,4 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
         "reason",
     )
     host = link("host", "host_name", "host")
-    vm = link("vm", "vm_uuid", "VM")
+    vm = link("vm", "vm_uuid", "VM", words="vm_name")

@@ -23,6 +23,7 @@ from capacity.ledger.bulk import JoiningVM, NewReservation, take_room
 from capacity.ledger.rooms import lock_rooms
 from core.chunks import in_chunks
 from core.copying import number_array, text_array
+from core.text import plural
 from failover.choices import EventReason
 from failover.domain.covering import left_after
 from failover.domain.plan import STALE, PlannedReservation, Removal, ZonePlan
@@ -365,7 +366,7 @@ class PlanWriter:
                 zone=self._snapshot.zone,
                 reservation_name=names[number],
                 host_name=host,
-                message=f"{'created with' if is_new else 'joined by'} {len(uuids)} VMs",
+                message=f"{'created with' if is_new else 'joined by'} {plural(len(uuids), 'VM')}",
                 facts={"vms": uuids},
             )
 
