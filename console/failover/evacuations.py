@@ -49,8 +49,11 @@ def plan_verdict(row: EvacuationPlan, name: str) -> PageData:
         getattr(row, f"{one}_count", 0) for one in ("move", "arrived", "unprotected")
     )
     sentence = f"{arrived:,} of {plural(moves, 'VM')} arrived"
-    sentence += f", {lost:,} without a slot to go to." if lost else "; each had a slot to go to."
     is_open = row.state == EvacuationState.OPEN
+    rest = moves - arrived - lost
+    if rest and not is_open:
+        sentence += f", {rest:,} went elsewhere or needed no move"
+    sentence += f", {lost:,} without a slot to go to." if lost else "; each had a slot to go to."
     return verdict(
         "bad" if lost else "warn" if is_open else "ok",
         f"{name}: {row.get_state_display()}",
