@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from capacity.api.admission import CheckAdmissionView
+from commitments.api.evict import EvictView
 from commitments.api.views import unknown_path
 from console.api.document import DocsView, SchemaView
 from console.api.views import UnknownPathView
@@ -50,6 +51,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("hosts/v1/", include("hosts.agents.urls")),
     path("api/v1/hosts/<str:name>/resources", ReportView.as_view(), name="host-resources"),
     path("api/v1/hosts/<str:name>/mode", ModeView.as_view(), name="host-mode"),
+    path("api/v1/hosts/<str:name>/evict", EvictView.as_view(), name="host-evict"),
     path("api/v1/hosts/<str:name>/fence", FenceView.as_view(), name="host-fence"),
     path("api/v1/hosts/<str:name>/commands", CommandView.as_view(), name="host-commands"),
     path("api/v1/hosts/<str:name>/counters", CountersView.as_view(), name="host-counters"),

@@ -95,7 +95,7 @@ def move_lost_slots(
                 .select_related("target_host", "commitment")
                 .order_by("-memory_bytes", "pk")
             )
-            found = _relocate(chunk, unmade, now=now, actor=actor, request_id=request_id)
+            found = relocate(chunk, unmade, now=now, actor=actor, request_id=request_id)
         for name, count in found.items():
             SLOTS_MOVED.labels(result=name.removeprefix("slots_")).inc(count)
         events.update(found)
@@ -163,14 +163,21 @@ def _empty_slots(
     )
 
 
-def _relocate(
+def relocate(
     slots: Sequence[Reservation],
     unmade: Mapping[int, str],
     *,
     now: datetime,
     actor: Actor,
     request_id: str,
+    unmade_action: str = LEFT_AGENT,
 ) -> Counter[str]:
+    """Move slots to other hosts; call under the lock of their zone.
+
+    Args:
+        unmade: Slot to why it leaves; the others' hosts are lost, or of another zone.
+        unmade_action: What is recorded of the former.
+    """
     decisions = places_elsewhere(
         slots, [slot.target_host.name if slot.target_host else "" for slot in slots]
     )
@@ -186,10 +193,10 @@ def _relocate(
     move_slots(leaving, revoked.values(), now=now)
     left = [slot for pk, slot in leaving.items() if pk not in stay or pk in revoked]
     write_slots(left)
-    news: dict[str, list[SlotNews]] = {LEFT_LOST_HOST: [], LEFT_AGENT: []}
+    news: dict[str, list[SlotNews]] = {LEFT_LOST_HOST: [], unmade_action: []}
     for slot in left:
         line = _line(slot, why[slot.pk], decisions.get(slot.pk))
-        action = LEFT_AGENT if why[slot.pk][1] == unmade.get(slot.pk) else LEFT_LOST_HOST
+        action = unmade_action if why[slot.pk][1] == unmade.get(slot.pk) else LEFT_LOST_HOST
         news[action].append(SlotNews(slot=slot, lines=[line]))
     nudge_owners([slot.pk for slot in left if slot.target_host_id is None], now)
     for action, some in news.items():
