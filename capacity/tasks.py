@@ -18,9 +18,10 @@ from capacity.guard.oversubscription import check_oversubscription as guard
 from capacity.ledger.leaving import give_back_left_rooms
 from capacity.ledger.readiness import agree_with_agents
 from capacity.ledger.recounting import follow_source
+from capacity.ledger.resources import verify_reserved as verify
 from capacity.nova.decisions import prune_decisions as prune
 from capacity.nova.in_flight import after_vm_changes, end_expired
-from core.jobs import Run, every, job
+from core.jobs import Run, every, job, nightly
 from journal.errors import NotReady
 
 REFRESH_FLAVOR_GROUPS = "capacity.refresh_flavor_groups"
@@ -29,6 +30,7 @@ END_IN_FLIGHT = "capacity.end_in_flight"
 RECOUNT_ROOMS = "capacity.recount_rooms"
 PRUNE_DECISIONS = "capacity.prune_decisions"
 KEEP_HISTORY = "capacity.keep_history"
+VERIFY_RESERVED = "capacity.verify_reserved"
 CHECK_OVERSUBSCRIPTION = "capacity.check_oversubscription"
 
 #: A look costs a query a zone; what changed is computed when the minimum interval is over.
@@ -89,6 +91,12 @@ def follow_slots(run: Run) -> dict[str, int]:
 def recount_rooms(_: Run) -> dict[str, int]:
     """Count the rooms anew that were counted from another source than the one in force."""
     return {"recounted": follow_source()}
+
+
+@job(VERIFY_RESERVED, nightly(3, 20, "reserved"), limits=(840, 900), queue="long")
+def verify_reserved(_: Run) -> dict[str, int]:
+    """Repair what is reserved of network, disk I/O and GPUs where it is no sum of slots."""
+    return dict(verify())
 
 
 @job(PRUNE_DECISIONS, every(3600, "decisions"), limits=(840, 900), queue="long")

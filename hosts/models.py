@@ -582,4 +582,7 @@ class Instance(FollowedModel):
 
 
 from hosts.agents import models as agent_models  # noqa: E402, F401 - registers its models with Django
-from hosts.agents import workload_models  # noqa: E402, F401 - registers its models with Django
+from hosts.agents import (  # noqa: E402 - register their models with Django
+    resource_models,  # noqa: F401 - as above
+    workload_models,  # noqa: F401 - as above
+)

@@ -48,11 +48,13 @@ class ClosestHost:
         host_name: Name of the host.
         host_id: Database key of the host.
         free: What it has free for the request, negative where it is over-used.
+        short: What it lacks of network, disk I/O and GPUs, with the numbers; empty for nothing.
     """
 
     host_name: str
     host_id: int
     free: ResourceVector
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ def explain_removals(decision: Decision) -> str:
             f"largest free room: {free_gib} GiB and {closest.free.vcpus} vCPUs"
             f" on {closest.host_name}"
         )
+        if closest.short:
+            parts.append(f"not enough there of {closest.short}")
     return "; ".join(parts)
 
 

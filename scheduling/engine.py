@@ -264,7 +264,10 @@ class Batch:
         if free is None:
             fresh = free_columns(self._table, request)
             free = FreeColumns(
-                memory_bytes=fresh.memory_bytes, vcpus=fresh.vcpus, placed=self._placed_rows
+                memory_bytes=fresh.memory_bytes,
+                vcpus=fresh.vcpus,
+                placed=self._placed_rows,
+                others=fresh.others,
             )
             for row, placed in self._placed:
                 _take(free, row, placed)
@@ -314,6 +317,7 @@ class Batch:
             id(request.hosts),
             id(request.weights),
             id(request.quota),
+            request.needs,
             free_key(self._table, request),
             self._group_key(request),
         )
@@ -335,3 +339,5 @@ def _take(free: FreeColumns, row: int, request: PlacementRequest) -> None:
     asked = request.asked
     free.memory_bytes[row] -= asked.memory_bytes
     free.vcpus[row] -= asked.vcpus
+    if free.others is not None:
+        free.others[row] -= np.array(request.needs, dtype=np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Candidate, ClosestHost, StepRemoval
 from scheduling.filters.base import ON_ERROR_SKIP, Filter
+from scheduling.filters.needs import short_of
 from scheduling.filters.operators import is_operator
 from scheduling.free import FreeColumns, Rows
 from scheduling.host_names import HostWeights
@@ -508,6 +509,10 @@ class Evaluation:
             self.free.memory_bytes[rows] / asked.memory_bytes,
             self.free.vcpus[rows] / asked.vcpus,
         )
+        others = self.free.others
+        if others is not None:
+            has_others = (others[rows] >= np.array(self._request.needs, dtype=np.int64)).all(axis=1)
+            share = np.where(has_others, share, share - 1e9)
         tied = rows[share == share.max()].tolist()
         row = min(tied, key=lambda index: self._table.names[index])
         return ClosestHost(
@@ -517,4 +522,5 @@ class Evaluation:
                 memory_bytes=int(self.free.memory_bytes[row]),
                 vcpus=int(self.free.vcpus[row]),
             ),
+            short="" if others is None else short_of(self._request, tuple(others[row].tolist())),
         )

@@ -38,12 +38,15 @@ class FreeColumns:
         vcpus: int64, likewise.
         rows: The rows of the table that the figures (and a mask made from them) are about.
         placed: VM uuid -> rows, for VMs that the same batch has placed before.
+        others: int64[.., 3], what is left of network, disk I/O and GPUs; only for requests that
+            need some.
     """
 
     memory_bytes: Int64Column
     vcpus: Int64Column
     rows: Rows = field(default_factory=lambda: slice(None))
     placed: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: _NOBODY)
+    others: Int64Column | None = None
 
     def at(self, rows: Rows) -> FreeColumns:
         """Return the figures of some rows of the table; only for columns of the whole table."""
@@ -52,6 +55,7 @@ class FreeColumns:
             vcpus=self.vcpus[rows],
             rows=rows,
             placed=self.placed,
+            others=None if self.others is None else self.others[rows],
         )
 
 
@@ -92,7 +96,8 @@ def free_columns(table: HostTable, request: PlacementRequest) -> FreeColumns:
         if kind not in request.ignored_kinds:
             memory_bytes -= blocked_memory_bytes
             vcpus -= blocked_vcpus
-    free = FreeColumns(memory_bytes=memory_bytes, vcpus=vcpus)
+    others = table.others_left.copy() if any(request.needs) else None
+    free = FreeColumns(memory_bytes=memory_bytes, vcpus=vcpus, others=others)
     if request.assume_empty_hosts and KIND_COMMITTED not in request.ignored_kinds:
         _add(free, _hidden_by_vms(table), sign=-1)
     for released in _released(table, request):
@@ -106,7 +111,7 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
     Requests of a batch with the same key share their columns.
     """
     if not table.reservations.by_id:
-        return (request.ignored_kinds, request.assume_empty_hosts)
+        return (request.ignored_kinds, request.assume_empty_hosts, any(request.needs))
     vm_key = request.request_key if _depends_on_vm(table, request) else None
     project_key = None
     if _releases_slots(request) and _own_slots(table, request):
@@ -120,6 +125,7 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
         vm_key,
         project_key,
         bool(reuses),
+        any(request.needs),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from scheduling.intents import CallOptions, Intent
+from scheduling.needs import NO_NEEDS, Needs
 from scheduling.quota import QuotaFacts
 from scheduling.reservations import (
     RESERVATION_KINDS,
@@ -101,6 +102,7 @@ class PlacementRequest:
             candidates; None means all. May be the same object as ``hosts``.
         weights: The caller's weight of each host; None means 0 for all.
         quota: What the quota filter judges by; None means that there is no quota record.
+        needs: What a slot needs of network, disk I/O and GPUs; nothing for VMs.
     """
 
     request_key: str
@@ -133,6 +135,7 @@ class PlacementRequest:
     restrict_to_hosts: Collection[str] | None = None
     weights: Mapping[str, float] | None = None
     quota: QuotaFacts | None = None
+    needs: Needs = NO_NEEDS
 
     def __post_init__(self) -> None:
         if self.memory_bytes < 0 or self.vcpus < 0 or self.num_instances < 0:

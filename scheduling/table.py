@@ -42,7 +42,13 @@ _STATIC_COLUMNS: tuple[str, ...] = (
 )
 _IDENTITY_COLUMNS: tuple[str, ...] = ("host_ids", "name_hashes")
 _EFFECTIVE_COLUMNS: tuple[str, ...] = ("eff_memory_bytes", "eff_vcpus")
-_ALL_COLUMNS: tuple[str, ...] = (*_IDENTITY_COLUMNS, *_STATIC_COLUMNS, *CAPACITY_COLUMNS)
+_OTHERS_LEFT = "others_left"
+_ALL_COLUMNS: tuple[str, ...] = (
+    *_IDENTITY_COLUMNS,
+    *_STATIC_COLUMNS,
+    *CAPACITY_COLUMNS,
+    _OTHERS_LEFT,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,6 +80,7 @@ class HostTable:
         committed_memory_bytes: int64[N], blocked by committed slots; likewise vCPUs.
         failover_memory_bytes: int64[N], blocked by failover slots; likewise vCPUs.
         in_flight_memory_bytes: int64[N], blocked by in-flight placements; likewise vCPUs.
+        others_left: int64[N, 3], what slots may take of network, disk I/O and GPUs.
         traits: uint64[N, W], bit sets; ``aggregates``, ``features``, ``cpu_modes`` and ``devices``
             likewise, each with its own number of words.
         trait_bit: Trait name -> bit number in a row of ``traits``; the other bit columns have
@@ -117,6 +124,7 @@ class HostTable:
     failover_vcpus: Int64Column
     in_flight_memory_bytes: Int64Column
     in_flight_vcpus: Int64Column
+    others_left: Int64Column
     traits: UInt64Column
     trait_bit: Mapping[str, int]
     aggregates: UInt64Column
@@ -236,7 +244,7 @@ class HostTable:
         table = _with_new_names(self, names)
         likes = np.asarray(rows, dtype=np.int64)
         columns: dict[str, Any] = {}  # Any: columns of several dtypes
-        for column_name in _STATIC_COLUMNS + _EFFECTIVE_COLUMNS:
+        for column_name in (*_STATIC_COLUMNS, *_EFFECTIVE_COLUMNS, _OTHERS_LEFT):
             column = getattr(table, column_name).copy()
             column[len(self) :] = column[likes]
             columns[column_name] = frozen(column)
@@ -356,6 +364,7 @@ def _with_encoded(
         "state_ok": np.array([row.is_ready for row in rows], dtype=np.bool_),
         "takes_slots": np.array([row.takes_slots for row in rows], dtype=np.bool_),
         **capacity_columns(rows),
+        _OTHERS_LEFT: np.array([row.others_left for row in rows], dtype=np.int64).reshape(-1, 3),
     }
     base = table
     for column_name, (words_name, dtype, word_of) in CODE_COLUMNS.items():
@@ -436,6 +445,7 @@ def _empty_table() -> HostTable:
             ("is_known", "state_ok", "takes_slots"), frozen(np.zeros(0, dtype=np.bool_))
         ),
         "name_hashes": frozen(np.zeros(0, dtype=np.uint64)),
+        _OTHERS_LEFT: frozen(np.zeros((0, 3), dtype=np.int64)),
     }
     for column_name, (words_name, dtype, _) in CODE_COLUMNS.items():
         columns |= {column_name: frozen(np.zeros(0, dtype=dtype)), words_name: ()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from scheduling.needs import NOTHING_KNOWN, Needs
 from scheduling.resources import ZERO, ResourceVector
 
 TENANT_KEY_PREFIX = "filter_tenant_id"
@@ -65,6 +66,8 @@ class HostRow:
         devices: Devices that guests may use.
         maintenance: Maintenance mode as desired (only a retired filter reads it).
         instances: Uuids of the VMs on the host, running or not.
+        others_left: What slots may take of network, disk I/O and GPUs; negative where less is
+            there than was taken.
         is_known: False for a host that a request names and no loader knows.
     """
 
@@ -90,6 +93,7 @@ class HostRow:
     devices: Collection[str] = ()
     maintenance: str = ""
     instances: Collection[str] = ()
+    others_left: Needs = NOTHING_KNOWN
     is_known: bool = True
 
     def all_traits(self) -> frozenset[str]:

@@ -14,6 +14,7 @@ from capacity.models import HostCapacity, LeavingRoom, Reservation
 from capacity.nova import in_flight
 from commitments.domain.statuses import ResourceType
 from commitments.models import Commitment, Condition
+from hosts.agents.resource_models import HostResource
 from scheduling.resources import ZERO, ResourceVector
 from tests.blocked_twice import blocked_twice_by_row
 
@@ -34,6 +35,7 @@ def assert_ledger_holds() -> None:
     """No host is over capacity, rooms equal their reservations, accepted means all slots."""
     connection.check_constraints()  # foreign keys are deferred: look now, not at the commit
     assert_rooms_add_up()
+    assert_resources_add_up()
     assert_accepted_commitments_have_their_slots()
 
 
@@ -58,6 +60,18 @@ def assert_rooms_add_up() -> None:
         shared = twice.get(room.host_id, ZERO)  # room of a slot that a VM in flight may use
         assert taken[0] - shared.memory_bytes <= room.effective_memory_bytes, room.host.name
         assert taken[1] - shared.vcpus <= room.effective_vcpus, room.host.name
+
+
+def assert_resources_add_up() -> None:
+    held: dict[tuple[int, str], int] = defaultdict(int)
+    for row in Reservation.objects.filter(kind="committed"):
+        for host_id in {row.target_host_id, row.confirmed_host_id} - {None}:
+            held[host_id, "network"] += row.held_network_bps  # type: ignore[index]  # as above
+            held[host_id, "disk_io"] += row.held_disk_io_bps  # type: ignore[index]
+            held[host_id, "gpu"] += row.held_gpus  # type: ignore[index]
+    rows = HostResource.objects.values_list("host_id", "resource", "reserved")
+    counted = {(host_id, resource): amount for host_id, resource, amount in rows if amount}
+    assert counted == {key: amount for key, amount in held.items() if amount}
 
 
 def assert_accepted_commitments_have_their_slots() -> None:

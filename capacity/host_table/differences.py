@@ -14,6 +14,7 @@ from scheduling.table import HostTable
 from scheduling.table_rows import ReservationRow
 
 _PLAIN_COLUMNS = ("host_ids", "name_hashes", "is_known", "state_ok", *CAPACITY_COLUMNS)
+_WIDE_COLUMNS = ("others_left",)
 _GROUPINGS = (
     "committed",
     "failover_of_vm",
@@ -39,6 +40,9 @@ def table_differences(left: HostTable, right: HostTable) -> Mapping[str, int]:
     there = np.array([right.row_of[name] for name in names], dtype=np.int64)
     for column in _PLAIN_COLUMNS:
         counts[column] = _unequal(getattr(left, column)[here], getattr(right, column)[there])
+    for column in _WIDE_COLUMNS:
+        differ = getattr(left, column)[here] != getattr(right, column)[there]
+        counts[column] = int(np.count_nonzero(differ.any(axis=1)))
     for column, (words, _, _) in CODE_COLUMNS.items():
         ours, theirs = _shared_codes(getattr(left, words), getattr(right, words))
         counts[column] = _unequal(

@@ -15,6 +15,7 @@ from core.prepared import fetch_prepared
 from hosts.models import HostState, HostStatus, Maintenance
 from journal.statements import fetch_rows
 from scheduling.filters import conditions_allow_placement
+from scheduling.needs import NOTHING_KNOWN, Needs
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
 
@@ -28,7 +29,13 @@ SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.cu
        room.allocated_memory_bytes, room.allocated_vcpus,
        room.committed_memory_bytes, room.committed_vcpus,
        room.failover_memory_bytes, room.failover_vcpus,
-       room.in_flight_memory_bytes, room.in_flight_vcpus, host.slots_held_off = ''
+       room.in_flight_memory_bytes, room.in_flight_vcpus, host.slots_held_off = '',
+       (SELECT json_object_agg(
+                   other.resource,
+                   CASE WHEN other.is_stale THEN 0
+                        ELSE other.effective_capacity - other.allocated - other.reserved END)::text
+          FROM hosts_hostresource AS other
+         WHERE other.host_id = host.id AND other.source <> 'unknown')
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
 TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s)"
@@ -278,7 +285,12 @@ def _host_row(
         in_flight=ResourceVector(memory_bytes=row[22], vcpus=row[23]),
         instances=vm_uuids,
         takes_slots=row[24],
+        others_left=_others_left(row[25]),
     )
+
+
+def _others_left(text: str | None) -> Needs:
+    return NOTHING_KNOWN if text is None else NOTHING_KNOWN._replace(**orjson.loads(text))
 
 
 def _texts(pairs: Mapping[str, object]) -> dict[str, str]:

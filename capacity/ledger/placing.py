@@ -13,6 +13,8 @@ from scheduling.columns import BoolColumn, FloatColumn
 from scheduling.decision import Decision
 from scheduling.engine import SLOT_PIPELINE, Batch
 from scheduling.evaluation import Evaluation, Pipeline, PipelineRunError
+from scheduling.filters.needs import filter_has_other_resources
+from scheduling.needs import NO_NEEDS
 from scheduling.request import PlacementRequest
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
@@ -71,8 +73,9 @@ class SlotPlacer:
         """
         if not ask.is_askable:
             return None
-        batch = self._batch_for(ask.pipeline or SLOT_PIPELINE)
-        decision = batch.decide(slot_request(ask), max_candidates=MAX_CANDIDATES, only_row=only_row)
+        request = slot_request(ask)
+        batch = self._batch_for(judged_by(ask.pipeline or SLOT_PIPELINE, request))
+        decision = batch.decide(request, max_candidates=MAX_CANDIDATES, only_row=only_row)
         if decision.host_name is not None:
             self._hold(Held(self._hosts.row_of[decision.host_name], decision.request), but=batch)
         return decision
@@ -80,7 +83,9 @@ class SlotPlacer:
     def look(self, ask: SlotAsk) -> Evaluation | None:
         """Return what a slot sees of every host now; None where a filter cannot judge."""
         try:
-            return self._batch_for(ask.pipeline or SLOT_PIPELINE).evaluation(slot_request(ask))
+            request = slot_request(ask)
+            pipeline = judged_by(ask.pipeline or SLOT_PIPELINE, request)
+            return self._batch_for(pipeline).evaluation(request)
         except PipelineRunError:
             return None
 
@@ -88,15 +93,18 @@ class SlotPlacer:
         """Return the hosts that all asks may go to, whatever room there is; none is taken."""
         everywhere = np.ones(len(self._hosts), dtype=np.bool_)
         for ask in asks:
-            found = self.look(replace(ask, pipeline=without_room(ask.pipeline or SLOT_PIPELINE)))
-            if found is None:
+            request = replace(slot_request(ask), needs=NO_NEEDS)
+            try:
+                pipeline = without_room(ask.pipeline or SLOT_PIPELINE)
+                found = self._batch_for(pipeline).evaluation(request)
+            except PipelineRunError:
                 return frozenset()
             everywhere &= found.survivors()
         return frozenset(self._hosts.names[row] for row in np.flatnonzero(everywhere).tolist())
 
     def note(self, ask: SlotAsk, host_name: str) -> None:
         """Count a VM as being on a host from now on, for its server group; it takes no room."""
-        request = replace(slot_request(ask), memory_bytes=0, vcpus=0)
+        request = replace(slot_request(ask), memory_bytes=0, vcpus=0, needs=NO_NEEDS)
         self._hold(Held(self._hosts.row_of[host_name], request))
 
     def _hold(self, held: Held, *, but: Batch | None = None) -> None:
@@ -112,6 +120,14 @@ class SlotPlacer:
             for held in self._held:
                 batch.place(held.row, held.request)
         return batch
+
+
+def judged_by(pipeline: Pipeline, request: PlacementRequest) -> Pipeline:
+    """Return the pipeline that judges a slot: its own, and what it needs besides if it needs it."""
+    if not any(request.needs):
+        return pipeline
+    name, filters = f"{pipeline.name} with needs", (*pipeline.filters, filter_has_other_resources)
+    return replace(pipeline, name=name, filters=filters)
 
 
 def without_room(pipeline: Pipeline) -> Pipeline:
@@ -140,9 +156,10 @@ def weigh_hosts(hosts: HostTable, ask: SlotAsk) -> tuple[BoolColumn, FloatColumn
     """
     if not ask.is_askable:
         return np.zeros(len(hosts), dtype=np.bool_), np.full(len(hosts), -np.inf)
-    batch = Batch(hosts, ask.pipeline or SLOT_PIPELINE)
+    request = slot_request(ask)
+    batch = Batch(hosts, judged_by(ask.pipeline or SLOT_PIPELINE, request))
     try:
-        evaluation = batch.evaluation(slot_request(ask))
+        evaluation = batch.evaluation(request)
     except PipelineRunError:
         return np.zeros(len(hosts), dtype=np.bool_), np.full(len(hosts), -np.inf)
     return evaluation.survivors(), evaluation.scores

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from capacity.groups.flavor_groups import FlavorSpec
 from scheduling.evaluation import Pipeline
 from scheduling.intents import Intent
+from scheduling.needs import NO_NEEDS, Needs, flavor_needs
 from scheduling.request import HYPERVISOR_TYPE_KEY, InstanceGroup, PlacementRequest
 from scheduling.resources import ResourceVector
 
@@ -141,7 +142,21 @@ def slot_request(ask: SlotAsk) -> PlacementRequest:
         source_host=vm.source_host if vm is not None else "",
         instance_group=vm.instance_group if vm is not None else None,
         image_properties=image_properties,
+        needs=slot_needs(ask),
     )
+
+
+def slot_needs(ask: SlotAsk) -> Needs:
+    """Return what a slot needs of network, disk I/O and GPUs, as much as it is of its flavor.
+
+    VMs that move need what their host says that they take: nothing is held for them.
+    """
+    if ask.vm is not None or ask.intent is not Intent.RESERVE_FOR_COMMITTED_RESOURCE:
+        return NO_NEEDS
+    needs = flavor_needs(ask.flavor.extra_specs)
+    if not any(needs):
+        return NO_NEEDS
+    return needs.share(ask.slot.memory_bytes, ask.flavor.memory_bytes)
 
 
 def slot_name(prefix: str, slot_index: int) -> str:

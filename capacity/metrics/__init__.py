@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import Counter, Histogram
 
 from capacity.ledger.in_flight_end import INTENTS
+from hosts.agents.resource_models import OtherResource
 from journal.metrics import metric_name
 from journal.readings import counter
 
@@ -22,6 +23,11 @@ HOST_TABLE_REFRESH_SECONDS = Histogram(
     metric_name("scheduling_host_table_refresh_seconds"),
     "Time to bring the host table of a process up to date.",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+)
+RESERVED_DRIFT = counter(
+    "host_reserved_drift_total",
+    "Sums of what slots hold of network, disk I/O and GPUs that the nightly look found wrong.",
+    resource=OtherResource.values,
 )
 PROBE_FAILURES = counter(
     "committed_resource_capacity_probe_failures_total",

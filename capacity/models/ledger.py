@@ -81,7 +81,10 @@ class Reservation(FollowedModel):
     Invariants: a slot belongs to a commitment and has a slot index unique in it; ``blocked_*`` is
     what the reservation takes from its hosts now and is counted in their ``HostCapacity``; a
     reservation without a target host blocks nothing; a slot on a host whose agent makes slots is
-    ready once that one has made it. Writers: ``capacity.ledger`` alone.
+    ready once that one has made it. ``held_*`` is what a slot takes of network, disk I/O and GPUs
+    of each of its hosts, as much of its flavor's as it blocks of its memory; a trigger sets it,
+    whoever writes the row, and another keeps ``HostResource.reserved`` their sum. Writers:
+    ``capacity.ledger`` alone.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -141,6 +144,13 @@ class Reservation(FollowedModel):
     placement_id = models.UUIDField(
         null=True, blank=True, db_index=True, help_text="shared by the rows of one placement"
     )
+    held_network_bps = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text="bytes per second"
+    )
+    held_disk_io_bps = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text="bytes per second"
+    )
+    held_gpus = models.BigIntegerField(default=0, db_default=0, editable=False)
 
     class Meta:
         ordering = ("commitment_id", "slot_index", "id")

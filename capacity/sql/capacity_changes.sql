@@ -10,6 +10,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     v_host bigint[];
     v_room bigint[];
+    v_other bigint[];
     v_vm bigint[];
     v_aggregate bigint[];
     v_reservation bigint[];
@@ -24,6 +25,7 @@ BEGIN
     SELECT count(*),
            array_agg(row_id) FILTER (WHERE table_name = 'hosts_host' AND NOT is_deletion),
            array_agg(row_id) FILTER (WHERE table_name = 'capacity_hostcapacity' AND NOT is_deletion),
+           array_agg(row_id) FILTER (WHERE table_name = 'hosts_hostresource' AND NOT is_deletion),
            array_agg(row_id) FILTER (WHERE table_name = 'hosts_instance' AND NOT is_deletion),
            array_agg(row_id) FILTER (WHERE table_name = 'hosts_aggregate' AND NOT is_deletion),
            array_agg(row_id) FILTER (WHERE table_name = 'capacity_reservation' AND NOT is_deletion),
@@ -31,7 +33,7 @@ BEGIN
                WHERE table_name = 'capacity_reservationallocation' AND NOT is_deletion),
            array_agg(row_id) FILTER (WHERE is_deletion AND table_name = ANY (p_tables)),
            array_agg(table_name) FILTER (WHERE is_deletion AND table_name = ANY (p_tables))
-      INTO v_count, v_host, v_room, v_vm, v_aggregate, v_reservation, v_allocation,
+      INTO v_count, v_host, v_room, v_other, v_vm, v_aggregate, v_reservation, v_allocation,
            v_gone, v_gone_of
       FROM (SELECT logged.table_name::text, unnest(logged.row_ids) AS row_id, logged.is_deletion
               FROM journal_loggedchange AS logged
@@ -40,6 +42,9 @@ BEGIN
     IF v_count > 0 THEN
         RETURN QUERY
         SELECT 'host', c.id, NULL::bigint, NULL FROM hosts_host AS c WHERE c.id = ANY (v_host)
+         UNION ALL
+        SELECT 'host', c.host_id, NULL, NULL
+          FROM hosts_hostresource AS c WHERE c.id = ANY (v_other)
          UNION ALL
         SELECT 'room', c.host_id, NULL,
                concat_ws(' ', c.effective_memory_bytes, c.effective_vcpus, c.allocated_memory_bytes,

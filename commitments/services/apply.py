@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import IntegrityError
 from django.db.models import Count
 
 from capacity.ledger.apply import (
@@ -18,6 +19,7 @@ from capacity.ledger.apply import (
     write_slots,
 )
 from capacity.ledger.plan import Move, Standing
+from capacity.ledger.resources import shortage_of
 from capacity.ledger.rooms import lock_reservations, move_blocks
 from capacity.ledger.vms import NO_VMS, slot_vm_sums
 from capacity.models import (
@@ -128,10 +130,16 @@ def apply_admission(application: Application) -> None:
     owners = {item.row.commitment_uuid: item.row for item in written}
     divide_slots(plan.divisions, {uuid: row.pk for uuid, row in owners.items()})
     release_slots(plan.released_slot_ids)
-    _change_slots(application, owners)
-    for item in written:
-        _relabel(item, application)
-    _create_slots(written, application)
+    try:
+        _change_slots(application, owners)
+        for item in written:
+            _relabel(item, application)
+        _create_slots(written, application)
+    except IntegrityError as error:
+        shortage = shortage_of(error)
+        if not shortage:
+            raise
+        raise PlanSpoiled(f"a host filled up while the request was planned: {shortage}") from error
     Commitment.objects.filter(pk__in=[row.pk for row in gone]).delete()
     _record(application, written, gone)
 

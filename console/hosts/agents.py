@@ -10,6 +10,7 @@ from capacity.models import Reservation
 from console.base import SystemOwnedAdmin, badge, column, link, shown
 from console.links import list_url, register_findable, row_link, text_link
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
+from hosts.agents.resource_models import HostResource
 from hosts.agents.results import is_signed
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.domain.liveness import Liveness
@@ -26,6 +27,16 @@ TONES = {Liveness.UP: "ok", Liveness.SUSPECT: "warn", Liveness.DOWN: "bad"}
 def liveness_badge(lease: HostLease) -> SafeString:
     """Show whether an agent is heard."""
     return badge(TONES.get(Liveness(lease.liveness), "idle"), lease.liveness)
+
+
+def resources_text(row: HostAgent) -> str:
+    """Show network, disk I/O and GPUs of a host: what it has, what VMs and slots take."""
+    known = HostResource.objects.filter(host__name=row.host_name).order_by("pk")
+    return "; ".join(
+        f"{one.get_resource_display()}: VMs {one.allocated:,}, slots {one.reserved:,} of "
+        + ("what is not known" if one.source == "unknown" else f"{one.effective_capacity:,}")
+        for one in known
+    )
 
 
 def work_link(row: HostAgent) -> SafeString:
@@ -73,6 +84,7 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
         "fence_epoch",
         column("change_seq", "last change's number"),
         "timeline",
+        shown("network and disk I/O (B/s), GPUs", resources_text),
         column("stats", "what it says that it made"),
         column("stats_at", "counted"),
         column("stats_drift", "what differs: expected, said"),

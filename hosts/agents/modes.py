@@ -14,6 +14,7 @@ from hosts.agents.errors import AgentConflict, NoAgent
 from hosts.agents.hooks import tell_modes_changed
 from hosts.agents.leases import forget_lease
 from hosts.agents.models import AgentMode, HostAgent
+from hosts.agents.resources import forget_resources
 from hosts.agents.waking import wake
 from hosts.agents.workloads import delete_workloads, lock_agent
 from hosts.domain.workloads import WorkloadState
@@ -62,6 +63,8 @@ def set_mode(
             made = agent.workloads.filter(to_delete=False).values_list("pk", flat=True)
             why = reason or f"the agent's mode is {mode.value}"
             delete_workloads(agent.pk, made, reason=why, actor=actor, request_id=request_id)
+        if mode == AgentMode.NONE:
+            forget_resources(host_name)
         change = Change(
             action="host_agent_mode_set",
             object_type="host",
@@ -109,6 +112,7 @@ def decommission(
         before = agent.mode
         agent.mode, agent.decommissioned_at, agent.commands = AgentMode.NONE, now, []
         agent.save(update_fields=["mode", "decommissioned_at", "commands"])
+        forget_resources(host_name)
         change = Change(
             action="host_agent_decommissioned",
             object_type="host",

@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import jsonschema_rs
-from django.db.models import Q
+import orjson
 from django.utils.dateparse import parse_datetime
 
+from core.prepared import fetch_prepared
 from hosts.agents.errors import AgentRefused
 from hosts.agents.models import HostAgent
+from hosts.agents.resources import STORE_RESOURCES, resource_columns
 from journal.clock import database_now
 
 AHEAD = timedelta(minutes=5)
@@ -105,6 +107,18 @@ SCHEMA = _object(
     },
 )
 _VALIDATOR = jsonschema_rs.validator_for(SCHEMA)
+_KEEP = f"""
+WITH kept AS (
+    UPDATE hosts_hostagent
+       SET report = %(report)s::jsonb, generated_at = %(generated_at)s::timestamptz,
+           reported_at = %(reported_at)s::timestamptz,
+           health_problem = %(health_problem)s::text
+     WHERE id = %(agent)s::bigint
+       AND (generated_at IS NULL OR generated_at <= %(generated_at)s::timestamptz)
+    RETURNING host_name
+)
+{STORE_RESOURCES}
+"""  # noqa: S608 - our own text
 
 
 def store_report(agent: HostAgent, report: object) -> None:
@@ -117,13 +131,15 @@ def store_report(agent: HostAgent, report: object) -> None:
     now = database_now()
     if generated_at > now + AHEAD:
         raise _wrong("generated_at", f"it is {generated_at - now} ahead of our time")
-    is_newer = Q(generated_at__isnull=True) | Q(generated_at__lte=generated_at)
-    HostAgent.objects.filter(is_newer, pk=agent.pk).update(
-        report=report,
-        generated_at=generated_at,
-        reported_at=now,
-        health_problem=_problem(report),
-    )
+    assert isinstance(report, dict)  # noqa: S101 - by the schema
+    facts = {
+        "agent": agent.pk,
+        "report": orjson.dumps(report).decode(),
+        "generated_at": generated_at,
+        "reported_at": now,
+        "health_problem": _problem(report),
+    }
+    fetch_prepared(_KEEP, facts | resource_columns(agent, report))
 
 
 def _problem(report: object) -> str:

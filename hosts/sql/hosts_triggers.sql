@@ -38,6 +38,19 @@ CREATE OR REPLACE TRIGGER hosts_host_track_change
     BEFORE INSERT OR UPDATE ON hosts_host
     FOR EACH ROW EXECUTE FUNCTION headroom_track_change();
 
+CREATE OR REPLACE TRIGGER hosts_hostresource_log_deletion
+    AFTER DELETE ON hosts_hostresource REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_deletion();
+CREATE OR REPLACE TRIGGER hosts_hostresource_log_insert
+    AFTER INSERT ON hosts_hostresource REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
+CREATE OR REPLACE TRIGGER hosts_hostresource_log_update
+    AFTER UPDATE ON hosts_hostresource REFERENCING NEW TABLE AS fresh
+    FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_change();
+CREATE OR REPLACE TRIGGER hosts_hostresource_track_change
+    BEFORE INSERT OR UPDATE ON hosts_hostresource
+    FOR EACH ROW EXECUTE FUNCTION headroom_track_change();
+
 CREATE OR REPLACE TRIGGER hosts_image_log_deletion
     AFTER DELETE ON hosts_image REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION headroom_log_deletion();

@@ -62,6 +62,7 @@ FOLLOWED = {
     "failover_failoverreservation",
     "hosts_aggregate",
     "hosts_host",
+    "hosts_hostresource",
     "hosts_instance",
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headroom_host_agent.resources.libvirt import LibvirtError, LibvirtLister
+from headroom_host_agent.resources.libvirt import LibvirtError, LibvirtLister, _allocation
 
 from config.launcher.places import this_checkout
 
@@ -108,3 +108,34 @@ def test_a_libvirt_that_hangs_is_not_waited_for(hanging: Hanging) -> None:
     hanging.may.set()
     patient = LibvirtLister("test:///default", library=hanging)
     assert patient.list_instance_allocations() == ()
+
+
+class Limited:
+    """A VM whose interfaces and disks are limited."""
+
+    def info(self) -> tuple[int, int, int, int, int]:
+        return 1, 4096, 4096, 2, 0
+
+    def UUIDString(self) -> str:  # noqa: N802 - the library's name
+        return "7b3c0000-0000-4000-8000-000000000001"
+
+    def name(self) -> str:
+        return "vm"
+
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802 - the library's name
+        return """<domain><devices>
+            <interface><bandwidth><inbound average='1000' peak='9'/><outbound average='250'/>
+            </bandwidth></interface>
+            <interface><bandwidth><inbound average='24'/></bandwidth></interface>
+            <interface/>
+            <disk><iotune><total_bytes_sec>500</total_bytes_sec></iotune></disk>
+            <disk><iotune><read_bytes_sec>30</read_bytes_sec><write_bytes_sec>4</write_bytes_sec>
+            </iotune></disk>
+            <disk><iotune><total_iops_sec>77</total_iops_sec></iotune></disk>
+        </devices></domain>"""
+
+
+def test_limits_of_interfaces_and_disks_are_what_a_vm_takes() -> None:
+    vm = _allocation(Limited())
+    assert (vm.network_download_bps, vm.network_upload_bps) == (1_024_000, 250_000)
+    assert vm.disk_io_bps == 534

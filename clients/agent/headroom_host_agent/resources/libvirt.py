@@ -128,7 +128,30 @@ def _allocation(domain: Any) -> InstanceAllocation:  # Any: as the module
         vcpus=len(pinned) or vcpus,
         memory_bytes=most_kib * _KIB,
         state="Standby" if state == _SUSPENDED else _STATES.get(state, "Unknown"),
+        network_download_bps=_network(document, "inbound"),
+        network_upload_bps=_network(document, "outbound"),
+        disk_io_bps=_disk_io(document),
     )
+
+
+def _network(document: Any, direction: str) -> int:  # Any: an element
+    """Return what the interfaces of a VM are limited to; libvirt's unit is 1000 bytes a second."""
+    found = document.findall(f"./devices/interface/bandwidth/{direction}")
+    return 1000 * sum(_number(one.get("average")) for one in found)
+
+
+def _disk_io(document: Any) -> int:  # Any: an element
+    """Return what the disks of a VM are limited to, in bytes per second."""
+    total = 0
+    for limits in document.findall("./devices/disk/iotune"):
+        both = _number(limits.findtext("total_bytes_sec"))
+        apart = (limits.findtext(f"{what}_bytes_sec") for what in ("read", "write"))
+        total += both or sum(_number(text) for text in apart)
+    return total
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
 
 
 def _library() -> Any:  # Any: the module has no types
