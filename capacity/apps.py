@@ -17,7 +17,7 @@ class CapacityConfig(AppConfig):
         from capacity.agents.nudges import slots_changed  # noqa: PLC0415 - models first
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from capacity.doctor import capacity_checks  # noqa: PLC0415 - models first
-        from capacity.metrics import gauges, reservations  # noqa: PLC0415 - models first
+        from capacity.metrics import gauges, hosts, reservations  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
         from hosts.agents.hooks import modes_changed, workloads_changed  # noqa: PLC0415 - models first
@@ -38,5 +38,6 @@ class CapacityConfig(AppConfig):
             gauges.ALLOCATION_DRIFT,
             gauges.OVERSUBSCRIPTION,
             reservations.RESERVATIONS,
+            hosts.HOSTS,
         ):
             at_scrape(scraped)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.backends.utils import CursorWrapper
+from prometheus_client import Counter
 
 from journal.kept_sums import Rows
-from journal.metrics import once_per_scrape
+from journal.metrics import metric_name, once_per_scrape
 from journal.readings import Reading, Scraped, gauge, total
+
+REJECTED: Final = Counter(
+    metric_name("host_requests_rejected_total"),
+    "Requests of agents that were refused, by code.",
+    ["code"],
+)
 
 PASSES: Final = """
 SELECT kind, extract(epoch FROM clock_timestamp() - listed_at)::float8, passes, failures,

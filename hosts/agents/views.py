@@ -31,6 +31,7 @@ from hosts.agents.reports import store_report
 from hosts.agents.server_keys import told_keys
 from hosts.agents.signed import agent_of, key_of
 from hosts.domain.liveness import Beat
+from hosts.metrics import REJECTED
 from journal.auth import RULE_API_READ
 from journal.bodies import body_of
 from journal.clock import database_now
@@ -73,14 +74,17 @@ class AgentView(JsonErrorView):
     def refusal(self, error: Exception, status: int) -> HttpResponse:
         """Return the error for programs."""
         beside: dict[str, object] = {"request_id": request_id_of(self.http_request)}
-        told: dict[str, object] = {"code": "request_refused", "message": self.error_text}
+        code = "request_refused"
+        told: dict[str, object] = {"code": code, "message": self.error_text}
         if isinstance(error, HeadroomError) and status != SERVER_ERROR:
-            told = {"code": error.code, "message": error.message}
+            code = error.code
+            told = {"code": code, "message": error.message}
             facts = dict(error.facts)
             field = facts.pop("field", None)
             told |= {"field": field} if field else {}
             beside |= {"tombstone": facts.pop("tombstone")} if "tombstone" in facts else {}
             told |= {"details": facts} if facts else {}
+        REJECTED.labels(code=code).inc()
         content = orjson.dumps({"error": told, **beside})
         return HttpResponse(content, content_type=JSON, status=status)
 

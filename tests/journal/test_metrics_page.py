@@ -289,7 +289,7 @@ def test_what_several_collectors_need_is_read_once() -> None:
     assert sum("figures FROM journal_keptsums" in one for one in statements) == 1
     assert sum("FROM hosts_host LIMIT" in one for one in statements) == 1
     assert sum("FROM capacity_projectquota LIMIT" in one for one in statements) == 1
-    assert len(statements) <= 33
+    assert len(statements) <= 34
 
 
 def test_scrapes_remember_nothing_of_each_other(settings: Any) -> None:
