@@ -1,32 +1,57 @@
-"""An agent's process behind a proxy, its polls held (spec hosts, D.14: 2, 4, 8 and 9)."""
+"""An agent's process behind a proxy, its polls held (spec hosts, D.14).
+
+Which test proves which scenario of D.14, each with the agent's own process over HTTP:
+
+1. ``test_process``: ``test_an_agent_enrols_reports_and_stops``; the overcommit rule is the feed's.
+2. Here: ``test_a_slot_reaches_its_agent_by_a_held_poll_and_leaves_with_a_tombstone``; the same
+   result again and another one: ``test_results`` and ``test_kills``.
+3. Here: ``test_two_requests_at_once_never_hold_the_same_cores``.
+4. Here, as 2.
+5. ``tests.agent.process.test_kills``, at each point of the table of D.8.
+6. ``test_process``: ``test_a_host_whose_clock_is_wrong_is_refused_once``.
+7. ``test_process``: ``test_another_hosts_key_is_refused``; replays: ``test_signed``.
+8. Here: ``test_a_cut_network_makes_the_host_down_and_nothing_is_made_twice``.
+9. Here: ``test_a_restored_database_removes_nothing_of_what_it_forgot``.
+10. Here: ``test_a_key_is_changed_under_load_and_the_old_one_ends_after_a_day``.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 from django.core.management import call_command
+from django.db.models import F
 from headroom_host_agent.provision.store import SqliteStore
 from headroom_host_agent.server.identity import Identity, load_identity
+from prometheus_client import REGISTRY
+from pydantic import SecretStr
 
 from capacity.agents.following import follow_slots, slot_states
 from capacity.ledger.readiness import agree_with_agents
 from capacity.models import Reservation
 from hosts.agents.leases import sweep
-from hosts.agents.models import AgentMode, HostAgent, HostLease
+from hosts.agents.models import AgentMode, HostAgent, HostKey, HostLease
 from hosts.agents.modes import renew_timelines
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.agents.workloads import retry_workloads
 from hosts.models import Host as HostRow
+from journal.conf import AccessToken
+from journal.metrics import metric_name
+from tests.api.liquid_client import ADMIN
 from tests.commitments.slot_worlds import verify
 from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.hosts.agents.agents import make_token
 from tests.hosts.agents.router import Router, Routes, routed
+from tests.hosts.agents.test_enrolment import code_of
 from tests.hosts.agents.test_held_polls import Role
 from tests.hosts.agents.test_process import PATIENCE_SECONDS, Host, until, wait_until
 from tests.hosts.agents.workloads import ANN, agent_named, get, make_workload, state_of
@@ -193,3 +218,104 @@ def test_a_restored_database_removes_nothing_of_what_it_forgot(host: Host, role:
     row = Workload.objects.get(gwid=gone.gwid)
     until(lambda: state_of(row) == "deleted", "what was forgotten is not removed")
     assert stored(host) == sorted(row.gwid for row in (*kept, later))
+
+
+def commit(url: str, version: int, uuid: str) -> str:
+    """Ask over HTTP for a commitment of one slot; return why not, empty for a yes."""
+    entry = {
+        "uuid": uuid,
+        "oldStatus": None,
+        "newStatus": "confirmed",
+        "amount": 32,
+        "expiresAt": "2036-01-01T00:00:00Z",
+    }
+    asked = {"totalConfirmedAfter": 32, "commitments": [entry]}
+    body = {
+        "az": "az-a",
+        "infoVersion": version,
+        "byProject": {uuid[:5]: {"byResource": {"hw_version_hana_1_ram": asked}}},
+    }
+    answer = requests.post(
+        f"{url}/commitments/v1/change-commitments",
+        json=body,
+        headers={"X-Auth-Token": ADMIN},
+        timeout=PATIENCE_SECONDS,
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.json().get("rejectionReason", ""))
+
+
+def test_two_requests_at_once_never_hold_the_same_cores(
+    host: Host, live_server: Any, settings: Any
+) -> None:
+    limes = AccessToken(token=SecretStr(ADMIN), name="limes", roles=("cloud_resource_admin",))
+    chosen = {"auth": "token", "tokens": (limes,)}
+    settings.HEADROOM = settings.HEADROOM.model_copy(update=chosen)
+    make_group("hana_1", flavors=[("big", 32 * 1024, 32)], ram_unit_gib=1)
+    host.start("run")
+    wait_until("up")
+    assert HostRow.objects.get().effective_vcpus == 32
+    url = live_server.url
+    version = requests.get(
+        f"{url}/commitments/v1/info", headers={"X-Auth-Token": ADMIN}, timeout=PATIENCE_SECONDS
+    ).json()["version"]
+    uuids = ("alpha-0000-0001", "betas-0000-0002")
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(lambda uuid: commit(url, version, uuid), uuids))
+
+    (refusal,) = [text for text in told if text]
+    assert "asked 32 GiB and 32 vCPUs on one host" in refusal
+    assert "largest free room: 32 GiB and 0 vCPUs on h1" in refusal
+    slot = Reservation.objects.get()
+    assert slot.target_host is not None
+    assert (slot.target_host.name, slot.vcpus) == ("h1", 32)
+    follow_slots(actor=ANN, request_id="r")
+    until(lambda: slot_states([slot.pk])[slot.pk].state == "deployed", "it is never deployed")
+    more = make_workload(43, cpus=1)
+    until(lambda: state_of(more) == "failed", "the agent makes what its host has not")
+    assert "cpu: requested 1" in Workload.objects.get(pk=more.pk).error
+
+
+def refused() -> float:
+    """Return how many requests of agents this process has refused."""
+    name = metric_name("host_requests_rejected_total")
+    return sum(
+        sample.value
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == name
+    )
+
+
+def test_a_key_is_changed_under_load_and_the_old_one_ends_after_a_day(
+    host: Host, role: Role
+) -> None:
+    old = identity_of(host)
+    host.start("run")
+    wait_until("up")
+    before = refused()
+    rows = [make_workload(number, cpus=1, memory_bytes=1 << 20) for number in range(1, 11)]
+
+    rotation = host.start("rotate-key")
+    rows += [make_workload(number, cpus=1, memory_bytes=1 << 20) for number in range(11, 21)]
+    said, error = rotation.communicate(timeout=PATIENCE_SECONDS)
+
+    assert rotation.returncode == 0, error
+    new = said.split()[-1]
+    until(lambda: {state_of(row) for row in rows} == {"deployed"}, "not all are deployed")
+    last = make_workload(21, cpus=1, memory_bytes=1 << 20)
+    until(lambda: state_of(last) == "deployed", "nothing is made with the new key")
+    assert refused() == before
+    assert WorkloadResult.objects.get(workload=last).kid == new
+    kids = set(WorkloadResult.objects.values_list("kid", flat=True))
+    assert kids <= {old.kid, new}
+    assert WorkloadResult.objects.filter(state="ok").count() == 21
+
+    path = f"reservations/{last.gwid}"
+    assert get(old, path).status_code == 200
+    HostKey.objects.filter(kid=old.kid).update(not_after=F("not_after") - timedelta(hours=24))
+    answer = get(old, path)
+    assert code_of(answer) == (401, "key_revoked")
+    after = make_workload(22, cpus=1, memory_bytes=1 << 20)
+    until(lambda: state_of(after) == "deployed", "the agent does not go on")
