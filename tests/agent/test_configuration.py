@@ -120,6 +120,7 @@ TABLE: list[tuple[str, str, str, Any, tuple[str, ...]]] = [
     ("server.ca", "server_ca", "/etc/ca.pem", Path("/etc/ca.pem"), ()),
     ("report.interval", "report_interval_seconds", "5", 5, ()),
     ("poll.min_interval", "poll_interval_seconds", "5", 5, ()),
+    ("verify.interval", "verify_interval_seconds", "60", 60, ()),
     ("expire.interval", "expire_interval_seconds", "5", 5, ()),
     ("job.deadline", "job_deadline_seconds", "60", 60, ()),
     ("cleanup.at", "cleanup_minute", "03:30", 210, ()),

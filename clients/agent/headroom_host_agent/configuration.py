@@ -376,6 +376,7 @@ KEYS: Mapping[str, _Key] = {
     "server.ca": _Key(field="server_ca", read=_folder),
     "report.interval": _Key(field="report_interval_seconds", read=_whole(1)),
     "poll.min_interval": _Key(field="poll_interval_seconds", read=_whole(1)),
+    "verify.interval": _Key(field="verify_interval_seconds", read=_whole(1)),
     "expire.interval": _Key(field="expire_interval_seconds", read=_whole(1)),
     "job.deadline": _Key(field="job_deadline_seconds", read=_whole(1)),
     "cleanup.at": _Key(field="cleanup_minute", read=_time_of_day),

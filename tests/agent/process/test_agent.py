@@ -232,3 +232,38 @@ def test_an_agent_that_is_stopped_ends_a_held_poll_at_once(run: Run, headroom: H
         until(lambda: headroom.polls)
         agent.stop.set()
     assert run.errors == []
+
+
+def test_what_drifts_is_told_and_made_again_as_the_next_attempt(
+    tmp_path: Path, headroom: Headroom
+) -> None:
+    with served(headroom) as url:
+        run = Run(tmp_path, url, headroom, verify_interval_seconds=1)
+        verify, asked = run.files.verify, []
+
+        def looked_at(context: Any, reservation: Any) -> bool:
+            asked.append(context.identity)
+            if context.identity == "2-1":
+                raise OSError("no answer")
+            return verify(context, reservation)
+
+        run.files.verify = looked_at  # type: ignore[method-assign]  # of this object alone
+        for identity in ("1-1", "2-1", "3-1"):
+            headroom.assign(identity)
+        with run.running():
+            until(lambda: len(headroom.told) == 3)
+            run.files.fails_to_remove.add("3-1")
+            for identity in ("1-1", "3-1"):
+                (run.files.folder / identity).unlink()
+
+            until(lambda: len(headroom.told) == 5)
+            assert headroom.said("1-1") == headroom.said("3-1") == [("ok", 1), ("error", 1)]
+            texts = {one["error"] for _, one in headroom.told if one["state"] == "error"}
+            assert texts == {"drifted: it is not any more as it was made"}
+            headroom.assign("1-1", attempt=2)
+            until(lambda: headroom.said("1-1")[-1] == ("ok", 2))
+            assert (run.files.folder / "1-1").exists()
+            before = asked.count("2-1")
+            until(lambda: asked.count("2-1") > before + 1)
+        assert headroom.said("2-1") == [("ok", 1)]
+        assert len(headroom.told) == 6

@@ -154,6 +154,7 @@ class Agent:
             "reporter": lambda: self.reporter.run(self.stop),
             "observer": lambda: self.observer.run(self.stop),
             "watch": self._watch,
+            "verifier": self._watch_made,
             "engine": lambda: self.engine.run(self.stop),
         }
         threads = {name: self._start(name, loop) for name, loop in loops.items()}
@@ -305,6 +306,22 @@ class Agent:
             if now >= next_cleanup:
                 self.engine.request_cleanup()
                 next_cleanup = _next_cleanup(now, self.parts.settings)
+
+    def _watch_made(self) -> None:
+        """Look again and again whether what was made is as it was made."""
+        while not self.stop.wait(self.parts.settings.verify_interval_seconds):
+            for row in self.parts.store.rows():
+                if self.stop.is_set() or not self.heart.holds_lease():
+                    break
+                if row.state == State.DEPLOYED:
+                    self._look_at(row.reservation.id)
+
+    def _look_at(self, identity: str) -> None:
+        try:
+            if not self.engine.look_at(identity):
+                log.error("%s is not any more as it was made: Headroom is told", identity)
+        except Exception as error:  # noqa: BLE001 - of a plug-in: nothing is known of this one
+            log.warning("%s cannot be looked at: %s", identity, error)
 
     def _watch_lease(self) -> None:
         if self.heart.holds_lease():

@@ -28,6 +28,7 @@ class AgentSettings(ResourceSettings):
 
     Attributes:
         poll_interval_seconds: Between polls of a server that does not hold them.
+        verify_interval_seconds: Between looks whether what was made is as it was made.
         cleanup_minute: Of the local day.
         release_after_seconds: For how long a lease is lost before ``RELEASE`` releases.
         enforce: Whether provisioners write; without it they say what they would.
@@ -39,6 +40,7 @@ class AgentSettings(ResourceSettings):
     poll_interval_seconds: int = 10
     expire_interval_seconds: int = 20
     job_deadline_seconds: int = 300
+    verify_interval_seconds: int = 300
     cleanup_minute: int = 0
     cleanup_most: int = 5
     on_lease_loss: LeaseLoss = LeaseLoss.STOP_NEW

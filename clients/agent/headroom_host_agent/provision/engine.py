@@ -211,6 +211,32 @@ class Engine:
             result = self._result(row.reservation, ResultState.ERROR, reason)
             self._options.store.finish(replace(row.reservation, result=result), (death,))
 
+    def look_at(self, identity: str) -> bool:
+        """Return whether what a reservation made is as it was made.
+
+        What is not is told as a death, with the reason, and removed as far as that is possible.
+
+        Raises:
+            Exception: What the provisioner raised: nothing is known then.
+            ProvisionError: A job of it runs.
+        """
+        with self._alone(identity):
+            row = self._options.store.find(identity)
+            if row is None or row.state != State.DEPLOYED:
+                return True
+            provisioner = self._options.provisioners.get(row.reservation.type)
+            if provisioner is None or provisioner.verify(self.context(row), row.reservation):
+                return True
+            reason = "drifted: it is not any more as it was made"
+            death = self._message(row.reservation, ResultState.ERROR, reason, kind="death")
+            try:
+                self._remove(row, threading.Event())
+            except ProvisionError as error:
+                log.warning("%s: what is left of it stays: %s", identity, error)
+            result = self._result(row.reservation, ResultState.ERROR, reason)
+            self._options.store.finish(replace(row.reservation, result=result), (death,))
+            return False
+
     def context(self, row: Row) -> HostContext:
         """Return what a provisioner may use for a stored reservation."""
         return self._context(row.runs_as, row.reservation, threading.Event())
