@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
@@ -38,7 +39,8 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         "resource_name",
         "memory",
         "cores",
-        "blocked",
+        "blocked_memory",
+        "blocked_cores",
         "ready",
     )
     list_filter = (ZoneFilter, "kind", "is_ready", "ready_reason", "flavor_group_name")
@@ -103,12 +105,18 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
     )
     memory = column("memory_bytes", "memory")
     cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
-
-    @admin.display(description="still blocked", ordering="blocked_memory_bytes")
-    def blocked(self, row: Reservation) -> str:
-        """Show what it still takes from its host."""
-        if row.blocked_memory_bytes == 0 and row.blocked_vcpus == 0:
-            return NOTHING
-        return f"{gib_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus)} vCPUs"
-
+    blocked_memory = shown(
+        "memory still blocked",
+        lambda row: _some(row.blocked_memory_bytes, gib_text),
+        "blocked_memory_bytes",
+    )
+    blocked_cores = shown(
+        "vCPUs still blocked",
+        lambda row: _some(row.blocked_vcpus, count_text),
+        "blocked_vcpus",
+    )
     ready = shown("ready", reservation_badge, "is_ready")
+
+
+def _some(amount: int, text: Callable[[int], str]) -> str:
+    return text(amount) if amount else NOTHING

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from console.base import PageData, time_tag
 from console.links import find_url, list_url
 from core.text import time_text
 from failover.domain.plan import RemovalReason
 from failover.selectors.troubles import TroubledMember, TroubledSlot, ZoneTroubles
+from hosts.models import Instance
 from journal.clock import database_now
 
 WHY = {
@@ -33,9 +36,13 @@ KEPT = "stays: what a host still runs is not given up"
 
 def trouble_page(troubles: ZoneTroubles) -> PageData:
     """Return the page of what is wrong in a zone."""
+    names = _names(troubles)
     sections = (
-        ("VMs that break a rule", tuple(_rule_lines(troubles))),
-        ("VMs in reservations that they leave, or stay in by the safeguard", _members(troubles)),
+        ("VMs that break a rule", tuple(_rule_lines(troubles, names))),
+        (
+            "VMs in reservations that they leave, or stay in by the safeguard",
+            tuple(_member(one, troubles, names) for one in troubles.members),
+        ),
         ("Reservations that cover nobody", tuple(_slot(one) for one in troubles.slots)),
     )
     count = sum(len(lines) for _, lines in sections) + troubles.hidden
@@ -76,11 +83,18 @@ def _will(troubles: ZoneTroubles) -> str:
     return "leaves with the next run"
 
 
-def _rule_lines(troubles: ZoneTroubles) -> list[PageData]:
+def _names(troubles: ZoneTroubles) -> dict[str, str]:
+    """Return the names of the VMs that are told about; one that is gone has none."""
+    uuids = {one.vm_uuid for one in (*troubles.broken, *troubles.members)}
+    rows = Instance.objects.filter(openstack_id__in=uuids).exclude(name="")
+    return dict(rows.values_list("openstack_id", "name"))
+
+
+def _rule_lines(troubles: ZoneTroubles, names: Mapping[str, str]) -> list[PageData]:
     leaving = {(one.vm_uuid, one.reservation) for one in troubles.members if one.reason is not None}
     return [
         PageData(
-            what=one.vm_uuid,
+            what=names.get(one.vm_uuid, one.vm_uuid),
             url=find_url("vm", one.vm_uuid),
             where=f"{one.host}: {', '.join(one.reservations)}",
             why=f"{one.rule}: {one.words}",
@@ -95,16 +109,12 @@ def _rule_lines(troubles: ZoneTroubles) -> list[PageData]:
     ]
 
 
-def _members(troubles: ZoneTroubles) -> tuple[PageData, ...]:
-    return tuple(_member(one, troubles) for one in troubles.members)
-
-
-def _member(one: TroubledMember, troubles: ZoneTroubles) -> PageData:
+def _member(one: TroubledMember, troubles: ZoneTroubles, names: Mapping[str, str]) -> PageData:
     why = NOT_LISTED if one.reason is None else WHY[one.reason]
     if one.reason is RemovalReason.MOVED:
         why = f"{why} from {one.recorded_host or 'another zone'} to {one.vm_host or 'another zone'}"
     return PageData(
-        what=one.vm_uuid,
+        what=names.get(one.vm_uuid, one.vm_uuid),
         url=find_url("vm", one.vm_uuid),
         where=f"{one.reservation} on {one.host or 'no host'}",
         why=why,

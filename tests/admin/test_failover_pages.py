@@ -281,6 +281,7 @@ class TestTroubles:
     def test_broken_rule_is_named_with_who_leaves(
         self, admin_client: Client, zone: ZoneRows
     ) -> None:
+        Instance.objects.filter(openstack_id=zone.uuid("b")).update(name="billing-database")
         with connection.cursor() as cursor:  # the database refuses it, so its guard is taken away
             cursor.execute(f"ALTER TABLE {USERS} DISABLE TRIGGER USER")
             ReservationAllocation.objects.filter(
@@ -289,6 +290,7 @@ class TestTroubles:
             cursor.execute(f"ALTER TABLE {USERS} ENABLE TRIGGER USER")
         page = page_text(admin_client)
         assert "2 VMs break a rule" in page
+        assert "billing-database" in page
         assert "C5: it shares two reservations with the same VM" in page
         assert "it breaks a rule, and costs least to remove" in page
 
